@@ -1,0 +1,87 @@
+"""Every failure that the program can meet, as one tree.
+
+RagError                      exit 1   something failed, and the message says what
+├── UsageError                exit 2   the command or a value in it is wrong
+│   ├── ConfigError                    a setting breaks a rule
+│   ├── FilterError                    a metadata filter that the grammar does not allow
+│   ├── SourceError                    a source that cannot be used: unknown scheme, overlap, missing
+│   ├── SpaceError                     the embedder does not fit the stored vectors
+│   ├── ConfirmationError              more would be deleted than is done without asking
+│   └── NotFoundError                  no such collection, document or job
+├── UnavailableError          exit 3   something the command depends on is not there
+│   ├── StoreError                     Postgres cannot be reached or started
+│   ├── ListingError                   a source could not be listed to its end: nothing is deleted
+│   ├── ModelError                     a model's files are missing or cannot be read
+│   └── BusyError                      another job holds the source
+├── DocumentError             a row    one document failed; the job goes on
+└── FencedError               a worker a newer run has taken over what this one was writing
+
+Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
+"""
+
+
+class RagError(Exception):
+    exit_code = 1
+
+
+class UsageError(RagError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class FilterError(UsageError):
+    pass
+
+
+class SourceError(UsageError):
+    pass
+
+
+class SpaceError(UsageError):
+    pass
+
+
+class ConfirmationError(UsageError):
+    pass
+
+
+class NotFoundError(UsageError):
+    pass
+
+
+class UnavailableError(RagError):
+    exit_code = 3
+
+
+class StoreError(UnavailableError):
+    pass
+
+
+class ListingError(UnavailableError):
+    pass
+
+
+class ModelError(UnavailableError):
+    pass
+
+
+class BusyError(UnavailableError):
+    pass
+
+
+class DocumentError(RagError):
+    """One document failed in `stage`; `status` is `skipped` where there was nothing to do."""
+
+    def __init__(self, stage: str, reason: str, retryable: bool = False, status: str = "failed") -> None:
+        super().__init__(stage, reason, retryable, status)
+        self.stage, self.reason, self.retryable, self.status = stage, reason, retryable, status
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.reason}"
+
+
+class FencedError(RagError):
+    pass

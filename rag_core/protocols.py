@@ -1,0 +1,66 @@
+"""Every role of the system, one method each. What has the method is the role; there is nothing to inherit.
+
+The query path is async, the ingest path is sync; no role exists in both colours but the embedder,
+which encodes documents in bulk and questions one at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from rag_core.types import Chunk, Document, Entry, Hit, Matrix, Query
+
+
+class Source(Protocol):
+    """Where documents come from. `uri` is its root, absolute: every entry's uri begins with it."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def listing(self) -> Iterator[Entry]:
+        """Every entry once. ListingError if it cannot be listed to its end: then nothing may be deleted."""
+        ...
+
+    def read(self, entry: Entry) -> bytes:
+        """The entry's bytes, decompressed. DocumentError if it is gone, unreadable or above the size limit."""
+        ...
+
+
+class Parser(Protocol):
+    def parse(self, uri: str, body: bytes) -> Document:
+        """DocumentError("parse", ...) if the bytes are not what this parser reads."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """The embedder's own tokens, without its special ones."""
+
+    def lengths(self, texts: Sequence[str]) -> list[int]: ...
+
+    def ends(self, text: str) -> list[int]:
+        """Where each token ends in `text`, in code points, ascending."""
+        ...
+
+
+class Chunker(Protocol):
+    def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
+        """In text order; each fits the embedder's window together with its prefix."""
+        ...
+
+
+class DocumentEmbedder(Protocol):
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        """Shape (len(texts), dimension), in the order given; rows have length 1."""
+        ...
+
+
+class QueryEmbedder(Protocol):
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Shape (len(texts), dimension), in the order given; rows have length 1."""
+        ...
+
+
+class Retriever(Protocol):
+    async def retrieve(self, query: Query, k: int) -> list[Hit]:
+        """At most k hits, best first."""
+        ...

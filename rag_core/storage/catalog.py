@@ -1,0 +1,243 @@
+"""What there is: collections, their sources, embedding spaces, and what is remembered of every document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.rows import class_row, dict_row
+
+from rag_core.errors import NotFoundError, SourceError
+from rag_core.storage.postgres import transaction
+from rag_core.types import Entry, Space, StoredDocument
+
+ENSURE_COLLECTION = """
+insert into collections (tenant, name) values (%(tenant)s, %(name)s) on conflict (tenant, name) do nothing"""
+COLLECTION = "select id, name, space from collections where tenant = %(tenant)s and name = %(name)s"
+COLLECTIONS = """
+select c.name, s.model, s.dimension,
+  (select count(*) from sources o where o.tenant = c.tenant and o.collection = c.id) as sources,
+  (select count(*) from documents d where d.tenant = c.tenant and d.collection = c.id and d.n_chunks > 0) as documents,
+  (select count(*) from chunks k where k.tenant = c.tenant and k.collection = c.id) as chunks
+from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
+where c.tenant = %(tenant)s order by c.name"""
+ENSURE_SPACE = """
+insert into spaces (tenant, fingerprint, model, dimension) values (%(tenant)s, %(fingerprint)s, %(model)s, %(dimension)s)
+on conflict (tenant, fingerprint) do nothing"""
+SPACE = "select id from spaces where tenant = %(tenant)s and fingerprint = %(fingerprint)s"
+# A collection is searched in its new space only when every document has its vectors there; then the old ones go.
+MOVE_TO_SPACE = """
+update collections c set space = %(space)s where c.tenant = %(tenant)s and c.id = %(collection)s
+  and not exists (
+    select from chunks k where k.tenant = c.tenant and k.collection = c.id and not exists (
+      select from vectors v where v.tenant = k.tenant and v.collection = k.collection and v.space = %(space)s
+        and v.chunk_id = k.id))
+returning c.id"""
+LEAVE_SPACES = """
+delete from vectors where tenant = %(tenant)s and collection = %(collection)s and space <> %(space)s"""
+SOURCES = """
+select s.id, s.uri, s.listed_at, c.name as collection,
+  (select count(*) from documents d where d.tenant = s.tenant and d.collection = s.collection and d.source = s.id) as documents
+from sources s join collections c on c.tenant = s.tenant and c.id = s.collection
+where s.tenant = %(tenant)s and (%(collection)s::text is null or c.name = %(collection)s) order by c.name, s.uri"""
+ADD_SOURCE = """
+insert into sources (tenant, collection, uri) values (%(tenant)s, %(collection)s, %(uri)s) returning id"""
+LISTED = """
+update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
+where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s)"""
+MANIFEST = """
+select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns from documents
+where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
+DOCUMENTS = """
+select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, d.version, d.media_type, d.language,
+  d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at, c.name as collection
+from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
+where d.tenant = %(tenant)s and c.name = %(collection)s and (%(status)s::text is null or d.status = %(status)s)
+  and (%(uri)s::text is null or d.uri = %(uri)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
+CHUNKS = """
+select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
+from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
+TEXT = "select text from document_texts where tenant = %(tenant)s and document_id = %(id)s"
+DROP_COLLECTION = (
+    "delete from vectors where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from chunks where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from document_values where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from document_texts where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from documents where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from sources where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from collections where tenant = %(tenant)s and id = %(collection)s",
+)
+DROP_SOURCE = (
+    """delete from vectors v using documents d where v.tenant = %(tenant)s and v.collection = %(collection)s
+       and d.tenant = v.tenant and d.collection = v.collection and d.id = v.document_id and d.source = %(source)s""",
+    """delete from chunks k using documents d where k.tenant = %(tenant)s and k.collection = %(collection)s
+       and d.tenant = k.tenant and d.collection = k.collection and d.id = k.document_id and d.source = %(source)s""",
+    """delete from document_values f using documents d where f.tenant = %(tenant)s and f.collection = %(collection)s
+       and d.tenant = f.tenant and d.collection = f.collection and d.id = f.document_id and d.source = %(source)s""",
+    """delete from document_texts t using documents d where t.tenant = %(tenant)s and t.collection = %(collection)s
+       and d.tenant = t.tenant and d.collection = t.collection and d.id = t.document_id and d.source = %(source)s""",
+    "delete from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s",
+    "delete from sources where tenant = %(tenant)s and collection = %(collection)s and id = %(source)s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """`space` is None before the first sync."""
+
+    id: int
+    name: str
+    space: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    id: int
+    uri: str
+    listed_at: datetime | None
+    collection: str
+    documents: int
+
+
+class Catalog:
+    """One tenant's catalog, over one connection."""
+
+    def __init__(self, connection: Connection, tenant: str) -> None:
+        self._connection = connection
+        self._tenant = tenant
+
+    def collection(self, name: str) -> Collection:
+        """NotFoundError if there is none of that name."""
+        with self._transaction():
+            found = self._collection(name)
+        if found is None:
+            raise NotFoundError(f"there is no collection {name!r}; `rag collections list` shows those there are")
+        return found
+
+    def ensure_collection(self, name: str) -> Collection:
+        with self._transaction():
+            self._connection.execute(ENSURE_COLLECTION, self._scope(name=name))
+            found = self._collection(name)
+        if found is None:
+            raise NotFoundError(f"collection {name!r} was dropped meanwhile")
+        return found
+
+    def collections(self) -> list[dict[str, Any]]:
+        return self._rows(COLLECTIONS)
+
+    def drop_collection(self, name: str) -> None:
+        """With all that is in it. NotFoundError if there is none of that name."""
+        collection = self.collection(name)
+        self._run(DROP_COLLECTION, collection=collection.id)
+
+    def ensure_space(self, space: Space) -> int:
+        values = self._scope(fingerprint=space.fingerprint, model=space.model, dimension=space.dimension)
+        with self._transaction():
+            self._connection.execute(ENSURE_SPACE, values)
+            row = self._connection.execute(SPACE, values).fetchone()
+        if row is None:
+            raise NotFoundError(f"the embedding space of {space.model} was dropped meanwhile")
+        return int(row[0])
+
+    def move_to_space(self, collection: int, space: int) -> bool:
+        """Searches the collection in that space from now on, if every chunk has a vector there; else changes nothing."""
+        scope = self._scope(collection=collection, space=space)
+        with self._transaction():
+            moved = self._connection.execute(MOVE_TO_SPACE, scope).fetchone() is not None
+            if moved:
+                self._connection.execute(LEAVE_SPACES, scope)
+        return moved
+
+    def sources(self, collection: str | None = None) -> list[KnownSource]:
+        with self._transaction(), self._connection.cursor(row_factory=class_row(KnownSource)) as cursor:
+            return cursor.execute(SOURCES, self._scope(collection=collection)).fetchall()
+
+    def ensure_source(self, collection: Collection, uri: str) -> int:
+        """SourceError if it overlaps another source of the collection: then no document would know whose it is."""
+        for known in self.sources(collection.name):
+            if known.uri == uri:
+                return known.id
+            if _within(known.uri, uri) or _within(uri, known.uri):
+                raise SourceError(f"source {uri} overlaps source {known.uri} of collection {collection.name!r}")
+        with self._transaction():
+            row = self._connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
+        return int(row[0]) if row else 0
+
+    def listed(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
+        """Remembers that the sources were listed to their end, beginning at that time."""
+        with self._transaction():
+            scope = self._scope(collection=collection, sources=list(sources), listed_ns=listed_ns)
+            self._connection.execute(LISTED, scope)
+
+    def drop_source(self, collection: str, uri: str) -> None:
+        """With its documents. NotFoundError if the collection has no such source."""
+        known = {source.uri: source.id for source in self.sources(collection)}
+        if uri not in known:
+            raise NotFoundError(f"collection {collection!r} has no source {uri}; `rag sources list` shows those it has")
+        self._run(DROP_SOURCE, collection=self.collection(collection).id, source=known[uri])
+
+    def manifest(self, collection: int, source: int) -> dict[str, StoredDocument]:
+        """What is stored of the source, by uri."""
+        with self._transaction():
+            scope = self._scope(collection=collection, source=source)
+            return {row[1]: _stored(row) for row in self._connection.execute(MANIFEST, scope, binary=True)}
+
+    def documents(
+        self, collection: str, status: str | None = None, uri: str | None = None, after: str = "", limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """In the order of their uri, from the first one behind `after` on."""
+        return self._rows(DOCUMENTS, collection=collection, status=status, uri=uri, after=after, limit=limit)
+
+    def document(self, collection: str, uri: str) -> dict[str, Any]:
+        """NotFoundError if the collection has no such document."""
+        found = self.documents(collection, uri=uri, limit=1)
+        if not found:
+            raise NotFoundError(f"collection {collection!r} has no document {uri}")
+        return found[0]
+
+    def chunks(self, document: UUID) -> list[dict[str, Any]]:
+        """In text order."""
+        return self._rows(CHUNKS, id=document)
+
+    def text(self, document: UUID) -> str:
+        rows = self._rows(TEXT, id=document)
+        return str(rows[0]["text"]) if rows else ""
+
+    def _collection(self, name: str) -> Collection | None:
+        with self._connection.cursor(row_factory=class_row(Collection)) as cursor:
+            return cursor.execute(COLLECTION, self._scope(name=name)).fetchone()
+
+    def _rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
+        with self._transaction(), self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
+
+    def _run(self, statements: Sequence[str], **values: object) -> None:
+        with self._transaction():
+            for statement in statements:
+                self._connection.execute(statement.encode(), self._scope(**values))
+
+    def _scope(self, **values: object) -> Mapping[str, object]:
+        return {"tenant": self._tenant, **values}
+
+    def _transaction(self) -> Any:
+        return transaction(self._connection, self._tenant)
+
+
+def _within(uri: str, root: str) -> bool:
+    return uri.startswith(root.rstrip("/") + "/")
+
+
+def _stored(row: Sequence[Any]) -> StoredDocument:
+    id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns = row
+    entry = Entry(uri=uri, size=size, modified_ns=modified_ns, changed_ns=changed_ns, etag=etag)
+    return StoredDocument(
+        id=id,
+        entry=entry,
+        sha256=bytes(sha256),
+        recipe=recipe,
+        status=status,
+        retryable=retryable,
+        listed_ns=listed_ns,
+    )

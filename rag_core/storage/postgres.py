@@ -1,0 +1,67 @@
+"""How the store is reached: a DSN, the roles behind it, transactions that belong to a tenant."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import psycopg
+from psycopg import Connection
+
+from rag_core.errors import StoreError
+from rag_core.storage import embedded, schema
+
+Role: TypeAlias = Literal["rag_app", "rag_worker", "rag_owner"]
+
+OPTIONS = "-c search_path=rag,public -c plan_cache_mode=force_custom_plan"
+"""Custom plans, because a generic one drops the partial vector index after ten executions."""
+
+ASSUME_ROLE = """
+select set_config('role', rolname, false) from pg_roles
+where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
+SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A store that is migrated. Small and picklable: workers get this, and connect by themselves."""
+
+    dsn: str
+
+    @classmethod
+    def open(cls, url: str) -> "Postgres":
+        """`embedded`, or a DSN. StoreError if it cannot be reached or started."""
+        try:
+            dsn = embedded.start(embedded.data_folder()) if url == "embedded" else url
+            schema.migrate(dsn)
+        except psycopg.Error as error:
+            raise StoreError(f"cannot use the store at {shown(url)}: {error}") from error
+        return cls(dsn)
+
+    def connect(self, role: Role = "rag_app") -> Connection:
+        """A connection that commits each statement unless a transaction is open."""
+        try:
+            connection = psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise StoreError(f"cannot reach the store at {shown(self.dsn)}: {error}") from error
+        connection.execute(ASSUME_ROLE, {"role": role})
+        return connection
+
+
+@contextmanager
+def transaction(connection: Connection, tenant: str) -> Iterator[None]:
+    """The tenant's rows, and no others, until the block ends; then all of it is committed, or nothing."""
+    with connection.transaction():
+        connection.execute(SET_TENANT, {"tenant": tenant})
+        yield
+
+
+def shown(url: str) -> str:
+    """A DSN as it may stand in a message: without its password."""
+    if url == "embedded":
+        return url
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "(not a DSN)"
+    return " ".join(f"{key}={value}" for key, value in parts.items() if key in ("host", "port", "dbname", "user"))

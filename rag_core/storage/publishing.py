@@ -1,0 +1,362 @@
+"""Whole documents into the corpus: a batch a transaction, fenced by run, idempotent.
+
+`COPY` into a table with row-level security is refused, so rows are copied into temporary tables and inserted from
+there. Unchanged chunks keep their row and their vector.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+import numpy as np
+import psycopg
+from pgvector import HalfVector
+from pgvector.psycopg import register_vector
+from psycopg import Connection
+from psycopg.types.json import Jsonb
+
+from rag_core.errors import FencedError, StoreError
+from rag_core.storage.postgres import Postgres, transaction
+from rag_core.types import Draft, Failure, Matrix, Value, text_hash
+
+STAGE = """
+create temp table if not exists staged_documents (
+  id uuid, source int, uri text, status text, stage text, reason text, retryable boolean, size bigint,
+  modified_ns bigint, changed_ns bigint, etag text, sha256 bytea, recipe text, title text, media_type text, language text, metadata jsonb,
+  n_chunks int, embedded int, seconds jsonb, text text, removed int not null default 0) on commit delete rows;
+create temp table if not exists staged_values (
+  document_id uuid, key text, text_value text, number_value double precision) on commit delete rows;
+create temp table if not exists staged_chunks (
+  id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, prefix text, text text, metadata jsonb,
+  content_hash bytea, embedding halfvec) on commit delete rows"""
+DOCUMENT_TYPES = [
+    "uuid",
+    "text",
+    "text",
+    "text",
+    "text",
+    "bool",
+    "int8",
+    "int8",
+    "int8",
+    "text",
+    "bytea",
+    "text",
+    "text",
+    "text",
+    "text",
+    "jsonb",
+    "int4",
+    "int4",
+    "jsonb",
+    "text",
+]
+COPY_DOCUMENTS = """
+copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag, sha256, recipe,
+  title, media_type, language, metadata, n_chunks, embedded, seconds, text) from stdin (format binary)"""
+VALUE_TYPES = ["uuid", "text", "text", "float8"]
+COPY_VALUES = "copy staged_values from stdin (format binary)"
+CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
+COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
+
+# In the order of ids, as every statement that locks rows. A row that a newer run wrote stays as it is. What fails for
+# the moment only keeps the version that is searched; what fails for good is no longer what the source says.
+ACCEPT = """
+insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size, modified_ns,
+  changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
+select %(tenant)s, %(collection)s, id, source, uri, %(run)s, status, stage, reason, retryable, size, modified_ns,
+  changed_ns, etag, %(listed_ns)s, sha256, recipe, title, media_type, language, metadata, n_chunks
+from staged_documents where status <> 'same' order by id
+on conflict (tenant, collection, id) do update set
+  version = excluded.version, status = excluded.status, stage = excluded.stage, reason = excluded.reason,
+  retryable = excluded.retryable, size = excluded.size, modified_ns = excluded.modified_ns,
+  changed_ns = excluded.changed_ns, etag = excluded.etag, listed_ns = excluded.listed_ns, source = excluded.source,
+  sha256 = excluded.sha256, recipe = excluded.recipe, indexed_at = now(),
+  title = case when excluded.retryable then d.title else excluded.title end,
+  media_type = case when excluded.retryable then d.media_type else excluded.media_type end,
+  language = case when excluded.retryable then d.language else excluded.language end,
+  metadata = case when excluded.retryable then d.metadata else excluded.metadata end,
+  n_chunks = case when excluded.retryable then d.n_chunks else excluded.n_chunks end
+where d.version < excluded.version returning d.id"""
+TOUCH = """
+update documents d set version = %(run)s, size = s.size, modified_ns = s.modified_ns, changed_ns = s.changed_ns,
+  etag = s.etag, listed_ns = %(listed_ns)s
+from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s and d.id = s.id
+  and d.version < %(run)s returning d.id"""
+LEAVE_OUT = "delete from staged_documents where id <> all(%(accepted)s)"
+REMOVE_CHUNKS = """
+with gone as (
+  delete from chunks c using staged_documents s
+  where c.tenant = %(tenant)s and c.collection = %(collection)s and c.document_id = s.id and s.status <> 'same'
+    and not s.retryable and not exists (select from staged_chunks n where n.id = c.id) returning c.id, c.document_id
+), vectorless as (
+  delete from vectors v using gone where v.tenant = %(tenant)s and v.collection = %(collection)s and v.chunk_id = gone.id
+)
+update staged_documents s set removed = g.n
+from (select document_id, count(*) as n from gone group by document_id) g where s.id = g.document_id"""
+MOVE_CHUNKS = """
+update chunks c set ordinal = s.ordinal, start_offset = s.start_offset, end_offset = s.end_offset, prefix = s.prefix,
+  metadata = s.metadata, content_hash = s.content_hash
+from staged_chunks s where c.tenant = %(tenant)s and c.collection = %(collection)s and c.id = s.id
+  and (c.ordinal, c.start_offset, c.end_offset, c.prefix, c.metadata)
+      is distinct from (s.ordinal, s.start_offset, s.end_offset, s.prefix, s.metadata)"""
+ADD_CHUNKS = """
+insert into chunks (tenant, collection, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata, content_hash)
+select %(tenant)s, %(collection)s, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata, content_hash
+from staged_chunks on conflict (tenant, collection, id) do nothing"""
+ADD_VECTORS = """
+insert into vectors as v (tenant, collection, space, chunk_id, document_id, content_hash, embedding)
+select %(tenant)s, %(collection)s, %(space)s, id, document_id, content_hash, embedding from staged_chunks
+on conflict (tenant, collection, space, chunk_id) do update
+set content_hash = excluded.content_hash, embedding = excluded.embedding where v.content_hash <> excluded.content_hash"""
+REPLACE_VALUES = """
+delete from document_values v using staged_documents s
+where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = s.id
+  and s.status <> 'same' and not s.retryable"""
+ADD_VALUES = """
+insert into document_values (tenant, collection, document_id, key, text_value, number_value)
+select %(tenant)s, %(collection)s, document_id, key, text_value, number_value from staged_values"""
+REMOVE_TEXTS = """
+delete from document_texts t using staged_documents s
+where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = s.id
+  and s.status in ('failed', 'skipped') and not s.retryable"""
+ADD_TEXTS = """
+insert into document_texts as t (tenant, collection, document_id, text)
+select %(tenant)s, %(collection)s, id, text from staged_documents where status = 'completed'
+on conflict (tenant, collection, document_id) do update set text = excluded.text where t.text <> excluded.text"""
+FINISH_ITEMS = """
+update job_items i set status = s.status, stage = s.stage, reason = s.reason, retryable = s.retryable, chunks = s.n_chunks,
+  embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
+from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = s.id"""
+# The last statement of every transaction of a job: numbers its event, and finds out whether the job may still write.
+NEXT_EVENT = """
+update jobs set events = events + 1 where tenant = %(tenant)s and id = %(job)s and status = 'running'
+returning events"""
+ADD_EVENT = """
+insert into job_events (tenant, job_id, seq, stage, status, detail)
+values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)"""
+KNOWN_VECTORS = """
+select distinct on (content_hash) content_hash, embedding from vectors
+where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s) order by content_hash"""
+
+DELETE_DOCUMENTS = """
+with gone as (
+  delete from documents where tenant = %(tenant)s and collection = %(collection)s and version < %(run)s
+    and id in (select unnest(%(ids)s::uuid[]) order by 1) returning id
+), texts as (
+  delete from document_texts t using gone
+  where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = gone.id
+), values as (
+  delete from document_values v using gone
+  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = gone.id
+), vectors as (
+  delete from vectors v using gone
+  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = gone.id
+), chunks as (
+  delete from chunks c using gone
+  where c.tenant = %(tenant)s and c.collection = %(collection)s and c.document_id = gone.id returning c.document_id
+)
+update job_items i set status = 'deleted', finished_at = clock_timestamp(),
+  removed = (select count(*) from chunks where document_id = i.document_id)
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a job writes, and as which run. Small and picklable: workers open their own writer from it."""
+
+    postgres: Postgres
+    tenant: str
+    collection: int
+    space: int
+    job: UUID
+    run: int
+    listed_ns: int
+
+    def open(self) -> "CorpusWriter":
+        return CorpusWriter(self)
+
+
+class CorpusWriter:
+    """Publishes whole documents. One connection, used by one thread at a time."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._connection = target.postgres.connect("rag_app")
+        self._connection.execute(STAGE)
+        register_vector(self._connection)
+        self._scope = {
+            "tenant": target.tenant,
+            "collection": target.collection,
+            "space": target.space,
+            "job": target.job,
+            "run": target.run,
+            "listed_ns": target.listed_ns,
+        }
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
+        """The stored vectors of those texts, each of shape (dimension,)."""
+        with transaction(self._connection, self._target.tenant):
+            rows = self._connection.execute(KNOWN_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
+            return {bytes(key): _numpy(vector) for key, vector in rows}
+
+    def publish(self, drafts: Sequence[Draft]) -> None:
+        """One transaction; one a document where that fails, so that a bad one costs no other.
+
+        A draft that this or a newer run has already published changes nothing. FencedError if the job was ended.
+        """
+        try:
+            with transaction(self._connection, self._target.tenant):
+                self._publish(drafts)
+        except psycopg.OperationalError as error:
+            raise StoreError(f"lost the store while publishing: {error}") from error
+        except psycopg.Error as error:
+            if len(drafts) == 1:
+                self.publish([drafts[0].failed(Failure(stage="publish", reason=_first_line(error)))])
+            else:
+                for draft in drafts:
+                    self.publish([draft])
+
+    def delete(self, documents: Sequence[UUID]) -> None:
+        """Documents and all that hangs on them, in one transaction. FencedError if the job was ended."""
+        with transaction(self._connection, self._target.tenant):
+            self._connection.execute(DELETE_DOCUMENTS, {**self._scope, "ids": sorted(documents)})
+            self._event("delete", "deleted", {"deleted": len(documents)})
+
+    def _publish(self, drafts: Sequence[Draft]) -> None:
+        self._stage_documents(drafts)
+        accepted = self._accept()
+        kept = [draft for draft in drafts if draft.id in accepted]
+        if len(kept) < len(drafts):
+            self._connection.execute(LEAVE_OUT, {"accepted": list(accepted)})
+        self._stage_contents(kept)
+        for statement in (REMOVE_CHUNKS, MOVE_CHUNKS, ADD_CHUNKS, ADD_VECTORS):
+            self._connection.execute(statement, self._scope)
+        for statement in (REPLACE_VALUES, ADD_VALUES, REMOVE_TEXTS, ADD_TEXTS, FINISH_ITEMS):
+            self._connection.execute(statement, self._scope)
+        self._event("publish", "published", _counts(kept))
+
+    def _accept(self) -> set[UUID]:
+        return {row[0] for statement in (ACCEPT, TOUCH) for row in self._connection.execute(statement, self._scope)}
+
+    def _stage_documents(self, drafts: Sequence[Draft]) -> None:
+        _copy(self._connection, COPY_DOCUMENTS, DOCUMENT_TYPES, (_document_row(draft) for draft in drafts))
+
+    def _stage_contents(self, drafts: Sequence[Draft]) -> None:
+        _copy(self._connection, COPY_VALUES, VALUE_TYPES, (row for draft in drafts for row in _value_rows(draft)))
+        _copy(self._connection, COPY_CHUNKS, CHUNK_TYPES, (row for draft in drafts for row in _chunk_rows(draft)))
+
+    def _event(self, stage: str, status: str, detail: Mapping[str, int]) -> None:
+        row = self._connection.execute(NEXT_EVENT, self._scope).fetchone()
+        if row is None:
+            raise FencedError(f"job {self._target.job} has ended: a newer run writes these documents")
+        event = {"seq": row[0], "stage": stage, "status": status, "detail": Jsonb(detail)}
+        self._connection.execute(ADD_EVENT, {**self._scope, **event})
+
+
+def _copy(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.set_types(types)
+        for row in rows:
+            copy.write_row(row)
+
+
+def _document_row(draft: Draft) -> tuple[Any, ...]:
+    document, failure, entry = draft.document, draft.failure, draft.entry
+    return (
+        draft.id,
+        draft.source,
+        entry.uri,
+        _status(draft),
+        failure.stage if failure else None,
+        failure.reason if failure else None,
+        failure is not None and failure.retryable,
+        entry.size,
+        entry.modified_ns,
+        entry.changed_ns,
+        entry.etag,
+        draft.sha256,
+        draft.recipe,
+        document.title if document else "",
+        document.media_type if document else "",
+        document.language if document else "",
+        Jsonb(dict(document.metadata) if document else {}),
+        len(draft.chunks),
+        draft.embedded,
+        Jsonb({stage: round(seconds, 6) for stage, seconds in draft.seconds.items()}),
+        document.text if document else "",
+    )
+
+
+def _status(draft: Draft) -> str:
+    if draft.failure:
+        return draft.failure.status
+    return "same" if draft.same else "completed"
+
+
+def _counts(drafts: Sequence[Draft]) -> dict[str, int]:
+    statuses = [_status(draft) for draft in drafts]
+    return {status: statuses.count(status) for status in sorted(set(statuses))}
+
+
+def _value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float | None]]:
+    if draft.document is None:
+        return []
+    return [(draft.id, key, *_typed(value)) for key, values in filter_values(draft).items() for value in values]
+
+
+def filter_values(draft: Draft) -> dict[str, list[Value]]:
+    """What filters can compare of a document: its metadata, and what every document has."""
+    document, entry = draft.document, draft.entry
+    if document is None:
+        return {}
+    modified = datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).isoformat()
+    own: dict[str, Value] = {
+        "uri": entry.uri,
+        "title": document.title,
+        "media_type": document.media_type,
+        "language": document.language,
+        "updated_at": modified,
+    }
+    merged = {**document.metadata, **own}
+    return {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in merged.items()}
+
+
+def _typed(value: Value) -> tuple[str | None, float | None]:
+    if isinstance(value, bool):
+        return str(value).lower(), None
+    return (None, float(value)) if isinstance(value, int | float) else (str(value), None)
+
+
+def _chunk_rows(draft: Draft) -> list[tuple[Any, ...]]:
+    if draft.vectors is None:
+        return []
+    vectors = draft.vectors.astype(np.float16)
+    return [
+        (
+            chunk.id,
+            chunk.document_id,
+            chunk.ordinal,
+            chunk.start,
+            chunk.end,
+            chunk.prefix,
+            chunk.text,
+            Jsonb(dict(chunk.metadata)),
+            text_hash(chunk.embedded_text),
+            HalfVector(vector),
+        )
+        for chunk, vector in zip(draft.chunks, vectors, strict=True)
+    ]
+
+
+def _numpy(vector: Any) -> Matrix:
+    return np.asarray(vector.to_numpy(), dtype=np.float32)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

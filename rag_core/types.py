@@ -1,0 +1,224 @@
+"""The values that travel between the stages: frozen, slotted, keyword-only.
+
+Offsets are Unicode code points of the document's text, half open: `document.text[chunk.start:chunk.end] == chunk.text`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+from uuid import UUID, uuid5
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix: TypeAlias = NDArray[np.float32]
+"""Shape (texts, dimension), one row a text."""
+
+Value: TypeAlias = str | int | float | bool | Sequence[str]
+"""What metadata may hold, and filters may compare."""
+
+Metadata: TypeAlias = Mapping[str, Value]
+
+DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped"]
+
+DEFAULT_TENANT = "default-tenant"
+DEFAULT_COLLECTION = "default"
+_IDS = UUID("6f2f3a52-5a0e-5c4b-9d52-1b7a3c0e9d11")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading and the text it governs, up to the next heading of its own level or above."""
+
+    path: tuple[str, ...]
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A parsed source: its text, and what is known about it. `sections` are in text order."""
+
+    uri: str
+    text: str
+    title: str = ""
+    media_type: str = "text/plain"
+    language: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A span of a document. `prefix` (title, headings) is embedded and shown with it, but is no part of `text`."""
+
+    id: UUID
+    document_id: UUID
+    ordinal: int
+    text: str
+    start: int
+    end: int
+    prefix: str = ""
+    metadata: Metadata = field(default_factory=dict)
+
+    @property
+    def embedded_text(self) -> str:
+        return f"{self.prefix}\n{self.text}" if self.prefix else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Whose question it is, and where it is asked."""
+
+    text: str
+    tenant: str = DEFAULT_TENANT
+    collection: str = DEFAULT_COLLECTION
+    filters: "Filter | None" = None
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One condition on a document's metadata."""
+
+    key: str
+    type: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compound:
+    """All (`and`) or any (`or`) of its filters."""
+
+    type: Literal["and", "or"]
+    filters: "tuple[Filter, ...]"
+
+
+Filter: TypeAlias = "Comparison | Compound"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a hit tells of the document that it stands in."""
+
+    uri: str
+    title: str
+    updated_at: datetime | None = None
+    metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A chunk and how well it answers; `scores` keeps what every stage gave it."""
+
+    chunk: Chunk
+    origin: Origin
+    score: float
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def rescored(self, stage: str, score: float) -> "Hit":
+        return replace(self, score=score, scores={**self.scores, stage: score})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """How one timed part of a request went: `error` is empty when well; `ranking` holds chunk ids, best first."""
+
+    stage: str
+    seconds: float
+    error: str = ""
+    parent: str = ""
+    ranking: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """An embedding space: vectors are comparable only within one. `window` is the model's limit, in its own tokens."""
+
+    model: str
+    dimension: int
+    window: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a source's listing. Equal entries mean unread equal bytes, but for the racy rule of `delta`."""
+
+    uri: str
+    size: int
+    modified_ns: int
+    changed_ns: int = 0
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDocument:
+    """What the store remembers of an entry: as it was listed, what it held, and how it was read."""
+
+    id: UUID
+    entry: Entry
+    sha256: bytes
+    recipe: str
+    status: DocumentStatus
+    retryable: bool
+    listed_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a document is not in the index. `retryable`: the next sync tries again although nothing changed."""
+
+    stage: str
+    reason: str
+    retryable: bool = False
+    status: DocumentStatus = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A document on its way into the store; each stage returns it with more filled in, or with its failure.
+
+    `known_sha256` is what the store holds for the same recipe: equal bytes need no work, and `same` says so.
+    `vectors` has one row a chunk, in their order; `embedded` counts the rows that were encoded and not reused.
+    """
+
+    id: UUID
+    source: int
+    entry: Entry
+    recipe: str
+    known_sha256: bytes = b""
+    sha256: bytes = b""
+    same: bool = False
+    document: Document | None = None
+    chunks: tuple[Chunk, ...] = ()
+    vectors: Matrix | None = None
+    embedded: int = 0
+    failure: Failure | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next stage has something to do with it."""
+        return self.failure is None and not self.same
+
+    def timed(self, stage: str, seconds: float) -> "Draft":
+        return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds})
+
+    def failed(self, failure: Failure) -> "Draft":
+        return replace(self, failure=failure, document=None, chunks=(), vectors=None)
+
+
+def text_hash(text: str) -> bytes:
+    """16 bytes that name a text; equal texts share a vector within a space."""
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+def document_id(tenant: str, collection: str, uri: str) -> UUID:
+    return uuid5(_IDS, f"{tenant}\x1f{collection}\x1f{uri}")
+
+
+def chunk_id(document: UUID, text: str, duplicate: int) -> UUID:
+    """Stable while the text stands in the document, wherever it moves; `duplicate` counts equal texts from 0."""
+    return uuid5(document, f"{text_hash(text).hex()}\x1f{duplicate}")
