@@ -12,7 +12,8 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── StoreError                     Postgres cannot be reached or started
 │   ├── ListingError                   a source could not be listed to its end: nothing is deleted
 │   ├── ModelError                     a model's files are missing or cannot be read
-│   └── BusyError                      another job holds the source
+│   ├── BusyError                      another job holds the source
+│   └── StageTimeoutError              a stage of a request ran out of its time
 ├── DocumentError             a row    one document failed; the job goes on
 └── FencedError               a worker a newer run has taken over what this one was writing
 
@@ -70,6 +71,17 @@ class ModelError(UnavailableError):
 
 class BusyError(UnavailableError):
     pass
+
+
+class StageTimeoutError(UnavailableError):
+    """`allowed` is in seconds."""
+
+    def __init__(self, stage: str, allowed: float) -> None:
+        super().__init__(stage, allowed)
+        self.stage, self.allowed = stage, allowed
+
+    def __str__(self) -> str:
+        return f"{self.stage} took longer than {self.allowed:.3f} s"
 
 
 class DocumentError(RagError):

@@ -60,6 +60,9 @@ CHUNKS = """
 select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
 TEXT = "select text from document_texts where tenant = %(tenant)s and document_id = %(id)s"
+CHUNK_COUNT = """
+select coalesce(sum(d.n_chunks), 0)::int as n from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
+where d.tenant = %(tenant)s and c.name = %(collection)s"""
 DROP_COLLECTION = (
     "delete from vectors where tenant = %(tenant)s and collection = %(collection)s",
     "delete from chunks where tenant = %(tenant)s and collection = %(collection)s",
@@ -196,6 +199,9 @@ class Catalog:
         if not found:
             raise NotFoundError(f"collection {collection!r} has no document {uri}")
         return found[0]
+
+    def chunk_count(self, collection: str) -> int:
+        return int(self._rows(CHUNK_COUNT, collection=collection)[0]["n"])
 
     def chunks(self, document: UUID) -> list[dict[str, Any]]:
         """In text order."""

@@ -1,0 +1,66 @@
+"""What has to be done so that the store is in step with a listing: a pure function."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from rag_core.types import Entry, StoredDocument
+
+RACY_NS = 20_000_000
+"""File systems stamp times in ticks of up to 10 ms: what was written within one may change again and look the same."""
+WHOLE_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """`changed` may turn out to hold the same bytes: only reading tells. `same` counts what needs no look at all."""
+
+    added: tuple[Entry, ...]
+    changed: tuple[tuple[Entry, StoredDocument], ...]
+    deleted: tuple[StoredDocument, ...]
+    same: int
+
+    @property
+    def empty(self) -> bool:
+        return not (self.added or self.changed or self.deleted)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.size for entry in self.added) + sum(entry.size for entry, _ in self.changed)
+
+
+def delta(
+    listed: Iterable[Entry],
+    stored: Mapping[str, StoredDocument],
+    recipe: Callable[[str], str],
+    checksum: bool = False,
+) -> Delta:
+    """`listed` and `stored` are of one source, `stored` by uri; `recipe` tells how an uri would be read today.
+
+    `checksum` calls everything that is stored changed, so that it is read and compared.
+    """
+    entries = {entry.uri: entry for entry in listed}
+    known = {uri: (entry, stored[uri]) for uri, entry in entries.items() if uri in stored}
+    changed = tuple(pair for pair in known.values() if checksum or _differs(*pair, recipe))
+    return Delta(
+        added=tuple(entry for uri, entry in entries.items() if uri not in stored),
+        changed=changed,
+        deleted=tuple(document for uri, document in stored.items() if uri not in entries),
+        same=len(known) - len(changed),
+    )
+
+
+def _differs(entry: Entry, document: StoredDocument, recipe: Callable[[str], str]) -> bool:
+    return (
+        entry != document.entry
+        or document.recipe != recipe(entry.uri)
+        or (document.status == "failed" and document.retryable)
+        or _racy(entry, document.listed_ns)
+    )
+
+
+def _racy(entry: Entry, listed_ns: int) -> bool:
+    """Git's rule: what was written while, or after, it was last listed may have changed without a trace.
+    Times in whole seconds come from systems that keep no finer ones."""
+    written = max(entry.modified_ns, entry.changed_ns)
+    tick = WHOLE_SECOND_NS if written % WHOLE_SECOND_NS == 0 else RACY_NS
+    return written + tick > listed_ns

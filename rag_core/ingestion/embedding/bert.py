@@ -1,0 +1,152 @@
+"""BERT's forward pass (Devlin et al. 2019) for sentence encoders: starts in a third of sentence-transformers' time.
+
+Texts of equal length are encoded together, so nothing is padded and nothing masked.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from rag_core.errors import ModelError
+from rag_core.ingestion.embedding.model_files import modules, pooling, read_json, window
+from rag_core.ingestion.embedding.precision import dtype
+from rag_core.ingestion.embedding.tokens import load_tokenizer
+from rag_core.types import Matrix
+
+_BATCH_TOKENS = 2048
+
+
+class BertEncoder:
+    def __init__(
+        self,
+        folder: Path,
+        precision: Literal["auto", "bf16", "fp32"] = "auto",
+        document_prompt: str = "",
+        query_prompt: str = "",
+        threads: int = 1,
+    ) -> None:
+        """ModelError if the model is not of this architecture. `threads` is set for the whole process."""
+        torch.set_num_threads(threads)
+        config = _config(folder)
+        self._tokenizer = load_tokenizer(folder)
+        self._tokenizer.enable_truncation(window(folder))
+        self._bert = _Bert(config, _weights(folder, dtype(precision)))
+        self._pooling, self._dimension = pooling(folder)[0], int(config["hidden_size"])
+        self._document_prompt, self._query_prompt = document_prompt, query_prompt
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        return self._encoded([self._document_prompt + text for text in texts])
+
+    def embed_questions(self, texts: Sequence[str]) -> Matrix:
+        return self._encoded([self._query_prompt + text for text in texts])
+
+    def _encoded(self, texts: list[str]) -> Matrix:
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+        rows = np.empty((len(texts), self._dimension), np.float32)
+        with torch.inference_mode():
+            for batch in _batches([len(ids) for ids in tokens]):
+                rows[batch] = self._pooled(torch.tensor([tokens[row] for row in batch])).numpy()
+        return rows
+
+    def _pooled(self, ids: Tensor) -> Tensor:
+        hidden = self._bert.forward(ids).float()
+        return F.normalize(hidden[:, 0] if self._pooling == "cls" else hidden.mean(dim=1), dim=-1)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indexes of texts of equal length, at most _BATCH_TOKENS tokens together."""
+    for length, rows in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), key=lengths.__getitem__):
+        same, size = list(rows), max(1, _BATCH_TOKENS // length)
+        yield from (same[start : start + size] for start in range(0, len(same), size))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = read_json(folder / "config.json")
+    needed = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+    for key, value in needed.items():
+        if config.get(key, value) != value:
+            raise _refused(folder, f"{key} must be {value}, got {config[key]}")
+    if (modes := pooling(folder)) not in (("mean",), ("cls",)):
+        raise _refused(folder, f"pooling must be mean or cls, got {' + '.join(modes)}")
+    if more := {kind for kind, _ in modules(folder)} - {"Transformer", "Pooling", "Normalize"}:
+        raise _refused(folder, f"modules must be Transformer, Pooling and Normalize, got also {', '.join(sorted(more))}")
+    return config
+
+
+def _refused(folder: Path, reason: str) -> ModelError:
+    return ModelError(f"{folder.name} is no model for embedding.type bert ({reason}): use type sentence_transformers")
+
+
+def _weights(folder: Path, precision: torch.dtype) -> dict[str, Tensor]:
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise _refused(folder, "it has no model.safetensors")
+    weights = load_file(path)
+    return {name.removeprefix("model.").removeprefix("bert."): w.to(precision) for name, w in weights.items()}
+
+
+class _Affine(NamedTuple):
+    weight: Tensor
+    bias: Tensor
+
+
+class _Layer(NamedTuple):
+    queries_keys_values: _Affine
+    attended: _Affine
+    attended_norm: _Affine
+    wide: _Affine
+    narrow: _Affine
+    narrow_norm: _Affine
+
+
+class _Bert:
+    def __init__(self, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        self._heads, self._epsilon = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
+        self._words = weights["embeddings.word_embeddings.weight"]
+        # every text is of the first type, so its row is part of each position's
+        types = weights["embeddings.token_type_embeddings.weight"]
+        self._positions = weights["embeddings.position_embeddings.weight"] + types[0]
+        self._norm = _affine(weights, "embeddings.LayerNorm")
+        self._layers = [_layer(weights, f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Shape (texts, tokens) to (texts, tokens, hidden)."""
+        hidden = self._normed(F.embedding(ids, self._words) + self._positions[: ids.shape[1]], self._norm)
+        for layer in self._layers:
+            attended = F.linear(self._attended(hidden, layer), *layer.attended)
+            hidden = self._normed(hidden + attended, layer.attended_norm)
+            narrow = F.linear(F.gelu(F.linear(hidden, *layer.wide)), *layer.narrow)
+            hidden = self._normed(hidden + narrow, layer.narrow_norm)
+        return hidden
+
+    def _attended(self, hidden: Tensor, layer: _Layer) -> Tensor:
+        texts, tokens, width = hidden.shape
+        joined = F.linear(hidden, *layer.queries_keys_values).view(texts, tokens, 3, self._heads, -1)
+        queries, keys, values = joined.permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(queries, keys, values).transpose(1, 2).reshape(texts, tokens, width)
+
+    def _normed(self, hidden: Tensor, norm: _Affine) -> Tensor:
+        return F.layer_norm(hidden, hidden.shape[-1:], norm.weight, norm.bias, self._epsilon)
+
+
+def _layer(weights: dict[str, Tensor], name: str) -> _Layer:
+    parts = [_affine(weights, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
+    return _Layer(
+        queries_keys_values=_Affine(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts])),
+        attended=_affine(weights, f"{name}.attention.output.dense"),
+        attended_norm=_affine(weights, f"{name}.attention.output.LayerNorm"),
+        wide=_affine(weights, f"{name}.intermediate.dense"),
+        narrow=_affine(weights, f"{name}.output.dense"),
+        narrow_norm=_affine(weights, f"{name}.output.LayerNorm"),
+    )
+
+
+def _affine(weights: dict[str, Tensor], name: str) -> _Affine:
+    return _Affine(weights[f"{name}.weight"], weights[f"{name}.bias"])

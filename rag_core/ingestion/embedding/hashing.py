@@ -1,0 +1,54 @@
+"""Words hashed into buckets: no model, no meaning, but equal words meet. For tests and benchmarks."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from math import log
+
+import numpy as np
+
+from rag_core.types import Matrix, Space
+
+_WORDS = re.compile(r"\w+")
+
+
+def hashing_space(dimension: int, window: int) -> Space:
+    return Space(model="hashing", dimension=dimension, window=window, fingerprint=f"hashing-{dimension}")
+
+
+class HashingEncoder:
+    """Signed feature hashing (Weinberger et al. 2009) of lower-cased words, each weighted 1 + ln(frequency)."""
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        sums = np.zeros(len(texts) * self._dimension)
+        places, weights = self._features(texts)
+        np.add.at(sums, places, weights)
+        return _normalised(sums.reshape(len(texts), self._dimension))
+
+    def embed_questions(self, texts: Sequence[str]) -> Matrix:
+        return self.embed(texts)
+
+    def _features(self, texts: Sequence[str]) -> tuple[list[int], list[float]]:
+        places, weights = [], []
+        for row, text in enumerate(texts):
+            for word, frequency in Counter(_WORDS.findall(text.lower())).items():
+                number = _number(word)
+                places.append(row * self._dimension + abs(number) % self._dimension)
+                weights.append((1 + log(frequency)) * (1 if number >= 0 else -1))
+        return places, weights
+
+
+@lru_cache(maxsize=1 << 17)
+def _number(word: str) -> int:
+    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), signed=True)
+
+
+def _normalised(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> Matrix:
+    """A row without words, or whose words cancel out, becomes the first unit vector: every row has length 1."""
+    rows[~rows.any(axis=1), 0] = 1.0
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)

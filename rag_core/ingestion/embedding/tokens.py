@@ -1,0 +1,56 @@
+"""How long a text is, in the embedder's own tokens."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from rag_core.errors import ModelError
+
+_WORDS = re.compile(r"\w+|[^\w\s]")
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Neither pads nor cuts, whatever its file says: MiniLM's does both, at 128 tokens."""
+    # one thread a process: the library's own threads take other actors' cores, and warn at every fork
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise ModelError(f"{folder} has no tokenizer.json: give the folder of a model that has one")
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+class ModelTokenizer:
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = load_tokenizer(folder)
+
+    @property
+    def special_tokens(self) -> int:
+        """How many the model adds to every text."""
+        return self._tokenizer.num_special_tokens_to_add(is_pair=False)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [len(encoding) for encoding in encodings]
+
+    def ends(self, text: str) -> list[int]:
+        return [end for _, end in self._tokenizer.encode(text, add_special_tokens=False).offsets]
+
+
+class WordTokenizer:
+    """Words and single punctuation marks, for an embedder without a vocabulary."""
+
+    @property
+    def special_tokens(self) -> int:
+        return 0
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(_WORDS.findall(text)) for text in texts]
+
+    def ends(self, text: str) -> list[int]:
+        return [match.end() for match in _WORDS.finditer(text)]

@@ -1,0 +1,117 @@
+"""The stages of ingestion: each takes drafts and returns them with more filled in, or failed. None raises for a document.
+
+The same objects run in this process and in Ray's workers.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+
+from rag_core.errors import DocumentError, ModelError, RagError
+from rag_core.protocols import Chunker, DocumentEmbedder, Source
+from rag_core.types import Document, Draft, Failure, Matrix, text_hash
+
+
+class Preparation:
+    """Reads, parses and splits one document. Bytes that are stored already are not parsed again."""
+
+    def __init__(
+        self, sources: Mapping[int, Source], parse: Callable[[str, bytes], Document], chunker: Chunker
+    ) -> None:
+        self._sources, self._parse, self._chunker = sources, parse, chunker
+
+    def __call__(self, draft: Draft) -> Draft:
+        try:
+            return self._prepared(draft)
+        except DocumentError as error:
+            return draft.failed(_failure(error))
+
+    def _prepared(self, draft: Draft) -> Draft:
+        clock = _Clock()
+        body = self._sources[draft.source].read(draft.entry)
+        draft = replace(draft, sha256=sha256(body).digest()).timed("read", clock.lap())
+        if draft.sha256 == draft.known_sha256:
+            return replace(draft, same=True)
+        try:
+            document = self._parse(draft.entry.uri, body)
+        except DocumentError as error:
+            return draft.failed(_failure(error)).timed("parse", clock.lap())
+        draft = replace(draft, document=document).timed("parse", clock.lap())
+        draft = replace(draft, chunks=self._chunker.split(draft.id, document)).timed("split", clock.lap())
+        return draft if draft.chunks else draft.failed(Failure(stage="split", reason="no text"))
+
+
+class Embedding:
+    """Gives the chunks of many documents their vectors: stored ones by hash, each other text encoded once.
+
+    The model is loaded when the first text has to be encoded; `start_seconds` is what that took.
+    """
+
+    def __init__(
+        self,
+        open_embedder: Callable[[], DocumentEmbedder],
+        known_vectors: Callable[[Sequence[bytes]], Mapping[bytes, Matrix]],
+    ) -> None:
+        self._open_embedder, self._known_vectors = open_embedder, known_vectors
+        self.start_seconds = 0.0
+
+    def load(self) -> None:
+        """Loads the model now."""
+        _ = self._embedder
+
+    def __call__(self, drafts: Sequence[Draft]) -> list[Draft]:
+        pending = [draft for draft in drafts if draft.pending]
+        if not pending:
+            return list(drafts)
+        try:
+            done = {draft.id: draft for draft in self._embedded(pending)}
+        except RagError as error:
+            failure = Failure(stage="embed", reason=str(error), retryable=True)
+            done = {draft.id: draft.failed(failure) for draft in pending}
+        return [done.get(draft.id, draft) for draft in drafts]
+
+    def _embedded(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        texts = {text_hash(chunk.embedded_text): chunk.embedded_text for draft in drafts for chunk in draft.chunks}
+        vectors = dict(self._known_vectors(list(texts)))
+        missing = {key: text for key, text in texts.items() if key not in vectors}
+        seconds = 0.0
+        if missing:
+            embedder = self._embedder
+            clock = _Clock()
+            vectors |= dict(zip(missing, embedder.embed(list(missing.values())), strict=True))
+            seconds = clock.lap() / len(missing)
+        for draft in drafts:
+            hashes = [text_hash(chunk.embedded_text) for chunk in draft.chunks]
+            encoded = [key for key in dict.fromkeys(hashes) if missing.pop(key, None) is not None]
+            matrix = np.stack([vectors[key] for key in hashes])
+            yield replace(draft, vectors=matrix, embedded=len(encoded)).timed("embed", seconds * len(encoded))
+
+    @cached_property
+    def _embedder(self) -> DocumentEmbedder:
+        clock = _Clock()
+        try:
+            return self._open_embedder()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelError(f"the embedding model cannot be loaded: {error}") from error
+        finally:
+            self.start_seconds = clock.lap()
+
+
+class _Clock:
+    """Seconds of wall time from lap to lap."""
+
+    def __init__(self) -> None:
+        self._at = time.perf_counter()
+
+    def lap(self) -> float:
+        before, self._at = self._at, time.perf_counter()
+        return self._at - before
+
+
+def _failure(error: DocumentError) -> Failure:
+    status = "skipped" if error.status == "skipped" else "failed"
+    return Failure(stage=error.stage, reason=error.reason, retryable=error.retryable, status=status)

@@ -1,0 +1,178 @@
+"""How settings come about: layers of YAML, environment and command line, each leaf with where it was set.
+
+From weakest to strongest: the shipped default profile, the configuration file, the chosen profile and what it
+extends, the environment (`RAG_SECTION__KEY`), the command line (`--set section.key=value`). A layer that gives a section
+another `type` starts that section anew; `null` removes a key, and so brings its default back.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rag_core.config import Settings
+from rag_core.errors import ConfigError
+
+DEFAULT_PROFILE = "default"
+PROFILES = files("rag_core") / "profiles"
+FILE_KEYS = {"profiles", "extends"}
+NOT_SETTINGS = {"RAG_HOME"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layered:
+    """Valid settings; `origins` names for every leaf that was set, as `section.key`, who set it last."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    origin: str
+    tree: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Merged:
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+
+def load_settings(
+    file: Path | None = None,
+    profile: str | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """ConfigError names the setting, the rule and the value."""
+    return load_layered(file, profile, overrides, environment).settings
+
+
+def load_layered(
+    file: Path | None = None,
+    profile: str | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Layered:
+    given = os.environ if environment is None else environment
+    chosen = profile or given.get("RAG_PROFILE") or DEFAULT_PROFILE
+    merged = _Merged()
+    for layer in (
+        *_file_layers(file, chosen),
+        _Layer("environment", _tree(_environment(given))),
+        _Layer("command line", _tree(map(_assignment, overrides))),
+    ):
+        _merge(merged.tree, layer.tree, layer.origin, (), merged.origins)
+    merged.tree["profile"] = chosen
+    return Layered(settings=_validated(merged), origins=merged.origins)
+
+
+def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
+    document = _read(file, str(file)) if file else {}
+    own = document.get("profiles") or {}
+    top = {key: value for key, value in document.items() if key not in FILE_KEYS}
+    base = _chain(str(document.get("extends", DEFAULT_PROFILE)), own={})
+    chosen = [layer for layer in _chain(profile, own) if layer.origin != f"profile {DEFAULT_PROFILE}"]
+    return [*base, _Layer(str(file), top), *chosen]
+
+
+def _chain(name: str, own: Mapping[str, Any], seen: tuple[str, ...] = ()) -> list[_Layer]:
+    """The profile and all that it extends, the root first."""
+    if name in seen:
+        raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*seen, name))}")
+    tree = dict(own[name] or {}) if name in own else _read(PROFILES / f"{name}.yaml", f"profile {name}")
+    parent = tree.pop("extends", None if name == DEFAULT_PROFILE else DEFAULT_PROFILE)
+    before = _chain(str(parent), own, (*seen, name)) if parent else []
+    return [*before, _Layer(f"profile {name}", tree)]
+
+
+def _read(path: Any, origin: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        shipped = ", ".join(sorted(file.name.removesuffix(".yaml") for file in PROFILES.iterdir()))
+        raise ConfigError(f"there is no {origin}; shipped profiles: {shipped}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {origin}: {error}") from error
+    if not isinstance(document, dict | None):
+        raise ConfigError(f"{origin} must be a mapping of sections, got {type(document).__name__}")
+    return document or {}
+
+
+def _environment(environment: Mapping[str, str]) -> Iterable[tuple[list[str], Any]]:
+    for name, value in sorted(environment.items()):
+        if name.startswith("RAG_") and name not in NOT_SETTINGS | {"RAG_PROFILE"}:
+            yield name.removeprefix("RAG_").lower().split("__"), _value(value)
+
+
+def _assignment(text: str) -> tuple[list[str], Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set takes SECTION.KEY=VALUE, got {text!r}")
+    return key.strip().split("."), _value(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _tree(leaves: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in leaves:
+        branch = tree
+        for key in path[:-1]:
+            inner = branch.setdefault(key, {})
+            branch = inner if isinstance(inner, dict) else branch.setdefault(key, {})
+        branch[path[-1]] = value
+    return tree
+
+
+def _merge(
+    tree: dict[str, Any], layer: Mapping[str, Any], origin: str, path: tuple[str, ...], origins: dict[str, str]
+) -> None:
+    if "type" in layer and tree.get("type") not in (None, layer["type"]):
+        _forget(tree, path, origins)
+    for key, value in layer.items():
+        leaf = ".".join((*path, key))
+        if value is None:
+            tree.pop(key, None)
+            origins.pop(leaf, None)
+        elif isinstance(value, Mapping):
+            inner = tree.get(key)
+            tree[key] = dict(inner) if isinstance(inner, dict) else {}
+            _merge(tree[key], value, origin, (*path, key), origins)
+        else:
+            tree[key] = value
+            origins[leaf] = origin
+
+
+def _forget(tree: dict[str, Any], path: tuple[str, ...], origins: dict[str, str]) -> None:
+    """What another type was told means nothing to this one."""
+    tree.clear()
+    prefix = ".".join(path) + "."
+    for leaf in [leaf for leaf in origins if leaf.startswith(prefix)]:
+        del origins[leaf]
+
+
+def _validated(merged: _Merged) -> Settings:
+    try:
+        return Settings.model_validate(merged.tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_complaint(each, merged.origins) for each in error.errors())) from None
+
+
+def _complaint(error: Any, origins: Mapping[str, str]) -> str:
+    parts = [str(part) for part in error["loc"]]
+    leaf = ".".join(parts)
+    known = next((origins[key] for key in (leaf, ".".join((parts[0], *parts[2:]))) if key in origins), "")
+    where = f" (set by {known})" if known else ""
+    return f"{leaf}: {error['msg']}, got {error['input']!r}{where}"
