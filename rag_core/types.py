@@ -95,7 +95,7 @@ class Compound:
     filters: "tuple[Filter, ...]"
 
 
-Filter: TypeAlias = "Comparison | Compound"
+Filter: TypeAlias = Comparison | Compound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

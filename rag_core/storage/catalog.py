@@ -46,7 +46,7 @@ ADD_SOURCE = """
 insert into sources (tenant, collection, uri) values (%(tenant)s, %(collection)s, %(uri)s) returning id"""
 LISTED = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
-where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s)"""
+where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
 MANIFEST = """
 select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns from documents
 where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""

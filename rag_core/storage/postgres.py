@@ -50,10 +50,16 @@ class Postgres:
 
 @contextmanager
 def transaction(connection: Connection, tenant: str) -> Iterator[None]:
-    """The tenant's rows, and no others, until the block ends; then all of it is committed, or nothing."""
-    with connection.transaction():
-        connection.execute(SET_TENANT, {"tenant": tenant})
-        yield
+    """The tenant's rows, and no others, until the block ends; then all of it is committed, or nothing.
+
+    StoreError if the connection is lost.
+    """
+    try:
+        with connection.transaction():
+            connection.execute(SET_TENANT, {"tenant": tenant})
+            yield
+    except psycopg.OperationalError as error:
+        raise StoreError(f"lost the store: {error}") from error
 
 
 def shown(url: str) -> str:

@@ -17,7 +17,7 @@ from pgvector.psycopg import register_vector
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import FencedError, StoreError
+from rag_core.errors import FencedError
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Failure, Matrix, Value, text_hash
 
@@ -31,28 +31,9 @@ create temp table if not exists staged_values (
 create temp table if not exists staged_chunks (
   id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, prefix text, text text, metadata jsonb,
   content_hash bytea, embedding halfvec) on commit delete rows"""
-DOCUMENT_TYPES = [
-    "uuid",
-    "text",
-    "text",
-    "text",
-    "text",
-    "bool",
-    "int8",
-    "int8",
-    "int8",
-    "text",
-    "bytea",
-    "text",
-    "text",
-    "text",
-    "text",
-    "jsonb",
-    "int4",
-    "int4",
-    "jsonb",
-    "text",
-]
+DOCUMENT_TYPES = (
+    "uuid int4 text text text text bool int8 int8 int8 text bytea text text text text jsonb int4 int4 jsonb text"
+).split()
 COPY_DOCUMENTS = """
 copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag, sha256, recipe,
   title, media_type, language, metadata, n_chunks, embedded, seconds, text) from stdin (format binary)"""
@@ -85,7 +66,7 @@ update documents d set version = %(run)s, size = s.size, modified_ns = s.modifie
   etag = s.etag, listed_ns = %(listed_ns)s
 from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s and d.id = s.id
   and d.version < %(run)s returning d.id"""
-LEAVE_OUT = "delete from staged_documents where id <> all(%(accepted)s)"
+LEAVE_OUT = "delete from staged_documents where id <> all(%(accepted)s::uuid[])"
 REMOVE_CHUNKS = """
 with gone as (
   delete from chunks c using staged_documents s
@@ -139,7 +120,7 @@ insert into job_events (tenant, job_id, seq, stage, status, detail)
 values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)"""
 KNOWN_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
-where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s) order by content_hash"""
+where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
 
 DELETE_DOCUMENTS = """
 with gone as (
@@ -160,7 +141,7 @@ with gone as (
 )
 update job_items i set status = 'deleted', finished_at = clock_timestamp(),
   removed = (select count(*) from chunks where document_id = i.document_id)
-where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s)"""
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s::uuid[])"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +194,9 @@ class CorpusWriter:
         try:
             with transaction(self._connection, self._target.tenant):
                 self._publish(drafts)
-        except psycopg.OperationalError as error:
-            raise StoreError(f"lost the store while publishing: {error}") from error
         except psycopg.Error as error:
+            if len(drafts) == 1 and drafts[0].failure:
+                raise  # not for what is in it: there is nothing left in it
             if len(drafts) == 1:
                 self.publish([drafts[0].failed(Failure(stage="publish", reason=_first_line(error)))])
             else:

@@ -76,7 +76,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if (modes := pooling(folder)) not in (("mean",), ("cls",)):
         raise _refused(folder, f"pooling must be mean or cls, got {' + '.join(modes)}")
     if more := {kind for kind, _ in modules(folder)} - {"Transformer", "Pooling", "Normalize"}:
-        raise _refused(folder, f"modules must be Transformer, Pooling and Normalize, got also {', '.join(sorted(more))}")
+        raise _refused(folder, f"modules must be Transformer, Pooling, Normalize, got also {', '.join(sorted(more))}")
     return config
 
 

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rag_core.types import Matrix, Space
 
@@ -48,7 +49,8 @@ def _number(word: str) -> int:
     return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), signed=True)
 
 
-def _normalised(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> Matrix:
+def _normalised(rows: NDArray[np.float64]) -> Matrix:
     """A row without words, or whose words cancel out, becomes the first unit vector: every row has length 1."""
     rows[~rows.any(axis=1), 0] = 1.0
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    unit: Matrix = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit

@@ -51,7 +51,8 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
 
 def pooling(folder: Path) -> tuple[str, ...]:
     """The pooling modes, concatenated by the model: `("mean",)` where nothing is said."""
-    config = next((read_json(path / "config.json") for kind, path in modules(folder) if kind == "Pooling"), {})
+    pooled = [read_json(path / "config.json") for kind, path in modules(folder) if kind == "Pooling"]
+    config = pooled[0] if pooled else {}
     if mode := config.get("pooling_mode"):
         return (mode,) if isinstance(mode, str) else tuple(mode)
     named = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens"}
@@ -75,19 +76,13 @@ def _short(name: str) -> str:
 
 def _downloaded(name: str) -> Path:
     try:
-        from httpx import HTTPError
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise ModelError(_unreachable(name, error)) from error
-    try:
+
         return Path(snapshot_download(name, ignore_patterns=list(_NOT_NEEDED)))
-    except (OSError, ValueError, HTTPError) as error:
-        raise ModelError(_unreachable(name, error)) from error
-
-
-def _unreachable(name: str, error: Exception) -> str:
-    reason = str(error).partition("\n")[0]
-    return f"model {name} is no folder and cannot be had from the model hub: give a folder with its files ({reason})"
+    except Exception as error:  # its errors, its HTTP client's and the disk's have no common root
+        reason = str(error).partition("\n")[0]
+        message = f"model {name} is no folder, and the model hub does not give it: give a folder with its files"
+        raise ModelError(f"{message} ({reason})") from error
 
 
 def _positions(config: dict[str, Any]) -> int:

@@ -14,5 +14,5 @@ def dtype(precision: Literal["auto", "bf16", "fp32"], device: str = "cpu") -> to
 
 def _multiplies_bf16(device: str) -> bool:
     if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

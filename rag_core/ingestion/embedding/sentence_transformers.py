@@ -39,18 +39,21 @@ class SentenceTransformersEncoder:
     def _encoded(self, texts: Sequence[str], prompt: str) -> Matrix:
         if not texts:
             return np.empty((0, self._model.get_embedding_dimension() or 0), np.float32)
-        return self._model.encode(
+        rows: Matrix = self._model.encode(
             list(texts),
             prompt=prompt,  # also when empty: without one the library takes the model's default
             batch_size=self._batch_size,
             normalize_embeddings=True,
             show_progress_bar=False,
         ).astype(np.float32, copy=False)
+        return rows
 
 
 def _loaded(folder: Path, weights: torch.dtype, device: str) -> "SentenceTransformer":
     from sentence_transformers import SentenceTransformer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     try:
         model = SentenceTransformer(str(folder), device=device, model_kwargs={"dtype": weights}, local_files_only=True)
     except (OSError, ValueError) as error:

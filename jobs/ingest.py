@@ -1,0 +1,168 @@
+"""Brings a collection in step with its sources. One module for `rag ingest` and `ray job submit -- python -m jobs.ingest`."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jobs.options import Globals, command, print_json
+from jobs.progress import JobProgress
+from rag_core.config import Settings
+from rag_core.errors import ConfirmationError
+from rag_core.types import DEFAULT_COLLECTION
+
+MEGABYTE = 1_000_000
+SHOWN_FAILURES = 20
+
+
+class RunnerName(StrEnum):
+    auto = "auto"
+    inline = "inline"
+    ray = "ray"
+
+
+@command
+def ingest(
+    sources: Annotated[list[str], typer.Argument(help="Folders, files, or URIs such as s3://bucket/docs.")],
+    options: Globals,
+    collection: Annotated[str, typer.Option(help="The collection to bring in step.")] = DEFAULT_COLLECTION,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    no_prune: Annotated[bool, typer.Option("--no-prune", help="Keep what is no longer there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete also a large share of a source.")] = False,
+    checksum: Annotated[bool, typer.Option("--checksum", help="Read and compare everything.")] = False,
+    runner: Annotated[RunnerName, typer.Option(help="Where the work is done; `auto` takes Ray when it is worth it.")] = (
+        RunnerName.auto
+    ),
+) -> None:
+    """Bring a collection in step with its sources: what was added, changed and deleted there, and nothing else.
+
+    Example: rag ingest docs/ --collection handbook
+    """
+    from rag_core.build.ingestion import sync
+    from rag_core.ingestion.sync import Options
+    from rag_core.storage.postgres import Postgres
+
+    settings = options.settings
+    postgres = Postgres.open(settings.store.url)
+    chosen = Options(prune=not no_prune, confirmed=yes, checksum=checksum)
+    job = sync(settings, postgres, sources, collection, chosen)
+    if dry_run:
+        _show_plan(job.plan(), options)
+        return
+    console = Console(stderr=True, quiet=options.quiet)
+    with JobProgress(postgres, settings.tenant, console) as progress:
+        try:
+            report = job.run(_runner(runner, settings), progress.begin)
+        except ConfirmationError as error:
+            if not _confirmed(error, options):
+                raise
+            again = sync(settings, postgres, sources, collection, Options(prune=True, confirmed=True, checksum=checksum))
+            report = again.run(_runner(runner, settings), progress.begin)
+    _show(report, options)
+    if report.documents["failed"]:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoRunner:
+    """In this process what is done before Ray would have started; the rest on Ray."""
+
+    settings: Settings
+
+    def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any]) -> Any:
+        ingestion = self.settings.ingestion
+        size = sum(draft.entry.size for draft in drafts)
+        small = len(drafts) < ingestion.inline_documents and size < ingestion.inline_mb * MEGABYTE
+        name = RunnerName.inline if small else RunnerName.ray
+        return _runner(name, self.settings).run(target, sources, drafts)
+
+
+def _runner(name: RunnerName, settings: Settings) -> Any:
+    match name:
+        case RunnerName.auto:
+            return AutoRunner(settings)
+        case RunnerName.inline:
+            from rag_core.build.ingestion import inline_runner
+
+            return inline_runner(settings)
+        case RunnerName.ray:
+            from jobs.runner import RayRunner
+
+            return RayRunner(settings)
+
+
+def _confirmed(error: ConfirmationError, options: Globals) -> bool:
+    return not options.json and sys.stdin.isatty() and typer.confirm(f"{error}\nDelete them?")
+
+
+def _show_plan(plan: Any, options: Globals) -> None:
+    documents = {name: getattr(plan, name) for name in ("listed", "added", "changed", "deleted", "same")}
+    if options.json:
+        print_json({"dry_run": True, "collection": plan.collection, "documents": documents, "bytes": plan.bytes})
+        return
+    counts = ", ".join(f"{count} {name}" for name, count in documents.items())
+    typer.echo(f"would bring {plan.collection} in step: {counts}; {plan.bytes / MEGABYTE:.1f} MB to read")
+
+
+def _show(report: Any, options: Globals) -> None:
+    if options.json:
+        print_json(report_json(report))
+        return
+    console = Console(quiet=options.quiet)
+    console.print(_table(report))
+    for failure in [*report.failures, *(report.skipped if options.verbose else ())][:SHOWN_FAILURES]:
+        line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    hidden = len(report.failures) - SHOWN_FAILURES
+    if hidden > 0:
+        console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
+    for notice in report.notices:
+        console.print(f"note: {notice}", markup=False)
+
+
+def report_json(report: Any) -> dict[str, Any]:
+    return {
+        "job_id": report.job_id,
+        "collection": report.collection,
+        "documents": report.documents,
+        "chunks": report.chunks,
+        "seconds": report.seconds,
+        "rate": report.rate,
+        "failures": [
+            {key: failure[key] for key in ("uri", "stage", "reason", "retryable")} for failure in report.failures
+        ],
+        "notices": list(report.notices),
+    }
+
+
+def _table(report: Any) -> Table:
+    table = Table(title=f"{report.collection} is in step", title_justify="left", show_header=False, box=None)
+    documents, chunks, seconds = report.documents, report.chunks, report.seconds
+    done = ("completed", "failed", "skipped", "quarantined")
+    table.add_row("documents", _counts(documents, ("listed", "added", "changed", "deleted", "same")))
+    table.add_row("of these", _counts(documents, tuple(name for name in done if documents[name] or name == "completed")))
+    table.add_row("chunks", _counts(chunks, ("stored", "embedded", "reused", "deleted")))
+    table.add_row("seconds", ", ".join(f"{seconds[name]:.2f} {name.replace('_', '+')}" for name in seconds))
+    rate = report.rate
+    table.add_row("rate", f"{rate['documents_per_second']} documents/s, {rate['chunks_per_second']} chunks/s")
+    table.add_row("job", str(report.job_id))
+    return table
+
+
+def _counts(counts: Mapping[str, int], names: Sequence[str]) -> str:
+    return ", ".join(f"{counts[name]:,} {name}" for name in names)
+
+
+def main() -> None:
+    app = typer.Typer(add_completion=False)
+    app.command()(ingest)
+    app()
+
+
+if __name__ == "__main__":
+    main()

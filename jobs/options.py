@@ -1,0 +1,87 @@
+"""What every command has: the global options, as one value, and errors as one line and an exit code."""
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from rag_core.config import Settings
+from rag_core.errors import RagError
+from rag_core.settings import Layered, load_layered
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Globals:
+    config: Annotated[Path | None, typer.Option(help="A YAML file with settings.", show_default=False)] = None
+    profile: Annotated[str | None, typer.Option(help="The profile to use.", show_default=False)] = None
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="One setting.", show_default=False)
+    ] = None
+    store: Annotated[str | None, typer.Option(help="`embedded`, or a Postgres DSN.", show_default=False)] = None
+    tenant: Annotated[str | None, typer.Option(help="Whose data it is.", show_default=False)] = None
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what was asked for, and errors.")] = False
+
+    @property
+    def settings(self) -> Settings:
+        return self.layered.settings
+
+    @cached_property
+    def layered(self) -> Layered:
+        named = [("store.url", self.store), ("tenant", self.tenant)]
+        overrides = [*(self.set or []), *(f"{key}={value}" for key, value in named if value)]
+        return load_layered(self.config, self.profile, overrides)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the global options to a command, which takes them as its parameter `options`."""
+    own = [each for each in inspect.signature(function, eval_str=True).parameters.values() if each.name != "options"]
+    shared = list(inspect.signature(Globals).parameters.values())
+
+    @wraps(function)
+    def wrapped(**values: Any) -> None:
+        options = Globals(**{each.name: values.pop(each.name) for each in shared})
+        try:
+            function(options=options, **values)
+        except RagError as error:
+            _complain(error, options)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader, `head` say, has seen enough
+            raise typer.Exit(0) from None
+
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared)]
+    wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+    return wrapped
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def _complain(error: RagError, options: Globals) -> None:
+    typer.echo(f"error: {error}", err=True)
+    if options.json:
+        print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID | Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in JSON")

@@ -1,0 +1,108 @@
+"""Live progress of a job, read from the store: so any process could show it."""
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from rag_core.errors import StoreError
+from rag_core.ingestion.sync import Plan
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+
+POLL = 0.25
+TERMINAL_LINE = 10.0
+"""Seconds between lines where there is no terminal to redraw."""
+
+
+@dataclass
+class JobProgress:
+    """Shows the job that `begin` names, from then until the block ends. A job without documents shows nothing."""
+
+    postgres: Postgres
+    tenant: str
+    console: Console
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "JobProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread:
+            self._thread.join()
+
+    def begin(self, job: UUID, plan: Plan) -> None:
+        self.console.print(
+            f"{plan.listed} documents listed: {plan.added} added, {plan.changed} changed, {plan.deleted} deleted, "
+            f"{plan.same} unchanged",
+            highlight=False,
+        )
+        if plan.documents:
+            self._thread = threading.Thread(target=self._follow, args=(job, plan.documents), daemon=True)
+            self._thread.start()
+
+    def _follow(self, job: UUID, total: int) -> None:
+        with suppress(StoreError), self.postgres.connect() as connection:
+            watch = _Watch(Ledger(connection, self.tenant), job, total, self.console)
+            with watch.bar:
+                while not self._ended.wait(POLL):
+                    watch.update()
+                watch.update()
+
+
+class _Watch:
+    def __init__(self, ledger: Ledger, job: UUID, total: int, console: Console) -> None:
+        self._ledger, self._job, self._total, self._console = ledger, job, total, console
+        self._began, self._failed, self._spoken = monotonic(), 0, monotonic()
+        self.bar = _bar(console)
+        self._task: TaskID = self.bar.add_task("starting", total=total, rates="")
+
+    def update(self) -> None:
+        counts = self._ledger.progress(self._job)
+        done = sum(counts[status] for status in ("completed", "same", "failed", "skipped"))
+        self.bar.update(self._task, completed=done, description=_phase(done, self._total), rates=self._rates(counts, done))
+        if counts["failed"] > self._failed:
+            self._tell_failures()
+        if not self._console.is_terminal and monotonic() - self._spoken > TERMINAL_LINE:
+            self._spoken = monotonic()
+            self._console.print(f"{done} of {self._total} documents  {self._rates(counts, done)}", highlight=False)
+
+    def _rates(self, counts: Mapping[str, int], done: int) -> str:
+        if not done:
+            return ""
+        seconds = max(monotonic() - self._began, 0.001)
+        left = (self._total - done) * seconds / done
+        rates = f"{done / seconds:.0f} documents/s, {counts['chunks'] / seconds:.0f} chunks/s"
+        return f"{rates}, {left:.0f} s left" if done < self._total else rates
+
+    def _tell_failures(self) -> None:
+        failures: list[dict[str, Any]] = self._ledger.failures(self._job, "failed")
+        for failure in failures[self._failed :]:
+            line = f"failed: {failure['uri']}  {failure['stage']}: {failure['reason']}"
+            self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._failed = len(failures)
+
+
+def _phase(done: int, total: int) -> str:
+    return "starting" if not done else "ingesting" if done < total else "done"
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:9}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rates]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=not console.is_terminal,
+        disable=not console.is_terminal,
+    )

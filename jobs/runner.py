@@ -1,0 +1,111 @@
+"""Ingestion on Ray Data: one streaming pipeline of three operators, whatever the size of the corpus."""
+
+import logging
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from jobs.tables import drafts_to_table
+from rag_core.config import Settings
+from rag_core.errors import SourceError, StoreError
+from rag_core.ingestion.sync import RunTimes
+from rag_core.protocols import Source
+from rag_core.storage.publishing import Target
+from rag_core.types import Draft
+
+BLOCK = 128
+"""Documents a block: about what an embedding actor takes at once; a block costs some 30 ms of scheduling."""
+SMALL_SHARE = 0.25
+"""CPUs of a task that reads or publishes, beside which an embedding actor keeps the rest of its CPU."""
+
+ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # at 15, the default, workers lose against every other process
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",  # else worker starts eat a fifth of the time
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RayRunner:
+    settings: Settings
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        """On the cluster that RAY_ADDRESS names, else on one of this machine's, which goes on after the job."""
+        asked = time.time()
+        start_ray()
+        _refuse_local(target, sources)
+        from jobs.stages import Publish, Work
+
+        sink = Publish(Work(settings=self.settings, target=target, sources=sources))
+        _execute(sink, Work(settings=self.settings, target=target, sources=sources), drafts)
+        return RunTimes(start=max(sink.times.start - asked, 0.0), publish=sink.times.publish)
+
+
+def start_ray() -> None:
+    """Connects to the cluster that RAY_ADDRESS names, or starts one here; at most once a process."""
+    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own making
+        import ray
+        import ray.data
+
+        if not ray.is_initialized():
+            local = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False, "_system_config": PRELOAD}
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **local)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_no_progress_timeout_s = 600
+    context.raise_original_map_exception = True
+
+
+PRELOAD = {"preload_python_modules": ["ray.data"]}
+
+
+def _execute(sink, work, drafts: Sequence[Draft]) -> None:  # type: ignore[no-untyped-def]
+    import ray
+    from ray.data import ActorPoolStrategy
+
+    from jobs.stages import Embed, Prepare
+
+    cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    # An actor for each CPU, but never all of any CPU: an actor pool that takes everything hangs the dataset.
+    actor_share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own making
+        (
+            ray.data.from_arrow(_blocks(drafts, cpus))
+            .map_batches(Prepare(work), batch_size=None, batch_format="pyarrow", num_cpus=SMALL_SHARE)
+            .map_batches(
+                Embed,
+                fn_constructor_args=(work,),
+                batch_size=None,
+                batch_format="pyarrow",
+                num_cpus=actor_share,
+                compute=ActorPoolStrategy(size=cpus),
+            )
+            .write_datasink(sink, ray_remote_args={"num_cpus": SMALL_SHARE})
+        )
+
+
+def _blocks(drafts: Sequence[Draft], cpus: int) -> list:  # type: ignore[type-arg]
+    """Dealt out in turn, so that every block has its share of the large documents, which come first."""
+    count = min(len(drafts), max(ceil(len(drafts) / BLOCK), 2 * cpus))
+    return [drafts_to_table(drafts[first::count]) for first in range(count)]
+
+
+def _refuse_local(target: Target, sources: Mapping[int, Source]) -> None:
+    import ray
+
+    if sum(node["Alive"] for node in ray.nodes()) < 2:
+        return
+    if "host=/" in target.postgres.dsn:
+        raise StoreError("the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN")
+    for source in sources.values():
+        if source.uri.startswith("file:"):
+            raise SourceError(f"source {source.uri} is a local folder; a Ray cluster of several nodes needs a shared URI")

@@ -1,0 +1,104 @@
+"""The stages of ingestion as Ray Data wants them: thin adapters around the objects of `rag_core.ingestion`."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from ray.data.block import BlockAccessor
+from ray.data.datasource import Datasink, WriteResult
+
+from jobs.tables import DRAFTS, drafts_to_table, table_to_drafts
+from rag_core.build.ingestion import embedding, preparation
+from rag_core.config import Settings
+from rag_core.ingestion.stages import Preparation
+from rag_core.ingestion.sync import RunTimes
+from rag_core.protocols import Source
+from rag_core.storage.publishing import CorpusWriter, Target
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a worker needs to know of a job. Equal when the job is the same, so that a worker builds its parts once."""
+
+    settings: Settings
+    target: Target
+    sources: Mapping[int, Source]
+
+    def __hash__(self) -> int:
+        return hash(self.target.job)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Work) and self.target.job == other.target.job
+
+
+class Prepare:
+    """A task: reads, parses and splits."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        if batch.num_rows == 0:
+            return DRAFTS.empty_table()
+        prepare = _preparation(self._work)
+        return drafts_to_table([prepare(draft) for draft in table_to_drafts(batch)])
+
+
+class Embed:
+    """An actor: holds the model."""
+
+    def __init__(self, work: Work) -> None:
+        self._embed = embedding(work.settings, work.target.open())
+        self._embed.load()
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        if batch.num_rows == 0:
+            return DRAFTS.empty_table()
+        began = time.time()
+        return drafts_to_table(self._embed(table_to_drafts(batch)), began)
+
+
+class Publish(Datasink[RunTimes]):
+    """Publishes every block in groups of whole documents. Afterwards `times` holds what it took.
+
+    A write that is repeated because its worker died changes nothing twice. `start` is when the first block's
+    embedding began, in seconds since the epoch.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.times = RunTimes()
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> RunTimes:
+        writer, group = _writer(self._work), self._work.settings.ingestion.group
+        first, seconds = float("inf"), 0.0
+        for block in blocks:
+            table = BlockAccessor.for_block(block).to_arrow()
+            for start in range(0, table.num_rows, group):
+                part = table.slice(start, group)
+                first = min(first, part["began"][0].as_py())
+                drafts, began = table_to_drafts(part), time.perf_counter()
+                writer.publish(drafts)
+                seconds += time.perf_counter() - began
+        return RunTimes(start=first, publish=seconds)
+
+    def on_write_complete(self, write_result: WriteResult[RunTimes]) -> None:
+        parts = write_result.write_returns
+        self.times = RunTimes(
+            start=min((part.start for part in parts), default=float("inf")),
+            publish=sum(part.publish for part in parts),
+        )
+
+
+@lru_cache(maxsize=1)
+def _preparation(work: Work) -> Preparation:
+    return preparation(work.settings, work.sources)
+
+
+@lru_cache(maxsize=1)
+def _writer(work: Work) -> CorpusWriter:
+    """One connection a worker, not a block."""
+    return work.target.open()

@@ -1,0 +1,30 @@
+"""The `rag` command. Each command is a small file; what is heavy is imported inside it."""
+
+import typer
+
+from jobs.ingest import ingest
+from rag_cli import collections, config, documents, jobs, sources, store
+from rag_cli.doctor import doctor
+from rag_cli.fsck import fsck
+from rag_cli.search import search
+
+app = typer.Typer(
+    help="Keeps a knowledge base in step with its sources, and searches it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(ingest)
+app.command()(search)
+app.add_typer(documents.app, name="documents")
+app.add_typer(collections.app, name="collections")
+app.add_typer(sources.app, name="sources")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(store.app, name="store")
+app.command()(fsck)
+app.add_typer(config.app, name="config")
+app.command()(doctor)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,75 @@
+"""`rag documents`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jobs.options import Globals, command, print_json
+from rag_cli.opened import catalog
+from rag_cli.output import show_rows
+from rag_core.types import DEFAULT_COLLECTION
+
+app = typer.Typer(help="Documents: what is stored, and what is not and why.", no_args_is_help=True)
+CollectionOption = Annotated[str, typer.Option(help="The collection.")]
+UriArgument = Annotated[str, typer.Argument(help="The document, as `rag documents list` shows it.")]
+
+
+@app.command("list")
+@command
+def list_(
+    options: Globals,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    status: Annotated[
+        str | None, typer.Option(help="Only completed, failed or skipped ones.", show_default=False)
+    ] = None,
+    after: Annotated[str, typer.Option(help="Go on behind this uri.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option(help="How many at the most.", min=1)] = 100,
+) -> None:
+    """The documents of a collection with their state, in the order of their uri.
+
+    Example: rag documents list --status failed
+    """
+    with catalog(options) as known:
+        rows = known.documents(known.collection(collection).name, status=status, after=after, limit=limit)
+    show_rows(rows, ("uri", "status", "chunks", "title", "reason"), options, f"no such documents in {collection}")
+
+
+@app.command()
+@command
+def show(uri: UriArgument, options: Globals, collection: CollectionOption = DEFAULT_COLLECTION) -> None:
+    """A document's state, metadata and chunks.
+
+    Example: rag documents show file:///srv/docs/keys.md
+    """
+    with catalog(options) as known:
+        document = known.document(collection, uri)
+        chunks = known.chunks(document["id"])
+    if options.json:
+        print_json({**document, "chunks": chunks})
+        return
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in document.items():
+        if value not in (None, "", {}):
+            facts.add_row(key, str(value))
+    console = Console()
+    console.print(facts)
+    for chunk in chunks:
+        console.rule(f"{chunk['ordinal']}  [{chunk['start']}:{chunk['end']}]  {chunk['prefix']}".replace("\n", " | "))
+        console.print(chunk["text"], markup=False, highlight=False)
+
+
+@app.command()
+@command
+def text(uri: UriArgument, options: Globals, collection: CollectionOption = DEFAULT_COLLECTION) -> None:
+    """A document's text as it is stored: what the offsets of its chunks count in.
+
+    Example: rag documents text file:///srv/docs/keys.md
+    """
+    with catalog(options) as known:
+        stored = known.text(known.document(collection, uri)["id"])
+    if options.json:
+        print_json({"uri": uri, "text": stored})
+    else:
+        typer.echo(stored)

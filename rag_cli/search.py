@@ -1,0 +1,140 @@
+"""`rag search`."""
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from jobs.options import Globals, command, print_json
+from rag_core.errors import FilterError
+from rag_core.types import DEFAULT_COLLECTION, Hit, StageReport
+
+SHORTEST_WORD = 3
+PASSAGE = 600
+"""Characters of a passage that are shown."""
+
+
+@command
+def search(
+    question: Annotated[str, typer.Argument(help="What is asked.")],
+    options: Globals,
+    k: Annotated[int, typer.Option("-k", help="How many hits.", min=1, max=1000)] = 10,
+    collection: Annotated[str, typer.Option(help="Where it is asked.")] = DEFAULT_COLLECTION,
+    filter: Annotated[
+        str | None, typer.Option(metavar="JSON", help="A condition on metadata.", show_default=False)
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Every score, and the time of every stage.")] = False,
+) -> None:
+    """Passages that answer a question, best first.
+
+    Example: rag search "how do I rotate the keys?" -k 3 --filter '{"key": "language", "type": "eq", "value": "en"}'
+    """
+    from rag_core.knowledge_base import KnowledgeBase
+
+    with KnowledgeBase(options.settings) as knowledge:
+        knowledge.load()
+        began = time.perf_counter()
+        hits, stages = knowledge.explain(question, k, collection, _filter(filter))
+        seconds = time.perf_counter() - began
+    if options.json:
+        print_json(retrieval_json(question, hits, stages, options.settings.profile, seconds, explain))
+        return
+    console = Console()
+    for rank, hit in enumerate(hits, start=1):
+        _show(console, rank, hit, question, explain)
+    if explain:
+        _show_stages(console, stages)
+    if not hits:
+        Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
+
+
+def retrieval_json(
+    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], profile: str, seconds: float, explain: bool
+) -> dict[str, Any]:
+    timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
+    return {
+        "object": "retrieval",
+        "query": question,
+        "standalone_query": question,
+        "results": [_result(rank, hit, question, explain) for rank, hit in enumerate(hits, start=1)],
+        "profile": {"name": profile, "selected_by": "default" if profile == "default" else "explicit"},
+        "partial": any(report.error for report in stages),
+        "degraded": [report.stage for report in stages if report.error],
+        "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
+        "next_cursor": None,
+    }
+
+
+def highlights(question: str, text: str) -> list[tuple[int, int]]:
+    """Where the question's words stand in the text, by their beginning: `key` also finds `keys`."""
+    words = {word for word in re.findall(r"\w+", question.lower()) if len(word) >= SHORTEST_WORD}
+    if not words:
+        return []
+    longest_first = sorted(words, key=len, reverse=True)
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\w*", re.IGNORECASE)
+    return [match.span() for match in pattern.finditer(text)]
+
+
+def _result(rank: int, hit: Hit, question: str, explain: bool) -> dict[str, Any]:
+    chunk, origin = hit.chunk, hit.origin
+    result: dict[str, Any] = {
+        "rank": rank,
+        "chunk_id": chunk.id,
+        "document_id": chunk.document_id,
+        "text": chunk.text,
+        "title": origin.title,
+        "url": origin.uri,
+        "page": chunk.metadata.get("page"),
+        "section": chunk.metadata.get("section"),
+        "start": chunk.start,
+        "end": chunk.end,
+        "score": round(hit.score, 6),
+        "retrievers": list(hit.scores),
+        "highlights": highlights(question, chunk.text),
+        "metadata": dict(origin.metadata),
+    }
+    if explain:
+        result["explain"] = {stage: {"rank": rank, "score": score} for stage, score in hit.scores.items()}
+    return result
+
+
+def _show(console: Console, rank: int, hit: Hit, question: str, explain: bool) -> None:
+    heading = Text.assemble((f"{rank}. ", "bold"), (hit.origin.title, "bold"), f"  {hit.score:.3f}")
+    section = str(hit.chunk.metadata.get("section", ""))
+    if section:
+        heading.append(f"  {section}", style="cyan")
+    console.print(heading)
+    console.print(Text(hit.origin.uri, style="dim"), soft_wrap=True)
+    passage = Text(_shortened(hit.chunk.text))
+    for start, end in highlights(question, passage.plain):
+        passage.stylize("bold yellow", start, end)
+    console.print(passage)
+    if explain:
+        console.print(Text("  ".join(f"{stage} {score:.4f}" for stage, score in hit.scores.items()), style="magenta"))
+    console.print()
+
+
+def _show_stages(console: Console, stages: Sequence[StageReport]) -> None:
+    longest = max((report.seconds for report in stages), default=0) or 1
+    for report in stages:
+        bar = "█" * max(1, round(30 * report.seconds / longest))
+        console.print(f"{report.stage:8} {report.seconds * 1000:8.1f} ms  {bar}  {report.error}", highlight=False)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= PASSAGE else text[:PASSAGE].rsplit(" ", 1)[0] + " …"
+
+
+def _filter(text: str | None) -> Mapping[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        parsed: Mapping[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise FilterError(f"--filter must be JSON, got {text!r}: {error}") from None
+    return parsed

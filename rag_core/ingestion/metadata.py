@@ -1,0 +1,85 @@
+"""What is known about a document beside its text, under the same names whatever its format."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from urllib.parse import unquote
+
+from rag_core.types import Document, Metadata, Value
+
+VERSION = 1
+
+# The first key that a document has gives the value, and all of them go.
+_SOURCES = {
+    "date": ("date", "meta-date", "meta-article:published_time", "meta-published_time", "meta-dc.date"),
+    "description": ("description", "meta-description", "meta-og:description"),
+    "authors": ("authors", "author", "meta-author", "meta-article:author", "meta-dc.creator"),
+    "tags": ("tags", "keywords", "meta-keywords", "meta-article:tag"),
+}
+_SEPARATORS = {"authors": ";", "tags": ","}
+_NORMALISED = frozenset(key for keys in _SOURCES.values() for key in keys)
+
+_PRIMARY = re.compile(r"([A-Za-z]{2,3})(?:[-_].*)?")
+_LANGUAGES = (
+    "ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt ro ru sk sl sr sv th tr uk vi zh"
+)
+_HEAD = 1000
+_FEWEST_LETTERS = 40
+
+
+def described(document: Document, detect_language: bool = True) -> Document:
+    """With a title, a language where it can be told, and metadata of one shape: `date` and `description` are strings,
+    `authors` and `tags` lists of strings.
+    """
+    language = _primary(document.language) or (_detected(document.text[:_HEAD]) if detect_language else "")
+    metadata = _normalised(document.metadata)
+    return replace(document, title=document.title or _name(document.uri), language=language, metadata=metadata)
+
+
+def _normalised(metadata: Metadata) -> Metadata:
+    kept = {key: value for key, value in metadata.items() if key not in _NORMALISED and not key.startswith("meta-")}
+    found = {key: metadata[name] for key, names in _SOURCES.items() if (name := _first(metadata, names))}
+    shaped = {key: _shaped(value, _SEPARATORS.get(key, "")) for key, value in found.items()}
+    return kept | {key: value for key, value in shaped.items() if value}
+
+
+def _first(metadata: Metadata, names: Iterable[str]) -> str:
+    return next((name for name in names if metadata.get(name)), "")
+
+
+def _shaped(value: Value, separator: str) -> Value:
+    if not separator:
+        return ", ".join(_strings(value, "")) if not isinstance(value, str) else value.strip()
+    return _strings(value, separator)
+
+
+def _strings(value: Value, separator: str) -> list[str]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(separator or None) if part.strip()]
+    return [str(value)] if isinstance(value, bool | int | float) else list(value)
+
+
+def _name(uri: str) -> str:
+    """The file's name without its suffix."""
+    name = " ".join(unquote(uri.rstrip("/").rpartition("/")[2]).split())
+    stem, dot, _ = name.rpartition(".")
+    return stem if dot and stem else name
+
+
+def _primary(language: str) -> str:
+    """`de` of `de-DE`; empty for what is no language tag."""
+    tag = _PRIMARY.fullmatch(language.strip())
+    return tag[1].lower() if tag else ""
+
+
+def _detected(head: str) -> str:
+    return _classifier()(head) if sum(map(str.isalpha, head)) >= _FEWEST_LETTERS else ""
+
+
+@cache
+def _classifier() -> Callable[[str], str]:
+    import py3langid  # takes a tenth of a second: not for those who only list or search
+
+    py3langid.set_languages(_LANGUAGES.split())
+    return lambda head: str(py3langid.classify(head)[0])

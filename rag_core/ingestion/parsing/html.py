@@ -1,0 +1,109 @@
+"""HTML, read as the Markdown that html-to-markdown makes of it: link texts without their links, images as their alt
+text, tables as tables; no scripts, no hidden elements, no navigation.
+"""
+
+import re
+from dataclasses import replace
+
+from html_to_markdown import ConversionError, ConversionOptions, ConversionResult, PreprocessingOptions, convert
+
+from rag_core.errors import DocumentError
+from rag_core.ingestion.parsing.encoding import decoded
+from rag_core.ingestion.parsing.markdown import outlined
+from rag_core.ingestion.parsing.text import first_line
+from rag_core.types import Document, Metadata, Value
+
+VERSION = 1
+PACKAGE = "html-to-markdown"
+
+_NEVER = ["svg", "iframe", "select", "video", "audio"]
+_NAVIGATION = ["nav", '[role="navigation"]']
+# Its own preprocessing drops every form and the header of a page, and with them whole ASP.NET pages and titles.
+_WHOLE = ConversionOptions(
+    strip_tags=["a"],
+    compact_tables=True,
+    highlight_style="none",
+    preprocessing=PreprocessingOptions(enabled=False),
+    exclude_selectors=_NEVER,
+)
+_WITHOUT_NAVIGATION = replace(_WHOLE, exclude_selectors=_NEVER + _NAVIGATION)
+
+_CHARSET = re.compile(
+    rb"""<meta[^<>]{1,256}?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^<>]{1,256}?encoding=["']([\w.-]+)""", re.I
+)
+_IMAGE = re.compile(r"<img\b[^<>]*>", re.I)
+_ALT = re.compile(r"""\salt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""", re.I)
+_POWER = re.compile(r"<sup>([-\u2212+]?\d+)</sup>")
+_FENCE = re.compile(r"(`{3,})[^`\n]*\n")
+
+
+class HtmlParser:
+    def parse(self, uri: str, body: bytes) -> Document:
+        html = _POWER.sub(r"^\1", _IMAGE.sub(_alt, decoded(body, _charset(body[:2048]))))
+        page = _converted(html, _WITHOUT_NAVIGATION)
+        text = _body(page.content or "")
+        if not text.strip():
+            text = _body(_converted(html, _WHOLE).content or "")
+        return _document(Document(uri=uri, text=text, media_type="text/html"), page)
+
+
+def _document(document: Document, page: ConversionResult) -> Document:
+    head = page.metadata.document
+    known = replace(document, title=_line(head.title), language=head.language or "", metadata=_metadata(page))
+    lines = _sole_pre(document.text)
+    return replace(known, text=lines, title=known.title or first_line(lines)) if lines else outlined(known)
+
+
+def _charset(head: bytes) -> str:
+    found = _CHARSET.search(head)
+    return (found[1] or found[2]).decode("ascii", "replace") if found else ""
+
+
+def _alt(image: re.Match[str]) -> str:
+    found = _ALT.search(image[0])
+    return f" {found[1] or found[2] or found[3] or ''} " if found else " "
+
+
+def _converted(html: str, options: ConversionOptions) -> ConversionResult:
+    try:
+        page = convert(html, options)
+    except ConversionError as error:
+        raise DocumentError("parse", f"no readable HTML: {error}") from error
+    if any(str(warning.kind).endswith("depth_limit_exceeded") for warning in page.warnings):
+        raise DocumentError("parse", "HTML elements nested more than 1024 deep")
+    return page
+
+
+def _body(content: str) -> str:
+    """Without the front matter that the converter writes; a rule at the top is followed by an empty line."""
+    if content.startswith("---\n") and not content.startswith("---\n\n"):
+        return content.partition("\n---\n")[2].lstrip("\n")
+    return content
+
+
+def _sole_pre(content: str) -> str:
+    """What stands in the one `<pre>` that is the whole page; empty for any other page."""
+    fence = _FENCE.match(content)
+    closing = f"\n{fence[1]}" if fence else "\n"
+    inside = content[fence.end() - 1 : -len(closing) - 1] if fence else ""
+    return inside.strip("\n") if content.endswith(closing + "\n") and f"{closing}\n" not in inside else ""
+
+
+def _metadata(page: ConversionResult) -> Metadata:
+    head = page.metadata.document
+    named: dict[str, Value] = {
+        "canonical": _line(head.canonical_url),
+        "description": _line(head.description),
+        "author": _line(head.author),
+        "keywords": [word.strip() for word in head.keywords],
+    }
+    return {key: value for key, value in (named | _meta(page)).items() if value}
+
+
+def _meta(page: ConversionResult) -> dict[str, Value]:
+    head = page.metadata.document
+    return {f"meta-{key}": _line(value) for key, value in (head.meta_tags | head.open_graph).items()}
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())

@@ -1,0 +1,24 @@
+"""Headings, and the sections that they open."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rag_core.types import Section
+
+
+class Heading(NamedTuple):
+    """`level` counts from 1; `start` is the offset of the heading's first character."""
+
+    level: int
+    text: str
+    start: int
+
+
+def nested(headings: Iterable[Heading]) -> tuple[Section, ...]:
+    """One section a heading, its path leading from the outermost heading to its own."""
+    sections: list[Section] = []
+    above: list[Heading] = []
+    for heading in headings:
+        above = [outer for outer in above if outer.level < heading.level] + [heading]
+        sections.append(Section(path=tuple(each.text for each in above), start=heading.start))
+    return tuple(sections)

@@ -1,0 +1,120 @@
+"""A folder, or one file, of the local disk."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from rag_core.errors import DocumentError, ListingError, SourceError
+from rag_core.ingestion.sources.globs import Globs
+from rag_core.types import Entry
+
+_UNTIL_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTree:
+    uri: str
+
+    def entries(self, globs: Globs, recursive: bool) -> Iterator[Entry]:
+        root = path_of(self.uri)
+        try:
+            if stat.S_ISREG(os.stat(root).st_mode):
+                yield _entry(self.uri, os.stat(root))
+            else:
+                yield from _Walk(root, os.path.realpath(root), globs, recursive).entries(root, self.uri, "")
+        except OSError as error:
+            raise ListingError(f"{root!r} cannot be listed to its end: {error}") from error
+
+    def body(self, entry: Entry, limit: int) -> bytes:
+        """At most limit + 1 bytes."""
+        root, path = os.path.realpath(path_of(self.uri)), os.path.realpath(path_of(entry.uri))
+        if not _inside(path, root):
+            raise DocumentError("read", "leads out of its source")
+        try:
+            return _content(path, limit)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DocumentError("read", "gone since it was listed", True) from error
+        except PermissionError as error:
+            raise DocumentError("read", "permission denied") from error
+        except OSError as error:
+            raise DocumentError("read", error.strerror or str(error), True) from error
+
+
+def local_uri(location: str) -> str:
+    """The absolute `file://` uri of a path, `~` path or `file://` uri that exists."""
+    path = os.path.abspath(path_of(location) if location.startswith("file://") else os.path.expanduser(location))
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path!r} cannot be used as a source: {error}") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise SourceError(f"{path!r} is neither a folder nor a regular file")
+    return _uri("file://", path)
+
+
+def path_of(uri: str) -> str:
+    """Gives back the very bytes that the uri was made of."""
+    host, slash, path = uri.removeprefix("file://").partition("/")
+    if host not in ("", "localhost"):
+        raise SourceError(f"{uri} names a file of another host")
+    return os.fsdecode(unquote_to_bytes(slash + path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    root: str
+    real_root: str
+    globs: Globs
+    recursive: bool
+
+    def entries(self, folder: str, uri: str, below: str) -> Iterator[Entry]:
+        prefix = uri.rstrip("/")
+        with os.scandir(folder) as scan:
+            found = sorted(scan, key=_by_name)
+        for each in found:
+            path = below + each.name
+            if each.is_dir(follow_symlinks=False):
+                if self.recursive and not self.globs.prune(path):
+                    yield from self.entries(each.path, _uri(prefix + "/", each.name), path + "/")
+            elif self.globs.match(path) and (facts := self._facts(each)):
+                yield _entry(_uri(prefix + "/", each.name), facts)
+
+    def _facts(self, each: "os.DirEntry[str]") -> os.stat_result | None:
+        # A link to a folder is not followed: its target inside the root is visited at its own path, so every folder
+        # is visited once, loops end, and a new link renames no document.
+        if each.is_symlink() and not _inside(os.path.realpath(each.path), self.real_root):
+            return None
+        try:
+            facts = each.stat()
+        except FileNotFoundError:
+            return None  # a file deleted while its folder was read, or a dangling link
+        except OSError as error:
+            if each.is_symlink():
+                return None  # a link that leads to itself
+            raise ListingError(f"{each.path!r} cannot be listed: {error}") from error
+        return facts if stat.S_ISREG(facts.st_mode) else None
+
+
+def _by_name(each: "os.DirEntry[str]") -> str:
+    return each.name
+
+
+def _entry(uri: str, facts: os.stat_result) -> Entry:
+    return Entry(uri=uri, size=facts.st_size, modified_ns=facts.st_mtime_ns, changed_ns=facts.st_ctime_ns)
+
+
+def _uri(prefix: str, name: str) -> str:
+    return prefix + quote_from_bytes(os.fsencode(name))
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _content(path: str, limit: int) -> bytes:
+    with open(os.open(path, _UNTIL_READ), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DocumentError("read", "no regular file any more", True)
+        return file.read(limit + 1)

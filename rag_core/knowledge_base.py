@@ -1,0 +1,116 @@
+"""The Python door: a knowledge base in six lines, in a script or in a notebook."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from rag_core.build.ingestion import inline_runner, sync
+from rag_core.build.retrieval import retriever
+from rag_core.config import Settings
+from rag_core.ingestion.sync import Options, Report
+from rag_core.protocols import Retriever
+from rag_core.settings import load_settings
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.filters import parsed_filter
+from rag_core.storage.postgres import Postgres
+from rag_core.stage import recording
+from rag_core.types import DEFAULT_COLLECTION, Hit, Query, StageReport
+
+
+def open_knowledge_base(
+    config: str | Path | None = None, profile: str | None = None, settings: Sequence[str] = ()
+) -> "KnowledgeBase":
+    """The embedded store and the default profile, unless `config` is a YAML file or a Postgres DSN.
+
+    `settings` are single ones as on the command line, such as `embedding.type=hashing`.
+    """
+    text = str(config or "")
+    if text and not text.endswith((".yaml", ".yml")):
+        return KnowledgeBase(load_settings(None, profile, [f"store.url={text}", *settings]))
+    return KnowledgeBase(load_settings(Path(text) if text else None, profile, settings))
+
+
+class KnowledgeBase:
+    """Synchronous, also where an event loop runs: what is asynchronous below runs in a thread of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        """StoreError if the store cannot be reached or started. The models are loaded when they are first used."""
+        self._settings = settings
+        self._postgres = Postgres.open(settings.store.url)
+        self._open = ExitStack()
+
+    def __enter__(self) -> "KnowledgeBase":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The embedded server goes on; `rag store stop` ends it."""
+        self._open.close()
+
+    def ingest(
+        self, *locations: str | Path, collection: str = DEFAULT_COLLECTION, options: Options = Options()
+    ) -> Report:
+        """Brings the collection in step with these sources, in this process; `jobs.ingest` does it on Ray."""
+        sources = [str(location) for location in locations]
+        return sync(self._settings, self._postgres, sources, collection, options).run(inline_runner(self._settings))
+
+    def search(
+        self,
+        question: str,
+        k: int = 10,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+    ) -> list[Hit]:
+        """Best first. `filters` in the grammar of `rag_core.storage.filters`."""
+        hits, _ = self.explain(question, k, collection, filters)
+        return hits
+
+    def explain(
+        self,
+        question: str,
+        k: int = 10,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+    ) -> tuple[list[Hit], list[StageReport]]:
+        """The hits of `search`, and how each stage on the way to them went."""
+        query = Query(
+            text=question,
+            tenant=self._settings.tenant,
+            collection=collection,
+            filters=parsed_filter(filters) if filters is not None else None,
+        )
+        return self._portal.call(_recorded, self._retriever, query, k)
+
+    def load(self) -> None:
+        """Loads the models that a search needs now, and not at the first one."""
+        _ = self._retriever
+
+    @cached_property
+    def _portal(self) -> BlockingPortal:
+        return self._open.enter_context(start_blocking_portal())
+
+    @cached_property
+    def _corpus(self) -> CorpusReader:
+        corpus = CorpusReader(self._postgres)
+        portal = self._portal
+        self._open.callback(lambda: portal.call(corpus.close))
+        return corpus
+
+    @cached_property
+    def _retriever(self) -> Retriever:
+        return retriever(self._settings, self._corpus)
+
+
+async def _recorded(retriever: Retriever, query: Query, k: int) -> tuple[list[Hit], list[StageReport]]:
+    with recording() as stages:
+        hits = await retriever.retrieve(query, k)
+    return hits, stages
