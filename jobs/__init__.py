@@ -1,0 +1,1 @@
+"""Jobs on Ray Data: thin adapters around `rag_core`."""

@@ -1,4 +1,4 @@
-"""Brings a collection in step with its sources. One module for `rag ingest` and `ray job submit -- python -m jobs.ingest`."""
+"""Brings a collection in step with its sources: `rag ingest`, and `ray job submit -- python -m jobs.ingest`."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,9 +35,9 @@ def ingest(
     no_prune: Annotated[bool, typer.Option("--no-prune", help="Keep what is no longer there.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete also a large share of a source.")] = False,
     checksum: Annotated[bool, typer.Option("--checksum", help="Read and compare everything.")] = False,
-    runner: Annotated[RunnerName, typer.Option(help="Where the work is done; `auto` takes Ray when it is worth it.")] = (
-        RunnerName.auto
-    ),
+    runner: Annotated[
+        RunnerName, typer.Option(help="Where the work is done; `auto` takes Ray when it is worth it.")
+    ] = (RunnerName.auto),
 ) -> None:
     """Bring a collection in step with its sources: what was added, changed and deleted there, and nothing else.
 
@@ -61,7 +61,9 @@ def ingest(
         except ConfirmationError as error:
             if not _confirmed(error, options):
                 raise
-            again = sync(settings, postgres, sources, collection, Options(prune=True, confirmed=True, checksum=checksum))
+            again = sync(
+                settings, postgres, sources, collection, Options(prune=True, confirmed=True, checksum=checksum)
+            )
             report = again.run(_runner(runner, settings), progress.begin)
     _show(report, options)
     if report.documents["failed"]:
@@ -145,7 +147,9 @@ def _table(report: Any) -> Table:
     documents, chunks, seconds = report.documents, report.chunks, report.seconds
     done = ("completed", "failed", "skipped", "quarantined")
     table.add_row("documents", _counts(documents, ("listed", "added", "changed", "deleted", "same")))
-    table.add_row("of these", _counts(documents, tuple(name for name in done if documents[name] or name == "completed")))
+    table.add_row(
+        "of these", _counts(documents, tuple(name for name in done if documents[name] or name == "completed"))
+    )
     table.add_row("chunks", _counts(chunks, ("stored", "embedded", "reused", "deleted")))
     table.add_row("seconds", ", ".join(f"{seconds[name]:.2f} {name.replace('_', '+')}" for name in seconds))
     rate = report.rate

@@ -7,14 +7,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING, Any
 
 from jobs.tables import drafts_to_table
 from rag_core.config import Settings
 from rag_core.errors import SourceError, StoreError
-from rag_core.ingestion.sync import RunTimes
+from rag_core.ingestion.report import RunTimes
 from rag_core.protocols import Source
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.stages import Publish, Work
 
 BLOCK = 128
 """Documents a block: about what an embedding actor takes at once; a block costs some 30 ms of scheduling."""
@@ -27,7 +33,11 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_task_oom_retries": "2",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # else a warning for every actor stage, needed or not
 }
+
+
+PRELOAD = {"preload_python_modules": ["ray.data"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +51,9 @@ class RayRunner:
         _refuse_local(target, sources)
         from jobs.stages import Publish, Work
 
-        sink = Publish(Work(settings=self.settings, target=target, sources=sources))
-        _execute(sink, Work(settings=self.settings, target=target, sources=sources), drafts)
+        work = Work(settings=self.settings, target=target, sources=sources)
+        sink = Publish(work)
+        _execute(sink, work, drafts)
         return RunTimes(start=max(sink.times.start - asked, 0.0), publish=sink.times.publish)
 
 
@@ -55,8 +66,9 @@ def start_ray() -> None:
         import ray.data
 
         if not ray.is_initialized():
-            local = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False, "_system_config": PRELOAD}
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **local)
+            local: dict[str, Any] = {"include_dashboard": False, "_system_config": PRELOAD}
+            options = {} if "RAY_ADDRESS" in os.environ else local
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -64,16 +76,14 @@ def start_ray() -> None:
     context.raise_original_map_exception = True
 
 
-PRELOAD = {"preload_python_modules": ["ray.data"]}
-
-
-def _execute(sink, work, drafts: Sequence[Draft]) -> None:  # type: ignore[no-untyped-def]
+def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft]) -> None:
     import ray
     from ray.data import ActorPoolStrategy
 
     from jobs.stages import Embed, Prepare
 
-    cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cpus = max(1, int(resources.get("CPU", 1)))
     # An actor for each CPU, but never all of any CPU: an actor pool that takes everything hangs the dataset.
     actor_share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
     with warnings.catch_warnings():
@@ -93,7 +103,7 @@ def _execute(sink, work, drafts: Sequence[Draft]) -> None:  # type: ignore[no-un
         )
 
 
-def _blocks(drafts: Sequence[Draft], cpus: int) -> list:  # type: ignore[type-arg]
+def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
     """Dealt out in turn, so that every block has its share of the large documents, which come first."""
     count = min(len(drafts), max(ceil(len(drafts) / BLOCK), 2 * cpus))
     return [drafts_to_table(drafts[first::count]) for first in range(count)]
@@ -102,10 +112,15 @@ def _blocks(drafts: Sequence[Draft], cpus: int) -> list:  # type: ignore[type-ar
 def _refuse_local(target: Target, sources: Mapping[int, Source]) -> None:
     import ray
 
-    if sum(node["Alive"] for node in ray.nodes()) < 2:
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    if sum(node["Alive"] for node in nodes) < 2:
         return
     if "host=/" in target.postgres.dsn:
-        raise StoreError("the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN")
+        raise StoreError(
+            "the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN"
+        )
     for source in sources.values():
         if source.uri.startswith("file:"):
-            raise SourceError(f"source {source.uri} is a local folder; a Ray cluster of several nodes needs a shared URI")
+            raise SourceError(
+                f"source {source.uri} is a local folder; a Ray cluster of several nodes needs a shared URI"
+            )

@@ -13,8 +13,8 @@ from ray.data.datasource import Datasink, WriteResult
 from jobs.tables import DRAFTS, drafts_to_table, table_to_drafts
 from rag_core.build.ingestion import embedding, preparation
 from rag_core.config import Settings
+from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Preparation
-from rag_core.ingestion.sync import RunTimes
 from rag_core.protocols import Source
 from rag_core.storage.publishing import CorpusWriter, Target
 
@@ -72,7 +72,7 @@ class Publish(Datasink[RunTimes]):
         self._work = work
         self.times = RunTimes()
 
-    def write(self, blocks: Iterable[Any], ctx: Any) -> RunTimes:
+    def write(self, blocks: Iterable[Any], ctx: Any) -> RunTimes:  # noqa: ARG002 - Ray passes it
         writer, group = _writer(self._work), self._work.settings.ingestion.group
         first, seconds = float("inf"), 0.0
         for block in blocks:

@@ -12,7 +12,9 @@ from jobs.options import Globals, command, print_json
 from rag_core.config import Settings
 from rag_core.settings import load_settings
 
-app = typer.Typer(help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True)
+app = typer.Typer(
+    help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -57,7 +59,7 @@ def show(options: Globals) -> None:
 
 @app.command()
 @command
-def schema(options: Globals) -> None:
+def schema(options: Globals) -> None:  # noqa: ARG001 - every command takes them
     """The JSON schema of a configuration file, for editors.
 
     Example: rag config schema > rag.schema.json

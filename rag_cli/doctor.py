@@ -105,5 +105,7 @@ def _store(settings: Settings) -> Finding:
     if user == "rag_app":
         return Finding("store", "ok", detail)
     return Finding(
-        "store", "note", f"{detail}: this login owns the tables; forced row-level security holds for it, but it could lift it"
+        "store",
+        "note",
+        f"{detail}: this login owns the tables; forced row-level security holds for it, but it could lift it",
     )

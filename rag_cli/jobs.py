@@ -28,9 +28,7 @@ def list_(options: Globals, limit: Annotated[int, typer.Option(help="How many at
 
 @app.command()
 @command
-def show(
-    job: Annotated[str, typer.Argument(help="The job's id, or the beginning of it.")], options: Globals
-) -> None:
+def show(job: Annotated[str, typer.Argument(help="The job's id, or the beginning of it.")], options: Globals) -> None:
     """A job with its counts, stage times, failures and events.
 
     Example: rag jobs show 1f0c2ab4

@@ -10,7 +10,7 @@ from jobs.options import Globals, print_json
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options: Globals, empty: str) -> None:
-    """As a JSON list with everything, or as a table of these columns; `empty` says what it means that there are none."""
+    """As a JSON list with everything, or as a table of these columns; `empty` says why there may be none."""
     if options.json:
         print_json(rows)
         return

@@ -25,7 +25,9 @@ def status(options: Globals) -> None:
     if options.json:
         print_json(facts)
     else:
-        typer.echo(f"{facts['store']}: {'running' if facts['running'] else 'stopped'}  {facts['folder']}  {facts['dsn']}")
+        typer.echo(
+            f"{facts['store']}: {'running' if facts['running'] else 'stopped'}  {facts['folder']}  {facts['dsn']}"
+        )
 
 
 @app.command()

@@ -20,6 +20,8 @@ RagError                      exit 1   something failed, and the message says wh
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
 """
 
+from typing import Literal
+
 
 class RagError(Exception):
     exit_code = 1
@@ -87,7 +89,9 @@ class StageTimeoutError(UnavailableError):
 class DocumentError(RagError):
     """One document failed in `stage`; `status` is `skipped` where there was nothing to do."""
 
-    def __init__(self, stage: str, reason: str, retryable: bool = False, status: str = "failed") -> None:
+    def __init__(
+        self, stage: str, reason: str, retryable: bool = False, status: Literal["failed", "skipped"] = "failed"
+    ) -> None:
         super().__init__(stage, reason, retryable, status)
         self.stage, self.reason, self.retryable, self.status = stage, reason, retryable, status
 

@@ -12,13 +12,14 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rag_core.build.ingestion import inline_runner, sync
 from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
-from rag_core.ingestion.sync import Options, Report
+from rag_core.ingestion.report import Report
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
 from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
+from rag_core.stage import recording
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.postgres import Postgres
-from rag_core.stage import recording
 from rag_core.types import DEFAULT_COLLECTION, Hit, Query, StageReport
 
 
@@ -57,7 +58,7 @@ class KnowledgeBase:
         self._open.close()
 
     def ingest(
-        self, *locations: str | Path, collection: str = DEFAULT_COLLECTION, options: Options = Options()
+        self, *locations: str | Path, collection: str = DEFAULT_COLLECTION, options: Options = DEFAULT_OPTIONS
     ) -> Report:
         """Brings the collection in step with these sources, in this process; `jobs.ingest` does it on Ray."""
         sources = [str(location) for location in locations]

@@ -1,8 +1,8 @@
 """How settings come about: layers of YAML, environment and command line, each leaf with where it was set.
 
 From weakest to strongest: the shipped default profile, the configuration file, the chosen profile and what it
-extends, the environment (`RAG_SECTION__KEY`), the command line (`--set section.key=value`). A layer that gives a section
-another `type` starts that section anew; `null` removes a key, and so brings its default back.
+extends, the environment (`RAG_SECTION__KEY`), the command line (`--set section.key=value`). A layer that gives a
+section another `type` starts that section anew; `null` removes a key, and so brings its default back.
 """
 
 import os

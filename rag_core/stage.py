@@ -31,7 +31,7 @@ _parent: ContextVar[str] = ContextVar("parent", default="")
 
 @contextmanager
 def recording(timeout: float = inf) -> Iterator[list[StageReport]]:
-    """The reports of the block's stages, in the order in which they ended. Stages get what is left of `timeout` seconds."""
+    """The reports of the block's stages, in the order in which they ended. They share `timeout` seconds."""
     token = _recording.set(_Recording(deadline=time.monotonic() + timeout))
     try:
         yield _current().reports

@@ -1,4 +1,4 @@
-"""The stages of ingestion: each takes drafts and returns them with more filled in, or failed. None raises for a document.
+"""The stages of ingestion: each takes drafts and returns them with more filled in, or failed; none raises for one.
 
 The same objects run in this process and in Ray's workers.
 """
@@ -113,5 +113,4 @@ class _Clock:
 
 
 def _failure(error: DocumentError) -> Failure:
-    status = "skipped" if error.status == "skipped" else "failed"
-    return Failure(stage=error.stage, reason=error.reason, retryable=error.retryable, status=status)
+    return Failure(stage=error.stage, reason=error.reason, retryable=error.retryable, status=error.status)

@@ -2,77 +2,31 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from rag_core.errors import ConfirmationError
+from rag_core.errors import ConfirmationError, StoreError
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe
+from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
-from rag_core.storage.catalog import Catalog, Collection
-from rag_core.storage.ledger import Action, Job, Ledger
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.ledger import Action, Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
-from rag_core.types import Draft, document_id
+from rag_core.types import Draft, Entry, StoredDocument, document_id
 
 DELETED_AT_ONCE = 1_000
 SHARE_MATTERS_FROM = 4
 """Below so many stored documents of a source, any share of them may go without asking."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTimes:
-    """Busy seconds that no single document can account for."""
-
-    start: float = 0.0
-    publish: float = 0.0
-
-
 class Runner(Protocol):
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         """Every draft through all stages into the store. What fails is published as failed."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a sync would do, and has begun to do when it is told of."""
-
-    collection: str
-    listed: int
-    added: int
-    changed: int
-    deleted: int
-    same: int
-    bytes: int
-
-    @property
-    def documents(self) -> int:
-        return self.added + self.changed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a sync did; counts are read back from the store."""
-
-    job_id: UUID
-    collection: str
-    documents: Mapping[str, int]
-    chunks: Mapping[str, int]
-    seconds: Mapping[str, float]
-    failures: Sequence[Mapping[str, Any]]
-    skipped: Sequence[Mapping[str, Any]]
-    notices: Sequence[str] = ()
-
-    @property
-    def rate(self) -> dict[str, float]:
-        """Completed documents and their chunks, over wall time without start-up."""
-        working = max(self.seconds["total"] - self.seconds["start"], 1e-9)
-        return {
-            "documents_per_second": round(self.documents["completed"] / working, 1),
-            "chunks_per_second": round((self.chunks["embedded"] + self.chunks["reused"]) / working, 1),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +37,9 @@ class Options:
     prune: bool = True
     confirmed: bool = False
     checksum: bool = False
+
+
+DEFAULT_OPTIONS = Options()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,184 +54,152 @@ class Sync:
     profile: str = "default"
     settings: Mapping[str, Any] = field(default_factory=dict)
     delete_share: float = 0.5
-    options: Options = Options()
+    options: Options = DEFAULT_OPTIONS
 
     def plan(self) -> Plan:
         """What `run` would do; nothing is written."""
         with self.postgres.connect() as connection:
             catalog = Catalog(connection, self.tenant)
-            known = {source.uri: source.id for source in catalog.sources(self.collection)}
-            changes = []
-            for source in self.sources:
-                stored = catalog.manifest(catalog.collection(self.collection).id, known[source.uri]) if source.uri in known else {}
-                changes.append(delta(source.listing(), stored, self.recipe.of, self.options.checksum))
-        return _plan(self.collection, changes, self.options)
+            changes = [
+                delta(
+                    source.listing(),
+                    catalog.manifest_of(self.collection, source.uri),
+                    self.recipe.of,
+                    self.options.checksum,
+                )
+                for source in self.sources
+            ]
+        return Plan.of(self.collection, changes, self.options.prune)
 
-    def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] = lambda job, plan: None) -> Report:
-        """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError leave all as it was."""
-        began, listed_ns = time.perf_counter(), time.time_ns()
+    def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] | None = None) -> Report:
+        """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document."""
         with self.postgres.connect() as connection:
-            catalog, ledger = Catalog(connection, self.tenant), Ledger(connection, self.tenant)
-            collection = catalog.ensure_collection(self.collection)
-            sources = {catalog.ensure_source(collection, source.uri): source for source in self.sources}
-            ledger.claim(collection.id, list(sources))
-            changes = self._changes(catalog, collection, sources)
-            list_seconds = time.perf_counter() - began
-            plan = _plan(self.collection, list(changes.values()), self.options)
-            job = self._begin(ledger, collection, changes, plan)
-            target = Target(
-                postgres=self.postgres,
-                tenant=self.tenant,
-                collection=collection.id,
-                space=catalog.ensure_space(self.recipe.space),
-                job=job.id,
-                run=job.run,
-                listed_ns=listed_ns,
-            )
-            tell(job.id, plan)
+            run = _Run(self, Catalog(connection, self.tenant), Ledger(connection, self.tenant))
+            changes = run.changes()
+            plan = Plan.of(self.collection, list(changes.values()), self.options.prune)
+            target = run.begin(changes, plan)
             try:
-                times = self._work(runner, target, sources, changes)
+                if tell:
+                    tell(target.job, plan)
+                times = run.work(runner, target, changes)
+                return run.finish(target, plan, times)
             except BaseException as error:
-                ledger.end(job.id, *_ending(error))
+                run.abandon(target, error)
                 raise
-            catalog.listed(collection.id, list(sources), listed_ns)
-            notices = self._searched_in(catalog, collection, target.space)
-            seconds = _seconds(ledger.stage_seconds(job.id), times, list_seconds, time.perf_counter() - began)
-            ledger.end(job.id, "completed", seconds=seconds)
-            return self._report(catalog, ledger, job.id, plan, seconds, notices)
 
-    def _changes(self, catalog: Catalog, collection: Collection, sources: Mapping[int, Source]) -> dict[int, Delta]:
-        changes = {}
-        for id, source in sources.items():
-            stored = catalog.manifest(collection.id, id)
-            changes[id] = delta(source.listing(), stored, self.recipe.of, self.options.checksum)
-            if self.options.prune and not self.options.confirmed:
-                self._confirm(source.uri, len(changes[id].deleted), len(stored))
+
+class _Run:
+    """The steps of a sync, in their order. Its sources are claimed for as long as the connection lives."""
+
+    def __init__(self, sync: Sync, catalog: Catalog, ledger: Ledger) -> None:
+        self._began, self._listed_ns = time.perf_counter(), time.time_ns()
+        self._sync, self._catalog, self._ledger = sync, catalog, ledger
+        self._collection = self._catalog.ensure_collection(sync.collection)
+        self._sources = {self._catalog.ensure_source(self._collection, each.uri): each for each in sync.sources}
+        self._ledger.claim(self._collection.id, list(self._sources))
+        self._listing = 0.0
+
+    def changes(self) -> dict[int, Delta]:
+        changes = {id: self._change(id, source) for id, source in self._sources.items()}
+        self._listing = time.perf_counter() - self._began
         return changes
 
-    def _confirm(self, uri: str, deleted: int, stored: int) -> None:
-        if stored >= SHARE_MATTERS_FROM and deleted > self.delete_share * stored:
-            raise ConfirmationError(
-                f"{deleted} of the {stored} documents stored of {uri} are no longer there. Deleting more than "
-                f"{self.delete_share:.0%} of a source wants a yes: add --yes, or --no-prune to keep them"
-            )
+    def begin(self, changes: Mapping[int, Delta], plan: Plan) -> Target:
+        sync, collection = self._sync, self._collection.id
+        items = [item for change in changes.values() for item in self._items(change)]
+        job = self._ledger.begin(collection, list(changes), sync.profile, sync.settings, plan.same, items)
+        return Target(
+            postgres=sync.postgres,
+            tenant=sync.tenant,
+            collection=collection,
+            space=self._catalog.ensure_space(sync.recipe.space),
+            job=job.id,
+            run=job.run,
+            listed_ns=self._listed_ns,
+        )
 
-    def _begin(self, ledger: Ledger, collection: Collection, changes: Mapping[int, Delta], plan: Plan) -> Job:
-        items: list[tuple[UUID, str, Action]] = []
-        for change in changes.values():
-            items += [(self._id(entry.uri), entry.uri, "add") for entry in change.added]
-            items += [(document.id, entry.uri, "change") for entry, document in change.changed]
-            items += [(gone.id, gone.entry.uri, "delete") for gone in change.deleted if self.options.prune]
-        return ledger.begin(collection.id, list(changes), self.profile, self.settings, plan.same, items)
-
-    def _work(
-        self, runner: Runner, target: Target, sources: Mapping[int, Source], changes: Mapping[int, Delta]
-    ) -> RunTimes:
+    def work(self, runner: Runner, target: Target, changes: Mapping[int, Delta]) -> RunTimes:
         drafts = [draft for source, change in changes.items() for draft in self._drafts(source, change)]
-        times = runner.run(target, sources, drafts) if drafts else RunTimes()
-        if self.options.prune:
+        # the largest first, so that no large document is what everybody waits for at the end
+        drafts.sort(key=lambda draft: -draft.entry.size)
+        times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
+        if self._sync.options.prune:
             _delete(target, [document.id for change in changes.values() for document in change.deleted])
         return times
 
-    def _drafts(self, source: int, change: Delta) -> list[Draft]:
-        """Largest first, so that no large document is what everybody waits for at the end."""
-        drafts = []
-        for entry in change.added:
-            drafts.append(Draft(id=self._id(entry.uri), source=source, entry=entry, recipe=self.recipe.of(entry.uri)))
-        for entry, stored in change.changed:
-            recipe = self.recipe.of(entry.uri)
-            trusted = stored.recipe == recipe and not stored.retryable
-            known = stored.sha256 if trusted else b""
-            drafts.append(Draft(id=stored.id, source=source, entry=entry, recipe=recipe, known_sha256=known))
-        return sorted(drafts, key=lambda draft: -draft.entry.size)
-
-    def _id(self, uri: str) -> UUID:
-        return document_id(self.tenant, self.collection, uri)
-
-    def _searched_in(self, catalog: Catalog, collection: Collection, space: int) -> list[str]:
-        if collection.space == space or catalog.move_to_space(collection.id, space):
-            return []
-        return [
-            f"collection {self.collection!r} is still searched with its former embedding model: not every document has a "
-            f"vector of {self.recipe.space.model} yet; ingest its other sources too"
-        ]
-
-    def _report(
-        self,
-        catalog: Catalog,
-        ledger: Ledger,
-        job: UUID,
-        plan: Plan,
-        seconds: Mapping[str, float],
-        notices: Sequence[str],
-    ) -> Report:
-        done = ledger.progress(job)
+    def finish(self, target: Target, plan: Plan, times: RunTimes) -> Report:
+        self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
+        notices = self._searched_in(target.space)
+        stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
+        seconds = stage_seconds(stages, times, self._listing, total)
+        self._ledger.end(target.job, "completed", seconds=seconds)
+        done = self._ledger.progress(target.job)
         return Report(
-            job_id=job,
-            collection=self.collection,
-            documents={
-                "listed": plan.listed,
-                "added": done["added"],
-                "changed": done["changed"],
-                "deleted": done["deleted"],
-                "same": plan.same + done["same"],
-                "completed": done["completed"],
-                "failed": done["failed"],
-                "skipped": done["skipped"],
-                "quarantined": 0,
-            },
-            chunks={
-                "stored": catalog.chunk_count(self.collection),
-                "embedded": done["embedded"],
-                "reused": done["chunks"] - done["embedded"],
-                "deleted": done["removed"],
-            },
+            job_id=target.job,
+            collection=self._sync.collection,
+            documents=document_counts(plan, done),
+            chunks=chunk_counts(self._catalog.chunk_count(self._sync.collection), done),
             seconds=seconds,
-            failures=ledger.failures(job, "failed"),
-            skipped=ledger.failures(job, "skipped"),
+            failures=self._ledger.failures(target.job, "failed"),
+            skipped=self._ledger.failures(target.job, "skipped"),
             notices=notices,
         )
 
+    def abandon(self, target: Target, error: BaseException) -> None:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
+        with suppress(StoreError):  # the next job on these sources will find it abandoned
+            self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
 
-def _plan(collection: str, changes: Sequence[Delta], options: Options) -> Plan:
-    added = sum(len(change.added) for change in changes)
-    changed = sum(len(change.changed) for change in changes)
-    same = sum(change.same for change in changes)
-    return Plan(
-        collection=collection,
-        listed=added + changed + same,
-        added=added,
-        changed=changed,
-        deleted=sum(len(change.deleted) for change in changes) if options.prune else 0,
-        same=same,
-        bytes=sum(change.bytes for change in changes),
-    )
+    def _change(self, id: int, source: Source) -> Delta:
+        options = self._sync.options
+        stored = self._catalog.manifest(self._collection.id, id)
+        change = delta(source.listing(), stored, self._sync.recipe.of, options.checksum)
+        if options.prune and not options.confirmed:
+            self._confirm(source.uri, len(change.deleted), len(stored))
+        return change
+
+    def _confirm(self, uri: str, deleted: int, stored: int) -> None:
+        share = self._sync.delete_share
+        if stored >= SHARE_MATTERS_FROM and deleted > share * stored:
+            raise ConfirmationError(
+                f"{deleted} of the {stored} documents stored of {uri} are no longer there. Deleting more than "
+                f"{share:.0%} of a source wants a yes: add --yes, or --no-prune to keep them"
+            )
+
+    def _items(self, change: Delta) -> list[tuple[UUID, str, Action]]:
+        deleted = change.deleted if self._sync.options.prune else ()
+        return [
+            *((self._id(entry.uri), entry.uri, "add") for entry in change.added),
+            *((stored.id, entry.uri, "change") for entry, stored in change.changed),
+            *((gone.id, gone.entry.uri, "delete") for gone in deleted),
+        ]
+
+    def _drafts(self, source: int, change: Delta) -> list[Draft]:
+        added = [self._draft(source, entry, self._id(entry.uri)) for entry in change.added]
+        return added + [self._draft(source, entry, stored.id, stored) for entry, stored in change.changed]
+
+    def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
+        recipe = self._sync.recipe.of(entry.uri)
+        trusted = stored is not None and stored.recipe == recipe and not stored.retryable
+        known = stored.sha256 if stored and trusted else b""
+        return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known)
+
+    def _id(self, uri: str) -> UUID:
+        return document_id(self._sync.tenant, self._sync.collection, uri)
+
+    def _searched_in(self, space: int) -> list[str]:
+        if self._collection.space == space or self._catalog.move_to_space(self._collection.id, space):
+            return []
+        return [
+            f"collection {self._sync.collection!r} is still searched with its former embedding model: not every "
+            f"document has a vector of {self._sync.recipe.space.model} yet; ingest its other sources too"
+        ]
 
 
 def _delete(target: Target, documents: Sequence[UUID]) -> None:
     if not documents:
         return
-    writer = target.open()
-    try:
+    with closing(target.open()) as writer:
         for first in range(0, len(documents), DELETED_AT_ONCE):
             writer.delete(documents[first : first + DELETED_AT_ONCE])
-    finally:
-        writer.close()
-
-
-def _ending(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, KeyboardInterrupt):
-        return "cancelled", "interrupted"
-    return "failed", f"{type(error).__name__}: {error}"[:1000]
-
-
-def _seconds(stages: Mapping[str, float], times: RunTimes, listing: float, total: float) -> dict[str, float]:
-    seconds = {
-        "total": total,
-        "list": listing,
-        "read_parse_split": sum(stages.get(stage, 0.0) for stage in ("read", "parse", "split")),
-        "embed": stages.get("embed", 0.0),
-        "publish": times.publish,
-        "start": times.start,
-    }
-    return {stage: round(value, 3) for stage, value in seconds.items()}

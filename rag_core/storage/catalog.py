@@ -24,7 +24,8 @@ select c.name, s.model, s.dimension,
 from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
 where c.tenant = %(tenant)s order by c.name"""
 ENSURE_SPACE = """
-insert into spaces (tenant, fingerprint, model, dimension) values (%(tenant)s, %(fingerprint)s, %(model)s, %(dimension)s)
+insert into spaces (tenant, fingerprint, model, dimension)
+values (%(tenant)s, %(fingerprint)s, %(model)s, %(dimension)s)
 on conflict (tenant, fingerprint) do nothing"""
 SPACE = "select id from spaces where tenant = %(tenant)s and fingerprint = %(fingerprint)s"
 # A collection is searched in its new space only when every document has its vectors there; then the old ones go.
@@ -39,7 +40,8 @@ LEAVE_SPACES = """
 delete from vectors where tenant = %(tenant)s and collection = %(collection)s and space <> %(space)s"""
 SOURCES = """
 select s.id, s.uri, s.listed_at, c.name as collection,
-  (select count(*) from documents d where d.tenant = s.tenant and d.collection = s.collection and d.source = s.id) as documents
+  (select count(*) from documents d
+   where d.tenant = s.tenant and d.collection = s.collection and d.source = s.id) as documents
 from sources s join collections c on c.tenant = s.tenant and c.id = s.collection
 where s.tenant = %(tenant)s and (%(collection)s::text is null or c.name = %(collection)s) order by c.name, s.uri"""
 ADD_SOURCE = """
@@ -52,7 +54,8 @@ select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, ret
 where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
 DOCUMENTS = """
 select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, d.version, d.media_type, d.language,
-  d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at, c.name as collection
+  d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at,
+  c.name as collection
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s and (%(status)s::text is null or d.status = %(status)s)
   and (%(uri)s::text is null or d.uri = %(uri)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
@@ -61,7 +64,8 @@ select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, 
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
 TEXT = "select text from document_texts where tenant = %(tenant)s and document_id = %(id)s"
 CHUNK_COUNT = """
-select coalesce(sum(d.n_chunks), 0)::int as n from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
+select coalesce(sum(d.n_chunks), 0)::int as n
+from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s"""
 DROP_COLLECTION = (
     "delete from vectors where tenant = %(tenant)s and collection = %(collection)s",
@@ -145,7 +149,7 @@ class Catalog:
         return int(row[0])
 
     def move_to_space(self, collection: int, space: int) -> bool:
-        """Searches the collection in that space from now on, if every chunk has a vector there; else changes nothing."""
+        """Searches the collection in that space from now on, if every chunk has a vector there."""
         scope = self._scope(collection=collection, space=space)
         with self._transaction():
             moved = self._connection.execute(MOVE_TO_SPACE, scope).fetchone() is not None
@@ -186,6 +190,11 @@ class Catalog:
         with self._transaction():
             scope = self._scope(collection=collection, source=source)
             return {row[1]: _stored(row) for row in self._connection.execute(MANIFEST, scope, binary=True)}
+
+    def manifest_of(self, collection: str, uri: str) -> dict[str, StoredDocument]:
+        """What is stored of the source of that uri; nothing where collection or source are not known yet."""
+        known = {source.uri: source.id for source in self.sources(collection)}
+        return self.manifest(self.collection(collection).id, known[uri]) if uri in known else {}
 
     def documents(
         self, collection: str, status: str | None = None, uri: str | None = None, after: str = "", limit: int = 100

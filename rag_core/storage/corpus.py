@@ -21,7 +21,8 @@ from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres
 from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space
 
 COLLECTION = """
-select c.id, c.space, s.fingerprint, s.model from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
+select c.id, c.space, s.fingerprint, s.model
+from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
 where c.tenant = %(tenant)s and c.name = %(collection)s"""
 # Documents that only groups may read which the asker is not in; almost always none.
 HIDDEN = """
@@ -72,7 +73,7 @@ class CorpusReader:
 
     @asynccontextmanager
     async def snapshot(self, query: Query) -> AsyncIterator[Snapshot]:
-        """The snapshot that is open in this task, or a new one for the block. NotFoundError if there is no such collection."""
+        """The one that is open in this task, or a new one for the block. NotFoundError without such a collection."""
         if (outer := _open.get()) is not None:
             yield outer
             return
@@ -137,8 +138,8 @@ async def _scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:
 def _check_space(query: Query, scope: Mapping[str, Any], space: Space) -> None:
     if scope["space"] is not None and scope["fingerprint"] != space.fingerprint:
         raise SpaceError(
-            f"collection {query.collection!r} holds vectors of {scope['model']}, but the profile embeds with {space.model}: "
-            "search with that model, or ingest the collection again with this one"
+            f"collection {query.collection!r} holds vectors of {scope['model']}, but the profile embeds with "
+            f"{space.model}: search with that model, or ingest the collection again with this one"
         )
 
 

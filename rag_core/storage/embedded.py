@@ -92,7 +92,7 @@ def _server(folder: Path) -> Any:
 
 
 def _bury(folder: Path) -> None:
-    """Takes away the pid file of a postmaster that was killed but not reaped: Postgres itself would believe it alive."""
+    """Takes away the pid file of a postmaster that was killed but not reaped: Postgres would believe it alive."""
     import psutil
 
     try:

@@ -80,7 +80,7 @@ def _check_operand(type: str, operand: object) -> None:
 def _condition(filter: Filter, subject: Composable, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
     if isinstance(filter, Compound):
         parts = [_condition(each, subject, parameters, numbers) for each in filter.filters]
-        return SQL("({})").format(SQL(f" {filter.type} ").join(parts))  # type: ignore[arg-type]  # `and` or `or`
+        return SQL("({})").format(SQL(f" {filter.type} ").join(parts))
     number = next(numbers)
     key, operand = f"key_{number}", f"value_{number}"
     parameters[key], parameters[operand] = filter.key, _operand(filter.value)

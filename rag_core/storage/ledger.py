@@ -22,13 +22,15 @@ INTERRUPTED = "interrupted: the job ended before it came to this document"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
 END_KILLED = """
 update jobs set status = 'failed', reason = 'interrupted', finished_at = now()
-where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[] returning id"""
+where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[]
+returning id"""
 END_ITEMS = """
 update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
 BEGIN = """
 insert into jobs (tenant, id, collection, sources, profile, settings, status, same)
-values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s) returning run"""
+values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s)
+returning run"""
 STAGE_ITEMS = """
 create temp table if not exists staged_items (document_id uuid, uri text, action text) on commit delete rows"""
 COPY_ITEMS = "copy staged_items from stdin (format binary)"
@@ -36,7 +38,8 @@ ADD_ITEMS = """
 insert into job_items (tenant, job_id, document_id, uri, action, status)
 select %(tenant)s, %(job)s, document_id, uri, action, 'queued' from staged_items order by document_id"""
 END = """
-update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s, finished_at = now(), events = events + 1
+update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s, finished_at = now(),
+  events = events + 1
 where tenant = %(tenant)s and id = %(job)s and status = 'running' returning events"""
 ADD_EVENT = """
 insert into job_events (tenant, job_id, seq, stage, status, detail)

@@ -24,19 +24,22 @@ from rag_core.types import Draft, Failure, Matrix, Value, text_hash
 STAGE = """
 create temp table if not exists staged_documents (
   id uuid, source int, uri text, status text, stage text, reason text, retryable boolean, size bigint,
-  modified_ns bigint, changed_ns bigint, etag text, sha256 bytea, recipe text, title text, media_type text, language text, metadata jsonb,
-  n_chunks int, embedded int, seconds jsonb, text text, removed int not null default 0) on commit delete rows;
+  modified_ns bigint, changed_ns bigint, etag text, sha256 bytea, recipe text, title text, media_type text,
+  language text, metadata jsonb, n_chunks int, embedded int, seconds jsonb, text text,
+  removed int not null default 0) on commit delete rows;
 create temp table if not exists staged_values (
   document_id uuid, key text, text_value text, number_value double precision) on commit delete rows;
 create temp table if not exists staged_chunks (
   id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, prefix text, text text, metadata jsonb,
   content_hash bytea, embedding halfvec) on commit delete rows"""
 DOCUMENT_TYPES = (
-    "uuid int4 text text text text bool int8 int8 int8 text bytea text text text text jsonb int4 int4 jsonb text"
-).split()
+    *("uuid", "int4", "text", "text", "text", "text", "bool", "int8", "int8", "int8", "text", "bytea"),
+    *("text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "text"),
+)
 COPY_DOCUMENTS = """
-copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag, sha256, recipe,
-  title, media_type, language, metadata, n_chunks, embedded, seconds, text) from stdin (format binary)"""
+copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag,
+  sha256, recipe, title, media_type, language, metadata, n_chunks, embedded, seconds, text)
+from stdin (format binary)"""
 VALUE_TYPES = ["uuid", "text", "text", "float8"]
 COPY_VALUES = "copy staged_values from stdin (format binary)"
 CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
@@ -45,8 +48,8 @@ COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 # In the order of ids, as every statement that locks rows. A row that a newer run wrote stays as it is. What fails for
 # the moment only keeps the version that is searched; what fails for good is no longer what the source says.
 ACCEPT = """
-insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size, modified_ns,
-  changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
+insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size,
+  modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
 select %(tenant)s, %(collection)s, id, source, uri, %(run)s, status, stage, reason, retryable, size, modified_ns,
   changed_ns, etag, %(listed_ns)s, sha256, recipe, title, media_type, language, metadata, n_chunks
 from staged_documents where status <> 'same' order by id
@@ -64,8 +67,8 @@ where d.version < excluded.version returning d.id"""
 TOUCH = """
 update documents d set version = %(run)s, size = s.size, modified_ns = s.modified_ns, changed_ns = s.changed_ns,
   etag = s.etag, listed_ns = %(listed_ns)s
-from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s and d.id = s.id
-  and d.version < %(run)s returning d.id"""
+from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s
+  and d.id = s.id and d.version < %(run)s returning d.id"""
 LEAVE_OUT = "delete from staged_documents where id <> all(%(accepted)s::uuid[])"
 REMOVE_CHUNKS = """
 with gone as (
@@ -73,7 +76,8 @@ with gone as (
   where c.tenant = %(tenant)s and c.collection = %(collection)s and c.document_id = s.id and s.status <> 'same'
     and not s.retryable and not exists (select from staged_chunks n where n.id = c.id) returning c.id, c.document_id
 ), vectorless as (
-  delete from vectors v using gone where v.tenant = %(tenant)s and v.collection = %(collection)s and v.chunk_id = gone.id
+  delete from vectors v using gone
+  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.chunk_id = gone.id
 )
 update staged_documents s set removed = g.n
 from (select document_id, count(*) as n from gone group by document_id) g where s.id = g.document_id"""
@@ -84,14 +88,17 @@ from staged_chunks s where c.tenant = %(tenant)s and c.collection = %(collection
   and (c.ordinal, c.start_offset, c.end_offset, c.prefix, c.metadata)
       is distinct from (s.ordinal, s.start_offset, s.end_offset, s.prefix, s.metadata)"""
 ADD_CHUNKS = """
-insert into chunks (tenant, collection, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata, content_hash)
-select %(tenant)s, %(collection)s, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata, content_hash
+insert into chunks (tenant, collection, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata,
+  content_hash)
+select %(tenant)s, %(collection)s, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata,
+  content_hash
 from staged_chunks on conflict (tenant, collection, id) do nothing"""
 ADD_VECTORS = """
 insert into vectors as v (tenant, collection, space, chunk_id, document_id, content_hash, embedding)
 select %(tenant)s, %(collection)s, %(space)s, id, document_id, content_hash, embedding from staged_chunks
 on conflict (tenant, collection, space, chunk_id) do update
-set content_hash = excluded.content_hash, embedding = excluded.embedding where v.content_hash <> excluded.content_hash"""
+set content_hash = excluded.content_hash, embedding = excluded.embedding
+where v.content_hash <> excluded.content_hash"""
 REPLACE_VALUES = """
 delete from document_values v using staged_documents s
 where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = s.id
@@ -108,8 +115,8 @@ insert into document_texts as t (tenant, collection, document_id, text)
 select %(tenant)s, %(collection)s, id, text from staged_documents where status = 'completed'
 on conflict (tenant, collection, document_id) do update set text = excluded.text where t.text <> excluded.text"""
 FINISH_ITEMS = """
-update job_items i set status = s.status, stage = s.stage, reason = s.reason, retryable = s.retryable, chunks = s.n_chunks,
-  embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
+update job_items i set status = s.status, stage = s.stage, reason = s.reason, retryable = s.retryable,
+  chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
 from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = s.id"""
 # The last statement of every transaction of a job: numbers its event, and finds out whether the job may still write.
 NEXT_EVENT = """

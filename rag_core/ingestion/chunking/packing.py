@@ -34,7 +34,7 @@ def merged(sentences: Sequence[Sentence], sections: Sequence[Section], tokens: i
 
 
 def packed(group: Sequence[Sentence], tokens: int, overlap: int) -> Iterator[Sequence[Sentence]]:
-    """Runs of at most `tokens` tokens; each begins with the last whole sentences, up to `overlap`, of the one before."""
+    """Runs of at most `tokens` tokens; each repeats the last whole sentences, up to `overlap`, of the one before."""
     first, end = 0, 0
     while end < len(group):
         end = _end(group, first, tokens)

@@ -4,7 +4,6 @@ Sentences are cut only where one alone is too long: cut ones hold clearly fewer 
 """
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from rag_core.ingestion.chunking.sentences import sentence_spans
 from rag_core.protocols import Tokenizer
 from rag_core.types import Chunk, Document, Section, chunk_id
 
-# A longer stretch of text is not looked at to cut off one chunk: few texts have more characters a token.
-_CHARACTERS_A_TOKEN = 8
+# More characters than this are cut however few tokens they are: a vocabulary may call any long word one unknown token.
+_CHARACTERS_A_TOKEN = 16
 _SPACE = re.compile(r"\s*")
 
 
@@ -34,7 +33,7 @@ class _Measured:
 class SectionsChunker:
     def __init__(self, tokenizer: Tokenizer, tokens: int, overlap: int, prefix_tokens: int) -> None:
         self._tokenizer, self._tokens, self._overlap = tokenizer, tokens, overlap
-        self._prefix_tokens = prefix_tokens
+        self._prefix_tokens, self._characters = prefix_tokens, _CHARACTERS_A_TOKEN * tokens
 
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
         measured = self._measured(document)
@@ -63,17 +62,17 @@ class SectionsChunker:
 
     def _pieces(self, text: str, start: int, end: int, tokens: int) -> Iterator[tuple[int, int, int]]:
         """(start, end, tokens) of the span, or of its parts where it is too long for one chunk."""
-        if tokens <= self._tokens:
+        if tokens <= self._tokens and end - start <= self._characters:
             yield start, end, tokens
             return
         while start < end:
-            near = text[start : min(end, start + _CHARACTERS_A_TOKEN * self._tokens)]
+            near = text[start : min(end, start + self._characters)]
             ends = self._tokenizer.ends(near)
             if len(ends) <= self._tokens and start + len(near) == end:
                 yield start, end, len(ends)
                 return
             cut = _cut(near, ends[self._tokens - 1] if len(ends) > self._tokens else len(near))
-            yield start, start + cut, bisect_right(ends, cut)
+            yield start, start + cut, self._tokens  # it fills its chunk, also when its characters were the limit
             start = _after_space(text, start + cut, end)
 
     def _chunks(

@@ -9,9 +9,9 @@ _BREAKS = re.compile(
       (?P<fence>^[ \t]*(?P<mark>```|~~~)[^\n]*(?:\n(?![ \t]*(?P=mark))[^\n]*)*(?:\n[ \t]*(?P=mark)[^\n]*)?)
     | (?P<line>^[ \t]*(?:\#{1,6}[ \t]|\|)[^\n]*)
     | \n(?=[ \t]*(?:\n|(?:[-*+•]|\d{1,3}[.)])[ \t]))
-    | [.!?…]++["'”’»)\]*_]*+(?=\s)(?!\s+[a-zß-öø-ÿα-ωа-я])
+    | (?<![.!?…])[.!?…]++["'”’»)\]*_]*+(?=\s)(?!\s+[a-zß-öø-ÿα-ωа-я])
       (?<!\b[A-Z]\.)(?<!\b[a-z]\.[a-z]\.)
-      (?<!\b(?:Dr|Mr|Ms|St|vs|al|cf|ca|pp|Eq|No)\.)(?<!\b(?:Mrs|Fig|Eqs|Ref|Sec|Vol)\.)(?<!\b(?:Prof|Figs|Refs)\.)
+      (?<!\b(?:Dr|Mr|Ms|St|vs|al|cf|ca|pp|Eq|No)\.)(?<!\b(?:Mrs|Fig|Eqs|Ref|Sec|Vol)\.)(?<!\b(?:Prof|Figs|Refs)\.)(?<!\bapprox\.)
     | [。！？]++["'”’」』）】]*+
     """,  # noqa: RUF001
     re.VERBOSE | re.MULTILINE,

@@ -38,7 +38,7 @@ def space(name: str, document_prompt: str = "") -> Space:
 
 def window(folder: Path) -> int:
     """How many tokens the model reads, its special ones included."""
-    positions = _positions(read_json(folder / "config.json"))
+    positions = _positions(folder)
     sentence, tokenizer = read_json(folder / "sentence_bert_config.json"), read_json(folder / "tokenizer_config.json")
     return int(min(positions, sentence.get("max_seq_length") or tokenizer.get("model_max_length") or positions))
 
@@ -85,18 +85,24 @@ def _downloaded(name: str) -> Path:
         raise ModelError(f"{message} ({reason})") from error
 
 
-def _positions(config: dict[str, Any]) -> int:
-    if "max_position_embeddings" not in config:
-        raise ModelError(f"the model's config.json must have max_position_embeddings, got {sorted(config)}")
+def _positions(folder: Path) -> int:
     # RoBERTa counts positions from padding_idx + 1 = 2 on
-    return int(config["max_position_embeddings"]) - 2 * ("roberta" in config.get("model_type", ""))
+    unused = 2 * ("roberta" in read_json(folder / "config.json").get("model_type", ""))
+    return _configured(folder, "max_position_embeddings") - unused
 
 
 def _dimension(folder: Path) -> int:
     dense = [read_json(path / "config.json") for kind, path in modules(folder) if kind == "Dense"]
     if dense:
         return int(dense[-1]["out_features"])
-    return int(read_json(folder / "config.json")["hidden_size"]) * len(pooling(folder))
+    return _configured(folder, "hidden_size") * len(pooling(folder))
+
+
+def _configured(folder: Path, key: str) -> int:
+    config = read_json(folder / "config.json")
+    if key not in config:
+        raise ModelError(f"{folder / 'config.json'} must have {key}, got {sorted(config)}: give a complete folder")
+    return int(config[key])
 
 
 def _fingerprint(folder: Path, document_prompt: str) -> str:

@@ -53,7 +53,7 @@ def _loaded(folder: Path, weights: torch.dtype, device: str) -> "SentenceTransfo
     from sentence_transformers import SentenceTransformer
     from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model = SentenceTransformer(str(folder), device=device, model_kwargs={"dtype": weights}, local_files_only=True)
     except (OSError, ValueError) as error:

@@ -1,0 +1,136 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rag_core.errors import ModelError
+from rag_core.ingestion.embedding.bert import BertEncoder
+from rag_core.ingestion.embedding.model_files import model_folder
+from rag_core.ingestion.embedding.sentence_transformers import SentenceTransformersEncoder
+
+pytestmark = pytest.mark.model
+
+WORDS = "the apparent diffusion coefficient of human white matter falls with age naïve 東京 🎉 p<0.05".split()  # noqa: SIM905
+TEXTS = ["", " ", "?", *(" ".join((WORDS * 40)[i : i + 1 + i * i // 4]) for i in range(47))]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return model_folder("all-MiniLM-L6-v2")
+
+
+@pytest.fixture(scope="module")
+def fp32(folder: Path) -> BertEncoder:
+    return BertEncoder(folder, "fp32")
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> SentenceTransformersEncoder:
+    return SentenceTransformersEncoder(folder, "fp32")
+
+
+def copied(folder: Path, to: Path, config: dict[str, object]) -> Path:
+    shutil.copytree(folder, to)
+    written = json.loads((folder / "config.json").read_text()) | config
+    (to / "config.json").write_text(json.dumps(written))
+    return to
+
+
+def cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    assert rows.dtype == others.dtype == np.float32
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=1e-5)
+    return (rows * others).sum(axis=1)
+
+
+def test_the_forward_pass_agrees_with_sentence_transformers(
+    fp32: BertEncoder, reference: SentenceTransformersEncoder
+) -> None:
+    assert len(TEXTS) == 50
+    assert max(len(text.split()) for text in TEXTS) > 256
+    assert cosines(fp32.embed(TEXTS), reference.embed(TEXTS)).min() > 0.99999
+
+
+def test_bf16_is_as_good(folder: Path, reference: SentenceTransformersEncoder) -> None:
+    expected = reference.embed(TEXTS)
+    assert cosines(BertEncoder(folder, "bf16").embed(TEXTS), expected).min() > 0.999
+    assert cosines(SentenceTransformersEncoder(folder, "bf16").embed(TEXTS), expected).min() > 0.999
+
+
+def test_cls_pooling_agrees_too(folder: Path, tmp_path: Path) -> None:
+    cls = copied(folder, tmp_path / "cls", {})
+    pooling = {"word_embedding_dimension": 384, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (cls / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    rows = BertEncoder(cls, "fp32").embed(TEXTS)
+    assert cosines(rows, SentenceTransformersEncoder(cls, "fp32").embed(TEXTS)).min() > 0.99999
+
+
+def test_no_texts_give_no_rows(fp32: BertEncoder, reference: SentenceTransformersEncoder) -> None:
+    assert fp32.embed([]).shape == reference.embed([]).shape == (0, 384)
+
+
+def test_rows_stand_in_the_order_given_whatever_the_lengths(fp32: BertEncoder) -> None:
+    rows = fp32.embed(["a much longer question about keys", "keys", "doors"])
+    assert (
+        cosines(
+            rows, np.vstack([fp32.embed([text]) for text in ["a much longer question about keys", "keys", "doors"]])
+        ).min()
+        > 0.99999
+    )
+
+
+def test_prompts_stand_before_documents_and_questions(folder: Path, fp32: BertEncoder) -> None:
+    plain = fp32.embed(["passage: keys", "query: keys"])
+    for encoder in (
+        BertEncoder(folder, "fp32", document_prompt="passage: ", query_prompt="query: "),
+        SentenceTransformersEncoder(folder, "fp32", document_prompt="passage: ", query_prompt="query: "),
+    ):
+        rows = np.vstack([encoder.embed(["keys"]), encoder.embed_questions(["keys"])])
+        assert cosines(rows, plain).min() > 0.99999
+
+
+def test_weights_may_be_named_as_those_of_a_part(folder: Path, tmp_path: Path, fp32: BertEncoder) -> None:
+    named = copied(folder, tmp_path / "named", {})
+    weights = load_file(named / "model.safetensors")
+    save_file({f"bert.{name}": weight for name, weight in weights.items()}, named / "model.safetensors")
+    assert (BertEncoder(named, "fp32").embed(["keys"]) == fp32.embed(["keys"])).all()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "roberta"}, "model_type must be bert, got roberta"),
+        ({"hidden_act": "relu"}, "hidden_act must be gelu, got relu"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type must be absolute, got relative_key"),
+    ],
+)
+def test_another_architecture_is_refused_with_the_remedy(
+    folder: Path, tmp_path: Path, config: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ModelError) as raised:
+        BertEncoder(copied(folder, tmp_path / "other", config))
+    assert str(raised.value) == (
+        f"other is no model for embedding.type bert ({reason}): use type sentence_transformers"
+    )
+
+
+def test_other_modules_and_poolings_are_refused_with_the_remedy(folder: Path, tmp_path: Path) -> None:
+    other = copied(folder, tmp_path / "other", {})
+    listed = json.loads((folder / "modules.json").read_text())
+    (other / "modules.json").write_text(json.dumps([*listed, {"type": "a.Dense", "path": "3_Dense"}]))
+    with pytest.raises(ModelError, match=r"got also Dense\): use type sentence_transformers"):
+        BertEncoder(other)
+    (other / "1_Pooling/config.json").write_text('{"pooling_mode": "max"}')
+    with pytest.raises(ModelError, match=r"pooling must be mean or cls, got max"):
+        BertEncoder(other)
+
+
+def test_a_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = copied(folder, tmp_path / "other", {})
+    (other / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"it has no model\.safetensors"):
+        BertEncoder(other)
+    with pytest.raises(ModelError, match="sentence-transformers cannot load"):
+        SentenceTransformersEncoder(other)
