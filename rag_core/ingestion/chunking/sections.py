@@ -44,7 +44,6 @@ class SectionsChunker:
     def _measured(self, document: Document) -> _Measured:
         sections = _sections(document)
         spans = _spans(document.text, sections)
-        # one call for the whole document: each costs more than the few tokens it counts
         prefixes = [prefix(document.title, section.path) for section in sections]
         lengths = self._tokenizer.lengths([*_with_gaps(document.text, spans), *prefixes])
         crowded = (i for i, length in enumerate(lengths[len(spans) :]) if length > self._prefix_tokens)

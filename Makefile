@@ -1,0 +1,42 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TORCH_INDEX ?=
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY)  ## a virtual environment in .venv with everything in it
+
+# torch on its own and first: what comes after it then takes the wheel that is there. TORCH_INDEX names a package
+# index for it, such as the one with PyTorch's CPU builds.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv .venv
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(PIP) --editable '.[eval,dev]'
+	@touch $@
+
+demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and search again
+	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
+
+test: $(READY)  ## all tests that need no GPU and no network
+	$(BIN)/pytest
+
+lint: $(READY)  ## style, types and architecture
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## what CI runs
+
+bench: $(READY)  ## what we claim about speed, measured here
+	$(BIN)/python -m benchmarks.ingest
+
+clean:  ## forget the virtual environment
+	rm -rf .venv
