@@ -1,5 +1,6 @@
 """Brings a collection in step with its sources: `rag ingest`, and `ray job submit -- python -m jobs.ingest`."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ def ingest(
     if dry_run:
         _show_plan(job.plan(), options)
         return
-    console = Console(stderr=True, quiet=options.quiet)
+    # its own descriptor: the Ray runner takes standard error away from Ray's native code
+    console = Console(file=os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1), quiet=options.quiet)
     with JobProgress(postgres, settings.tenant, console) as progress:
         try:
             report = job.run(_runner(runner, settings), progress.begin)

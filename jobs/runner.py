@@ -2,9 +2,11 @@
 
 import logging
 import os
+import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from rag_core.config import Settings
 from rag_core.errors import SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
 from rag_core.protocols import Source
+from rag_core.storage.embedded import home
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft
 
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
 
     from jobs.stages import Publish, Work
 
-BLOCK = 128
-"""Documents a block: about what an embedding actor takes at once; a block costs some 30 ms of scheduling."""
+BLOCK_DOCUMENTS = 128
+BLOCK_BYTES = 512 * 1024
+"""A block is what an embedding actor takes at once, and what progress counts in; it costs some 30 ms of scheduling."""
 SMALL_SHARE = 0.25
 """CPUs of a task that reads or publishes, beside which an embedding actor keeps the rest of its CPU."""
 
@@ -33,10 +37,10 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_task_oom_retries": "2",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # else a warning for every actor stage, needed or not
 }
 
 
+STDERR = 2
 PRELOAD = {"preload_python_modules": ["ray.data"]}
 
 
@@ -47,14 +51,38 @@ class RayRunner:
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         """On the cluster that RAY_ADDRESS names, else on one of this machine's, which goes on after the job."""
         asked = time.time()
-        start_ray()
-        _refuse_local(target, sources)
-        from jobs.stages import Publish, Work
+        with _native_errors_logged():
+            start_ray()
+            _refuse_local(target, sources)
+            from jobs.stages import Publish, Work
 
-        work = Work(settings=self.settings, target=target, sources=sources)
-        sink = Publish(work)
-        _execute(sink, work, drafts)
+            work = Work(settings=self.settings, target=target, sources=sources)
+            sink = Publish(work)
+            _execute(sink, work, drafts)
         return RunTimes(start=max(sink.times.start - asked, 0.0), publish=sink.times.publish)
+
+
+@contextmanager
+def _native_errors_logged() -> Iterator[None]:
+    """Ray's native code writes warnings that concern nobody straight to the terminal; here they go to a file.
+
+    A submitted job keeps them: its output is a log already.
+    """
+    if "RAY_ADDRESS" in os.environ:
+        yield
+        return
+    log = home() / "logs" / "ray-driver.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(STDERR)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), STDERR)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, STDERR)
+            os.close(terminal)
 
 
 def start_ray() -> None:
@@ -105,7 +133,8 @@ def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft]) -> None:
 
 def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
     """Dealt out in turn, so that every block has its share of the large documents, which come first."""
-    count = min(len(drafts), max(ceil(len(drafts) / BLOCK), 2 * cpus))
+    size = sum(draft.entry.size for draft in drafts)
+    count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 2 * cpus))
     return [drafts_to_table(drafts[first::count]) for first in range(count)]
 
 

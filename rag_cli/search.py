@@ -5,13 +5,16 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from jobs.options import Globals, command, print_json
+from rag_core.config import Settings
 from rag_core.errors import FilterError
+from rag_core.settings import DEFAULT_PROFILE
 from rag_core.types import DEFAULT_COLLECTION, Hit, StageReport
 
 SHORTEST_WORD = 3
@@ -42,7 +45,7 @@ def search(
         hits, stages = knowledge.explain(question, k, collection, _filter(filter))
         seconds = time.perf_counter() - began
     if options.json:
-        print_json(retrieval_json(question, hits, stages, options.settings.profile, seconds, explain))
+        print_json(retrieval_json(question, hits, stages, options.settings, seconds, explain))
         return
     console = Console()
     for rank, hit in enumerate(hits, start=1):
@@ -54,20 +57,26 @@ def search(
 
 
 def retrieval_json(
-    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], profile: str, seconds: float, explain: bool
+    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], settings: Settings, seconds: float, explain: bool
 ) -> dict[str, Any]:
     timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
     return {
+        "id": f"ret_{uuid4().hex}",
         "object": "retrieval",
         "query": question,
         "standalone_query": question,
         "results": [_result(rank, hit, question, explain) for rank, hit in enumerate(hits, start=1)],
-        "profile": {"name": profile, "selected_by": "default" if profile == "default" else "explicit"},
+        "profile": {"name": settings.profile, "selected_by": _selected_by(settings.profile)},
+        "pipeline_version": settings.pipeline_version,
         "partial": any(report.error for report in stages),
         "degraded": [report.stage for report in stages if report.error],
         "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
         "next_cursor": None,
     }
+
+
+def _selected_by(profile: str) -> str:
+    return "default" if profile == DEFAULT_PROFILE else "explicit"
 
 
 def highlights(question: str, text: str) -> list[tuple[int, int]]:

@@ -5,6 +5,7 @@ YAML; what a type's own settings default to stands here. How YAML, environment a
 `Settings` is `settings.py`; how settings become objects is `build/`.
 """
 
+from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -110,6 +111,10 @@ EmbeddingSettings = Annotated[
 RetrievalSettings = Annotated[DenseRetriever | PythonObject, Field(discriminator="type")]
 
 
+CONFIG_VERSION = 1
+"""Raised when the same settings come to mean something else."""
+
+
 class Settings(Section):
     profile: str = "default"
     tenant: str = Field(DEFAULT_TENANT, pattern=r"^[a-z0-9-]{8,64}$")
@@ -121,3 +126,9 @@ class Settings(Section):
     parsing: ParsingSettings = ParsingSettings()
     ingestion: IngestionSettings = IngestionSettings()
     limits: Limits = Limits()
+
+    @property
+    def pipeline_version(self) -> str:
+        """`profile:vN+hash`: equal for pipelines that are configured alike, wherever their store is."""
+        content = self.model_dump_json(exclude={"profile", "tenant", "store"})
+        return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

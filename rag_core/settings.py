@@ -75,10 +75,10 @@ def load_layered(
 
 def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
     document = _read(file, str(file)) if file else {}
-    own = document.get("profiles") or {}
+    own = _mapping(document.get("profiles"), "profiles", "profiles")
     top = {key: value for key, value in document.items() if key not in FILE_KEYS}
-    base = _chain(str(document.get("extends", DEFAULT_PROFILE)), own={})
-    chosen = [layer for layer in _chain(profile, own) if layer.origin != f"profile {DEFAULT_PROFILE}"]
+    base = _chain(str(document.get("extends") or DEFAULT_PROFILE), own={})
+    chosen = [layer for layer in _chain(profile, own) if layer != base[0]]
     return [*base, _Layer(str(file), top), *chosen]
 
 
@@ -86,10 +86,11 @@ def _chain(name: str, own: Mapping[str, Any], seen: tuple[str, ...] = ()) -> lis
     """The profile and all that it extends, the root first."""
     if name in seen:
         raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*seen, name))}")
-    tree = dict(own[name] or {}) if name in own else _read(PROFILES / f"{name}.yaml", f"profile {name}")
+    origin = f"profile {name}"
+    tree = _mapping(own[name], origin) if name in own else _read(PROFILES / f"{name}.yaml", origin)
     parent = tree.pop("extends", None if name == DEFAULT_PROFILE else DEFAULT_PROFILE)
     before = _chain(str(parent), own, (*seen, name)) if parent else []
-    return [*before, _Layer(f"profile {name}", tree)]
+    return [*before, _Layer(origin, tree)]
 
 
 def _read(path: Any, origin: str) -> dict[str, Any]:
@@ -100,9 +101,13 @@ def _read(path: Any, origin: str) -> dict[str, Any]:
         raise ConfigError(f"there is no {origin}; shipped profiles: {shipped}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {origin}: {error}") from error
+    return _mapping(document, origin)
+
+
+def _mapping(document: Any, origin: str, of: str = "sections") -> dict[str, Any]:
     if not isinstance(document, dict | None):
-        raise ConfigError(f"{origin} must be a mapping of sections, got {type(document).__name__}")
-    return document or {}
+        raise ConfigError(f"{origin} must be a mapping of {of}, got {document!r:.60}")
+    return {str(key): value for key, value in (document or {}).items()}
 
 
 def _environment(environment: Mapping[str, str]) -> Iterable[tuple[list[str], Any]]:
@@ -130,8 +135,9 @@ def _tree(leaves: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
     for path, value in leaves:
         branch = tree
         for key in path[:-1]:
-            inner = branch.setdefault(key, {})
-            branch = inner if isinstance(inner, dict) else branch.setdefault(key, {})
+            if not isinstance(branch.get(key), dict):
+                branch[key] = {}  # said again, as a section
+            branch = branch[key]
         branch[path[-1]] = value
     return tree
 
@@ -141,11 +147,11 @@ def _merge(
 ) -> None:
     if "type" in layer and tree.get("type") not in (None, layer["type"]):
         _forget(tree, path, origins)
-    for key, value in layer.items():
+    for key, value in ((str(key), value) for key, value in layer.items()):
         leaf = ".".join((*path, key))
         if value is None:
             tree.pop(key, None)
-            origins.pop(leaf, None)
+            _forget_origins(leaf, origins)
         elif isinstance(value, Mapping):
             inner = tree.get(key)
             tree[key] = dict(inner) if isinstance(inner, dict) else {}
@@ -158,21 +164,41 @@ def _merge(
 def _forget(tree: dict[str, Any], path: tuple[str, ...], origins: dict[str, str]) -> None:
     """What another type was told means nothing to this one."""
     tree.clear()
-    prefix = ".".join(path) + "."
-    for leaf in [leaf for leaf in origins if leaf.startswith(prefix)]:
+    _forget_origins(".".join(path), origins)
+
+
+def _forget_origins(setting: str, origins: dict[str, str]) -> None:
+    for leaf in [leaf for leaf in origins if _at_or_below(leaf, setting)]:
         del origins[leaf]
+
+
+def _at_or_below(leaf: str, setting: str) -> bool:
+    return leaf == setting or leaf.startswith(setting + ".")
 
 
 def _validated(merged: _Merged) -> Settings:
     try:
         return Settings.model_validate(merged.tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(_complaint(each, merged.origins) for each in error.errors())) from None
+        raise ConfigError("\n".join(_complaint(each, merged) for each in error.errors())) from None
 
 
-def _complaint(error: Any, origins: Mapping[str, str]) -> str:
-    parts = [str(part) for part in error["loc"]]
-    leaf = ".".join(parts)
-    known = next((origins[key] for key in (leaf, ".".join((parts[0], *parts[2:]))) if key in origins), "")
-    where = f" (set by {known})" if known else ""
-    return f"{leaf}: {error['msg']}, got {error['input']!r}{where}"
+def _complaint(error: Any, merged: _Merged) -> str:
+    setting = _setting(error["loc"], merged.tree)
+    origins = _origins(setting, merged.origins)
+    where = f" (set by {', '.join(origins)})" if origins else ""
+    return f"{setting}: {error['msg']}, got {error['input']!r}{where}"
+
+
+def _setting(place: Sequence[str | int], tree: Mapping[str, Any]) -> str:
+    """As it is set: without the section's type, which pydantic puts behind the section's name."""
+    section = tree.get(str(place[0]))
+    typed = len(place) > 1 and isinstance(section, Mapping) and section.get("type") == place[1]
+    return ".".join(map(str, (place[0], *place[2:]) if typed else place))
+
+
+def _origins(setting: str, origins: Mapping[str, str]) -> list[str]:
+    """Who set it, or what it is a part of, or the parts of it."""
+    return list(
+        dict.fromkeys(o for leaf, o in origins.items() if _at_or_below(setting, leaf) or _at_or_below(leaf, setting))
+    )

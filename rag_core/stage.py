@@ -46,11 +46,16 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[None]:
     parent, token, began = _parent.get(), _parent.set(name), time.perf_counter()
     error = ""
     try:
-        async with asyncio.timeout(None if allowed == inf else allowed):
+        async with asyncio.timeout(None if allowed == inf else allowed) as limit:
             yield
     except TimeoutError as expired:
-        error = f"timeout after {allowed:.3f} s"
+        error = f"timeout after {allowed:.3f} s" if limit.expired() else str(expired)
+        if not limit.expired():
+            raise  # of what runs in the block, and not of the stage
         raise StageTimeoutError(name, allowed) from expired
+    except asyncio.CancelledError:
+        error = "cancelled"
+        raise
     except RagError as failed:
         error = str(failed)
         raise

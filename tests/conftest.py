@@ -29,7 +29,7 @@ def no_settings_of_the_developer() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def short_folder() -> Iterator[Path]:
     """Below 100 bytes, for the path of a unix socket; open, because root's Postgres runs as another user."""
-    folder = Path(tempfile.mkdtemp(prefix="rag-", dir="/tmp"))  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix="rag-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

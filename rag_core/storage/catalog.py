@@ -28,14 +28,13 @@ insert into spaces (tenant, fingerprint, model, dimension)
 values (%(tenant)s, %(fingerprint)s, %(model)s, %(dimension)s)
 on conflict (tenant, fingerprint) do nothing"""
 SPACE = "select id from spaces where tenant = %(tenant)s and fingerprint = %(fingerprint)s"
-# A collection is searched in its new space only when every document has its vectors there; then the old ones go.
+# A collection is searched in its new space only when every chunk has its vector there; then the old ones go.
 MOVE_TO_SPACE = """
-update collections c set space = %(space)s where c.tenant = %(tenant)s and c.id = %(collection)s
-  and not exists (
-    select from chunks k where k.tenant = c.tenant and k.collection = c.id and not exists (
-      select from vectors v where v.tenant = k.tenant and v.collection = k.collection and v.space = %(space)s
-        and v.chunk_id = k.id))
-returning c.id"""
+update collections set space = %(space)s where tenant = %(tenant)s and id = %(collection)s
+  and (select count(*) from chunks k where k.tenant = %(tenant)s and k.collection = %(collection)s)
+    = (select count(*) from vectors v
+       where v.tenant = %(tenant)s and v.collection = %(collection)s and v.space = %(space)s)
+returning id"""
 LEAVE_SPACES = """
 delete from vectors where tenant = %(tenant)s and collection = %(collection)s and space <> %(space)s"""
 SOURCES = """

@@ -49,6 +49,11 @@ class Snapshot:
     connection: AsyncConnection
     scope: Mapping[str, Any]
 
+    def suits(self, query: Query) -> bool:
+        """Whether the query asks for what this was opened for, and may see the same of it."""
+        opened_for = self.scope["tenant"], self.scope["collection"], self.scope["groups"]
+        return opened_for == (query.tenant, query.collection, list(query.groups))
+
 
 _open: ContextVar[Snapshot | None] = ContextVar("snapshot", default=None)
 
@@ -73,8 +78,12 @@ class CorpusReader:
 
     @asynccontextmanager
     async def snapshot(self, query: Query) -> AsyncIterator[Snapshot]:
-        """The one that is open in this task, or a new one for the block. NotFoundError without such a collection."""
-        if (outer := _open.get()) is not None:
+        """The one that is open in this task for the same eyes, or a new one for the block.
+
+        NotFoundError without such a collection.
+        """
+        outer = _open.get()
+        if outer is not None and outer.suits(query):
             yield outer
             return
         try:
@@ -127,6 +136,7 @@ async def _scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:
     collection, space, fingerprint, model = row
     return {
         "tenant": query.tenant,
+        "collection": query.collection,
         "collection_id": collection,
         "space": space,
         "fingerprint": fingerprint,

@@ -65,16 +65,20 @@ def _expect_keys(value: Mapping[str, Any], expected: set[str]) -> None:
 
 def _check_operand(type: str, operand: object) -> None:
     if type in ("in", "nin"):
-        if (
-            not isinstance(operand, list)
-            or not operand
-            or not all(isinstance(each, str | int | float) for each in operand)
-        ):
-            raise FilterError(f"the value of {type!r} must be a non-empty list of strings or numbers, got {operand!r}")
-        if len({isinstance(each, str) for each in operand}) > 1:
-            raise FilterError(f"the values of {type!r} must be all strings or all numbers, got {operand!r}")
-    elif not isinstance(operand, str | int | float):
+        if not isinstance(operand, list) or not operand or not all(map(_scalar, operand)):
+            raise FilterError(
+                f"the value of {type!r} must be a non-empty list of strings, numbers or booleans, got {operand!r}"
+            )
+        if len({isinstance(each, str) + 2 * isinstance(each, bool) for each in operand}) > 1:
+            raise FilterError(
+                f"the values of {type!r} must be all strings, all numbers or all booleans, got {operand!r}"
+            )
+    elif not _scalar(operand):
         raise FilterError(f"the value of {type!r} must be a string, a number or a boolean, got {operand!r}")
+
+
+def _scalar(value: object) -> bool:
+    return isinstance(value, str | int | float)
 
 
 def _condition(filter: Filter, subject: Composable, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
@@ -106,4 +110,4 @@ def _operand(value: Value) -> Any:
         return str(value).lower()
     if isinstance(value, str):
         return value
-    return float(value) if isinstance(value, int | float) else list(value)
+    return float(value) if isinstance(value, int | float) else [_operand(each) for each in value]

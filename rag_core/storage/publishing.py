@@ -107,9 +107,8 @@ ADD_VALUES = """
 insert into document_values (tenant, collection, document_id, key, text_value, number_value)
 select %(tenant)s, %(collection)s, document_id, key, text_value, number_value from staged_values"""
 REMOVE_TEXTS = """
-delete from document_texts t using staged_documents s
-where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = s.id
-  and s.status in ('failed', 'skipped') and not s.retryable"""
+delete from document_texts
+where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])"""
 ADD_TEXTS = """
 insert into document_texts as t (tenant, collection, document_id, text)
 select %(tenant)s, %(collection)s, id, text from staged_documents where status = 'completed'
@@ -225,8 +224,10 @@ class CorpusWriter:
         self._stage_contents(kept)
         for statement in (REMOVE_CHUNKS, MOVE_CHUNKS, ADD_CHUNKS, ADD_VECTORS):
             self._connection.execute(statement, self._scope)
-        for statement in (REPLACE_VALUES, ADD_VALUES, REMOVE_TEXTS, ADD_TEXTS, FINISH_ITEMS):
+        for statement in (REPLACE_VALUES, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
             self._connection.execute(statement, self._scope)
+        if gone := sorted(draft.id for draft in kept if draft.failure and not draft.failure.retryable):
+            self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": gone})
         self._event("publish", "published", _counts(kept))
 
     def _accept(self) -> set[UUID]:

@@ -6,43 +6,63 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 import numpy as np
 
 from rag_core.errors import NotFoundError, SpaceError
 from rag_core.storage.publishing import filter_values
-from rag_core.types import Chunk, Comparison, Draft, Filter, Hit, Matrix, Origin, Query, Space, Value, text_hash
+from rag_core.types import (
+    Chunk,
+    Comparison,
+    Draft,
+    Filter,
+    Hit,
+    Matrix,
+    Metadata,
+    Origin,
+    Query,
+    Space,
+    Value,
+    text_hash,
+)
 
-_ORDERINGS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+ORDERINGS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A document as it is searched; one without chunks is remembered for its version only."""
+    """A document as it is searched; without chunks, only its version is remembered."""
 
     version: int
+    uri: str
+    updated_at: datetime
+    title: str = ""
+    metadata: Metadata = field(default_factory=dict)
     groups: tuple[str, ...] = ()
-    origin: Origin | None = None
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    chunks: tuple[Chunk, ...] = ()
+    chunks: Mapping[UUID, Chunk] = field(default_factory=dict)
     vectors: Mapping[UUID, Matrix] = field(default_factory=dict)
 
 
+Place: TypeAlias = tuple[str, str]
+"""A tenant's collection."""
+
 Shelf: TypeAlias = Mapping[UUID, Kept]
+"""A collection's documents by id. Never changed, only put in place of another: whoever holds one holds a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCorpus:
-    """As one run of one tenant writes it, and as any query reads it. `replace` gives another writer of the same corpus."""
+    """Written as one run of one tenant; read by any query. `dataclasses.replace` makes another writer of the same."""
 
     tenant: str
     collection: str
     space: Space
     run: int = 1
-    shelves: dict[tuple[str, str], Shelf] = field(default_factory=dict)
-    spaces: dict[tuple[str, str], Space] = field(default_factory=dict)
+    shelves: dict[Place, Shelf] = field(default_factory=dict)
+    spaces: dict[Place, Space] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shelves.setdefault(self._place, {})
@@ -52,11 +72,121 @@ class MemoryCorpus:
         pass
 
     def publish(self, drafts: Sequence[Draft]) -> None:
-        shelf = self.shelves[self._place]
-        self.shelves[self._place] = {**shelf, **{draft.id: self._published(draft, shelf) for draft in drafts}} - _NOTHING
+        shelf = dict(self.shelves[self._place])
+        for draft in drafts:
+            if kept := self._published(draft, shelf.get(draft.id)):
+                shelf[draft.id] = kept
+        self.shelves[self._place] = shelf
 
     def delete(self, documents: Sequence[UUID]) -> None:
-        gone = set(documents)
-        self.shelves[self._place] = {
-            id: kept for id, kept in self.shelves[self._place].items() if id not in gone or kept.version >= self.run
+        shelf = self.shelves[self._place]
+        gone = {id for id in documents if id in shelf and shelf[id].version < self.run}
+        self.shelves[self._place] = {id: kept for id, kept in shelf.items() if id not in gone}
+
+    def known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
+        own = [shelf for place, shelf in self.shelves.items() if place[0] == self.tenant]
+        stored = {
+            text_hash(chunk.embedded_text): kept.vectors[chunk.id].astype(np.float32)
+            for shelf in own
+            for kept in shelf.values()
+            for chunk in kept.chunks.values()
         }
+        return {key: stored[key] for key in hashes if key in stored}
+
+    def restrict(self, document: UUID, groups: Sequence[str]) -> None:
+        shelf = self.shelves[self._place]
+        self.shelves[self._place] = {**shelf, document: replace(shelf[document], groups=tuple(groups))}
+
+    @asynccontextmanager
+    async def snapshot(self, query: Query) -> AsyncIterator[Shelf]:
+        place = (query.tenant, query.collection)
+        if place in _open.get():
+            yield _open.get()[place]
+            return
+        if place not in self.shelves:
+            raise NotFoundError(f"there is no collection {query.collection!r}")
+        token = _open.set({**_open.get(), place: self.shelves[place]})
+        try:
+            yield self.shelves[place]
+        finally:
+            _open.reset(token)
+
+    async def nearest(self, query: Query, vector: Matrix, space: Space, k: int) -> list[tuple[UUID, float]]:
+        async with self.snapshot(query) as shelf:
+            stored = self.spaces[query.tenant, query.collection]
+            if stored != space:
+                raise SpaceError(
+                    f"collection {query.collection!r} holds vectors of {stored.model}, not of {space.model}"
+                )
+            scored = [
+                (id, _product(row, vector))
+                for kept in shelf.values()
+                if _readable(kept, query.groups) and (query.filters is None or passes(query.filters, kept.values))
+                for id, row in kept.vectors.items()
+            ]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
+
+    async def hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
+        async with self.snapshot(query) as shelf:
+            owners = {id: kept for kept in shelf.values() for id in kept.chunks}
+            return [
+                Hit(chunk=owners[id].chunks[id], origin=_origin(owners[id]), score=score, scores={stage: score})
+                for id, score in ranking
+                if id in owners
+            ]
+
+    @property
+    def _place(self) -> Place:
+        return self.tenant, self.collection
+
+    def _published(self, draft: Draft, old: Kept | None) -> Kept | None:
+        updated_at = datetime.fromtimestamp(draft.entry.modified_ns / 1e9, UTC)
+        if old and (old.version >= self.run):
+            return old
+        if draft.same or (draft.failure and draft.failure.retryable and old):
+            return old and replace(old, version=self.run, updated_at=updated_at)
+        blank = Kept(version=self.run, uri=draft.entry.uri, updated_at=updated_at, groups=old.groups if old else ())
+        if draft.document is None or draft.vectors is None:
+            return blank
+        return replace(
+            blank,
+            title=draft.document.title,
+            metadata=draft.document.metadata,
+            values=filter_values(draft),
+            chunks={chunk.id: chunk for chunk in draft.chunks},
+            vectors={chunk.id: row for chunk, row in zip(draft.chunks, draft.vectors.astype(np.float16), strict=True)},
+        )
+
+
+_open: ContextVar[Mapping[Place, Shelf]] = ContextVar("open", default={})  # noqa: B039  # never changed, only replaced
+
+
+def passes(filter: Filter, values: Mapping[str, Sequence[Value]]) -> bool:
+    """A document that lacks the key has no value that is equal to anything: `ne` and `nin` let it pass."""
+    if isinstance(filter, Comparison):
+        negative = filter.type in ("ne", "nin")
+        return negative != any(_holds(filter, value) for value in values.get(filter.key, ()))
+    quantifier = all if filter.type == "and" else any
+    return quantifier(passes(each, values) for each in filter.filters)
+
+
+def _holds(filter: Comparison, value: Value) -> bool:
+    operands = filter.value if isinstance(filter.value, list | tuple) else [filter.value]
+    compare = ORDERINGS.get(filter.type, operator.eq)
+    return any(_kind(value) is _kind(operand) and compare(value, operand) for operand in operands)
+
+
+def _kind(value: Value) -> type:
+    return type(value) if isinstance(value, str | bool) else float
+
+
+def _readable(kept: Kept, groups: Sequence[str]) -> bool:
+    return not kept.groups or not set(kept.groups).isdisjoint(groups)
+
+
+def _product(row: Matrix, vector: Matrix) -> float:
+    return float((row.astype(np.float64) * vector.astype(np.float16).astype(np.float64)).sum())
+
+
+def _origin(kept: Kept) -> Origin:
+    return Origin(uri=kept.uri, title=kept.title, updated_at=kept.updated_at, metadata=kept.metadata)

@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import pytest
+
+from rag_core.build.ingestion import recipe
+from rag_core.ingestion.parsing import encoding, html, markdown
+from rag_core.ingestion.parsing import formats as formats_module
+from rag_core.ingestion.parsing.formats import recipe_part
+from rag_core.ingestion.recipe import Recipe
+from rag_core.settings import load_settings
+from rag_core.types import Space
+
+URIS = ("file:///d/a.md", "file:///d/b.html", "file:///d/c.txt", "file:///d/d.md.gz", "file:///d/e")
+SPACE = Space(model="m", dimension=8, window=64, fingerprint="m-8")
+CHUNKING = '{"tokens": 200}'
+
+
+def fingerprints(parts: dict[str, str] | None = None, chunking: str = CHUNKING, space: Space = SPACE) -> list[str]:
+    named = {"md": "markdown 1", "html": "html 1", **(parts or {})}
+    made = Recipe(lambda uri: named[uri.rpartition(".")[2]], chunking, space)
+    return [made.of("a.md"), made.of("b.html")]
+
+
+def affected(before: list[str], after: list[str]) -> list[bool]:
+    return [old != new for old, new in zip(before, after, strict=True)]
+
+
+def test_a_changed_parser_changes_only_the_recipe_of_its_format() -> None:
+    assert affected(fingerprints(), fingerprints({"html": "html 2"})) == [False, True]
+
+
+def test_changed_chunking_changes_every_recipe() -> None:
+    assert affected(fingerprints(), fingerprints(chunking='{"tokens": 100}')) == [True, True]
+
+
+def test_another_space_changes_every_recipe() -> None:
+    assert affected(fingerprints(), fingerprints(space=replace(SPACE, fingerprint="n-8"))) == [True, True]
+
+
+def test_a_recipe_is_the_same_for_every_document_of_a_format_and_in_every_process() -> None:
+    made = Recipe(lambda uri: "text 1", CHUNKING, SPACE)
+    assert made.of("a.txt") == made.of("b.txt") == "508e8cb329d0362f"  # what is stored depends on it
+
+
+def test_parts_that_are_cut_elsewhere_are_another_recipe() -> None:
+    assert Recipe(lambda uri: "ab", "c", SPACE).of("x") != Recipe(lambda uri: "a", "bc", SPACE).of("x")
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (markdown, {"a.md", "d.md.gz", "b.html", "e"}),  # html becomes Markdown first
+        (html, {"b.html", "e"}),
+        (encoding, {"a.md", "b.html", "c.txt", "d.md.gz", "e"}),
+    ],
+)
+def test_a_raised_version_concerns_the_formats_that_are_made_with_it(
+    module: object, names: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = parts()
+    monkeypatch.setattr(module, "VERSION", 99)
+    after = parts()
+    assert {uri.rpartition("/")[2] for uri in URIS if before[uri] != after[uri]} == names
+
+
+def parts() -> dict[str, str]:
+    formats_module._recipe.cache_clear()
+    found = {uri: recipe_part(uri) for uri in URIS}
+    formats_module._recipe.cache_clear()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("setting", "differs"),
+    [
+        ("chunking.tokens=150", True),
+        ("chunking.overlap=10", True),
+        ("parsing.detect_language=false", True),
+        ("limits.text_mb=1", True),
+        ("embedding.dimension=64", True),
+        ("store.url=host=elsewhere", False),
+        ("tenant=somebody-else", False),
+        ("ingestion.group=1", False),
+        ("files.exclude=['*.log']", False),
+    ],
+)
+def test_only_settings_that_decide_what_is_stored_of_a_document_are_in_its_recipe(setting: str, differs: bool) -> None:
+    hashing = "embedding.type=hashing"
+    before = recipe(load_settings(overrides=[hashing], environment={})).of("a.md")
+    after = recipe(load_settings(overrides=[hashing, setting], environment={})).of("a.md")
+    assert (before != after) is differs

@@ -1,0 +1,284 @@
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from rag_core.errors import DocumentError, ModelError, StoreError
+from rag_core.ingestion.stages import Embedding, Preparation
+from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, text_hash
+
+DIMENSION = 4
+
+
+class ScriptedSource:
+    """`bodies` by uri: bytes, or the error that reading raises."""
+
+    def __init__(self, **bodies: bytes | DocumentError) -> None:
+        self.uri, self.bodies, self.reads = "", bodies, list[str]()
+
+    def listing(self) -> Iterator[Entry]:
+        return (entry(uri) for uri in self.bodies)
+
+    def read(self, entry: Entry) -> bytes:
+        self.reads.append(entry.uri)
+        body = self.bodies[entry.uri]
+        if isinstance(body, DocumentError):
+            raise body
+        return body
+
+
+class LineChunker:
+    """A chunk a line; `refused` documents raise."""
+
+    def __init__(self, refused: DocumentError | None = None) -> None:
+        self.refused = refused
+
+    def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
+        if self.refused:
+            raise self.refused
+        return chunks(document_id, *document.text.splitlines())
+
+
+class ScriptedParser:
+    def __init__(self, error: DocumentError | None = None) -> None:
+        self.error, self.parsed = error, list[str]()
+
+    def __call__(self, uri: str, body: bytes) -> Document:
+        self.parsed.append(uri)
+        if self.error:
+            raise self.error
+        return Document(uri=uri, text=body.decode())
+
+
+class CountingEmbedder:
+    """Each text's vector is its length, in each dimension."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.loads, self.batches = error, 0, list[list[str]]()
+
+    def open(self) -> "CountingEmbedder":
+        self.loads += 1
+        return self
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        self.batches.append(list(texts))
+        if self.error:
+            raise self.error
+        return np.array([[len(text)] * DIMENSION for text in texts], np.float32)
+
+
+class ScriptedVectors:
+    """The store's `known_vectors`, by text."""
+
+    def __init__(self, known: Mapping[str, float] | None = None, error: Exception | None = None) -> None:
+        self.known = {text_hash(text): np.full(DIMENSION, value, np.float32) for text, value in (known or {}).items()}
+        self.error, self.asked = error, list[int]()
+
+    def __call__(self, hashes: Sequence[bytes]) -> Mapping[bytes, Matrix]:
+        self.asked.append(len(hashes))
+        if self.error:
+            raise self.error
+        return {key: self.known[key] for key in hashes if key in self.known}
+
+
+def entry(uri: str) -> Entry:
+    return Entry(uri=uri, size=1, modified_ns=0)
+
+
+def draft(uri: str, known_sha256: bytes = b"", source: int = 1) -> Draft:
+    return Draft(
+        id=UUID(int=sum(uri.encode())), source=source, entry=entry(uri), recipe="r", known_sha256=known_sha256
+    )
+
+
+def chunks(document_id: UUID, *texts: str, prefix: str = "") -> tuple[Chunk, ...]:
+    return tuple(
+        Chunk(
+            id=UUID(int=ordinal), document_id=document_id, ordinal=ordinal, text=text, start=0, end=1, prefix=prefix
+        )
+        for ordinal, text in enumerate(texts)
+    )
+
+
+def prepared(uri: str, *texts: str, prefix: str = "") -> Draft:
+    made = draft(uri)
+    return replace(made, document=Document(uri=uri, text="x"), chunks=chunks(made.id, *texts, prefix=prefix))
+
+
+def first_components(ready: Draft) -> list[float]:
+    assert ready.vectors is not None
+    assert ready.vectors.shape == (len(ready.chunks), DIMENSION)
+    return [float(row[0]) for row in ready.vectors]
+
+
+def preparation(source: ScriptedSource, parser: ScriptedParser, chunker: LineChunker | None = None) -> Preparation:
+    return Preparation({1: source}, parser, chunker or LineChunker())
+
+
+def test_a_document_is_read_parsed_and_split_and_each_part_is_timed() -> None:
+    ready = preparation(ScriptedSource(a=b"one\ntwo"), ScriptedParser())(draft("a"))
+    assert [chunk.text for chunk in ready.chunks] == ["one", "two"]
+    assert ready.sha256 == sha256(b"one\ntwo").digest()
+    assert ready.document is not None
+    assert set(ready.seconds) == {"read", "parse", "split"}
+    assert ready.pending
+
+
+def test_bytes_that_are_stored_already_are_not_parsed() -> None:
+    parser = ScriptedParser()
+    ready = preparation(ScriptedSource(a=b"one"), parser)(draft("a", known_sha256=sha256(b"one").digest()))
+    assert ready.same
+    assert not ready.pending
+    assert parser.parsed == []
+    assert ready.document is None
+
+
+def test_other_bytes_than_the_stored_ones_are_parsed() -> None:
+    parser = ScriptedParser()
+    ready = preparation(ScriptedSource(a=b"two"), parser)(draft("a", known_sha256=sha256(b"one").digest()))
+    assert not ready.same
+    assert parser.parsed == ["a"]
+
+
+def test_an_entry_is_read_from_its_own_source() -> None:
+    first, second = ScriptedSource(a=b"of the first"), ScriptedSource(a=b"of the second")
+    ready = Preparation({1: first, 2: second}, ScriptedParser(), LineChunker())(draft("a", source=2))
+    assert ready.chunks[0].text == "of the second"
+    assert first.reads == []
+
+
+def test_what_cannot_be_read_fails_with_its_reason_and_nothing_else_in_it() -> None:
+    source = ScriptedSource(a=DocumentError("read", "gone since it was listed", True))
+    ready = preparation(source, ScriptedParser())(draft("a"))
+    assert ready.failure == Failure(stage="read", reason="gone since it was listed", retryable=True)
+    assert (ready.document, ready.chunks, ready.vectors) == (None, (), None)
+
+
+def test_what_cannot_be_parsed_keeps_its_hash_so_that_it_is_not_tried_again() -> None:
+    parser = ScriptedParser(DocumentError("parse", "page 3 has no text layer"))
+    ready = preparation(ScriptedSource(a=b"body"), parser)(draft("a"))
+    assert ready.failure == Failure(stage="parse", reason="page 3 has no text layer")
+    assert ready.sha256 == sha256(b"body").digest()
+    assert set(ready.seconds) == {"read", "parse"}
+
+
+def test_what_nothing_can_be_made_of_is_skipped() -> None:
+    parser = ScriptedParser(DocumentError("parse", "empty", status="skipped"))
+    ready = preparation(ScriptedSource(a=b""), parser)(draft("a"))
+    assert ready.failure == Failure(stage="parse", reason="empty", status="skipped")
+
+
+def test_a_chunker_that_refuses_fails_the_document() -> None:
+    chunker = LineChunker(DocumentError("split", "too many"))
+    ready = preparation(ScriptedSource(a=b"body"), ScriptedParser(), chunker)(draft("a"))
+    assert ready.failure == Failure(stage="split", reason="too many")
+
+
+def test_a_document_without_a_chunk_has_failed() -> None:
+    ready = preparation(ScriptedSource(a=b""), ScriptedParser())(draft("a"))
+    assert ready.failure == Failure(stage="split", reason="no text")
+    assert ready.document is None
+
+
+def test_each_distinct_text_is_encoded_once_for_all_documents() -> None:
+    embedder = CountingEmbedder()
+    ready = Embedding(embedder.open, ScriptedVectors())(
+        [prepared("a", "same", "of a"), prepared("b", "same", "of bb", "same")]
+    )
+    assert embedder.batches == [["same", "of a", "of bb"]]
+    assert [first_components(each) for each in ready] == [[4, 4], [4, 5, 4]]
+    assert [each.embedded for each in ready] == [2, 1]
+
+
+def test_twins_cost_one_encoding_and_each_gets_all_its_vectors() -> None:
+    embedder = CountingEmbedder()
+    ready = Embedding(embedder.open, ScriptedVectors())([prepared("a", "x", "yy"), prepared("twin", "x", "yy")])
+    assert [first_components(each) for each in ready] == [[1, 2], [1, 2]]
+    assert [each.embedded for each in ready] == [2, 0]
+
+
+def test_the_prefix_is_part_of_what_is_encoded() -> None:
+    embedder = CountingEmbedder()
+    Embedding(embedder.open, ScriptedVectors())([prepared("a", "text", prefix="Title"), prepared("b", "text")])
+    assert embedder.batches == [["Title\ntext", "text"]]
+
+
+def test_a_stored_text_is_never_encoded_again() -> None:
+    embedder, vectors = CountingEmbedder(), ScriptedVectors({"stored": 0.5})
+    (ready,) = Embedding(embedder.open, vectors)([prepared("a", "stored", "new", "stored")])
+    assert embedder.batches == [["new"]]
+    assert first_components(ready) == [0.5, 3, 0.5]
+    assert ready.embedded == 1
+    assert vectors.asked == [2]
+
+
+def test_the_model_is_not_loaded_when_every_text_is_stored() -> None:
+    embedder = CountingEmbedder()
+    embed = Embedding(embedder.open, ScriptedVectors({"one": 1, "two": 2}))
+    (ready,) = embed([prepared("a", "one", "two")])
+    assert first_components(ready) == [1, 2]
+    assert (ready.embedded, embedder.loads, embed.start_seconds) == (0, 0, 0.0)
+
+
+def test_the_model_is_loaded_once_and_the_time_of_it_is_told() -> None:
+    embedder = CountingEmbedder()
+    embed = Embedding(embedder.open, ScriptedVectors())
+    embed([prepared("a", "one")])
+    embed([prepared("b", "two")])
+    assert embedder.loads == 1
+    assert embed.start_seconds > 0
+
+
+def test_failed_and_unchanged_documents_pass_through_in_their_place() -> None:
+    embedder, vectors = CountingEmbedder(), ScriptedVectors()
+    failed = draft("failed").failed(Failure(stage="parse", reason="broken"))
+    same = replace(draft("same"), same=True)
+    ready = Embedding(embedder.open, vectors)([failed, prepared("a", "x"), same])
+    assert [ready[0], ready[2]] == [failed, same]
+    assert first_components(ready[1]) == [1]
+    assert Embedding(embedder.open, vectors)([failed, same]) == [failed, same]
+    assert vectors.asked == [1]
+
+
+def test_an_embedder_that_fails_fails_only_what_was_pending_and_for_the_moment_only() -> None:
+    parse_failure = Failure(stage="parse", reason="broken")
+    drafts = [draft("failed").failed(parse_failure), prepared("a", "x"), replace(draft("same"), same=True)]
+    ready = Embedding(CountingEmbedder(ModelError("out of memory")).open, ScriptedVectors())(drafts)
+    assert ready[0].failure == parse_failure
+    assert ready[1].failure == Failure(stage="embed", reason="out of memory", retryable=True)
+    assert ready[1].chunks == ()
+    assert ready[2].failure is None
+
+
+def test_documents_are_to_be_tried_again_when_the_store_is_lost_while_it_is_asked() -> None:
+    (ready,) = Embedding(CountingEmbedder().open, ScriptedVectors(error=StoreError("lost")))([prepared("a", "x")])
+    assert ready.failure == Failure(stage="embed", reason="lost", retryable=True)
+
+
+def test_a_model_that_cannot_be_loaded_is_named_in_every_documents_failure() -> None:
+    def missing() -> CountingEmbedder:
+        raise OSError("no such file: model.safetensors")
+
+    (ready,) = Embedding(missing, ScriptedVectors())([prepared("a", "x")])
+    assert ready.failure is not None
+    assert ready.failure.reason == "the embedding model cannot be loaded: no such file: model.safetensors"
+    assert ready.failure.retryable
+
+
+def test_loading_ahead_raises_what_is_wrong_with_the_model() -> None:
+    def broken() -> CountingEmbedder:
+        raise ValueError("not a safetensors file")
+
+    with pytest.raises(ModelError, match="the embedding model cannot be loaded: not a safetensors file"):
+        Embedding(broken, ScriptedVectors()).load()
+
+
+def test_busy_seconds_are_shared_out_to_those_whose_texts_were_encoded() -> None:
+    ready = Embedding(CountingEmbedder().open, ScriptedVectors({"known": 1}))(
+        [prepared("a", "x", "yy"), prepared("b", "known")]
+    )
+    assert ready[0].seconds["embed"] > 0
+    assert ready[1].seconds["embed"] == 0

@@ -1,0 +1,221 @@
+from pathlib import Path
+
+import pytest
+
+from rag_core.config import BertEmbedder, HashingEmbedder
+from rag_core.errors import ConfigError
+from rag_core.settings import load_layered, load_settings
+
+HASHING = "embedding.type=hashing"
+
+
+def settings_of(
+    *overrides: str, file: Path | None = None, profile: str | None = None, environment: dict[str, str] | None = None
+):  # type: ignore[no-untyped-def]
+    return load_settings(file, profile, overrides, environment or {})
+
+
+def origins_of(*overrides: str, file: Path | None = None, environment: dict[str, str] | None = None) -> dict[str, str]:
+    return dict(load_layered(file, None, overrides, environment or {}).origins)
+
+
+def complaint(*overrides: str, file: Path | None = None, profile: str | None = None, **environment: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_settings(file, profile, overrides, environment)
+    return str(raised.value)
+
+
+def yaml(folder: Path, text: str) -> Path:
+    file = folder / "rag.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_without_anything_the_shipped_profile_counts() -> None:
+    settings = settings_of()
+    assert settings.profile == "default"
+    assert (settings.chunking.type, settings.embedding.type, settings.retrieval.type) == ("sections", "bert", "dense")
+    assert settings.store.url == "embedded"
+
+
+def test_each_layer_overrides_those_before_it(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "chunking: {tokens: 150}\nprofiles: {mine: {chunking: {tokens: 120}}}")
+    environment = {"RAG_CHUNKING__TOKENS": "100"}
+    tokens = [
+        settings_of().chunking.tokens,
+        settings_of(file=file).chunking.tokens,
+        settings_of(file=file, profile="mine").chunking.tokens,
+        settings_of(file=file, profile="mine", environment=environment).chunking.tokens,
+        settings_of("chunking.tokens=80", file=file, profile="mine", environment=environment).chunking.tokens,
+        settings_of("chunking.tokens=80", "chunking.tokens=60", file=file).chunking.tokens,
+    ]
+    assert tokens == [200, 150, 120, 100, 80, 60]
+
+
+def test_a_layer_leaves_the_other_keys_of_a_section_alone(tmp_path: Path) -> None:
+    chunking = settings_of("chunking.tokens=120", file=yaml(tmp_path, "chunking: {overlap: 7}")).chunking
+    assert (chunking.tokens, chunking.overlap, chunking.prefix_tokens) == (120, 7, 48)
+
+
+def test_every_leaf_that_was_set_knows_who_set_it_last(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "chunking: {overlap: 7}\nlimits: {text_mb: 5}")
+    origins = origins_of("chunking.tokens=120", file=file, environment={"RAG_LIMITS__TEXT_MB": "6"})
+    assert origins["chunking.tokens"] == "command line"
+    assert origins["chunking.overlap"] == str(file)
+    assert origins["limits.text_mb"] == "environment"
+    assert origins["embedding.type"] == "profile default"
+    assert "chunking.prefix_tokens" not in origins
+
+
+def test_a_profile_extends_another_and_the_default_where_it_says_nothing(tmp_path: Path) -> None:
+    text = "profiles:\n  child: {extends: parent, chunking: {tokens: 90}}\n  parent: {chunking: {tokens: 80, overlap: 9}}"
+    settings = settings_of(file=yaml(tmp_path, text), profile="child")
+    assert (settings.profile, settings.chunking.tokens, settings.chunking.overlap) == ("child", 90, 9)
+    assert settings.embedding == BertEmbedder(type="bert", model="all-MiniLM-L6-v2")
+
+
+def test_a_file_may_redefine_the_default_profile(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "chunking: {overlap: 7}\nprofiles: {default: {chunking: {tokens: 120}}}")
+    chunking = settings_of(file=file).chunking
+    assert (chunking.tokens, chunking.overlap) == (120, 7)
+
+
+def test_the_environment_may_choose_the_profile_and_the_caller_chooses_before_it(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "profiles: {a: {chunking: {tokens: 90}}, b: {chunking: {tokens: 80}}}")
+    environment = {"RAG_PROFILE": "a"}
+    assert settings_of(file=file, environment=environment).chunking.tokens == 90
+    assert settings_of(file=file, profile="b", environment=environment).chunking.tokens == 80
+
+
+def test_profiles_that_extend_each_other_are_refused_with_the_circle(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "profiles: {a: {extends: b}, b: {extends: a}}")
+    assert complaint(file=file, profile="a") == "profiles extend each other in a circle: a -> b -> a"
+
+
+def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
+    assert complaint(profile="defualt") == "there is no profile defualt; shipped profiles: default"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert complaint(file=tmp_path / "none.yaml") == f"there is no {tmp_path}/none.yaml; shipped profiles: default"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("- a\n- b", "must be a mapping of sections, got ['a', 'b']"),
+        ("chunking: {tokens: [", "cannot read"),
+        ("profiles: [a]", "profiles must be a mapping of profiles, got ['a']"),
+        ("profiles: {mine: 3}", "profile mine must be a mapping of sections, got 3"),
+        ("1: 2", "1: Extra inputs are not permitted, got 2"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused_by_name(tmp_path: Path, text: str, rule: str) -> None:
+    message = complaint(file=yaml(tmp_path, text), profile="mine" if "mine" in text else None)
+    assert rule in message
+
+
+def test_null_removes_a_key_and_brings_its_default_back(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "chunking: {overlap: 7}\nlimits: {file_mb: 1, text_mb: 2}")
+    assert settings_of("chunking.overlap=null", file=file).chunking.overlap == 40
+    assert settings_of("limits=null", file=file).limits.text_mb == 20
+    assert "chunking.overlap" not in origins_of("chunking.overlap=null", file=file)
+    assert not [key for key in origins_of("limits=null", file=file) if key.startswith("limits")]
+
+
+def test_another_type_forgets_what_the_first_was_told() -> None:
+    embedding = settings_of("embedding.dimension=32", HASHING).embedding
+    assert embedding == HashingEmbedder(type="hashing", dimension=32)
+    assert "embedding.model" not in origins_of(HASHING)
+    assert origins_of(HASHING)["embedding.type"] == "command line"
+
+
+def test_the_same_type_again_keeps_what_it_was_told(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "embedding: {type: bert, precision: fp32}")
+    assert settings_of(file=file).embedding == BertEmbedder(type="bert", model="all-MiniLM-L6-v2", precision="fp32")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "setting", "rule", "value"),
+    [
+        (("chunking.tokens=3",), "chunking.tokens", "greater than or equal to 16", "got 3"),
+        (("chunking.tokens=many",), "chunking.tokens", "valid integer", "got 'many'"),
+        (("limits.text_mb=0",), "limits.text_mb", "greater than 0", "got 0"),
+        (("tenant=Short",), "tenant", "should match pattern", "got 'Short'"),
+        (("embedding.type=magic",), "embedding", "'bert', 'sentence_transformers', 'hashing', 'python'", "magic"),
+        (("chunking.tokns=100",), "chunking.tokns", "Extra inputs are not permitted", "got 100"),
+        (("chunkin.tokens=100",), "chunkin", "Extra inputs are not permitted", "got {'tokens': 100}"),
+        (("store=here",), "store", "valid dictionary", "got 'here'"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_setting_rule_value_and_origin(
+    overrides: tuple[str, ...], setting: str, rule: str, value: str
+) -> None:
+    message = complaint(*overrides)
+    assert message.startswith(f"{setting}: ")
+    assert rule in message
+    assert value in message
+    assert message.endswith("(set by command line)")
+    assert "\n" not in message
+
+
+def test_the_origin_of_a_bad_value_is_the_layer_that_set_it(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "chunking: {tokens: 3}")
+    assert complaint(file=file).endswith(f"(set by {file})")
+    assert complaint(RAG_CHUNKING__TOKENS="3").endswith("(set by environment)")
+
+
+def test_every_broken_rule_has_its_line() -> None:
+    lines = complaint("chunking.tokens=3", "limits.text_mb=0", "colour=red").splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["chunking.tokens", "limits.text_mb", "colour"]
+
+
+def test_an_overlap_as_large_as_a_chunk_is_refused() -> None:
+    message = complaint("chunking.tokens=50", "chunking.overlap=60")
+    assert message.startswith("chunking: ")
+    assert "overlap must be in [0, tokens), got 60 of 50" in message
+
+
+@pytest.mark.parametrize("text", ["chunking.tokens", "=3", ""])
+def test_a_setting_without_a_key_or_a_value_is_refused(text: str) -> None:
+    assert complaint(text) == f"--set takes SECTION.KEY=VALUE, got {text!r}"
+
+
+def test_a_setting_below_a_single_value_takes_its_place() -> None:
+    assert settings_of("store=x", "store.url=y").store.url == "y"
+    assert settings_of("store.url=x", "store.url=y").store.url == "y"
+
+
+def test_values_are_read_as_yaml() -> None:
+    settings = settings_of("files.include=['*.md', '*.txt']", "parsing.detect_language=no", "limits.text_mb=1e-3")
+    assert settings.files.include == ("*.md", "*.txt")
+    assert settings.parsing.detect_language is False
+
+
+def test_a_dsn_is_taken_as_it_stands() -> None:
+    for dsn in ("postgresql://me:secret@host:5432/rag?sslmode=require", "host=/run/rag user=me dbname=rag"):
+        assert settings_of(f"store.url={dsn}").store.url == dsn
+        assert settings_of(environment={"RAG_STORE__URL": dsn}).store.url == dsn
+
+
+
+
+def test_the_environment_names_a_setting_by_two_underscores() -> None:
+    environment = {"RAG_EMBEDDING__TYPE": "hashing", "RAG_EMBEDDING__DIMENSION": "64", "RAG_TENANT": "my-tenant"}
+    settings = settings_of(environment=environment)
+    assert settings.embedding == HashingEmbedder(type="hashing", dimension=64)
+    assert settings.tenant == "my-tenant"
+
+
+def test_what_is_no_setting_in_the_environment_is_left_alone() -> None:
+    environment = {"RAG_HOME": "/x", "PATH": "/bin", "RAGTIME": "1", "RAG_PROFILE": "default"}
+    assert settings_of(environment=environment) == settings_of()
+
+
+def test_an_unknown_setting_in_the_environment_is_refused() -> None:
+    assert complaint(RAG_CHUNKING__TOKNS="100").startswith("chunking.tokns: Extra inputs are not permitted, got 100")
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        settings_of().limits.text_mb = 3

@@ -1,0 +1,244 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rag_core.errors import ModelError, StageTimeoutError
+from rag_core.stage import attempt, recording, stage
+from rag_core.types import StageReport
+
+SOON = 0.01
+
+
+class Work:
+    """Takes until it is cancelled, and remembers that it was."""
+
+    cancelled = False
+
+    async def __call__(self) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return "done"
+
+
+async def failing() -> str:
+    raise ModelError("no weights")
+
+
+def told(reports: list[StageReport]) -> list[tuple[str, str, str]]:
+    return [(report.stage, report.parent, report.error) for report in reports]
+
+
+def run(work: Callable[[], Awaitable[list[StageReport]]]) -> list[StageReport]:
+    return asyncio.run(_entered(work))
+
+
+async def _entered(work: Callable[[], Awaitable[list[StageReport]]]) -> list[StageReport]:
+    return await work()
+
+
+def test_stages_are_reported_in_the_order_in_which_they_ended() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            async with stage("first"):
+                await asyncio.sleep(SOON)
+            async with stage("second"):
+                pass
+        return reports
+
+    reports = run(work)
+    assert told(reports) == [("first", "", ""), ("second", "", "")]
+    assert reports[0].seconds >= SOON * 0.9 > reports[1].seconds
+
+
+def test_a_stage_within_another_names_it_as_its_parent() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            async with stage("retrieve"):
+                async with stage("dense"):
+                    async with stage("embed"):
+                        pass
+                async with stage("bm25"):
+                    pass
+            async with stage("pack"):
+                pass
+        return reports
+
+    assert told(run(work)) == [
+        ("embed", "dense", ""),
+        ("dense", "retrieve", ""),
+        ("bm25", "retrieve", ""),
+        ("retrieve", "", ""),
+        ("pack", "", ""),
+    ]
+
+
+def test_stages_that_run_side_by_side_have_the_same_parent() -> None:
+    async def leg(name: str, seconds: float) -> None:
+        async with stage(name):
+            await asyncio.sleep(seconds)
+
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            async with stage("hybrid"):
+                await asyncio.gather(leg("slow", 3 * SOON), leg("fast", SOON))
+        return reports
+
+    assert told(run(work)) == [("fast", "hybrid", ""), ("slow", "hybrid", ""), ("hybrid", "", "")]
+
+
+def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> None:
+    slow = Work()
+
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            with pytest.raises(StageTimeoutError) as raised:
+                async with stage("rerank", timeout=SOON):
+                    await slow()
+            assert (raised.value.stage, raised.value.allowed) == ("rerank", SOON)
+            assert str(raised.value) == "rerank took longer than 0.010 s"
+        return reports
+
+    reports = run(work)
+    assert slow.cancelled
+    assert told(reports) == [("rerank", "", "timeout after 0.010 s")]
+
+
+def test_a_stage_below_one_that_runs_out_of_time_did_not_go_well() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            with pytest.raises(StageTimeoutError, match="outer took longer"):
+                async with stage("outer", timeout=SOON), stage("inner"):
+                    await asyncio.sleep(60)
+        return reports
+
+    assert told(run(work)) == [("inner", "outer", "cancelled"), ("outer", "", "timeout after 0.010 s")]
+
+
+def test_all_stages_share_the_deadline_of_the_recording() -> None:
+    slow = Work()
+
+    async def work() -> list[StageReport]:
+        with recording(timeout=3 * SOON) as reports:
+            async with stage("first", timeout=60):
+                await asyncio.sleep(SOON)
+            with pytest.raises(StageTimeoutError) as raised:
+                async with stage("second", timeout=60):
+                    await slow()
+            assert 0 < raised.value.allowed < 2.1 * SOON
+        return reports
+
+    reports = run(work)
+    assert slow.cancelled
+    assert reports[1].error.startswith("timeout after 0.0")
+
+
+def test_what_begins_after_the_deadline_is_cancelled_where_it_first_waits() -> None:
+    slow = Work()
+
+    async def work() -> list[StageReport]:
+        with recording(timeout=0) as reports:
+            assert await attempt("late", slow(), otherwise="skipped") == "skipped"
+        return reports
+
+    assert [report.stage for report in run(work)] == ["late"]
+    assert slow.cancelled
+
+
+def test_an_error_with_a_name_is_reported_and_raised() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as reports, pytest.raises(ModelError):
+            async with stage("embed"):
+                await failing()
+        return reports
+
+    assert told(run(work)) == [("embed", "", "no weights")]
+
+
+def test_a_timeout_of_something_else_is_not_called_the_stages() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as reports, pytest.raises(TimeoutError, match="of a socket"):
+            async with stage("fetch"):
+                raise TimeoutError("of a socket")
+        return reports
+
+    assert [report.stage for report in run(work)] == ["fetch"]
+
+
+def test_an_attempt_gives_the_works_own_result_when_it_goes_well() -> None:
+    async def work() -> list[StageReport]:
+        async def answer() -> str:
+            return "answer"
+
+        with recording() as reports:
+            assert await attempt("answer", answer(), otherwise="nothing") == "answer"
+        return reports
+
+    assert told(run(work)) == [("answer", "", "")]
+
+
+@pytest.mark.parametrize(("work", "error"), [(failing, "no weights"), (Work(), "timeout after 0.010 s")])
+def test_an_attempt_that_fails_degrades_and_says_so(work: Callable[[], Awaitable[str]], error: str) -> None:
+    async def request() -> list[StageReport]:
+        with recording() as reports:
+            assert await attempt("rerank", work(), otherwise="as fused", timeout=SOON) == "as fused"
+        return reports
+
+    assert told(run(request)) == [("rerank", "", error)]
+
+
+def test_an_attempt_does_not_hide_a_bug() -> None:
+    async def bug() -> str:
+        return str(1 / 0)
+
+    async def work() -> list[StageReport]:
+        with recording() as reports, pytest.raises(ZeroDivisionError):
+            await attempt("rerank", bug(), otherwise="")
+        return reports
+
+    run(work)
+
+
+def test_after_a_recording_nothing_is_recorded_and_nothing_has_a_deadline() -> None:
+    async def work() -> list[StageReport]:
+        with recording(timeout=0) as reports:
+            pass
+        async with stage("outside"):
+            await asyncio.sleep(0)
+        return reports
+
+    assert run(work) == []
+
+
+def test_a_recording_is_reset_also_when_its_request_failed() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as outer:
+            with pytest.raises(ModelError), recording() as inner:
+                async with stage("inner"):
+                    await failing()
+            async with stage("outer"):
+                pass
+        assert told(inner) == [("inner", "", "no weights")]
+        return outer
+
+    assert told(run(work)) == [("outer", "", "")]
+
+
+def test_concurrent_requests_do_not_see_each_others_reports() -> None:
+    async def request(name: str, seconds: float) -> list[StageReport]:
+        with recording() as reports:
+            async with stage(f"{name} 1"):
+                await asyncio.sleep(seconds)
+            async with stage(f"{name} 2"):
+                await asyncio.sleep(seconds)
+        return reports
+
+    async def work() -> list[list[StageReport]]:
+        return await asyncio.gather(request("a", SOON), request("b", SOON / 2))
+
+    first, second = asyncio.run(work())
+    assert told(first) == [("a 1", "", ""), ("a 2", "", "")]
+    assert told(second) == [("b 1", "", ""), ("b 2", "", "")]
