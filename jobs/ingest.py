@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jobs.options import Globals, command, print_json
+from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
 from rag_core.config import Settings
 from rag_core.errors import ConfirmationError
@@ -117,11 +117,11 @@ def _show(report: Any, options: Globals) -> None:
     if options.json:
         print_json(report_json(report))
         return
-    console = Console(quiet=options.quiet)
+    console = output(options.quiet)
     console.print(_table(report))
     for failure in [*report.failures, *(report.skipped if options.verbose else ())][:SHOWN_FAILURES]:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, soft_wrap=True)
     hidden = len(report.failures) - SHOWN_FAILURES
     if hidden > 0:
         console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")

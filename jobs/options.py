@@ -12,12 +12,14 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import typer
+from rich.console import Console
 
 from rag_core.config import Settings
 from rag_core.errors import RagError
 from rag_core.settings import Layered, load_layered
 
 INTERRUPTED = 130
+PIPE_WIDTH = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared)]
     wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     return wrapped
+
+
+def output(quiet: bool = False) -> Console:
+    """Standard output: as wide as the terminal, and never wrapped for a pipe, where lines are counted and searched."""
+    return Console(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def print_json(value: object) -> None:

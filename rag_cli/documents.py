@@ -3,12 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from jobs.options import Globals, command, print_json
+from jobs.options import Globals, command, output, print_json
 from rag_cli.opened import catalog
-from rag_cli.output import show_rows
+from rag_cli.output import show_facts, show_rows
 from rag_core.types import DEFAULT_COLLECTION
 
 app = typer.Typer(help="Documents: what is stored, and what is not and why.", no_args_is_help=True)
@@ -49,15 +47,11 @@ def show(uri: UriArgument, options: Globals, collection: CollectionOption = DEFA
     if options.json:
         print_json({**document, "chunks": chunks})
         return
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in document.items():
-        if value not in (None, "", {}):
-            facts.add_row(key, str(value))
-    console = Console()
-    console.print(facts)
+    show_facts(document)
+    console = output()
     for chunk in chunks:
         console.rule(f"{chunk['ordinal']}  [{chunk['start']}:{chunk['end']}]  {chunk['prefix']}".replace("\n", " | "))
-        console.print(chunk["text"], markup=False, highlight=False)
+        console.print(chunk["text"], markup=False)
 
 
 @app.command()

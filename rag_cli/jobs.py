@@ -1,14 +1,13 @@
 """`rag jobs`."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from jobs.options import Globals, command, print_json
+from jobs.options import Globals, command, output, print_json
 from rag_cli.opened import ledger
-from rag_cli.output import show_rows
+from rag_cli.output import show_facts, show_rows
 
 app = typer.Typer(help="Jobs: what was done, when, and what failed.", no_args_is_help=True)
 
@@ -22,8 +21,15 @@ def list_(options: Globals, limit: Annotated[int, typer.Option(help="How many at
     """
     with ledger(options) as known:
         rows = known.jobs(limit)
-    columns = ("id", "collection", "status", "documents", "failed", "same", "started_at", "finished_at")
-    show_rows(rows, columns, options, "no jobs yet: `rag ingest FOLDER` runs one")
+    shown = rows if options.json else [_brief(row) for row in rows]
+    columns = ("job", "collection", "status", "documents", "failed", "same", "started_at", "seconds")
+    show_rows(shown, columns, options, "no jobs yet: `rag ingest FOLDER` runs one")
+
+
+def _brief(job: Mapping[str, Any]) -> dict[str, Any]:
+    """With the beginning of its id, which is enough to name it, and how long it took."""
+    took = f"{(job['finished_at'] - job['started_at']).total_seconds():.1f}" if job["finished_at"] else ""
+    return {**job, "job": str(job["id"])[:8], "seconds": took}
 
 
 @app.command()
@@ -40,12 +46,10 @@ def show(job: Annotated[str, typer.Argument(help="The job's id, or the beginning
     if options.json:
         print_json({**found, "counts": counts, "failures": failures, "events": events})
         return
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in {**found, "counts": counts, "events": len(events)}.items():
-        if key != "settings" or options.verbose:
-            facts.add_row(key, str(value))
-    console = Console()
-    console.print(facts)
+    hidden = set() if options.verbose else {"settings"}
+    facts = {**found, "counts": counts, "events": len(events)}
+    show_facts({name: value for name, value in facts.items() if name not in hidden})
+    console = output()
     for failure in failures:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, soft_wrap=True)

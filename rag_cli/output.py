@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from jobs.options import Globals, print_json
+from jobs.options import Globals, output, print_json
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options: Globals, empty: str) -> None:
@@ -23,12 +23,23 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options
         table.add_column(name, overflow="fold", justify="right" if isinstance(rows[0][name], int) else "left")
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in names))
-    Console().print(table)
+    output().print(table)
+
+
+def show_facts(facts: Mapping[str, Any]) -> None:
+    """One a line; those that say nothing are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in facts.items():
+        if value not in (None, "", [], {}):
+            table.add_row(name, _cell(value))
+    output().print(table)
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_cell(each)}" for key, each in value.items())
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:%M:%S"))
     if isinstance(value, list):

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from jobs.options import Globals, command, print_json
+from jobs.options import Globals, command, output, print_json
 from rag_core.config import Settings
 from rag_core.errors import FilterError
 from rag_core.settings import DEFAULT_PROFILE
@@ -47,7 +47,7 @@ def search(
     if options.json:
         print_json(retrieval_json(question, hits, stages, options.settings, seconds, explain))
         return
-    console = Console()
+    console = output()
     for rank, hit in enumerate(hits, start=1):
         _show(console, rank, hit, question, explain)
     if explain:
@@ -132,7 +132,7 @@ def _show_stages(console: Console, stages: Sequence[StageReport]) -> None:
     longest = max((report.seconds for report in stages), default=0) or 1
     for report in stages:
         bar = "█" * max(1, round(30 * report.seconds / longest))
-        console.print(f"{report.stage:8} {report.seconds * 1000:8.1f} ms  {bar}  {report.error}", highlight=False)
+        console.print(f"{report.stage:8} {report.seconds * 1000:8.1f} ms  {bar}  {report.error}")
 
 
 def _shortened(text: str) -> str:

@@ -1,0 +1,277 @@
+"""What only the real store can show of publishing: its rows, transactions, locks and snapshots."""
+
+import asyncio
+import random
+import string
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
+
+import numpy as np
+import psycopg
+import pytest
+from drafts import OTHER_SPACE, SPACE, TENANT, draft, failed, unchanged, vector
+from targets import begin, end, publish, superuser, write
+
+from rag_core.errors import FencedError
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.fsck import violations
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+from rag_core.types import Draft, Hit, Query
+
+pytestmark = pytest.mark.postgres
+
+QUERY = Query(text="", tenant=TENANT)
+TABLES = ("documents", "document_texts", "document_values", "chunks", "vectors")
+
+
+def versions(store: Postgres, table: str, key: str) -> dict[object, tuple[str, str]]:
+    """Where each row of the table stands, and which transaction put it there."""
+    with superuser(store) as connection:
+        statement = f"select {key}, ctid::text, xmin::text from {table}"  # noqa: S608
+        return {row[0]: (row[1], row[2]) for row in connection.execute(statement.encode())}
+
+
+def counts(store: Postgres) -> dict[str, int]:
+    with superuser(store) as connection:
+        rows = {table: connection.execute(f"select count(*) from {table}".encode()).fetchone() for table in TABLES}  # noqa: S608
+    return {table: row[0] for table, row in rows.items() if row}
+
+
+def documents(store: Postgres) -> dict[str, tuple[str, str | None, str | None]]:
+    with store.connect() as connection:
+        rows = Catalog(connection, TENANT).documents("default")
+    return {row["uri"]: (row["status"], row["stage"], row["reason"]) for row in rows}
+
+
+async def retrieved(reader: CorpusReader) -> list[Hit]:
+    async with reader.snapshot(QUERY):
+        ranking = await reader.nearest(QUERY, vector("anything"), SPACE, 100)
+        hits = await reader.hits(QUERY, "dense", ranking)
+        assert len(hits) == len(ranking)
+        return hits
+
+
+def searched(store: Postgres) -> set[str]:
+    async def texts() -> set[str]:
+        reader = CorpusReader(store)
+        try:
+            return {hit.chunk.text for hit in await retrieved(reader)}
+        finally:
+            await reader.close()
+
+    return asyncio.run(texts())
+
+
+def test_chunks_that_only_move_keep_the_row_of_their_vector(store: Postgres) -> None:
+    first, second = draft("file:///a.md", "one", "two", "three"), draft("file:///a.md", "new", "three", "one")
+    publish(store, first)
+    before = versions(store, "vectors", "chunk_id")
+    publish(store, second)
+    after = versions(store, "vectors", "chunk_id")
+    kept = {first.chunks[0].id, first.chunks[2].id}
+    assert {id: after[id] for id in kept} == {id: before[id] for id in kept}
+    assert after.keys() - kept == {second.chunks[0].id}
+
+
+def test_chunks_that_stay_where_they_are_keep_their_row(store: Postgres) -> None:
+    first = draft("file:///a.md", "one", "two", "three")
+    publish(store, first)
+    before = versions(store, "chunks", "id")
+    publish(store, draft("file:///a.md", "one", "two", "other"))
+    after = versions(store, "chunks", "id")
+    assert {id: before[id] for id in before.keys() & after.keys()} == {
+        chunk.id: after[chunk.id] for chunk in first.chunks[:2]
+    }
+
+
+def with_nul(note: Draft) -> Draft:
+    assert note.document is not None
+    return replace(note, document=replace(note.document, text="\x00" + note.document.text[1:]))
+
+
+def with_infinite_vector(note: Draft) -> Draft:
+    return replace(note, vectors=np.full((len(note.chunks), SPACE.dimension), np.inf, dtype=np.float32))
+
+
+def with_abstract_too_long_for_an_index(note: Draft) -> Draft:
+    assert note.document is not None
+    abstract = "".join(random.Random(0).choices(string.ascii_letters, k=9000))  # noqa: S311
+    return replace(note, document=replace(note.document, metadata={"abstract": abstract}))
+
+
+def with_number_too_large(note: Draft) -> Draft:
+    assert note.document is not None
+    return replace(note, document=replace(note.document, metadata={"number": 10**400}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (with_nul, "invalid byte sequence"),
+        (with_infinite_vector, "infinite value"),
+        (with_abstract_too_long_for_an_index, "index row"),
+        (with_number_too_large, "too large"),
+    ],
+)
+def test_a_bad_document_costs_no_other(store: Postgres, spoil: "Spoil", reason: str) -> None:
+    good = [draft(f"file:///{name}.md", name) for name in "ac"]
+    bad = draft("file:///b.md", "b")
+    publish(store, draft("file:///b.md", "b before"))
+    target = publish(store, good[0], spoil(bad), good[1])
+    assert searched(store) == {"a", "c"}
+    assert documents(store)["file:///a.md"] == documents(store)["file:///c.md"] == ("completed", None, None)
+    status, stage, why = documents(store)["file:///b.md"]
+    assert (status, stage) == ("failed", "publish")
+    assert why is not None
+    assert reason in why
+    with store.connect() as connection:
+        [failure] = Ledger(connection, TENANT).failures(target.job, "failed")
+    assert failure == {"uri": "file:///b.md", "stage": "publish", "reason": why, "retryable": False, "status": "failed"}
+    with superuser(store) as connection:
+        assert violations(connection) == []
+
+
+class Spoil:
+    """For the annotation above: Draft -> Draft."""
+
+
+def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
+    kept = draft("file:///kept.md", "kept")
+    publish(store, kept)
+    before = counts(store)
+    notes = [draft(f"file:///{n}.md", f"text {n}") for n in range(3)]
+    target = begin(store, notes, deleted=[kept])
+    writer = target.open()
+    end(target)
+    with pytest.raises(FencedError, match=f"job {target.job} has ended"):
+        writer.publish(notes)
+    with pytest.raises(FencedError, match="has ended"):
+        writer.delete([kept.id])
+    assert counts(store) == before
+    assert searched(store) == {"kept"}
+    writer.close()
+
+
+def test_a_fenced_writer_leaves_the_document_that_it_was_changing_as_it_was(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one", "two"))
+    target = begin(store, [draft("file:///a.md", "one", "new")])
+    end(target)
+    with pytest.raises(FencedError):
+        write(target, [draft("file:///a.md", "one", "new")])
+    assert searched(store) == {"one", "two"}
+    assert len(versions(store, "vectors", "chunk_id")) == 2
+
+
+def test_a_reader_never_sees_two_versions_of_a_document_mixed(store: Postgres) -> None:
+    red = draft("file:///a.md", "shared", *(f"red {n}" for n in range(4)))
+    blue = draft("file:///a.md", *(f"blue {n}" for n in range(6)), "shared")
+    whole = [{chunk.text for chunk in version.chunks} for version in (red, blue)]
+    publish(store, red)
+    done = Event()
+
+    async def seen_until_done() -> list[set[str]]:
+        reader, seen = CorpusReader(store), []
+        try:
+            while not done.is_set():
+                seen.append({hit.chunk.text for hit in await retrieved(reader)})
+        finally:
+            await reader.close()
+        return seen
+
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(asyncio.run, seen_until_done())
+        try:
+            swap(store, [blue, red] * 50)
+        finally:
+            done.set()
+        seen = reading.result()
+    assert len(seen) > 20
+    assert all(texts in whole for texts in seen)
+    assert all(version in seen for version in whole)
+
+
+def swap(store: Postgres, notes: Sequence[Draft]) -> None:
+    """Each published by a newer run than the one before, over one connection."""
+    target = begin(store)
+    writer = target.open()
+    for run, note in enumerate(notes, start=target.run):
+        writer._scope["run"] = run
+        writer.publish([note])
+    writer.close()
+
+
+def test_writers_of_the_same_documents_do_not_lock_each_other_out(store: Postgres) -> None:
+    notes = [draft(f"file:///{n}.md", f"text {n}", f"more {n}") for n in range(24)]
+    publish(store, *notes)
+    with ThreadPoolExecutor(2) as threads:
+        for writing in [threads.submit(write_in_any_order, begin(store, notes), notes, seed) for seed in range(4)]:
+            writing.result()
+    with superuser(store) as connection:
+        found = violations(connection)
+    assert [violation for violation in found if violation.invariant.startswith(("I2", "I3", "I4"))] == []
+
+
+def write_in_any_order(target: Target, notes: Sequence[Draft], seed: int) -> None:
+    chance, writer = random.Random(seed), target.open()  # noqa: S311
+    for round in range(12):
+        writer._scope["run"] = target.run + 100 * round
+        batch = [became(note, chance) for note in chance.sample(notes, 16)]
+        writer.publish(batch)
+    writer.close()
+
+
+def became(note: Draft, chance: random.Random) -> Draft:
+    changed = draft(note.entry.uri, note.chunks[0].text, f"random {chance.random()}")
+    return chance.choice([note, changed, unchanged(note), failed(note), failed(note, retryable=True)])
+
+
+def test_a_collection_moves_to_a_new_space_only_when_every_chunk_has_a_vector_there(store: Postgres) -> None:
+    notes = [draft(f"file:///{name}.md", name) for name in "ab"]
+    old = publish(store, *notes)
+    new = begin(store, notes, space=OTHER_SPACE)
+    write(new, notes[:1])
+    with store.connect() as connection:
+        catalog = Catalog(connection, TENANT)
+        assert not catalog.move_to_space(old.collection, new.space)
+        assert catalog.collection("default").space == old.space
+        assert spaces_of_vectors(store) == {old.space: 2, new.space: 1}
+        write(new, notes[1:])
+        assert catalog.move_to_space(old.collection, new.space)
+        assert catalog.collection("default").space == new.space
+    assert spaces_of_vectors(store) == {new.space: 2}
+
+
+def spaces_of_vectors(store: Postgres) -> dict[int, int]:
+    with superuser(store) as connection:
+        return dict(connection.execute("select space, count(*)::int from vectors group by space").fetchall())
+
+
+def test_a_new_space_does_not_take_vectors_of_the_old_one_for_its_own(store: Postgres) -> None:
+    note = draft("file:///a.md", "one")
+    publish(store, note)
+    writer = begin(store, space=OTHER_SPACE).open()
+    assert writer.known_vectors([row[0] for row in content_hashes(store)]) == {}
+    writer.close()
+
+
+def content_hashes(store: Postgres) -> list[tuple[bytes]]:
+    with superuser(store) as connection:
+        return [(bytes(row[0]),) for row in connection.execute("select content_hash from vectors")]
+
+
+def test_a_store_that_is_gone_is_not_taken_for_a_bad_document(store: Postgres) -> None:
+    note = draft("file:///a.md", "one")
+    writer = begin(store, [note]).open()
+    with superuser(store) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+    with pytest.raises(psycopg.OperationalError) if False else pytest.raises(Exception, match="lost the store"):
+        writer.publish([note])
+    writer.close()
