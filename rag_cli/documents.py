@@ -50,7 +50,8 @@ def show(uri: UriArgument, options: Globals, collection: CollectionOption = DEFA
     show_facts(document)
     console = output()
     for chunk in chunks:
-        console.rule(f"{chunk['ordinal']}  [{chunk['start']}:{chunk['end']}]  {chunk['prefix']}".replace("\n", " | "))
+        heading = f"{chunk['ordinal']}  [{chunk['start']}:{chunk['end']}]  {chunk['prefix']}".replace("\n", " | ")
+        console.print(heading, style="bold cyan", markup=False)
         console.print(chunk["text"], markup=False)
 
 

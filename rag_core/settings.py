@@ -21,7 +21,6 @@ from rag_core.errors import ConfigError
 DEFAULT_PROFILE = "default"
 PROFILES = files("rag_core") / "profiles"
 FILE_KEYS = {"profiles", "extends"}
-NOT_SETTINGS = {"RAG_HOME"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +110,11 @@ def _mapping(document: Any, origin: str, of: str = "sections") -> dict[str, Any]
 
 
 def _environment(environment: Mapping[str, str]) -> Iterable[tuple[list[str], Any]]:
+    """`RAG_SECTION__KEY`, and what has no section; other tools may have their `RAG_` names, too."""
     for name, value in sorted(environment.items()):
-        if name.startswith("RAG_") and name not in NOT_SETTINGS | {"RAG_PROFILE"}:
-            yield name.removeprefix("RAG_").lower().split("__"), _value(value)
+        path = name.removeprefix("RAG_").lower().split("__")
+        if name.startswith("RAG_") and (len(path) > 1 or path[0] == "tenant"):
+            yield path, _value(value)
 
 
 def _assignment(text: str) -> tuple[list[str], Any]:

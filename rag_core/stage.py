@@ -49,9 +49,10 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[None]:
         async with asyncio.timeout(None if allowed == inf else allowed) as limit:
             yield
     except TimeoutError as expired:
-        error = f"timeout after {allowed:.3f} s" if limit.expired() else str(expired)
-        if not limit.expired():
-            raise  # of what runs in the block, and not of the stage
+        if not limit.expired():  # of something in the block, which did not give it a name
+            error = f"TimeoutError: {expired}"
+            raise
+        error = f"timeout after {allowed:.3f} s"
         raise StageTimeoutError(name, allowed) from expired
     except asyncio.CancelledError:
         error = "cancelled"

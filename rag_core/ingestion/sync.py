@@ -95,7 +95,8 @@ class _Run:
         self._began, self._listed_ns = time.perf_counter(), time.time_ns()
         self._sync, self._catalog, self._ledger = sync, catalog, ledger
         self._collection = self._catalog.ensure_collection(sync.collection)
-        self._sources = {self._catalog.ensure_source(self._collection, each.uri): each for each in sync.sources}
+        ids = self._catalog.ensure_sources(self._collection, [source.uri for source in sync.sources])
+        self._sources = dict(zip(ids, sync.sources, strict=True))
         self._ledger.claim(self._collection.id, list(self._sources))
         self._listing = 0.0
 

@@ -44,7 +44,8 @@ select s.id, s.uri, s.listed_at, c.name as collection,
 from sources s join collections c on c.tenant = s.tenant and c.id = s.collection
 where s.tenant = %(tenant)s and (%(collection)s::text is null or c.name = %(collection)s) order by c.name, s.uri"""
 ADD_SOURCE = """
-insert into sources (tenant, collection, uri) values (%(tenant)s, %(collection)s, %(uri)s) returning id"""
+insert into sources (tenant, collection, uri) values (%(tenant)s, %(collection)s, %(uri)s)
+on conflict (tenant, collection, uri) do update set uri = excluded.uri returning id"""
 LISTED = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
 where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
@@ -159,6 +160,11 @@ class Catalog:
     def sources(self, collection: str | None = None) -> list[KnownSource]:
         with self._transaction(), self._connection.cursor(row_factory=class_row(KnownSource)) as cursor:
             return cursor.execute(SOURCES, self._scope(collection=collection)).fetchall()
+
+    def ensure_sources(self, collection: Collection, uris: Sequence[str]) -> list[int]:
+        """All, or where one is refused none."""
+        with self._transaction():
+            return [self.ensure_source(collection, uri) for uri in uris]
 
     def ensure_source(self, collection: Collection, uri: str) -> int:
         """SourceError if it overlaps another source of the collection: then no document would know whose it is."""

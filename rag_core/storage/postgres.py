@@ -58,6 +58,8 @@ def transaction(connection: Connection, tenant: str) -> Iterator[None]:
         with connection.transaction():
             connection.execute(SET_TENANT, {"tenant": tenant})
             yield
+    except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.DeadlockDetected):
+        raise  # operational errors by name, but about what was written: the store is there
     except psycopg.OperationalError as error:
         raise StoreError(f"lost the store: {error}") from error
 

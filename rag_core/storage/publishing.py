@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 
 from rag_core.errors import FencedError
 from rag_core.storage.postgres import Postgres, transaction
-from rag_core.types import Draft, Failure, Matrix, Value, text_hash
+from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
 
 STAGE = """
 create temp table if not exists staged_documents (
@@ -45,6 +45,10 @@ COPY_VALUES = "copy staged_values from stdin (format binary)"
 CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
 COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 
+# Before anything else, and in the order of ids: two batches with documents in common wait for each other in turn.
+LOCK_DOCUMENTS = """
+select from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s
+  and d.id in (select id from staged_documents) order by d.id for no key update"""
 # In the order of ids, as every statement that locks rows. A row that a newer run wrote stays as it is. What fails for
 # the moment only keeps the version that is searched; what fails for good is no longer what the source says.
 ACCEPT = """
@@ -105,7 +109,13 @@ where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id 
   and s.status <> 'same' and not s.retryable"""
 ADD_VALUES = """
 insert into document_values (tenant, collection, document_id, key, text_value, number_value)
-select %(tenant)s, %(collection)s, document_id, key, text_value, number_value from staged_values"""
+select %(tenant)s, %(collection)s, v.document_id, v.key, v.text_value, v.number_value
+from staged_values v join staged_documents s on s.id = v.document_id where s.status <> 'same'"""
+# Of a document whose bytes are the stored ones only the time is staged: it was touched.
+TOUCH_VALUES = """
+update document_values v set text_value = n.text_value
+from staged_values n join staged_documents s on s.id = n.document_id and s.status = 'same'
+where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = n.document_id and v.key = n.key"""
 REMOVE_TEXTS = """
 delete from document_texts
 where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])"""
@@ -131,7 +141,8 @@ where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)
 DELETE_DOCUMENTS = """
 with gone as (
   delete from documents where tenant = %(tenant)s and collection = %(collection)s and version < %(run)s
-    and id in (select unnest(%(ids)s::uuid[]) order by 1) returning id
+    and id in (select id from documents where tenant = %(tenant)s and collection = %(collection)s
+      and id = any(%(ids)s::uuid[]) order by id for update) returning id
 ), texts as (
   delete from document_texts t using gone
   where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = gone.id
@@ -148,6 +159,12 @@ with gone as (
 update job_items i set status = 'deleted', finished_at = clock_timestamp(),
   removed = (select count(*) from chunks where document_id = i.document_id)
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s::uuid[])"""
+
+COMPARABLE_BYTES = 2000
+"""A longer text, such as an abstract, does not fit an entry of an index: filters do not see it."""
+
+UNWRITABLE = (UnicodeError, OverflowError)
+"""What psycopg lets through of a text or number that no column can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,14 +210,14 @@ class CorpusWriter:
             return {bytes(key): _numpy(vector) for key, vector in rows}
 
     def publish(self, drafts: Sequence[Draft]) -> None:
-        """One transaction; one a document where that fails, so that a bad one costs no other.
+        """One transaction; one a document where that fails, so that a bad one costs no other, nor a deadlock any.
 
         A draft that this or a newer run has already published changes nothing. FencedError if the job was ended.
         """
         try:
             with transaction(self._connection, self._target.tenant):
                 self._publish(drafts)
-        except psycopg.Error as error:
+        except (psycopg.Error, *UNWRITABLE) as error:
             if len(drafts) == 1 and drafts[0].failure:
                 raise  # not for what is in it: there is nothing left in it
             if len(drafts) == 1:
@@ -224,13 +241,14 @@ class CorpusWriter:
         self._stage_contents(kept)
         for statement in (REMOVE_CHUNKS, MOVE_CHUNKS, ADD_CHUNKS, ADD_VECTORS):
             self._connection.execute(statement, self._scope)
-        for statement in (REPLACE_VALUES, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
+        for statement in (REPLACE_VALUES, ADD_VALUES, TOUCH_VALUES, ADD_TEXTS, FINISH_ITEMS):
             self._connection.execute(statement, self._scope)
         if gone := sorted(draft.id for draft in kept if draft.failure and not draft.failure.retryable):
             self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": gone})
         self._event("publish", "published", _counts(kept))
 
     def _accept(self) -> set[UUID]:
+        self._connection.execute(LOCK_DOCUMENTS, self._scope)
         return {row[0] for statement in (ACCEPT, TOUCH) for row in self._connection.execute(statement, self._scope)}
 
     def _stage_documents(self, drafts: Sequence[Draft]) -> None:
@@ -276,7 +294,7 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
         document.language if document else "",
         Jsonb(dict(document.metadata) if document else {}),
         len(draft.chunks),
-        draft.embedded,
+        0 if failure else draft.embedded,
         Jsonb({stage: round(seconds, 6) for stage, seconds in draft.seconds.items()}),
         document.text if document else "",
     )
@@ -294,8 +312,8 @@ def _counts(drafts: Sequence[Draft]) -> dict[str, int]:
 
 
 def _value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float | None]]:
-    if draft.document is None:
-        return []
+    if draft.same:
+        return [(draft.id, "updated_at", _modified(draft.entry), None)]
     return [(draft.id, key, *_typed(value)) for key, values in filter_values(draft).items() for value in values]
 
 
@@ -304,16 +322,24 @@ def filter_values(draft: Draft) -> dict[str, list[Value]]:
     document, entry = draft.document, draft.entry
     if document is None:
         return {}
-    modified = datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).isoformat()
     own: dict[str, Value] = {
         "uri": entry.uri,
         "title": document.title,
         "media_type": document.media_type,
         "language": document.language,
-        "updated_at": modified,
+        "updated_at": _modified(entry),
     }
     merged = {**document.metadata, **own}
-    return {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in merged.items()}
+    listed = {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in merged.items()}
+    return {key: [value for value in values if _comparable(key, value)] for key, values in listed.items()}
+
+
+def _comparable(key: str, value: Value) -> bool:
+    return not isinstance(value, str) or len(key.encode()) + len(value.encode()) <= COMPARABLE_BYTES
+
+
+def _modified(entry: Entry) -> str:
+    return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).isoformat()
 
 
 def _typed(value: Value) -> tuple[str | None, float | None]:

@@ -1,0 +1,163 @@
+"""Each invariant is broken by hand, and that one and no other is told of."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from drafts import TENANT, draft
+from psycopg import Connection
+from targets import begin, publish, superuser
+
+from rag_core.storage.fsck import INVARIANTS, Violation, violations
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+
+pytestmark = pytest.mark.postgres
+
+NOTE = draft("file:///a.md", "one")
+OTHER = draft("file:///b.md", "two", "three")
+WAITING = draft("file:///waiting.md", "never read")
+CHUNK = NOTE.chunks[0].id
+NOBODY = UUID(int=7)
+
+
+@pytest.fixture
+def job(store: Postgres) -> Target:
+    return publish(store, NOTE, OTHER)
+
+
+@pytest.fixture
+def connection(store: Postgres, job: Target) -> Iterator["Connection[Any]"]:
+    with superuser(store) as connection:
+        yield connection
+
+
+def test_a_healthy_store_breaks_none(store: Postgres, job: Target) -> None:
+    begin(store, [WAITING], deleted=[NOTE])
+    publish(store, draft("file:///a.md", "theirs", tenant="another-tenant"), tenant="another-tenant")
+    with store.connect("rag_worker") as connection:
+        assert violations(connection) == []
+
+
+def double(connection: "Connection[Any]") -> None:
+    """A second row of the same document, which failed; the table itself would not let it in."""
+    connection.execute("alter table documents drop constraint documents_tenant_collection_uri_key")
+    connection.execute("create temp table second as select * from documents where id = %s", [NOTE.id])
+    connection.execute("update second set id = %s, status = 'failed', reason = 'copy', n_chunks = 0", [NOBODY])
+    connection.execute("insert into documents select * from second")
+
+
+Damage = Callable[["Connection[Any]"], object]
+
+
+@pytest.mark.parametrize(
+    ("invariant", "damage", "subject"),
+    [
+        (
+            "I2 no chunk without its document",
+            lambda connection: connection.execute("delete from documents where id = %s", [NOTE.id]),
+            f"chunk {CHUNK}",
+        ),
+        (
+            "I2 no document without the chunks it was completed with",
+            lambda connection: connection.execute("update documents set n_chunks = 3 where id = %s", [OTHER.id]),
+            "document file:///b.md: 2 of 3 chunks",
+        ),
+        (
+            "I2 no chunk without a vector in its collection's space",
+            lambda connection: connection.execute("delete from vectors where chunk_id = %s", [CHUNK]),
+            f"chunk {CHUNK}",
+        ),
+        (
+            "I2 no chunk without a vector in its collection's space",
+            lambda connection: connection.execute("update vectors set space = 99 where chunk_id = %s", [CHUNK]),
+            f"chunk {CHUNK}",
+        ),
+        (
+            "I2 no vector without its chunk",
+            lambda connection: connection.execute(
+                "insert into vectors select tenant, collection, space, %s, document_id, content_hash, embedding"
+                " from vectors where chunk_id = %s",
+                [NOBODY, CHUNK],
+            ),
+            f"vector of chunk {NOBODY}",
+        ),
+        (
+            "I3 the chunks of a document are numbered from 0 without a gap",
+            lambda connection: connection.execute("update chunks set ordinal = ordinal + 1 where id = %s", [CHUNK]),
+            f"document {NOTE.id}",
+        ),
+        (
+            "I3 every chunk is the span of its document's text that it says it is",
+            lambda connection: connection.execute("update chunks set text = 'One' where id = %s", [CHUNK]),
+            "document file:///a.md, chunk 0",
+        ),
+        (
+            "I3 every chunk is the span of its document's text that it says it is",
+            lambda connection: connection.execute("delete from document_texts where document_id = %s", [NOTE.id]),
+            "document file:///a.md, chunk 0",
+        ),
+        (
+            "I4 one live version a document, with the hash of its source",
+            lambda connection: connection.execute("update documents set sha256 = '' where id = %s", [NOTE.id]),
+            "document file:///a.md",
+        ),
+        (
+            "I4 one live version a document, with the hash of its source",
+            double,
+            "document file:///a.md",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_told(
+    connection: "Connection[Any]", invariant: str, damage: Damage, subject: str
+) -> None:
+    damage(connection)
+    assert violations(connection) == [Violation(invariant=invariant, tenant=TENANT, subject=subject)]
+
+
+@pytest.mark.parametrize(
+    ("invariant", "statement", "subject"),
+    [
+        (
+            "I1 every document of a job that has ended is in a terminal state, a failed one with its reason",
+            "update job_items set status = 'queued' where document_id = '{note}';"
+            " update job_events set detail = '{{\"completed\": 1}}' where stage = 'publish'",
+            "job {job}, file:///a.md",
+        ),
+        (
+            "I8 a job's events are numbered without a gap",
+            "delete from job_events where stage = 'job'",
+            "job {job}: 1 of 2 events",
+        ),
+        (
+            "I8 a job's events are numbered without a gap",
+            "update job_events set seq = 5 where stage = 'job'",
+            "job {job}: 2 of 2 events",
+        ),
+        (
+            "I8 what a job's events count is what its documents say",
+            "update job_events set detail = '{{\"completed\": 9}}' where stage = 'publish'",
+            "job {job}",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_told(
+    connection: "Connection[Any]", job: Target, invariant: str, statement: str, subject: str
+) -> None:
+    connection.execute(statement.format(note=NOTE.id).encode())
+    told = Violation(invariant=invariant, tenant=TENANT, subject=subject.format(job=job.job))
+    assert violations(connection) == [told]
+
+
+def test_no_more_are_told_than_were_asked_for(connection: "Connection[Any]") -> None:
+    connection.execute("delete from vectors")
+    assert len(violations(connection)) == 3
+    assert len(violations(connection, most=2)) == 2
+
+
+def test_every_invariant_is_broken_here() -> None:
+    marks = [*test_what_is_wrong_with_a_document_is_told.pytestmark, *test_what_is_wrong_with_a_job_is_told.pytestmark]
+    broken = {case[0] for mark in marks for case in mark.args[1]}
+    assert broken == INVARIANTS.keys()

@@ -1,0 +1,54 @@
+"""The demo's questions find the documents that answer them, before and after the handbook changes."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rag_core import KnowledgeBase, open_knowledge_base
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.model]
+
+DEMO = Path(__file__).parents[2] / "demo"
+
+
+@pytest.fixture
+def knowledge(store: Postgres) -> Iterator[KnowledgeBase]:
+    with open_knowledge_base(store.dsn) as knowledge:
+        yield knowledge
+
+
+def questions(name: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (DEMO / name).read_text().splitlines()]
+
+
+def found(knowledge: KnowledgeBase, folder: Path, question: dict[str, str], k: int) -> bool:
+    uri = (folder / question["path"]).as_uri()
+    return any(hit.origin.uri == uri for hit in knowledge.search(question["question"], k))
+
+
+def apply_update(folder: Path) -> None:
+    shutil.copytree(DEMO / "update", folder, dirs_exist_ok=True)
+    for path in (DEMO / "update" / "DELETED").read_text().split():
+        (folder / path).unlink()
+    (folder / "DELETED").unlink()
+
+
+def test_questions_find_their_documents_before_and_after_the_update(knowledge: KnowledgeBase, tmp_path: Path) -> None:
+    folder = tmp_path / "handbook"
+    shutil.copytree(DEMO / "corpus", folder)
+    knowledge.ingest(folder)
+    before = questions("questions.jsonl")
+    hits = sum(found(knowledge, folder, question, k=5) for question in before)
+    assert hits >= 12, f"{hits} of {len(before)} questions find their document among 5 hits"
+
+    apply_update(folder)
+    report = knowledge.ingest(folder)
+    assert [report.documents[name] for name in ("added", "changed", "deleted")] == [5, 6, 4]
+    after = questions("questions-after-update.jsonl")
+    assert sum(found(knowledge, folder, question, k=5) for question in after) >= 4
+    changed = knowledge.search("How often do we have to replace the signing keys of the control system?", 1)
+    assert "every 45 days" in changed[0].chunk.text
