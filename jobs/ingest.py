@@ -56,8 +56,10 @@ def ingest(
         _show_plan(job.plan(), options)
         return
     # its own descriptor: the Ray runner takes standard error away from Ray's native code
-    console = Console(file=os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1), quiet=options.quiet)
-    with JobProgress(postgres, settings.tenant, console) as progress:
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1) as terminal,
+        JobProgress(postgres, settings.tenant, Console(file=terminal, quiet=options.quiet)) as progress,
+    ):
         try:
             report = job.run(_runner(runner, settings), progress.begin)
         except ConfirmationError as error:

@@ -42,7 +42,7 @@ class Globals:
     @cached_property
     def layered(self) -> Layered:
         named = [("store.url", self.store), ("tenant", self.tenant)]
-        overrides = [*(self.set or []), *(f"{key}={value}" for key, value in named if value)]
+        overrides = [*(self.set or []), *(f"{key}={json.dumps(value)}" for key, value in named if value)]
         return load_layered(self.config, self.profile, overrides)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from jobs.options import Globals, command, print_json
-from rag_cli.opened import catalog
+from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_rows
 
 app = typer.Typer(help="Collections: what is searched together.", no_args_is_help=True)
@@ -35,8 +35,7 @@ def drop(
 
     Example: rag collections drop handbook --yes
     """
-    with catalog(options) as known:
-        known.collection(name)
+    with claimed(options, name) as known:
         if not yes:
             typer.confirm(f"Delete collection {name} with {known.chunk_count(name)} chunks?", abort=True)
         known.drop_collection(name)

@@ -146,4 +146,6 @@ def _filter(text: str | None) -> Mapping[str, Any] | None:
         parsed: Mapping[str, Any] = json.loads(text)
     except ValueError as error:
         raise FilterError(f"--filter must be JSON, got {text!r}: {error}") from None
+    if parsed is None:
+        raise FilterError("--filter must be an object with `type`, got null")
     return parsed

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from jobs.options import Globals, command, print_json
-from rag_cli.opened import catalog
+from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_rows
 from rag_core.types import DEFAULT_COLLECTION
 
@@ -41,7 +41,7 @@ def drop(
 
     Example: rag sources drop file:///srv/docs --yes
     """
-    with catalog(options) as known:
+    with claimed(options, collection, uri) as known:
         if not yes:
             typer.confirm(f"Delete source {uri} of {collection} with its documents?", abort=True)
         known.drop_source(collection, uri)

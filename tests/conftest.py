@@ -66,6 +66,22 @@ def store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
     _maintain(postgres, SQL("drop database {} with (force)").format(Identifier(name)))
 
 
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One local Ray for the whole run."""
+    from jobs.runner import ENVIRONMENT, start_ray
+
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in ENVIRONMENT.items():
+            environment.setenv(name, value)
+        environment.delenv("RAY_ADDRESS", raising=False)
+        start_ray()
+        import ray
+
+        yield
+        ray.shutdown()
+
+
 @pytest.fixture
 def tenant() -> str:
     return "tenant-under-test"

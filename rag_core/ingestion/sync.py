@@ -73,8 +73,8 @@ class Sync:
 
     def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] | None = None) -> Report:
         """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document."""
-        with self.postgres.connect() as connection:
-            run = _Run(self, Catalog(connection, self.tenant), Ledger(connection, self.tenant))
+        with self.postgres.connect() as connection, closing(Ledger(connection, self.tenant)) as ledger:
+            run = _Run(self, Catalog(connection, self.tenant), ledger)
             changes = run.changes()
             plan = Plan.of(self.collection, list(changes.values()), self.options.prune)
             target = run.begin(changes, plan)

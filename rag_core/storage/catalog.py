@@ -112,7 +112,7 @@ class Catalog:
     """One tenant's catalog, over one connection."""
 
     def __init__(self, connection: Connection, tenant: str) -> None:
-        self._connection = connection
+        self.connection = connection
         self._tenant = tenant
 
     def collection(self, name: str) -> Collection:
@@ -125,7 +125,7 @@ class Catalog:
 
     def ensure_collection(self, name: str) -> Collection:
         with self._transaction():
-            self._connection.execute(ENSURE_COLLECTION, self._scope(name=name))
+            self.connection.execute(ENSURE_COLLECTION, self._scope(name=name))
             found = self._collection(name)
         if found is None:
             raise NotFoundError(f"collection {name!r} was dropped meanwhile")
@@ -142,8 +142,8 @@ class Catalog:
     def ensure_space(self, space: Space) -> int:
         values = self._scope(fingerprint=space.fingerprint, model=space.model, dimension=space.dimension)
         with self._transaction():
-            self._connection.execute(ENSURE_SPACE, values)
-            row = self._connection.execute(SPACE, values).fetchone()
+            self.connection.execute(ENSURE_SPACE, values)
+            row = self.connection.execute(SPACE, values).fetchone()
         if row is None:
             raise NotFoundError(f"the embedding space of {space.model} was dropped meanwhile")
         return int(row[0])
@@ -152,13 +152,13 @@ class Catalog:
         """Searches the collection in that space from now on, if every chunk has a vector there."""
         scope = self._scope(collection=collection, space=space)
         with self._transaction():
-            moved = self._connection.execute(MOVE_TO_SPACE, scope).fetchone() is not None
+            moved = self.connection.execute(MOVE_TO_SPACE, scope).fetchone() is not None
             if moved:
-                self._connection.execute(LEAVE_SPACES, scope)
+                self.connection.execute(LEAVE_SPACES, scope)
         return moved
 
     def sources(self, collection: str | None = None) -> list[KnownSource]:
-        with self._transaction(), self._connection.cursor(row_factory=class_row(KnownSource)) as cursor:
+        with self._transaction(), self.connection.cursor(row_factory=class_row(KnownSource)) as cursor:
             return cursor.execute(SOURCES, self._scope(collection=collection)).fetchall()
 
     def ensure_sources(self, collection: Collection, uris: Sequence[str]) -> list[int]:
@@ -174,14 +174,14 @@ class Catalog:
             if _within(known.uri, uri) or _within(uri, known.uri):
                 raise SourceError(f"source {uri} overlaps source {known.uri} of collection {collection.name!r}")
         with self._transaction():
-            row = self._connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
+            row = self.connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
         return int(row[0]) if row else 0
 
     def listed(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
         """Remembers that the sources were listed to their end, beginning at that time."""
         with self._transaction():
             scope = self._scope(collection=collection, sources=list(sources), listed_ns=listed_ns)
-            self._connection.execute(LISTED, scope)
+            self.connection.execute(LISTED, scope)
 
     def drop_source(self, collection: str, uri: str) -> None:
         """With its documents. NotFoundError if the collection has no such source."""
@@ -194,7 +194,7 @@ class Catalog:
         """What is stored of the source, by uri."""
         with self._transaction():
             scope = self._scope(collection=collection, source=source)
-            return {row[1]: _stored(row) for row in self._connection.execute(MANIFEST, scope, binary=True)}
+            return {row[1]: _stored(row) for row in self.connection.execute(MANIFEST, scope, binary=True)}
 
     def manifest_of(self, collection: str, uri: str) -> dict[str, StoredDocument]:
         """What is stored of the source of that uri; nothing where collection or source are not known yet."""
@@ -226,23 +226,23 @@ class Catalog:
         return str(rows[0]["text"]) if rows else ""
 
     def _collection(self, name: str) -> Collection | None:
-        with self._connection.cursor(row_factory=class_row(Collection)) as cursor:
+        with self.connection.cursor(row_factory=class_row(Collection)) as cursor:
             return cursor.execute(COLLECTION, self._scope(name=name)).fetchone()
 
     def _rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
-        with self._transaction(), self._connection.cursor(row_factory=dict_row) as cursor:
+        with self._transaction(), self.connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
 
     def _run(self, statements: Sequence[str], **values: object) -> None:
         with self._transaction():
             for statement in statements:
-                self._connection.execute(statement.encode(), self._scope(**values))
+                self.connection.execute(statement.encode(), self._scope(**values))
 
     def _scope(self, **values: object) -> Mapping[str, object]:
         return {"tenant": self._tenant, **values}
 
     def _transaction(self) -> Any:
-        return transaction(self._connection, self._tenant)
+        return transaction(self.connection, self._tenant)
 
 
 def _within(uri: str, root: str) -> bool:

@@ -37,6 +37,8 @@ def data_folder() -> Path:
 
 def start(folder: Path) -> str:
     """The DSN of the server of that folder, which is created and started where necessary."""
+    if "," in str(folder):
+        raise StoreError(f"the embedded Postgres cannot live in {folder}: its path must not have a comma; set RAG_HOME")
     if dsn := answering(folder):
         return dsn
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from rag_core.errors import FilterError
 from rag_core.types import Comparison, Compound, Filter, Value
 
 OPERATORS = {"gt": SQL(">"), "gte": SQL(">="), "lt": SQL("<"), "lte": SQL("<=")}
+LARGEST = 1e308
 COMPARISONS = ("eq", "ne", "in", "nin", *OPERATORS)
 DOCUMENTS_WITH = SQL(
     "(select f.document_id from document_values f where f.tenant = %(tenant)s and f.collection = %(collection_id)s "
@@ -50,7 +51,7 @@ def _comparison(value: Mapping[str, Any]) -> Comparison:
         raise FilterError(
             f"a filter's type must be one of {', '.join((*COMPARISONS, 'and', 'or'))}, got {value['type']!r}"
         )
-    if not isinstance(value["key"], str) or not value["key"]:
+    if not isinstance(value["key"], str) or not value["key"] or "\0" in value["key"]:
         raise FilterError(f"a filter's key must be a non-empty string, got {value['key']!r}")
     _check_operand(value["type"], value["value"])
     return Comparison(key=value["key"], type=value["type"], value=value["value"])
@@ -78,7 +79,10 @@ def _check_operand(type: str, operand: object) -> None:
 
 
 def _scalar(value: object) -> bool:
-    return isinstance(value, str | int | float)
+    """What the store can compare: no text with NUL, no number that is too large for a double."""
+    if isinstance(value, str):
+        return "\0" not in value
+    return isinstance(value, int | float) and abs(value) < LARGEST
 
 
 def _condition(filter: Filter, subject: Composable, parameters: dict[str, Any], numbers: "count[int]") -> Composed:

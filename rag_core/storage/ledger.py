@@ -5,10 +5,12 @@ called running but holds no lock was killed, and who gets the lock may end it.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid4
 
+import psycopg
 from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
@@ -19,6 +21,7 @@ from rag_core.storage.postgres import transaction
 Action: TypeAlias = Literal["add", "change", "delete"]
 INTERRUPTED = "interrupted: the job ended before it came to this document"
 
+UNLOCK = "select pg_advisory_unlock_all()"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
 END_KILLED = """
 update jobs set status = 'failed', reason = 'interrupted', finished_at = now()
@@ -64,11 +67,13 @@ select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_eac
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
 JOBS = """
 select j.id, j.run, c.name as collection, j.profile, j.status, j.reason, j.same, j.started_at, j.finished_at, j.seconds,
-  j.settings, (select array_agg(s.uri) from sources s where s.tenant = j.tenant and s.id = any(j.sources)) as sources,
+  j.settings,
+  (select array_agg(s.uri order by s.uri) from sources s
+   where s.tenant = j.tenant and s.id = any(j.sources)) as sources,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id) as documents,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed
 from jobs j left join collections c on c.tenant = j.tenant and c.id = j.collection
-where j.tenant = %(tenant)s and (%(job)s::text is null or j.id::text like %(job)s || '%%')
+where j.tenant = %(tenant)s and (%(job)s::text is null or starts_with(j.id::text, %(job)s))
 order by j.run desc limit %(limit)s"""
 EVENTS = """
 select seq, at, stage, status, detail from job_events where tenant = %(tenant)s and job_id = %(job)s and seq > %(after)s
@@ -89,6 +94,11 @@ class Ledger:
     def __init__(self, connection: Connection, tenant: str) -> None:
         self._connection = connection
         self._tenant = tenant
+
+    def close(self) -> None:
+        """Lets go of the sources now: a connection that is closed does so a moment later, when its server notices."""
+        with suppress(psycopg.OperationalError):
+            self._connection.execute(UNLOCK)
 
     def claim(self, collection: int, sources: Sequence[int]) -> None:
         """Locks the sources for this connection, and ends the jobs that were killed while they held them.

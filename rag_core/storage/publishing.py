@@ -339,7 +339,8 @@ def _comparable(key: str, value: Value) -> bool:
 
 
 def _modified(entry: Entry) -> str:
-    return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).isoformat()
+    """In one form always, so that times compare as text: `2026-11-21T09:30:00Z`."""
+    return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _typed(value: Value) -> tuple[str | None, float | None]:

@@ -2,25 +2,22 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import numpy as np
-import psycopg
 import pytest
 from drafts import MODIFIED_NS, OTHER_SPACE, SPACE, TENANT, draft, failed, unchanged, vector
 from fakes.corpus import MemoryCorpus
+from targets import begin, superuser
 
 from rag_core.errors import NotFoundError, SpaceError
-from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
-from rag_core.storage.ledger import Ledger
-from rag_core.storage.postgres import OPTIONS, Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import CorpusWriter
 from rag_core.types import Draft, Hit, Query, Space, text_hash
 
 T = TypeVar("T")
@@ -58,32 +55,18 @@ class InMemory:
 
 
 class InPostgres:
-    def __init__(self, postgres: Postgres) -> None:
-        self._postgres = postgres
-        self._connection = postgres.connect()
-        self._writers: list[Any] = []
-        self.writer()
+    def __init__(self, store: Postgres) -> None:
+        self._store = store
+        self._writers: list[CorpusWriter] = []
+        begin(store)
 
     def writer(self, tenant: str = TENANT, collection: str = "default") -> Any:
-        catalog, ledger = Catalog(self._connection, tenant), Ledger(self._connection, tenant)
-        known, space = catalog.ensure_collection(collection), catalog.ensure_space(SPACE)
-        catalog.move_to_space(known.id, space)
-        job = ledger.begin(known.id, [1], "test", {}, 0, [])
-        target = Target(
-            postgres=self._postgres,
-            tenant=tenant,
-            collection=known.id,
-            space=space,
-            job=job.id,
-            run=job.run,
-            listed_ns=MODIFIED_NS,
-        )
-        self._writers.append(target.open())
+        self._writers.append(begin(self._store, tenant=tenant, collection=collection).open())
         return self._writers[-1]
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
         async def asked() -> T:
-            reader = CorpusReader(self._postgres)
+            reader = CorpusReader(self._store)
             try:
                 return await question(reader)
             finally:
@@ -92,13 +75,12 @@ class InPostgres:
         return _run(asked())
 
     def restrict(self, document_id: UUID, groups: Sequence[str]) -> None:
-        with psycopg.connect(self._postgres.dsn, options=OPTIONS) as connection:
+        with superuser(self._store) as connection:
             connection.execute("update documents set access = %s where id = %s", [list(groups), document_id])
 
     def close(self) -> None:
         for writer in self._writers:
             writer.close()
-        self._connection.close()
 
 
 def _run(work: Awaitable[T]) -> T:
@@ -108,20 +90,14 @@ def _run(work: Awaitable[T]) -> T:
     return asyncio.run(working())
 
 
-@contextmanager
-def in_postgres(request: pytest.FixtureRequest) -> Iterator[InPostgres]:
-    corpus = InPostgres(request.getfixturevalue("store"))
-    yield corpus
-    corpus.close()
-
-
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
 def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
     if request.param == "memory":
         yield InMemory()
-    else:
-        with in_postgres(request) as real:
-            yield real
+        return
+    in_postgres = InPostgres(request.getfixturevalue("store"))
+    yield in_postgres
+    in_postgres.close()
 
 
 def found(corpus: Corpus, text: str, k: int = 100, space: Space = SPACE, query: Query = QUERY) -> list[Hit]:

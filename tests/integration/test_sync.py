@@ -4,9 +4,11 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from threading import Barrier
 from typing import TypeAlias
 
 import pytest
@@ -39,7 +41,7 @@ TREE = {"keys.md": KEYS, "gates.md": GATES, "menu.html": MENU, "log.txt": LOG}
 
 @dataclass
 class WatchedSource:
-    """A source whose reads are counted; `failing` names what reading a file raises, each time or until it is taken out."""
+    """A source whose reads are counted; `failing` holds, by file name, what reading raises."""
 
     inner: Source
     failing: dict[str, BaseException] = field(default_factory=dict)
@@ -289,8 +291,8 @@ def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_with
 
 
 def test_half_of_a_source_may_go_without_asking_and_so_may_all_of_a_small_one(store: Postgres, tmp_path: Path) -> None:
-    four = write(tmp_path / "four", {name: KEYS for name in ("a.md", "b.md", "c.md", "d.md")})
-    three = write(tmp_path / "three", {name: KEYS for name in ("a.md", "b.md", "c.md")})
+    four = write(tmp_path / "four", dict.fromkeys(("a.md", "b.md", "c.md", "d.md"), KEYS))
+    three = write(tmp_path / "three", dict.fromkeys(("a.md", "b.md", "c.md"), KEYS))
     ingest(store, four, three)
     for name in ("a.md", "b.md"):
         (four / name).unlink()
@@ -360,6 +362,22 @@ def test_sources_that_overlap_each_other_leave_nothing_behind(store: Postgres, t
     with pytest.raises(SourceError, match="overlaps source"):
         ingest(store, tree, inner)
     assert ingest(store, inner).documents["completed"] == 1
+
+
+def test_two_jobs_that_meet_a_new_source_at_once_mean_the_same_one(store: Postgres) -> None:
+    meeting = Barrier(2)
+
+    def ids(_: int) -> list[int]:
+        with store.connect() as connection:
+            catalog = Catalog(connection, DEFAULT_TENANT)
+            collection = catalog.ensure_collection("default")
+            meeting.wait()
+            return [catalog.ensure_source(collection, f"file:///srv/{number}") for number in range(20)]
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(ids, range(2))
+    assert first == second
+    assert len(set(first)) == 20
 
 
 def test_a_folder_beside_one_whose_name_it_begins_with_does_not_overlap(store: Postgres, tmp_path: Path) -> None:
@@ -488,6 +506,13 @@ def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) ->
     run(store, Meanwhile(source(hashing(), str(tree))))
 
 
+def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", {"keys.md": KEYS})
+    for _ in range(10):
+        ingest(store, folder)
+    assert len(jobs(store)) == 10
+
+
 def test_another_space_embeds_everything_anew_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = stored(store)
@@ -604,7 +629,7 @@ _numbers = count()
 
 
 @hypothesis_settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(tree=trees, edits=st.lists(edits, max_size=12), last=st.permutations([0, 1]))
 def test_after_any_edits_the_store_is_what_a_fresh_ingest_of_the_tree_would_be(

@@ -68,7 +68,9 @@ def test_every_leaf_that_was_set_knows_who_set_it_last(tmp_path: Path) -> None:
 
 
 def test_a_profile_extends_another_and_the_default_where_it_says_nothing(tmp_path: Path) -> None:
-    text = "profiles:\n  child: {extends: parent, chunking: {tokens: 90}}\n  parent: {chunking: {tokens: 80, overlap: 9}}"
+    text = (
+        "profiles:\n  child: {extends: parent, chunking: {tokens: 90}}\n  parent: {chunking: {tokens: 80, overlap: 9}}"
+    )
     settings = settings_of(file=yaml(tmp_path, text), profile="child")
     assert (settings.profile, settings.chunking.tokens, settings.chunking.overlap) == ("child", 90, 9)
     assert settings.embedding == BertEmbedder(type="bert", model="all-MiniLM-L6-v2")
@@ -196,8 +198,6 @@ def test_a_dsn_is_taken_as_it_stands() -> None:
     for dsn in ("postgresql://me:secret@host:5432/rag?sslmode=require", "host=/run/rag user=me dbname=rag"):
         assert settings_of(f"store.url={dsn}").store.url == dsn
         assert settings_of(environment={"RAG_STORE__URL": dsn}).store.url == dsn
-
-
 
 
 def test_the_environment_names_a_setting_by_two_underscores() -> None:

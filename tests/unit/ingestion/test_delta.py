@@ -38,18 +38,18 @@ def stored(
 
 
 def of_one(listed: Entry, known: StoredDocument, checksum: bool = False) -> Delta:
-    return delta([listed], {known.entry.uri: known}, lambda uri: RECIPE, checksum)
+    return delta([listed], {known.entry.uri: known}, lambda _: RECIPE, checksum)
 
 
 def test_what_is_listed_and_not_stored_is_added() -> None:
-    change = delta([entry("a"), entry("b")], {}, lambda uri: RECIPE)
+    change = delta([entry("a"), entry("b")], {}, lambda _: RECIPE)
     assert [each.uri for each in change.added] == ["a", "b"]
     assert (change.changed, change.deleted, change.same) == ((), (), 0)
 
 
 def test_what_is_stored_and_not_listed_is_deleted() -> None:
     gone = stored(entry("gone"))
-    change = delta([entry("a")], {"a": stored(entry("a")), "gone": gone}, lambda uri: RECIPE)
+    change = delta([entry("a")], {"a": stored(entry("a")), "gone": gone}, lambda _: RECIPE)
     assert change.deleted == (gone,)
     assert change.same == 1
 
@@ -115,7 +115,7 @@ def test_a_source_that_knows_no_times_is_not_racy() -> None:
 def test_a_checksum_run_calls_all_that_is_stored_changed() -> None:
     entries = [entry("a"), entry("b"), entry("new")]
     known = {"a": stored(entry("a")), "b": stored(entry("b"))}
-    change = delta(entries, known, lambda uri: RECIPE, checksum=True)
+    change = delta(entries, known, lambda _: RECIPE, checksum=True)
     assert [each.uri for each, _ in change.changed] == ["a", "b"]
     assert [each.uri for each in change.added] == ["new"]
     assert change.same == 0
@@ -123,12 +123,12 @@ def test_a_checksum_run_calls_all_that_is_stored_changed() -> None:
 
 def test_bytes_are_those_to_be_read() -> None:
     entries = [entry("new", size=100), entry("a", size=20), entry("b", size=3)]
-    change = delta(entries, {"a": stored(entry("a")), "b": stored(entry("b", size=3))}, lambda uri: RECIPE)
+    change = delta(entries, {"a": stored(entry("a")), "b": stored(entry("b", size=3))}, lambda _: RECIPE)
     assert change.bytes == 120
 
 
 def test_an_entry_that_is_listed_twice_is_done_once() -> None:
-    assert len(delta([entry("a"), entry("a", size=11)], {}, lambda uri: RECIPE).added) == 1
+    assert len(delta([entry("a"), entry("a", size=11)], {}, lambda _: RECIPE).added) == 1
 
 
 uris = st.sampled_from("abcdefgh")
@@ -145,7 +145,7 @@ documents = st.builds(
 manifests = st.lists(documents, unique_by=lambda each: each.entry.uri).map(
     lambda known: {each.entry.uri: each for each in known}
 )
-recipes: st.SearchStrategy[Callable[[str], str]] = st.sampled_from([lambda uri: RECIPE, lambda uri: f"recipe {uri}"])
+recipes: st.SearchStrategy[Callable[[str], str]] = st.sampled_from([lambda _: RECIPE, lambda uri: f"recipe {uri}"])
 
 
 @given(listings, manifests, recipes, st.booleans())

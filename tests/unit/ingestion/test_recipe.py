@@ -38,12 +38,12 @@ def test_another_space_changes_every_recipe() -> None:
 
 
 def test_a_recipe_is_the_same_for_every_document_of_a_format_and_in_every_process() -> None:
-    made = Recipe(lambda uri: "text 1", CHUNKING, SPACE)
+    made = Recipe(lambda _: "text 1", CHUNKING, SPACE)
     assert made.of("a.txt") == made.of("b.txt") == "508e8cb329d0362f"  # what is stored depends on it
 
 
 def test_parts_that_are_cut_elsewhere_are_another_recipe() -> None:
-    assert Recipe(lambda uri: "ab", "c", SPACE).of("x") != Recipe(lambda uri: "a", "bc", SPACE).of("x")
+    assert Recipe(lambda _: "ab", "c", SPACE).of("x") != Recipe(lambda _: "a", "bc", SPACE).of("x")
 
 
 @pytest.mark.parametrize(

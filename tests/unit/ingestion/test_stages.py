@@ -89,16 +89,12 @@ def entry(uri: str) -> Entry:
 
 
 def draft(uri: str, known_sha256: bytes = b"", source: int = 1) -> Draft:
-    return Draft(
-        id=UUID(int=sum(uri.encode())), source=source, entry=entry(uri), recipe="r", known_sha256=known_sha256
-    )
+    return Draft(id=UUID(int=sum(uri.encode())), source=source, entry=entry(uri), recipe="r", known_sha256=known_sha256)
 
 
 def chunks(document_id: UUID, *texts: str, prefix: str = "") -> tuple[Chunk, ...]:
     return tuple(
-        Chunk(
-            id=UUID(int=ordinal), document_id=document_id, ordinal=ordinal, text=text, start=0, end=1, prefix=prefix
-        )
+        Chunk(id=UUID(int=ordinal), document_id=document_id, ordinal=ordinal, text=text, start=0, end=1, prefix=prefix)
         for ordinal, text in enumerate(texts)
     )
 

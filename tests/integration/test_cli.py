@@ -1,0 +1,469 @@
+"""The `rag` command from its arguments to its exit code, with the hashing embedder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, TypeAlias
+
+import click
+import pytest
+import typer.main
+from trees import HASHING, broken, write
+
+from rag_cli.app import app
+from rag_core.config import Settings
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.types import DEFAULT_TENANT
+
+pytestmark = pytest.mark.postgres
+
+NOBODY_LISTENS = "postgresql://127.0.0.1:1/rag"
+TREE = {
+    "keys.md": "# Rotating the keys\n\nThe keys are rotated every ninety days by the operator on duty.\n",
+    "gates.md": "# Gates\n\nThe sluice gates are opened at spring tide.\n",
+    "empty.txt": "",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document of standard output."""
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+Rag: TypeAlias = Callable[..., Ran]
+
+
+@pytest.fixture
+def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
+    settings = dict(setting.split("=") for setting in HASHING)
+    names = {f"RAG_{key.upper().replace('.', '__')}": value for key, value in settings.items()}
+    return {**names, "RAG_STORE__URL": store.dsn, "RAG_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def rag(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Rag]:
+    """The command, in this process."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: object) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            app([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Ran(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return write(tmp_path / "docs", TREE)
+
+
+def test_an_ingest_reports_what_it_did(rag: Rag, docs: Path) -> None:
+    ran = rag("ingest", docs, "--json")
+    report = ran.json
+    assert ran.code == 0
+    assert report["collection"] == "default"
+    assert report["documents"] == {
+        "listed": 3,
+        "added": 3,
+        "changed": 0,
+        "deleted": 0,
+        "same": 0,
+        "completed": 2,
+        "failed": 0,
+        "skipped": 1,
+        "quarantined": 0,
+    }
+    assert report["chunks"] == {"stored": 2, "embedded": 2, "reused": 0, "deleted": 0}
+    assert set(report["seconds"]) == {"total", "list", "read_parse_split", "embed", "publish", "start"}
+    assert set(report["rate"]) == {"documents_per_second", "chunks_per_second"}
+    assert report["failures"] == []
+    assert report["job_id"]
+    assert "3 documents listed: 3 added" in ran.err
+
+
+def test_an_ingest_for_people_says_the_same_in_words(rag: Rag, docs: Path) -> None:
+    ran = rag("ingest", docs)
+    assert ran.code == 0
+    assert "default is in step" in ran.out
+    assert "3 listed, 3 added, 0 changed, 0 deleted, 0 same" in ran.out
+    assert rag("ingest", docs, "-q").err == ""
+
+
+def test_a_failed_document_is_listed_and_the_exit_code_is_1(rag: Rag, docs: Path) -> None:
+    write(docs, {"long.txt": "word " * 100})
+    ran = rag("ingest", docs, "--json", "--set", "limits.text_mb=0.0002")
+    assert ran.code == 1
+    assert ran.json["documents"]["failed"] == 1
+    (failure,) = ran.json["failures"]
+    assert failure == {
+        "uri": (docs / "long.txt").as_uri(),
+        "stage": "parse",
+        "reason": "too large: 0.0 MB of text, limit 0.0002 MB",
+        "retryable": False,
+    }
+
+
+def test_a_dry_run_prints_the_plan_and_stores_nothing(rag: Rag, docs: Path) -> None:
+    ran = rag("ingest", docs, "--dry-run", "--json")
+    size = sum(len(text) for text in TREE.values())
+    assert ran.code == 0
+    assert ran.json == {
+        "dry_run": True,
+        "collection": "default",
+        "documents": {"listed": 3, "added": 3, "changed": 0, "deleted": 0, "same": 0},
+        "bytes": size,
+    }
+    assert "3 listed, 3 added" in rag("ingest", docs, "--dry-run").out
+    assert rag("collections", "list", "--json").json == []
+
+
+def test_deleting_a_large_share_wants_a_yes(rag: Rag, docs: Path) -> None:
+    write(docs, {"a.md": "# A\n\nOne.\n", "b.md": "# B\n\nTwo.\n"})
+    rag("ingest", docs)
+    for name in ("a.md", "b.md", "keys.md"):
+        (docs / name).unlink()
+    ran = rag("ingest", docs, "--json")
+    assert ran.code == 2
+    assert ran.json["error"]["type"] == "ConfirmationError"
+    assert "3 of the 5 documents" in ran.json["error"]["message"]
+    assert rag("ingest", docs, "--no-prune", "--json").json["documents"]["deleted"] == 0
+    assert rag("ingest", docs, "--yes", "--json").json["documents"]["deleted"] == 3
+
+
+def test_a_search_prints_a_retrieval(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs)
+    ran = rag("search", "how are keys rotated?", "-k", 1, "--explain", "--json")
+    retrieval = ran.json
+    assert ran.code == 0
+    assert set(retrieval) >= {
+        *("object", "query", "standalone_query", "results", "profile", "partial", "degraded", "timings_ms"),
+        "next_cursor",
+    }
+    assert (retrieval["object"], retrieval["query"]) == ("retrieval", "how are keys rotated?")
+    assert retrieval["profile"] == {"name": "default", "selected_by": "default"}
+    assert (retrieval["partial"], retrieval["degraded"]) == (False, [])
+    assert set(retrieval["timings_ms"]) == {"embed", "dense", "fetch", "total"}
+    (result,) = retrieval["results"]
+    assert (result["rank"], result["title"], result["url"]) == (1, "Rotating the keys", (docs / "keys.md").as_uri())
+    assert result["text"] == TREE["keys.md"].strip()[result["start"] : result["end"]]
+    assert result["retrievers"] == ["dense"]
+    assert result["explain"] == {"dense": {"rank": 1, "score": pytest.approx(result["score"], abs=1e-6)}}
+    assert [result["text"][start:end] for start, end in result["highlights"]] == ["keys", "keys", "are", "rotated"]
+
+
+def test_a_search_for_people_shows_title_place_and_passage(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs)
+    ran = rag("search", "how are keys rotated?", "-k", 1)
+    assert "1. Rotating the keys" in ran.out
+    assert (docs / "keys.md").as_uri() in ran.out
+    assert "every ninety days" in ran.out
+
+
+def test_a_filter_keeps_what_passes(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs)
+    ran = rag("search", "keys", "--json", "--filter", '{"key": "title", "type": "eq", "value": "Gates"}')
+    assert [result["title"] for result in ran.json["results"]] == ["Gates"]
+
+
+@pytest.mark.parametrize(
+    ("filter", "message"),
+    [
+        ("{", "--filter must be JSON, got '{'"),
+        ('{"key": "a", "type": "like", "value": "b"}', "a filter's type must be one of eq, ne"),
+        ("null", "--filter must be an object with `type`, got null"),
+        ("[]", "a filter is an object with `type`, got []"),
+    ],
+)
+def test_a_bad_filter_ends_with_2(rag: Rag, docs: Path, filter: str, message: str) -> None:
+    rag("ingest", docs)
+    ran = rag("search", "keys", "--json", "--filter", filter)
+    assert ran.code == 2
+    assert ran.json["error"]["type"] == "FilterError"
+    assert message in ran.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "keys", "--collection", "nowhere"),
+        ("documents", "list", "--collection", "nowhere"),
+        ("documents", "show", "file:///nowhere"),
+        ("documents", "text", "file:///nowhere"),
+        ("collections", "drop", "nowhere", "--yes"),
+        ("sources", "drop", "file:///nowhere", "--yes"),
+        ("jobs", "show", "00000000"),
+    ],
+)
+def test_what_is_not_there_ends_with_2_and_one_line(rag: Rag, arguments: tuple[str, ...]) -> None:
+    ran = rag(*arguments, "--json")
+    assert ran.code == 2
+    assert ran.json["error"]["type"] == "NotFoundError"
+    assert ran.err.startswith("error: ")
+    assert ran.err.count("\n") == 1
+    assert "nowhere" in ran.err or "00000000" in ran.err
+
+
+def test_documents_are_listed_shown_and_printed(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs)
+    rows = rag("documents", "list", "--json").json
+    assert [(row["uri"].rpartition("/")[2], row["status"], row["chunks"]) for row in rows] == [
+        ("empty.txt", "skipped", 0),
+        ("gates.md", "completed", 1),
+        ("keys.md", "completed", 1),
+    ]
+    assert [row["title"] for row in rag("documents", "list", "--status", "skipped", "--json").json] == [""]
+    assert len(rag("documents", "list", "--after", rows[0]["uri"], "--limit", 1, "--json").json) == 1
+    uri = rows[2]["uri"]
+    shown = rag("documents", "show", uri, "--json").json
+    assert (shown["title"], len(shown["chunks"]), shown["language"]) == ("Rotating the keys", 1, "en")
+    text = rag("documents", "text", uri, "--json").json["text"]
+    (chunk,) = shown["chunks"]
+    assert text[chunk["start"] : chunk["end"]] == chunk["text"]
+    assert rag("documents", "text", uri).out.strip() == text.strip()
+    assert "Rotating the keys" in rag("documents", "show", uri).out
+    assert "keys.md" in rag("documents", "list").out
+
+
+def test_collections_and_sources_are_listed_and_dropped(rag: Rag, docs: Path, store: Postgres) -> None:
+    rag("ingest", docs, "--collection", "handbook")
+    (collection,) = rag("collections", "list", "--json").json
+    assert collection == {
+        "name": "handbook",
+        "model": "hashing",
+        "dimension": 64,
+        "sources": 1,
+        "documents": 2,
+        "chunks": 2,
+    }
+    (source,) = rag("sources", "list", "--json").json
+    assert (source["uri"], source["collection"], source["documents"]) == (docs.as_uri(), "handbook", 3)
+    assert source["listed_at"]
+    ran = rag("sources", "drop", docs.as_uri(), "--collection", "handbook", "--yes", "--json")
+    assert (ran.code, ran.json) == (0, {"dropped": docs.as_uri()})
+    assert rag("documents", "list", "--collection", "handbook", "--json").json == []
+    assert broken(store) == []
+    assert rag("collections", "drop", "handbook", "--yes", "--json").json == {"dropped": "handbook"}
+    assert rag("collections", "list", "--json").json == []
+    assert "no collections yet" in rag("collections", "list").err
+
+
+def test_jobs_are_listed_and_shown_by_the_beginning_of_their_id(rag: Rag, docs: Path) -> None:
+    first = rag("ingest", docs, "--json").json["job_id"]
+    second = rag("ingest", docs, "--json").json["job_id"]
+    rows = rag("jobs", "list", "--json").json
+    assert [row["id"] for row in rows] == [second, first]
+    assert {row["status"] for row in rows} == {"completed"}
+    assert len(rag("jobs", "list", "--limit", 1, "--json").json) == 1
+    job = rag("jobs", "show", first[:13], "--json").json
+    assert job["id"] == first
+    assert (job["counts"]["completed"], job["counts"]["skipped"]) == (2, 1)
+    assert [failure["reason"] for failure in job["failures"]] == ["empty"]
+    assert [event["stage"] for event in job["events"]] == ["publish", "job"]
+    assert job["settings"]["embedding"]["type"] == "hashing"
+    assert "store" not in job["settings"]
+    assert "completed" in rag("jobs", "show", first).out
+
+
+def test_fsck_finds_nothing_in_a_good_store_and_ends_with_1_for_a_broken_one(
+    rag: Rag, docs: Path, store: Postgres
+) -> None:
+    rag("ingest", docs)
+    ran = rag("fsck", "--json")
+    assert (ran.code, ran.json) == (0, {"ok": True, "violations": []})
+    with store.connect("rag_worker") as connection:
+        connection.execute("delete from vectors")
+    ran = rag("fsck", "--json")
+    assert (ran.code, ran.json["ok"], len(ran.json["violations"])) == (1, False, 2)
+    assert ran.json["violations"][0]["invariant"].startswith("I2 no chunk without a vector")
+    assert "broken I2 no chunk without a vector" in rag("fsck").out
+
+
+def test_settings_are_checked_shown_and_described(rag: Rag, tmp_path: Path) -> None:
+    assert rag("config", "check", "--json").json == {"ok": True}
+    shown = rag("config", "show", "--json", "--set", "chunking.tokens=30").json
+    assert shown["chunking.tokens"] == {"value": 30, "origin": "command line"}
+    assert shown["embedding.type"] == {"value": "hashing", "origin": "environment"}
+    assert shown["limits.text_mb"] == {"value": 20.0, "origin": "default"}
+    assert rag("config", "schema").json == Settings.model_json_schema()
+    assert "chunking.tokens" in rag("config", "show").out
+
+
+def test_a_bad_configuration_ends_with_2(rag: Rag, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("limits: {text_mb: 0}")
+    ran = rag("config", "check", file, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (2, "ConfigError")
+    assert str(file) in ran.err
+    assert rag("config", "check", "--set", "chunking.tokens=600").code == 2
+    assert rag("documents", "list", "--config", tmp_path / "none.yaml").code == 2
+
+
+@pytest.mark.parametrize("setting", ["chunking.tokns=100", "chunking.tokens", "chunkin.tokens=1", "chunking=1"])
+def test_a_typo_in_a_setting_is_one_line_without_a_traceback(rag: Rag, docs: Path, setting: str) -> None:
+    ran = rag("ingest", docs, "--set", setting)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("error: ")
+    assert ran.err.count("\n") == 1
+    assert setting.partition("=")[0].partition(".")[0] in ran.err
+
+
+def test_a_tenant_sees_its_own_and_may_be_named_by_digits(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs, "--tenant", "20250101")
+    assert [row["name"] for row in rag("collections", "list", "--tenant", "20250101", "--json").json] == ["default"]
+    assert rag("collections", "list", "--json").json == []
+    assert rag("config", "show", "--tenant", "Short", "--json").code == 2
+
+
+def test_a_location_that_is_not_there_ends_with_2(rag: Rag, tmp_path: Path) -> None:
+    ran = rag("ingest", tmp_path / "nowhere", "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (2, "SourceError")
+    assert rag("ingest").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("documents", "list"),
+        ("collections", "list"),
+        ("sources", "list"),
+        ("jobs", "list"),
+        ("fsck",),
+        ("search", "keys"),
+        ("ingest", "."),
+        ("store", "status"),
+    ],
+)
+def test_a_store_that_does_not_answer_ends_with_3(rag: Rag, arguments: tuple[str, ...]) -> None:
+    ran = rag(*arguments, "--store", NOBODY_LISTENS, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (3, "StoreError")
+    assert "host=127.0.0.1 port=1" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_doctor_finds_what_is_there_and_ends_with_3_for_what_is_not(rag: Rag) -> None:
+    ran = rag("doctor", "--json")
+    states = {finding["name"]: finding["state"] for finding in ran.json["findings"]}
+    assert (ran.code, ran.json["ok"]) == (0, True)
+    assert (states["python"], states["ray"], states["model"], states["settings"]) == ("ok", "ok", "ok", "ok")
+    assert states["store"] in ("ok", "note")
+    ran = rag("doctor", "--store", NOBODY_LISTENS, "--json")
+    assert (ran.code, ran.json["ok"]) == (3, False)
+    assert {finding["name"] for finding in ran.json["findings"] if finding["state"] == "missing"} == {"store"}
+
+
+def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres) -> None:
+    status = rag("store", "status", "--store", f"{store.dsn} password=secret", "--json")
+    assert status.code == 0
+    assert status.json["running"] is True
+    assert "secret" not in status.out
+    status = rag("store", "status", "--store", "embedded", "--json")
+    assert (status.json["store"], status.json["running"]) == ("embedded", False)
+    assert rag("store", "stop", "--json").json == {"stopped": False}
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    inner = getattr(command, "commands", {})
+    for name, each in inner.items():
+        yield from commands(each, (*path, name))
+    if not inner:
+        yield path
+
+
+COMMANDS = list(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_an_example_in_its_help(rag: Rag, path: tuple[str, ...]) -> None:
+    ran = rag(*path, "--help")
+    assert ran.code == 0
+    examples = [line.strip() for line in ran.out.splitlines() if line.strip().startswith("Example: rag ")]
+    assert [line.split()[1 : 2 + len(path)] for line in examples] == [["rag", *path]]
+
+
+def test_there_are_as_many_commands_as_are_promised() -> None:
+    names = {" ".join(path) for path in COMMANDS}
+    assert names >= {
+        *("ingest", "search", "fsck", "doctor", "documents list", "documents show", "documents text", "jobs list"),
+        *("jobs show", "collections list", "collections drop", "sources list", "sources drop", "store status"),
+        *("store stop", "config check", "config show", "config schema"),
+    }
+
+
+def test_the_job_is_a_module_that_can_be_submitted() -> None:
+    done = subprocess.run([sys.executable, "-m", "jobs.ingest", "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Usage: python -m jobs.ingest" in done.stdout
+    assert done.stderr == ""
+
+
+SLOW = """
+import time
+from pathlib import Path
+from rag_core.ingestion.embedding.hashing import hashing_space
+from rag_core.ingestion.embedding.tokens import WordTokenizer
+
+class Slow:
+    space, tokenizer = hashing_space(64, 512), WordTokenizer()
+
+    def __init__(self, began):
+        self.began = Path(began)
+
+    def embed(self, texts):
+        self.began.touch()
+        time.sleep(60)
+"""
+
+
+def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
+    environment: dict[str, str], docs: Path, tmp_path: Path, store: Postgres
+) -> None:
+    began = tmp_path / "began"
+    write(tmp_path, {"slow_embedder.py": SLOW})
+    settings = (
+        "embedding.type=python",
+        "embedding.object=slow_embedder:Slow",
+        f"embedding.arguments={{began: {began}}}",
+    )
+    command = [sys.executable, "-c", "from rag_cli.app import main; main()", "ingest", str(docs), "--json"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    paths = {**os.environ, **environment, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, env=paths, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        await_file(began, process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in err
+    with store.connect() as connection:
+        assert [job["status"] for job in Ledger(connection, DEFAULT_TENANT).jobs()] == ["cancelled"]
+    assert broken(store) == []
+
+
+def await_file(path: Path, process: "subprocess.Popen[str]") -> None:
+    deadline = monotonic() + 30
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert monotonic() < deadline
+        sleep(0.05)

@@ -1,0 +1,85 @@
+"""The private server: one a folder, whoever asks and whatever was done to it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rag_core.storage import embedded
+from rag_core.storage.postgres import Postgres
+
+pytestmark = pytest.mark.postgres
+
+START = """
+import sys
+from pathlib import Path
+from rag_core.storage import embedded
+print(embedded.start(Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    home = Path(tempfile.mkdtemp(prefix="rag-", dir="/tmp"))
+    home.chmod(0o755)
+    yield home / "postgres"
+    embedded.stop(home / "postgres")
+    shutil.rmtree(home)
+
+
+def postmaster(folder: Path) -> int:
+    return int((folder / "postmaster.pid").read_text().split()[0])
+
+
+def test_a_server_is_started_once_and_stopped_once(folder: Path) -> None:
+    assert embedded.answering(folder) == ""
+    dsn = embedded.start(folder)
+    process = postmaster(folder)
+    assert embedded.start(folder) == embedded.answering(folder) == dsn
+    assert postmaster(folder) == process
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create table kept (n int)")
+    assert embedded.stop(folder)
+    assert not embedded.stop(folder)
+    assert embedded.answering(folder) == ""
+    with psycopg.connect(embedded.start(folder)) as connection:
+        assert connection.execute("select count(*) from kept").fetchone() == (0,)
+
+
+def test_what_was_committed_survives_that_the_server_is_killed(folder: Path) -> None:
+    with psycopg.connect(embedded.start(folder), autocommit=True) as connection:
+        connection.execute("create table kept as select generate_series(1, 600) as n")
+        os.kill(postmaster(folder), signal.SIGKILL)
+    with psycopg.connect(embedded.start(folder)) as connection:
+        assert connection.execute("select count(*), max(n) from kept").fetchone() == (600, 600)
+
+
+def test_processes_that_start_at_once_get_one_server(folder: Path) -> None:
+    command = [sys.executable, "-c", START, str(folder)]
+    starting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=60)[0].strip() for process in starting]
+    assert told == [embedded.answering(folder)] * 2
+    assert told[0] != ""
+
+
+@pytest.mark.parametrize("name", ["a folder of Ana's", "deep" * 30], ids=["spaces", "longer than a socket's path"])
+def test_any_folder_will_do(folder: Path, name: str) -> None:
+    inner = folder.parent / name / "postgres"
+    postgres = Postgres.open(embedded.start(inner))
+    try:
+        with postgres.connect() as connection:
+            assert connection.execute("select current_user").fetchone() == ("rag_app",)
+    finally:
+        assert embedded.stop(inner)
+
+
+def test_the_folder_is_below_the_home_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_HOME", "~/knowledge")
+    assert embedded.data_folder() == Path.home() / "knowledge" / "postgres"

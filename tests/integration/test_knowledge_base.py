@@ -1,0 +1,149 @@
+"""The Python door, with the hashing embedder."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from trees import HASHING, write
+
+from rag_core import KnowledgeBase, open_knowledge_base
+from rag_core.errors import ConfigError, FilterError, NotFoundError, StoreError
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Hit
+
+pytestmark = pytest.mark.postgres
+
+QUESTION = "how do I rotate the keys?"
+TREE = {
+    "keys.md": "# Rotating the keys\n\nThe keys are rotated every ninety days. How to rotate: ask the operator.\n",
+    "gates.md": "# Gates\n\nThe sluice gates are opened at spring tide.\n",
+    "tore.md": "# Tore\n\nDie Schleusentore werden bei Springflut von zwei Leuten geöffnet, nie von einem.\n",
+}
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return write(tmp_path / "docs", TREE)
+
+
+@pytest.fixture
+def knowledge(store: Postgres, docs: Path) -> Iterator[KnowledgeBase]:
+    with open_knowledge_base(store.dsn, settings=HASHING) as knowledge:
+        knowledge.ingest(docs)
+        yield knowledge
+
+
+def titles(hits: list[Hit]) -> list[str]:
+    return [hit.origin.title for hit in hits]
+
+
+def test_a_folder_is_searched_in_six_lines(store: Postgres, docs: Path) -> None:
+    with open_knowledge_base(store.dsn, settings=HASHING) as kb:
+        report = kb.ingest(docs)
+        hits = kb.search(QUESTION, k=2)
+    assert report.documents["completed"] == 3
+    assert titles(hits)[0] == "Rotating the keys"
+    assert len(hits) == 2
+    assert 1 >= hits[0].score > hits[1].score
+    assert hits[0].scores == {"dense": hits[0].score}
+
+
+def test_a_hit_is_the_span_of_its_document_that_it_says_it_is(knowledge: KnowledgeBase, docs: Path) -> None:
+    (hit,) = knowledge.search(QUESTION, k=1)
+    assert hit.origin.uri == (docs / "keys.md").as_uri()
+    assert (docs / "keys.md").read_text()[hit.chunk.start : hit.chunk.end] == hit.chunk.text
+    assert hit.origin.updated_at is not None
+
+
+def test_it_works_also_where_an_event_loop_runs(store: Postgres, docs: Path) -> None:
+    async def notebook() -> list[Hit]:
+        with open_knowledge_base(store.dsn, settings=HASHING) as kb:
+            kb.ingest(docs)
+            return kb.search(QUESTION, k=1)
+
+    assert titles(asyncio.run(notebook())) == ["Rotating the keys"]
+
+
+def test_several_threads_ask_at_once(knowledge: KnowledgeBase) -> None:
+    questions = [QUESTION, "when are the gates opened at spring tide?"] * 16
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda question: knowledge.search(question, k=1), questions))
+    assert [titles(hits) for hits in answers] == [["Rotating the keys"], ["Gates"]] * 16
+
+
+def test_an_explained_search_tells_its_stages(knowledge: KnowledgeBase) -> None:
+    hits, stages = knowledge.explain(QUESTION, k=1)
+    assert titles(hits) == ["Rotating the keys"]
+    assert [(report.stage, report.error) for report in stages] == [("embed", ""), ("dense", ""), ("fetch", "")]
+
+
+def test_a_second_ingest_has_nothing_to_do(knowledge: KnowledgeBase, docs: Path) -> None:
+    assert knowledge.ingest(str(docs)).documents["same"] == 3
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"key": "language", "type": "eq", "value": "de"}, {"Tore"}),
+        ({"key": "language", "type": "ne", "value": "de"}, {"Gates", "Rotating the keys"}),
+        ({"key": "title", "type": "in", "value": ["Gates", "Nothing"]}, {"Gates"}),
+        ({"key": "updated_at", "type": "lt", "value": "2001"}, set()),
+        (
+            {
+                "type": "and",
+                "filters": [
+                    {"key": "language", "type": "eq", "value": "de"},
+                    {"key": "title", "type": "eq", "value": "Gates"},
+                ],
+            },
+            set(),
+        ),
+    ],
+)
+def test_a_filter_leaves_only_documents_that_pass(
+    knowledge: KnowledgeBase, filters: dict[str, object], found: set[str]
+) -> None:
+    assert set(titles(knowledge.search(QUESTION, filters=filters))) == found
+
+
+def test_a_filter_that_the_grammar_does_not_allow_is_refused(knowledge: KnowledgeBase) -> None:
+    with pytest.raises(FilterError, match="a filter of type 'eq' has the keys"):
+        knowledge.search(QUESTION, filters={"type": "eq", "keys": "language"})
+    with pytest.raises(FilterError, match="a filter is an object"):
+        knowledge.search(QUESTION, filters=[])  # type: ignore[arg-type]
+
+
+def test_collections_are_apart(knowledge: KnowledgeBase, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", {"a.md": "# Elsewhere\n\nThe keys are rotated elsewhere.\n"})
+    knowledge.ingest(other, collection="other")
+    assert titles(knowledge.search(QUESTION, collection="other")) == ["Elsewhere"]
+    assert "Elsewhere" not in titles(knowledge.search(QUESTION))
+
+
+def test_a_collection_that_is_not_there_is_named(knowledge: KnowledgeBase) -> None:
+    with pytest.raises(NotFoundError, match="there is no collection 'docz'"):
+        knowledge.search(QUESTION, collection="docz")
+
+
+def test_a_yaml_file_says_where_and_how(store: Postgres, docs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text(f"store: {{url: {store.dsn!r}}}\nembedding: {{type: hashing, dimension: 32}}\n")
+    with open_knowledge_base(file) as kb:
+        kb.ingest(docs)
+        assert titles(kb.search(QUESTION, k=1)) == ["Rotating the keys"]
+
+
+def test_a_store_that_does_not_answer_is_named_without_its_password() -> None:
+    with pytest.raises(StoreError, match=r"cannot use the store at .*host=127\.0\.0\.1 port=1") as raised:
+        open_knowledge_base("postgresql://me:secret@127.0.0.1:1/rag", settings=HASHING)
+    assert "secret" not in str(raised.value)
+
+
+def test_settings_that_do_not_fit_together_are_refused_before_anything_is_read(store: Postgres, docs: Path) -> None:
+    with (
+        open_knowledge_base(store.dsn, settings=[*HASHING, "chunking.tokens=600"]) as kb,
+        pytest.raises(ConfigError, match="600"),
+    ):
+        kb.ingest(docs)

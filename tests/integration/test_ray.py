@@ -1,0 +1,114 @@
+"""Ingestion on Ray does what ingestion in this process does."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import sleep
+
+import pytest
+from trees import HASHING, assert_same, broken, ingest, stored, write
+
+from jobs.runner import RayRunner
+from rag_core.build.ingestion import sync
+from rag_core.config import Settings
+from rag_core.ingestion.report import Report, RunTimes
+from rag_core.protocols import Source
+from rag_core.settings import load_settings
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+from rag_core.types import DEFAULT_TENANT, Draft, document_id
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.postgres,
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context"),
+]
+
+SETTINGS = load_settings(overrides=[*HASHING, "limits.text_mb=0.002", "ingestion.group=8"], environment={})
+TOO_LONG = "word " * 1_000
+
+
+@pytest.fixture(autouse=True)
+def home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
+
+
+class NoRunner:
+    """For a sync that has nothing to run."""
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
+
+
+def on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = SETTINGS) -> Report:
+    report = sync(settings, store, [str(folder)], collection).run(RayRunner(settings))
+    assert broken(store) == []
+    return report
+
+
+def files(count: int) -> dict[str, str]:
+    kinds = (
+        "# File {n}\n\nThe keys of gate {n} are rotated every ninety days.\n\n## More\n\nAnd never by one alone.\n",
+        "<html><head><title>Page {n}</title></head><body><p>Gate {n} is four metres wide.</p></body></html>",
+        "Gate {n} was closed by hand. Nobody was hurt.\n\nThe alarm of gate {n} rang at four.\n",
+    )
+    suffixes = ("md", "html", "txt")
+    return {f"{n % 7}/{n:03}.{suffixes[n % 3]}": kinds[n % 3].format(n=n) for n in range(count)}
+
+
+def settled(folder: Path) -> Path:
+    sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
+    return folder
+
+
+def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres, tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "docs", {**files(40), "twin.md": files(1)["0/000.md"], "empty.txt": "", "bad.pdf": "%PDF-"}
+    )
+    distributed, alone = on_ray(store, folder, "ray"), ingest(store, folder, collection="inline", settings=SETTINGS)
+    assert distributed.documents == alone.documents
+    assert (distributed.documents["completed"], distributed.documents["skipped"]) == (41, 2)
+    one, other = stored(store, "ray"), stored(store, "inline")
+    assert_same(one, other)
+    assert {uri: len(ids) for uri, ids in one.ids.items()} == {uri: len(ids) for uri, ids in other.ids.items()}
+    with store.connect("rag_worker") as connection:
+        rows = connection.execute("select id, uri from documents").fetchall()
+    assert dict(rows) == {
+        document_id(DEFAULT_TENANT, collection, uri): uri for collection in ("ray", "inline") for uri in one.documents
+    }
+
+
+def test_a_change_done_on_ray_keeps_the_ids_of_what_did_not_change(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", files(9))
+    ingest(store, folder, settings=SETTINGS)
+    before = stored(store)
+    write(folder, {"0/000.md": files(1)["0/000.md"].replace("ninety", "thirty")})
+    report = on_ray(store, folder, "default")
+    after = stored(store)
+    assert (report.documents["changed"], report.documents["completed"]) == (1, 1)
+    assert report.chunks["embedded"] == report.chunks["deleted"] == 1
+    assert sum(len(set(before.ids[uri]) - set(after.ids[uri])) for uri in after.ids) == 1
+
+
+def test_a_failing_document_costs_one_row(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", {**files(12), "long.txt": TOO_LONG})
+    report = on_ray(store, folder, "default")
+    assert (report.documents["completed"], report.documents["failed"]) == (12, 1)
+    assert [(failure["stage"], failure["retryable"]) for failure in report.failures] == [("parse", False)]
+    assert report.failures[0]["reason"].startswith("too large")
+    assert sorted(stored(store).statuses().values()) == ["completed"] * 12 + ["failed"]
+
+
+def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:
+    folder = settled(write(tmp_path / "docs", files(200)))
+    report = on_ray(store, folder, "default")
+    held = stored(store)
+    chunks = sum(len(ids) for ids in held.ids.values())
+    assert (report.documents["listed"], report.documents["added"], report.documents["completed"]) == (200, 200, 200)
+    assert len(held.documents) == 200
+    assert report.chunks["stored"] == report.chunks["embedded"] + report.chunks["reused"] == chunks > 200
+    assert report.seconds["start"] > 0
+    assert report.seconds["publish"] > 0
+    assert report.seconds["total"] > report.seconds["start"]
+    again = sync(SETTINGS, store, [str(folder)]).run(NoRunner())
+    assert (again.documents["same"], again.seconds["start"]) == (200, 0)

@@ -1,0 +1,198 @@
+"""The second wall between tenants: what Postgres itself refuses, whatever the statements say."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import hypothesis.strategies as st
+import psycopg
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from drafts import SPACE, TENANT, draft, vector
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from psycopg import Connection
+from targets import begin, end, publish, superuser
+
+from rag_core.errors import NotFoundError
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.fsck import violations
+from rag_core.storage.postgres import Postgres, transaction
+from rag_core.types import Query
+
+pytestmark = pytest.mark.postgres
+
+STRANGER = "a-stranger"
+TABLES_OF_TENANTS = """
+select c.relname, c.relrowsecurity and c.relforcerowsecurity,
+  array(select p.polname::text from pg_policy p where p.polrelid = c.oid order by 1)
+from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
+where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') order by 1"""
+
+
+def tables(store: Postgres) -> list[str]:
+    with superuser(store) as connection:
+        return [row[0] for row in connection.execute(TABLES_OF_TENANTS)]
+
+
+def counted(connection: "Connection[Any]", table: str) -> int:
+    row = connection.execute(f"select count(*) from rag.{table}".encode()).fetchone()  # noqa: S608
+    return int(row[0]) if row else 0
+
+
+def test_every_table_with_a_tenant_is_under_forced_row_level_security(store: Postgres) -> None:
+    with superuser(store) as connection:
+        secured = connection.execute(TABLES_OF_TENANTS).fetchall()
+    assert {table for table, _, _ in secured} >= {"collections", "documents", "chunks", "vectors", "jobs", "job_events"}
+    assert [row for row in secured if row[1:] != (True, ["of_tenant", "of_worker"])] == []
+
+
+def test_the_store_is_used_in_a_role_that_security_holds_for(store: Postgres) -> None:
+    with store.connect() as connection:
+        role = connection.execute(
+            "select rolname, rolsuper, rolbypassrls, rolcanlogin from pg_roles where rolname = current_user"
+        ).fetchone()
+    assert role == ("rag_app", False, False, False)
+    with superuser(store) as connection:
+        owners = connection.execute("select distinct tableowner from pg_tables where schemaname = 'rag'").fetchall()
+    assert owners == [("rag_owner",)]
+
+
+def test_without_a_tenant_there_are_no_rows(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one"))
+    with superuser(store) as connection:
+        assert [table for table in tables(store) if not counted(connection, table)] == ["sources"]
+    with store.connect() as connection:
+        assert {counted(connection, table) for table in tables(store)} == {0}
+        with transaction(connection, TENANT):
+            assert counted(connection, "chunks") == 1
+        assert {counted(connection, table) for table in tables(store)} == {0}
+
+
+def test_a_tenant_can_neither_change_nor_take_the_rows_of_another(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one"))
+    with store.connect() as connection, transaction(connection, STRANGER):
+        for table in tables(store):
+            assert counted(connection, table) == 0
+            assert connection.execute(f"update rag.{table} set tenant = tenant".encode()).rowcount == 0  # noqa: S608
+            assert connection.execute(f"delete from rag.{table}".encode()).rowcount == 0  # noqa: S608
+
+
+def test_a_tenant_cannot_write_rows_in_the_name_of_another(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one"))
+    with store.connect() as connection:
+        for table in [table for table in tables(store) if table != "sources"]:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"), as_tenant(connection):
+                connection.execute(f"update rag.{table} set tenant = '{STRANGER}'".encode())  # noqa: S608
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"), as_tenant(connection):
+            connection.execute("insert into collections (tenant, name) values (%s, 'mine')", [STRANGER])
+
+
+@contextmanager
+def as_tenant(connection: "Connection[Any]") -> Iterator[None]:
+    with transaction(connection, TENANT):
+        yield
+
+
+def test_the_worker_sees_all_tenants(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one"))
+    publish(store, draft("file:///a.md", "two", tenant=STRANGER), tenant=STRANGER)
+    with store.connect("rag_worker") as connection:
+        assert counted(connection, "chunks") == 2
+
+
+class Tenants(RuleBasedStateMachine):
+    """Three tenants with the same names for everything, over connections that they share."""
+
+    numbers = count()
+    names = st.sampled_from(["left", "middle", "right"])
+    collections = st.sampled_from(["default", "second"])
+    uris = st.sampled_from(["file:///a.md", "file:///b.md", "file:///c.md"])
+    words = st.lists(st.sampled_from(["one", "two", "three"]), min_size=1, max_size=3)
+
+    def __init__(self, store: Postgres, connection: "Connection[Any]", reader: CorpusReader, portal: BlockingPortal):
+        super().__init__()
+        self._store, self._connection, self._reader, self._portal = store, connection, reader, portal
+        self._example = next(self.numbers)
+        self._stored: dict[tuple[str, str], dict[str, list[str]]] = {}
+
+    @rule(name=names, collection=collections, uri=uris, words=words)
+    def publish(self, name: str, collection: str, uri: str, words: list[str]) -> None:
+        tenant = self._tenant(name)
+        note = draft(uri, *words, tenant=tenant, collection=collection)
+        publish(self._store, note, tenant=tenant, collection=collection)
+        self._stored.setdefault((name, collection), {})[uri] = words
+
+    @rule(name=names, collection=collections, uri=uris)
+    def delete(self, name: str, collection: str, uri: str) -> None:
+        tenant = self._tenant(name)
+        if (name, collection) not in self._stored:
+            return
+        note = draft(uri, "gone", tenant=tenant, collection=collection)
+        target = begin(self._store, deleted=[note], tenant=tenant, collection=collection)
+        writer = target.open()
+        writer.delete([note.id])
+        writer.close()
+        end(target)
+        self._stored[name, collection].pop(uri, None)
+
+    @rule(name=names, collection=collections)
+    def drop(self, name: str, collection: str) -> None:
+        catalog = Catalog(self._connection, self._tenant(name))
+        if self._stored.pop((name, collection), None) is None:
+            with pytest.raises(NotFoundError):
+                catalog.drop_collection(collection)
+        else:
+            catalog.drop_collection(collection)
+
+    @rule(name=names, collection=collections, words=words)
+    def search(self, name: str, collection: str, words: list[str]) -> None:
+        query = Query(text=words[0], tenant=self._tenant(name), collection=collection)
+        if (name, collection) not in self._stored:
+            with pytest.raises(NotFoundError):
+                self._portal.call(self._found, query)
+        else:
+            own = [(uri, text) for uri, texts in self._stored[name, collection].items() for text in texts]
+            assert self._portal.call(self._found, query) == sorted(own)
+
+    @invariant()
+    def each_lists_its_own(self) -> None:
+        for name in ("left", "middle", "right"):
+            catalog = Catalog(self._connection, self._tenant(name))
+            own = {collection: notes for (owner, collection), notes in self._stored.items() if owner == name}
+            assert [row["name"] for row in catalog.collections()] == sorted(own)
+            for collection, notes in own.items():
+                listed = {row["uri"]: row["chunks"] for row in catalog.documents(collection)}
+                assert listed == {uri: len(words) for uri, words in notes.items()}
+
+    def _tenant(self, name: str) -> str:
+        return f"{name}-{self._example}"
+
+    async def _found(self, query: Query) -> list[tuple[str, str]]:
+        async with self._reader.snapshot(query):
+            ranking = await self._reader.nearest(query, vector(query.text), SPACE, 100)
+            hits = await self._reader.hits(query, "dense", ranking)
+        assert [(hit.chunk.id, hit.score) for hit in hits] == ranking
+        return sorted((hit.origin.uri, hit.chunk.text) for hit in hits)
+
+
+def test_whatever_tenants_do_each_finds_its_own_and_nothing_else(store: Postgres) -> None:
+    reader = CorpusReader(store)
+    with start_blocking_portal() as portal, store.connect() as connection:
+        try:
+            run_state_machine_as_test(
+                lambda: Tenants(store, connection, reader, portal),
+                settings=settings(
+                    max_examples=15,
+                    stateful_step_count=15,
+                    deadline=None,
+                    database=None,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+        finally:
+            portal.call(reader.close)
+    with store.connect("rag_worker") as connection:
+        assert violations(connection) == []
