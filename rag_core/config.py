@@ -64,6 +64,7 @@ class BertEmbedder(Section):
     type: Literal["bert"]
     model: str = Field(description="a folder, or a name on the model hub")
     precision: Literal["auto", "bf16", "fp32"] = "auto"
+    device: str = "cpu"
     query_prompt: str = ""
     document_prompt: str = ""
 

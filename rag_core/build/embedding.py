@@ -71,7 +71,11 @@ def encoder(settings: EmbeddingSettings) -> Encoder:
             from rag_core.ingestion.embedding.model_files import model_folder
 
             return BertEncoder(
-                model_folder(settings.model), settings.precision, settings.document_prompt, settings.query_prompt
+                model_folder(settings.model),
+                settings.precision,
+                settings.device,
+                settings.document_prompt,
+                settings.query_prompt,
             )
         case SentenceTransformersEmbedder():
             from rag_core.ingestion.embedding.model_files import model_folder

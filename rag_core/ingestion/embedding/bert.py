@@ -28,6 +28,7 @@ class BertEncoder:
         self,
         folder: Path,
         precision: Literal["auto", "bf16", "fp32"] = "auto",
+        device: str = "cpu",
         document_prompt: str = "",
         query_prompt: str = "",
         threads: int = 1,
@@ -37,7 +38,8 @@ class BertEncoder:
         config = _config(folder)
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer.enable_truncation(window(folder))
-        self._bert = _Bert(config, _weights(folder, dtype(precision)))
+        self._device = device
+        self._bert = _Bert(config, _weights(folder, dtype(precision, device), device))
         self._pooling, self._dimension = pooling(folder)[0], int(config["hidden_size"])
         self._document_prompt, self._query_prompt = document_prompt, query_prompt
 
@@ -52,7 +54,8 @@ class BertEncoder:
         rows = np.empty((len(texts), self._dimension), np.float32)
         with torch.inference_mode():
             for batch in _batches([len(ids) for ids in tokens]):
-                rows[batch] = self._pooled(torch.tensor([tokens[row] for row in batch])).numpy()
+                ids = torch.tensor([tokens[row] for row in batch], device=self._device)
+                rows[batch] = self._pooled(ids).cpu().numpy()
         return rows
 
     def _pooled(self, ids: Tensor) -> Tensor:
@@ -84,12 +87,12 @@ def _refused(folder: Path, reason: str) -> ModelError:
     return ModelError(f"{folder.name} is no model for embedding.type bert ({reason}): use type sentence_transformers")
 
 
-def _weights(folder: Path, precision: torch.dtype) -> dict[str, Tensor]:
+def _weights(folder: Path, precision: torch.dtype, device: str) -> dict[str, Tensor]:
     path = folder / "model.safetensors"
     if not path.exists():
         raise _refused(folder, "it has no model.safetensors")
     weights = load_file(path)
-    return {name.removeprefix("model.").removeprefix("bert."): w.to(precision) for name, w in weights.items()}
+    return {name.removeprefix("model.").removeprefix("bert."): w.to(device, precision) for name, w in weights.items()}
 
 
 class _Affine(NamedTuple):
