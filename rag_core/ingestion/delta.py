@@ -1,7 +1,8 @@
 """What has to be done so that the store is in step with a listing: a pure function."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from rag_core.types import Entry, StoredDocument
 
@@ -33,14 +34,16 @@ def delta(
     stored: Mapping[str, StoredDocument],
     recipe: Callable[[str], str],
     checksum: bool = False,
+    damaged: Collection[UUID] = (),
 ) -> Delta:
     """`listed` and `stored` are of one source, `stored` by uri; `recipe` tells how an uri would be read today.
 
-    `checksum` calls everything that is stored changed, so that it is read and compared.
+    `checksum` calls everything that is stored changed, so that it is read and compared; `damaged` are the stored
+    documents that have lost rows, and so have to be done again.
     """
     entries = {entry.uri: entry for entry in listed}
     known = {uri: (entry, stored[uri]) for uri, entry in entries.items() if uri in stored}
-    changed = tuple(pair for pair in known.values() if checksum or _differs(*pair, recipe))
+    changed = tuple(pair for pair in known.values() if checksum or pair[1].id in damaged or _differs(*pair, recipe))
     return Delta(
         added=tuple(entry for uri, entry in entries.items() if uri not in stored),
         changed=changed,

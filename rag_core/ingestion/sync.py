@@ -98,9 +98,12 @@ class _Run:
         ids = self._catalog.ensure_sources(self._collection, [source.uri for source in sync.sources])
         self._sources = dict(zip(ids, sync.sources, strict=True))
         self._ledger.claim(self._collection.id, list(self._sources))
+        self._damaged: frozenset[UUID] = frozenset()
         self._listing = 0.0
 
     def changes(self) -> dict[int, Delta]:
+        if self._collection.space is not None:
+            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space)
         changes = {id: self._change(id, source) for id, source in self._sources.items()}
         self._listing = time.perf_counter() - self._began
         return changes
@@ -155,7 +158,7 @@ class _Run:
     def _change(self, id: int, source: Source) -> Delta:
         options = self._sync.options
         stored = self._catalog.manifest(self._collection.id, id)
-        change = delta(source.listing(), stored, self._sync.recipe.of, options.checksum)
+        change = delta(source.listing(), stored, self._sync.recipe.of, options.checksum, self._damaged)
         if options.prune and not options.confirmed:
             self._confirm(source.uri, len(change.deleted), len(stored))
         return change
@@ -182,7 +185,7 @@ class _Run:
 
     def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
         recipe = self._sync.recipe.of(entry.uri)
-        trusted = stored is not None and stored.recipe == recipe and not stored.retryable
+        trusted = stored is not None and stored.recipe == recipe and not stored.retryable and id not in self._damaged
         known = stored.sha256 if stored and trusted else b""
         return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known)
 

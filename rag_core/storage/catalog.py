@@ -52,6 +52,19 @@ where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources
 MANIFEST = """
 select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns from documents
 where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
+# Cheap where nothing is wrong: only when the totals differ is every document counted.
+TOTALS = """
+select (select coalesce(sum(n_chunks), 0) from documents where tenant = %(tenant)s and collection = %(collection)s),
+  (select count(*) from chunks where tenant = %(tenant)s and collection = %(collection)s),
+  (select count(*) from vectors where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s)"""
+DAMAGED = """
+select d.id from documents d
+left join (select document_id, count(*) as n from chunks
+  where tenant = %(tenant)s and collection = %(collection)s group by 1) c on c.document_id = d.id
+left join (select document_id, count(*) as n from vectors
+  where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s group by 1) v on v.document_id = d.id
+where d.tenant = %(tenant)s and d.collection = %(collection)s
+  and (d.n_chunks <> coalesce(c.n, 0) or d.n_chunks <> coalesce(v.n, 0))"""
 DOCUMENTS = """
 select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, d.version, d.media_type, d.language,
   d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at,
@@ -200,6 +213,15 @@ class Catalog:
         """What is stored of the source of that uri; nothing where collection or source are not known yet."""
         known = {source.uri: source.id for source in self.sources(collection)}
         return self.manifest(self.collection(collection).id, known[uri]) if uri in known else {}
+
+    def damaged(self, collection: int, space: int) -> frozenset[UUID]:
+        """Documents that have lost chunks, or vectors in that space, behind the back of every job."""
+        scope = self._scope(collection=collection, space=space)
+        with self._transaction():
+            totals = self.connection.execute(TOTALS, scope).fetchone() or (0,)
+            if len(set(totals)) == 1:
+                return frozenset()
+            return frozenset(row[0] for row in self.connection.execute(DAMAGED, scope))
 
     def documents(
         self, collection: str, status: str | None = None, uri: str | None = None, after: str = "", limit: int = 100
