@@ -1,6 +1,7 @@
 """`rag config`."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,6 @@ from rich.table import Table
 
 from jobs.options import Globals, command, output, print_json
 from rag_core.config import Settings
-from rag_core.settings import load_settings
 
 app = typer.Typer(
     help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True
@@ -28,8 +28,7 @@ def check(
     """
     from rag_core.build.chunking import chunker
 
-    settings = load_settings(file or options.config, options.profile, options.set or ())
-    chunker(settings)
+    chunker(replace(options, config=file or options.config).settings)
     if options.json:
         print_json({"ok": True})
     elif not options.quiet:

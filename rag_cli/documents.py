@@ -42,7 +42,7 @@ def show(uri: UriArgument, options: Globals, collection: CollectionOption = DEFA
     Example: rag documents show file:///srv/docs/keys.md
     """
     with catalog(options) as known:
-        document = known.document(collection, uri)
+        document = known.document(known.collection(collection).name, uri)
         chunks = known.chunks(document["id"])
     if options.json:
         print_json({**document, "chunks": chunks})
@@ -63,7 +63,7 @@ def text(uri: UriArgument, options: Globals, collection: CollectionOption = DEFA
     Example: rag documents text file:///srv/docs/keys.md
     """
     with catalog(options) as known:
-        stored = known.text(known.document(collection, uri)["id"])
+        stored = known.text(known.document(known.collection(collection).name, uri)["id"])
     if options.json:
         print_json({"uri": uri, "text": stored})
     else:

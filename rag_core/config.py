@@ -27,6 +27,7 @@ class PythonObject(Section):
 
 class StoreSettings(Section):
     url: str = Field("embedded", description="`embedded`, or a Postgres DSN whose server has pgvector")
+    patience_s: float = Field(60.0, ge=0, description="for how long a job waits for a store that is away")
 
 
 class FilesSettings(Section):

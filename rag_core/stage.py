@@ -57,8 +57,8 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[None]:
     except asyncio.CancelledError:
         error = "cancelled"
         raise
-    except RagError as failed:
-        error = str(failed)
+    except BaseException as failed:
+        error = str(failed) if isinstance(failed, RagError) else f"{type(failed).__name__}: {failed}"
         raise
     finally:
         _parent.reset(token)

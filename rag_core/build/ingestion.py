@@ -41,6 +41,7 @@ def sync(
         profile=settings.profile,
         settings=settings.model_dump(mode="json", exclude=NOT_RECORDED),
         delete_share=settings.ingestion.delete_share,
+        patience=settings.store.patience_s,
         options=options,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from rag_core.errors import ConfirmationError, StoreError
+from rag_core.errors import ConfirmationError, RagError, SpaceError, StoreError
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
@@ -54,6 +54,7 @@ class Sync:
     profile: str = "default"
     settings: Mapping[str, Any] = field(default_factory=dict)
     delete_share: float = 0.5
+    patience: float = 60.0
     options: Options = DEFAULT_OPTIONS
 
     def plan(self) -> Plan:
@@ -75,7 +76,7 @@ class Sync:
         """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document."""
         with self.postgres.connect() as connection, closing(Ledger(connection, self.tenant)) as ledger:
             run = _Run(self, Catalog(connection, self.tenant), ledger)
-            changes = run.changes()
+            changes = run.prepare()
             plan = Plan.of(self.collection, list(changes.values()), self.options.prune)
             target = run.begin(changes, plan)
             try:
@@ -94,17 +95,21 @@ class _Run:
     def __init__(self, sync: Sync, catalog: Catalog, ledger: Ledger) -> None:
         self._began, self._listed_ns = time.perf_counter(), time.time_ns()
         self._sync, self._catalog, self._ledger = sync, catalog, ledger
-        self._collection = self._catalog.ensure_collection(sync.collection)
-        ids = self._catalog.ensure_sources(self._collection, [source.uri for source in sync.sources])
-        self._sources = dict(zip(ids, sync.sources, strict=True))
-        self._ledger.claim(self._collection.id, list(self._sources))
+        self._collection = catalog.ensure_collection(sync.collection)
+        self._space = catalog.ensure_space(sync.recipe.space)
+        self._sources: dict[int, Source] = {}
         self._damaged: frozenset[UUID] = frozenset()
         self._listing = 0.0
 
-    def changes(self) -> dict[int, Delta]:
-        if self._collection.space is not None:
-            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space)
-        changes = {id: self._change(id, source) for id, source in self._sources.items()}
+    def prepare(self) -> dict[int, Delta]:
+        """What has to be done, by source. When it raises, a collection and sources that were new are gone again."""
+        self._claim()
+        try:
+            self._refuse_partial_move()
+            changes = {id: self._change(id, source) for id, source in self._sources.items()}
+        except RagError:
+            self._catalog.discard_unused(self._collection.id)
+            raise
         self._listing = time.perf_counter() - self._began
         return changes
 
@@ -116,10 +121,11 @@ class _Run:
             postgres=sync.postgres,
             tenant=sync.tenant,
             collection=collection,
-            space=self._catalog.ensure_space(sync.recipe.space),
+            space=self._space,
             job=job.id,
             run=job.run,
             listed_ns=self._listed_ns,
+            patience=sync.patience,
         )
 
     def work(self, runner: Runner, target: Target, changes: Mapping[int, Delta]) -> RunTimes:
@@ -154,6 +160,25 @@ class _Run:
         reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
         with suppress(StoreError):  # the next job on these sources will find it abandoned
             self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
+
+    def _claim(self) -> None:
+        ids = self._catalog.ensure_sources(self._collection, [source.uri for source in self._sync.sources])
+        self._sources = dict(zip(ids, self._sync.sources, strict=True))
+        self._ledger.claim(self._collection.id, ids)
+        if self._collection.space is not None:
+            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space)
+
+    def _refuse_partial_move(self) -> None:
+        """A document that changes while half of a collection is in another space would be found in neither."""
+        if self._collection.space in (None, self._space):
+            return
+        others = [known for known in self._catalog.sources(self._collection.name) if known.id not in self._sources]
+        if any(known.documents for known in others):
+            uris = " ".join(sorted(known.uri for known in others))
+            raise SpaceError(
+                f"collection {self._collection.name!r} is embedded with another model than "
+                f"{self._sync.recipe.space.model}: to move it, ingest all its sources in one command; missing: {uris}"
+            )
 
     def _change(self, id: int, source: Source) -> Delta:
         options = self._sync.options
@@ -197,7 +222,7 @@ class _Run:
             return []
         return [
             f"collection {self._sync.collection!r} is still searched with its former embedding model: not every "
-            f"document has a vector of {self._sync.recipe.space.model} yet; ingest its other sources too"
+            f"document has a vector of {self._sync.recipe.space.model} yet; ingest it again"
         ]
 
 

@@ -80,6 +80,13 @@ CHUNK_COUNT = """
 select coalesce(sum(d.n_chunks), 0)::int as n
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s"""
+DISCARD_UNUSED = (
+    """delete from sources s where s.tenant = %(tenant)s and s.collection = %(collection)s and s.listed_at is null
+       and not exists (select from documents d
+         where d.tenant = s.tenant and d.collection = s.collection and d.source = s.id)""",
+    """delete from collections c where c.tenant = %(tenant)s and c.id = %(collection)s and c.space is null
+       and not exists (select from sources s where s.tenant = c.tenant and s.collection = c.id)""",
+)
 DROP_COLLECTION = (
     "delete from vectors where tenant = %(tenant)s and collection = %(collection)s",
     "delete from chunks where tenant = %(tenant)s and collection = %(collection)s",
@@ -189,6 +196,10 @@ class Catalog:
         with self._transaction():
             row = self.connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
         return int(row[0]) if row else 0
+
+    def discard_unused(self, collection: int) -> None:
+        """Forgets sources that were never listed and hold nothing, and the collection if none is left."""
+        self._run(DISCARD_UNUSED, collection=collection)
 
     def listed(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
         """Remembers that the sources were listed to their end, beginning at that time."""

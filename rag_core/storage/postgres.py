@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import psycopg
@@ -24,28 +25,42 @@ SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A store that is migrated. Small and picklable: workers get this, and connect by themselves."""
+    """A store that is migrated. Small and picklable: workers get this, and connect by themselves.
+
+    `folder` is the embedded server's, else empty.
+    """
 
     dsn: str
+    folder: str = ""
 
     @classmethod
     def open(cls, url: str) -> "Postgres":
         """`embedded`, or a DSN. StoreError if it cannot be reached or started."""
+        folder = embedded.data_folder() if url == "embedded" else None
         try:
-            dsn = embedded.start(embedded.data_folder()) if url == "embedded" else url
+            dsn = embedded.start(folder) if folder else url
             schema.migrate(dsn)
         except psycopg.Error as error:
             raise StoreError(f"cannot use the store at {shown(url)}: {error}") from error
-        return cls(dsn)
+        return cls(dsn, str(folder or ""))
 
     def connect(self, role: Role = "rag_app") -> Connection:
-        """A connection that commits each statement unless a transaction is open."""
+        """A connection that commits each statement unless a transaction is open. Starts a dead embedded server."""
         try:
-            connection = psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+            connection = self._connect()
         except psycopg.OperationalError as error:
             raise StoreError(f"cannot reach the store at {shown(self.dsn)}: {error}") from error
         connection.execute(ASSUME_ROLE, {"role": role})
         return connection
+
+    def _connect(self) -> Connection:
+        try:
+            return psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+        except psycopg.OperationalError:
+            if not self.folder:
+                raise
+            embedded.start(Path(self.folder))
+            return psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
 
 
 @contextmanager

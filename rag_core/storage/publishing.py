@@ -4,22 +4,26 @@
 there. Unchanged chunks keep their row and their vector.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, LiteralString
+from functools import partial
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 import numpy as np
 import psycopg
+import stamina
 from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import FencedError
+from rag_core.errors import FencedError, StoreError
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
+
+T = TypeVar("T")
 
 STAGE = """
 create temp table if not exists staged_documents (
@@ -169,7 +173,10 @@ UNWRITABLE = (UnicodeError, OverflowError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a job writes, and as which run. Small and picklable: workers open their own writer from it."""
+    """Where a job writes, and as which run. Small and picklable: workers open their own writer from it.
+
+    `patience` is for how many seconds a writer waits for a store that is away.
+    """
 
     postgres: Postgres
     tenant: str
@@ -178,6 +185,7 @@ class Target:
     job: UUID
     run: int
     listed_ns: int
+    patience: float = 60.0
 
     def open(self) -> "CorpusWriter":
         return CorpusWriter(self)
@@ -188,9 +196,7 @@ class CorpusWriter:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._connection = target.postgres.connect("rag_app")
-        self._connection.execute(STAGE)
-        register_vector(self._connection)
+        self._connection = self._connected()
         self._scope = {
             "tenant": target.tenant,
             "collection": target.collection,
@@ -205,15 +211,45 @@ class CorpusWriter:
 
     def known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
         """The stored vectors of those texts, each of shape (dimension,)."""
-        with transaction(self._connection, self._target.tenant):
-            rows = self._connection.execute(KNOWN_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
-            return {bytes(key): _numpy(vector) for key, vector in rows}
+        return self._patiently(partial(self._known_vectors, hashes))
 
     def publish(self, drafts: Sequence[Draft]) -> None:
         """One transaction; one a document where that fails, so that a bad one costs no other, nor a deadlock any.
 
-        A draft that this or a newer run has already published changes nothing. FencedError if the job was ended.
+        A draft that this or a newer run has already published changes nothing. FencedError if the job was ended,
+        StoreError if the store stays away for longer than the target's patience.
         """
+        self._patiently(partial(self._publish_batch, drafts))
+
+    def delete(self, documents: Sequence[UUID]) -> None:
+        """Documents and all that hangs on them, in one transaction. Raises what `publish` raises."""
+        self._patiently(partial(self._delete, documents))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Again, on a new connection, while the store is away: what was under way has been rolled back."""
+        patience = self._target.patience
+        attempts = None if patience else 1
+        for attempt in stamina.retry_context(
+            on=StoreError, attempts=attempts, timeout=patience or None, wait_initial=0.2, wait_max=5.0
+        ):
+            with attempt:
+                if self._connection.closed:
+                    self._connection = self._connected()
+                return work()
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _connected(self) -> Connection:
+        connection = self._target.postgres.connect("rag_app")
+        connection.execute(STAGE)
+        register_vector(connection)
+        return connection
+
+    def _known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
+        with transaction(self._connection, self._target.tenant):
+            rows = self._connection.execute(KNOWN_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
+            return {bytes(key): _numpy(vector) for key, vector in rows}
+
+    def _publish_batch(self, drafts: Sequence[Draft]) -> None:
         try:
             with transaction(self._connection, self._target.tenant):
                 self._publish(drafts)
@@ -221,13 +257,12 @@ class CorpusWriter:
             if len(drafts) == 1 and drafts[0].failure:
                 raise  # not for what is in it: there is nothing left in it
             if len(drafts) == 1:
-                self.publish([drafts[0].failed(Failure(stage="publish", reason=_first_line(error)))])
+                self._publish_batch([drafts[0].failed(Failure(stage="publish", reason=_first_line(error)))])
             else:
                 for draft in drafts:
-                    self.publish([draft])
+                    self._publish_batch([draft])
 
-    def delete(self, documents: Sequence[UUID]) -> None:
-        """Documents and all that hangs on them, in one transaction. FencedError if the job was ended."""
+    def _delete(self, documents: Sequence[UUID]) -> None:
         with transaction(self._connection, self._target.tenant):
             self._connection.execute(DELETE_DOCUMENTS, {**self._scope, "ids": sorted(documents)})
             self._event("delete", "deleted", {"deleted": len(documents)})
@@ -261,7 +296,7 @@ class CorpusWriter:
     def _event(self, stage: str, status: str, detail: Mapping[str, int]) -> None:
         row = self._connection.execute(NEXT_EVENT, self._scope).fetchone()
         if row is None:
-            raise FencedError(f"job {self._target.job} has ended: a newer run writes these documents")
+            raise FencedError(f"job {self._target.job} was ended: it was cancelled, or a newer run has taken over")
         event = {"seq": row[0], "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, {**self._scope, **event})
 

@@ -158,9 +158,9 @@ def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
     target = begin(store, notes, deleted=[kept])
     writer = target.open()
     end(target)
-    with pytest.raises(FencedError, match=f"job {target.job} has ended"):
+    with pytest.raises(FencedError, match=f"job {target.job} was ended"):
         writer.publish(notes)
-    with pytest.raises(FencedError, match="has ended"):
+    with pytest.raises(FencedError, match="was ended"):
         writer.delete([kept.id])
     assert counts(store) == before
     assert searched(store) == {"kept"}
@@ -274,14 +274,33 @@ def content_hashes(store: Postgres) -> list[tuple[bytes]]:
         return [(bytes(row[0]),) for row in connection.execute("select content_hash from vectors")]
 
 
-def test_a_store_that_is_gone_is_not_taken_for_a_bad_document(store: Postgres) -> None:
-    note = draft("file:///a.md", "one")
-    writer = begin(store, [note]).open()
+def cut_connections(store: Postgres) -> None:
     with superuser(store) as connection:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid()"
         )
+
+
+def test_a_writer_that_loses_its_connection_publishes_on_a_new_one(store: Postgres) -> None:
+    note = draft("file:///a.md", "one")
+    writer = begin(store, [note]).open()
+    cut_connections(store)
+    writer.publish([note])
+    writer.close()
+    assert statuses(store) == {"file:///a.md": "completed"}
+
+
+def test_a_store_that_stays_away_is_not_taken_for_a_bad_document(store: Postgres) -> None:
+    note = draft("file:///a.md", "one")
+    writer = replace(begin(store, [note]), patience=0.0).open()
+    cut_connections(store)
     with pytest.raises(StoreError, match="lost the store"):
         writer.publish([note])
     writer.close()
+    assert statuses(store) == {}
+
+
+def statuses(store: Postgres) -> dict[str, str]:
+    with superuser(store) as connection:
+        return dict(connection.execute("select uri, status from documents"))

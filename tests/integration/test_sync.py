@@ -531,19 +531,25 @@ def test_another_space_embeds_everything_anew_and_drops_the_old_vectors(store: P
         assert new.search("keys")[0].origin.title == "Keys"
 
 
-def test_a_collection_is_searched_in_its_old_space_until_every_source_is_in_the_new_one(
+def test_a_collection_moves_to_another_space_with_all_its_sources_or_not_at_all(
     store: Postgres, tree: Path, tmp_path: Path
 ) -> None:
     other = write(tmp_path / "other", {"a.md": LOG})
     ingest(store, tree, other)
     wider = hashing("embedding.dimension=128")
-    report = ingest(store, tree, settings=wider)
-    assert len(report.notices) == 1
-    assert "is still searched with its former embedding model" in report.notices[0]
+    with pytest.raises(SpaceError, match=r"ingest all its sources in one command; missing: file://.*/other"):
+        ingest(store, tree, settings=wider)
     with KnowledgeBase(hashing(f"store.url={store.dsn}")) as knowledge:
         assert len(knowledge.search("keys")) == 5
-    assert ingest(store, other, settings=wider).notices == []
+    assert ingest(store, tree, other, settings=wider).notices == []
     assert vector_count(store) == 5
+
+
+def test_a_refused_sync_leaves_no_collection_behind(store: Postgres, tree: Path) -> None:
+    with pytest.raises(ListingError):
+        run(store, BrokenListing(source(hashing(), str(tree))))
+    with store.connect() as connection:
+        assert Catalog(connection, DEFAULT_TENANT).collections() == []
 
 
 def vector_count(store: Postgres) -> int:
