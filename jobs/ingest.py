@@ -13,6 +13,7 @@ from rich.table import Table
 
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
+from jobs.runner import EVERYTHING, RayRunner, Resources
 from rag_core.config import Settings
 from rag_core.errors import ConfirmationError
 from rag_core.types import DEFAULT_COLLECTION
@@ -39,6 +40,13 @@ def ingest(
     runner: Annotated[
         RunnerName, typer.Option(help="Where the work is done; `auto` takes Ray when it is worth it.")
     ] = (RunnerName.auto),
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="CPUs that the job may take of Ray's.", show_default=False)
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs to embed on; the profile's `device` must be `cuda`.")] = 0,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Embedding processes at the most.", show_default=False)
+    ] = None,
 ) -> None:
     """Bring a collection in step with its sources: what was added, changed and deleted there, and nothing else.
 
@@ -52,6 +60,7 @@ def ingest(
     postgres = Postgres.open(settings.store.url)
     chosen = Options(prune=not no_prune, confirmed=yes, checksum=checksum)
     job = sync(settings, postgres, sources, collection, chosen)
+    chosen_runner = runner_named(runner, settings, Resources(cpus=cpus, gpus=gpus, actors=concurrency))
     if dry_run:
         _show_plan(job.plan(), options)
         return
@@ -61,15 +70,15 @@ def ingest(
         JobProgress(postgres, settings.tenant, Console(file=terminal, quiet=options.quiet)) as progress,
     ):
         try:
-            report = job.run(_runner(runner, settings), progress.begin)
+            report = job.run(chosen_runner, progress.begin)
         except ConfirmationError as error:
             if not _confirmed(error, options):
                 raise
             again = sync(
                 settings, postgres, sources, collection, Options(prune=True, confirmed=True, checksum=checksum)
             )
-            report = again.run(_runner(runner, settings), progress.begin)
-    _show(report, options)
+            report = again.run(chosen_runner, progress.begin)
+    show_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)
 
@@ -79,27 +88,26 @@ class AutoRunner:
     """In this process what is done before Ray would have started; the rest on Ray."""
 
     settings: Settings
+    resources: Resources
 
     def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any]) -> Any:
         ingestion = self.settings.ingestion
         size = sum(draft.entry.size for draft in drafts)
         small = len(drafts) < ingestion.inline_documents and size < ingestion.inline_mb * MEGABYTE
         name = RunnerName.inline if small else RunnerName.ray
-        return _runner(name, self.settings).run(target, sources, drafts)
+        return runner_named(name, self.settings, self.resources).run(target, sources, drafts)
 
 
-def _runner(name: RunnerName, settings: Settings) -> Any:
+def runner_named(name: RunnerName, settings: Settings, resources: Resources = EVERYTHING) -> Any:
     match name:
         case RunnerName.auto:
-            return AutoRunner(settings)
+            return AutoRunner(settings, resources)
         case RunnerName.inline:
             from rag_core.build.ingestion import inline_runner
 
             return inline_runner(settings)
         case RunnerName.ray:
-            from jobs.runner import RayRunner
-
-            return RayRunner(settings)
+            return RayRunner(settings, resources)
 
 
 def _confirmed(error: ConfirmationError, options: Globals) -> bool:
@@ -115,7 +123,7 @@ def _show_plan(plan: Any, options: Globals) -> None:
     typer.echo(f"would bring {plan.collection} in step: {counts}; {plan.bytes / MEGABYTE:.1f} MB to read")
 
 
-def _show(report: Any, options: Globals) -> None:
+def show_report(report: Any, options: Globals) -> None:
     if options.json:
         print_json(report_json(report))
         return

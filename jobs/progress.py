@@ -23,7 +23,7 @@ TERMINAL_LINE = 10.0
 
 @dataclass
 class JobProgress:
-    """Shows the job that `begin` names, from then until the block ends. A job without documents shows nothing."""
+    """Shows the job that `begin` or `follow` names, from then until the block ends."""
 
     postgres: Postgres
     tenant: str
@@ -46,8 +46,12 @@ class JobProgress:
             highlight=False,
         )
         if plan.documents:
-            self._thread = threading.Thread(target=self._follow, args=(job, plan.documents), daemon=True)
-            self._thread.start()
+            self.follow(job, plan.documents)
+
+    def follow(self, job: UUID, documents: int) -> None:
+        """From now on, in a thread of its own."""
+        self._thread = threading.Thread(target=self._follow, args=(job, documents), daemon=True)
+        self._thread.start()
 
     def _follow(self, job: UUID, total: int) -> None:
         with suppress(StoreError), self.postgres.connect() as connection:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from jobs.tables import drafts_to_table
 from rag_core.config import Settings
 from rag_core.errors import SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
@@ -44,21 +43,34 @@ STDERR = 2
 PRELOAD = {"preload_python_modules": ["ray.data"]}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a job may take of the cluster. None is all there is; `gpus` are given to the embedding actors, one each."""
+
+    cpus: int | None = None
+    gpus: int = 0
+    actors: int | None = None
+
+
+EVERYTHING = Resources()
+
+
 @dataclass(frozen=True, slots=True)
 class RayRunner:
     settings: Settings
+    resources: Resources = EVERYTHING
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         """On the cluster that RAY_ADDRESS names, else on one of this machine's, which goes on after the job."""
         asked = time.time()
         with _native_errors_logged():
-            start_ray()
+            start_ray(self.resources)
             _refuse_local(target, sources)
             from jobs.stages import Publish, Work
 
             work = Work(settings=self.settings, target=target, sources=sources)
             sink = Publish(work)
-            _execute(sink, work, drafts)
+            _execute(sink, work, drafts, self.resources)
         return RunTimes(start=max(sink.times.start - asked, 0.0), publish=sink.times.publish)
 
 
@@ -85,7 +97,7 @@ def _native_errors_logged() -> Iterator[None]:
             os.close(terminal)
 
 
-def start_ray() -> None:
+def start_ray(resources: Resources = EVERYTHING) -> None:
     """Connects to the cluster that RAY_ADDRESS names, or starts one here; at most once a process."""
     os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
     with warnings.catch_warnings():
@@ -95,6 +107,7 @@ def start_ray() -> None:
 
         if not ray.is_initialized():
             local: dict[str, Any] = {"include_dashboard": False, "_system_config": PRELOAD}
+            local |= {"num_cpus": resources.cpus} if resources.cpus else {}
             options = {} if "RAY_ADDRESS" in os.environ else local
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -102,37 +115,54 @@ def start_ray() -> None:
     context.enable_progress_bars = False
     context.execution_no_progress_timeout_s = 600
     context.raise_original_map_exception = True
+    limit = resources.cpus or float("inf")
+    context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
 
 
-def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft]) -> None:
+def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft], resources: Resources) -> None:
     import ray
-    from ray.data import ActorPoolStrategy
 
     from jobs.stages import Embed, Prepare
 
-    resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    cpus = max(1, int(resources.get("CPU", 1)))
-    # An actor for each CPU, but never all of any CPU: an actor pool that takes everything hangs the dataset.
-    actor_share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
+    cpus = _cpus(resources)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own making
         (
             ray.data.from_arrow(_blocks(drafts, cpus))
             .map_batches(Prepare(work), batch_size=None, batch_format="pyarrow", num_cpus=SMALL_SHARE)
             .map_batches(
-                Embed,
-                fn_constructor_args=(work,),
-                batch_size=None,
-                batch_format="pyarrow",
-                num_cpus=actor_share,
-                compute=ActorPoolStrategy(size=cpus),
+                Embed, fn_constructor_args=(work,), batch_format="pyarrow", **_embedding_share(resources, cpus)
             )
             .write_datasink(sink, ray_remote_args={"num_cpus": SMALL_SHARE})
         )
 
 
+def _cpus(resources: Resources) -> int:
+    import ray
+
+    cluster: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    there = max(1, int(cluster.get("CPU", 1)))
+    return min(there, resources.cpus or there)
+
+
+def _embedding_share(resources: Resources, cpus: int) -> dict[str, Any]:
+    """An actor a GPU, as many of them as there is work for; else one a CPU, but never all of any CPU: an actor pool
+    that takes everything hangs the dataset."""
+    from ray.data import ActorPoolStrategy
+
+    if resources.gpus:
+        actors = min(resources.actors or resources.gpus, resources.gpus)
+        pool = ActorPoolStrategy(min_size=1, max_size=actors, max_concurrent_calls_per_actor=2)
+        return {"num_gpus": 1, "batch_size": BLOCK_DOCUMENTS, "compute": pool}
+    share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
+    actors = min(resources.actors or cpus, cpus)
+    return {"num_cpus": share, "batch_size": None, "compute": ActorPoolStrategy(size=actors)}
+
+
 def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
     """Dealt out in turn, so that every block has its share of the large documents, which come first."""
+    from jobs.tables import drafts_to_table
+
     size = sum(draft.entry.size for draft in drafts)
     count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 2 * cpus))
     return [drafts_to_table(drafts[first::count]) for first in range(count)]

@@ -1,15 +1,24 @@
 """`rag jobs`."""
 
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
+from jobs.ingest import RunnerName, runner_named, show_report
 from jobs.options import Globals, command, output, print_json
+from jobs.progress import POLL, JobProgress
 from rag_cli.opened import ledger
 from rag_cli.output import show_facts, show_rows
+from rag_core.errors import NotFoundError
+from rag_core.storage.postgres import Postgres
 
 app = typer.Typer(help="Jobs: what was done, when, and what failed.", no_args_is_help=True)
+
+
+JobArgument = Annotated[str, typer.Argument(help="The job's id, or the beginning of it.")]
 
 
 @app.command("list")
@@ -26,6 +35,70 @@ def list_(options: Globals, limit: Annotated[int, typer.Option(help="How many at
     show_rows(shown, columns, options, "no jobs yet: `rag ingest FOLDER` runs one")
 
 
+@app.command()
+@command
+def watch(job: JobArgument, options: Globals) -> None:
+    """Follow a job until it ends, from any process. Exit code 1 if it failed, or a document of it did.
+
+    Example: rag jobs watch 1f0c2ab4
+    """
+    postgres, tenant = Postgres.open(options.settings.store.url), options.settings.tenant
+    with ledger(options) as known:
+        id = known.job(job)["id"]
+        with JobProgress(postgres, tenant, Console(stderr=True, quiet=options.quiet)) as progress:
+            progress.follow(id, sum(known.progress(id)[action] for action in ("added", "changed")))
+            while known.job(str(id))["status"] == "running":
+                time.sleep(POLL)
+        ended = known.job(str(id))
+    _show_end(ended, options)
+    if ended["status"] != "completed" or ended["failed"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+@command
+def cancel(job: JobArgument, options: Globals) -> None:
+    """End a job: what it has published stays, nothing more is written. The next sync does the rest.
+
+    Example: rag jobs cancel 1f0c2ab4
+    """
+    with ledger(options) as known:
+        id = known.job(job)["id"]
+        known.end(id, "cancelled", "by rag jobs cancel")
+        _show_end(known.job(str(id)), options)
+
+
+@app.command()
+@command
+def retry(job: JobArgument, options: Globals) -> None:
+    """Do the failed documents of a job once more, with the configuration that the job had.
+
+    Example: rag jobs retry 1f0c2ab4
+    """
+    from rag_core.build.ingestion import retry as again
+
+    settings = options.settings
+    postgres = Postgres.open(settings.store.url)
+    with ledger(options) as known:
+        found = known.job(job)
+        failed = [failure["uri"] for failure in known.failures(found["id"], "failed")]
+    if not failed:
+        raise NotFoundError(f"job {found['id']} has no failed documents")
+    work = again(settings, postgres, found, failed)
+    with JobProgress(postgres, settings.tenant, Console(stderr=True, quiet=options.quiet)) as progress:
+        report = work.run(runner_named(RunnerName.auto, settings), progress.begin)
+    show_report(report, options)
+    if report.documents["failed"]:
+        raise typer.Exit(1)
+
+
+def _show_end(job: Mapping[str, Any], options: Globals) -> None:
+    if options.json:
+        print_json(job)
+    elif not options.quiet:
+        typer.echo(f"{job['status']}  {job['reason'] or ''}".rstrip())
+
+
 def _brief(job: Mapping[str, Any]) -> dict[str, Any]:
     """With the beginning of its id, which is enough to name it, and how long it took."""
     took = f"{(job['finished_at'] - job['started_at']).total_seconds():.1f}" if job["finished_at"] else ""
@@ -34,7 +107,7 @@ def _brief(job: Mapping[str, Any]) -> dict[str, Any]:
 
 @app.command()
 @command
-def show(job: Annotated[str, typer.Argument(help="The job's id, or the beginning of it.")], options: Globals) -> None:
+def show(job: JobArgument, options: Globals) -> None:
     """A job with its counts, stage times, failures and events.
 
     Example: rag jobs show 1f0c2ab4

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from rag_core.build.chunking import chunker
 from rag_core.build.embedding import embedding_space, encoder
@@ -44,6 +45,12 @@ def sync(
         patience=settings.store.patience_s,
         options=options,
     )
+
+
+def retry(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:
+    """Those documents of a job once more, from its sources and with the configuration that it had."""
+    frozen = Settings.model_validate({**job["settings"], "tenant": settings.tenant, "store": settings.store})
+    return sync(frozen, postgres, job["sources"], job["collection"], Options(only=frozenset(failed)))
 
 
 def source(settings: Settings, location: str) -> FilesSource:

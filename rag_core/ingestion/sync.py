@@ -32,11 +32,17 @@ class Runner(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`prune`: delete what is absent from a complete listing. `confirmed`: also when it is a large share of it.
-    `checksum`: read everything, however unchanged it looks."""
+    `checksum`: read everything, however unchanged it looks. `only`: just these uris, and again whatever they hold;
+    nothing is deleted then."""
 
     prune: bool = True
     confirmed: bool = False
     checksum: bool = False
+    only: frozenset[str] = frozenset()
+
+    @property
+    def prunes(self) -> bool:
+        return self.prune and not self.only
 
 
 DEFAULT_OPTIONS = Options()
@@ -70,14 +76,14 @@ class Sync:
                 )
                 for source in self.sources
             ]
-        return Plan.of(self.collection, changes, self.options.prune)
+        return Plan.of(self.collection, changes, self.options.prunes)
 
     def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] | None = None) -> Report:
         """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document."""
         with self.postgres.connect() as connection, closing(Ledger(connection, self.tenant)) as ledger:
             run = _Run(self, Catalog(connection, self.tenant), ledger)
             changes = run.prepare()
-            plan = Plan.of(self.collection, list(changes.values()), self.options.prune)
+            plan = Plan.of(self.collection, list(changes.values()), self.options.prunes)
             target = run.begin(changes, plan)
             try:
                 if tell:
@@ -133,12 +139,13 @@ class _Run:
         # the largest first, so that no large document is what everybody waits for at the end
         drafts.sort(key=lambda draft: -draft.entry.size)
         times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
-        if self._sync.options.prune:
+        if self._sync.options.prunes:
             _delete(target, [document.id for change in changes.values() for document in change.deleted])
         return times
 
     def finish(self, target: Target, plan: Plan, times: RunTimes) -> Report:
-        self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
+        if not self._sync.options.only:
+            self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
         notices = self._searched_in(target.space)
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
         seconds = stage_seconds(stages, times, self._listing, total)
@@ -183,6 +190,10 @@ class _Run:
     def _change(self, id: int, source: Source) -> Delta:
         options = self._sync.options
         stored = self._catalog.manifest(self._collection.id, id)
+        if options.only:
+            again = frozenset(document.id for uri, document in stored.items() if uri in options.only)
+            listed = [entry for entry in source.listing() if entry.uri in options.only]
+            return delta(listed, stored, self._sync.recipe.of, damaged=again)
         change = delta(source.listing(), stored, self._sync.recipe.of, options.checksum, self._damaged)
         if options.prune and not options.confirmed:
             self._confirm(source.uri, len(change.deleted), len(stored))
@@ -197,7 +208,7 @@ class _Run:
             )
 
     def _items(self, change: Delta) -> list[tuple[UUID, str, Action]]:
-        deleted = change.deleted if self._sync.options.prune else ()
+        deleted = change.deleted if self._sync.options.prunes else ()
         return [
             *((self._id(entry.uri), entry.uri, "add") for entry in change.added),
             *((stored.id, entry.uri, "change") for entry, stored in change.changed),
@@ -210,7 +221,8 @@ class _Run:
 
     def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
         recipe = self._sync.recipe.of(entry.uri)
-        trusted = stored is not None and stored.recipe == recipe and not stored.retryable and id not in self._damaged
+        again = id in self._damaged or entry.uri in self._sync.options.only
+        trusted = stored is not None and stored.recipe == recipe and not stored.retryable and not again
         known = stored.sha256 if stored and trusted else b""
         return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known)
 

@@ -1,0 +1,142 @@
+"""Jobs that are cancelled, watched and tried again, from another process' point of view."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from trees import broken, hashing, stored, write
+from typer.testing import CliRunner
+
+from rag_cli.app import app
+from rag_core.build.ingestion import inline_runner, retry, source, sync
+from rag_core.config import Settings
+from rag_core.errors import DocumentError, FencedError
+from rag_core.ingestion.report import Plan, Report, RunTimes
+from rag_core.ingestion.sync import Sync
+from rag_core.protocols import Source
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+from rag_core.types import DEFAULT_TENANT, Draft, Entry
+
+pytestmark = pytest.mark.postgres
+
+TREE = {f"{n}.md": f"# Gate {n}\n\nGate {n} is {n} metres wide.\n" for n in range(6)}
+ONE_AT_A_TIME = hashing("ingestion.group=1")
+
+
+@dataclass
+class Failing:
+    """A source that fails for some files until `mended`."""
+
+    inner: Source
+    failing: frozenset[str]
+    mended: bool = False
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
+
+    def listing(self) -> list[Entry]:
+        return list(self.inner.listing())
+
+    def read(self, entry: Entry) -> bytes:
+        if entry.uri.rpartition("/")[2] in self.failing and not self.mended:
+            raise DocumentError("read", "the network is down", True)
+        return self.inner.read(entry)
+
+
+@dataclass(frozen=True)
+class CancelledMidway:
+    """Runs in this process; somebody cancels the job after its first half."""
+
+    store: Postgres
+    settings: Settings
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        half, runner = len(drafts) // 2, inline_runner(self.settings)
+        runner.run(target, sources, drafts[:half])
+        with self.store.connect() as connection:
+            Ledger(connection, DEFAULT_TENANT).end(target.job, "cancelled", "by a test")
+        return runner.run(target, sources, drafts[half:])
+
+
+def of(store: Postgres, source: Source, settings: Settings = ONE_AT_A_TIME) -> Sync:
+    (template,) = [sync(settings, store, [])]
+    return Sync(
+        postgres=store, tenant=template.tenant, collection="default", sources=[source], recipe=template.recipe,
+        settings=template.settings,
+    )  # fmt: skip
+
+
+def ledger_row(store: Postgres, job: UUID) -> dict[str, object]:
+    with store.connect() as connection:
+        return Ledger(connection, DEFAULT_TENANT).job(str(job))
+
+
+def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", TREE)
+    begun: list[UUID] = []
+
+    def tell(job: UUID, plan: Plan) -> None:
+        begun.append(job)
+
+    work = sync(ONE_AT_A_TIME, store, [str(folder)])
+    with pytest.raises(FencedError, match="was cancelled, or a newer run has taken over"):
+        work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
+    assert ledger_row(store, begun[0])["status"] == "cancelled"
+    assert len(stored(store).documents) == 3
+    assert broken(store) == []
+    report = sync(ONE_AT_A_TIME, store, [str(folder)]).run(inline_runner(ONE_AT_A_TIME))
+    assert (report.documents["added"], report.documents["completed"]) == (3, 3)
+    assert broken(store) == []
+
+
+def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", TREE)
+    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
+    report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    assert (report.documents["completed"], report.documents["failed"]) == (4, 2)
+
+    again = retry(ONE_AT_A_TIME, store, ledger_row(store, report.job_id), [f["uri"] for f in report.failures])
+    second: Report = again.run(inline_runner(ONE_AT_A_TIME))
+    assert (second.documents["listed"], second.documents["completed"], second.documents["failed"]) == (2, 2, 0)
+    assert stored(store).statuses() == dict.fromkeys(TREE, "completed")
+    assert broken(store) == []
+
+
+def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", TREE)
+    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
+    report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    other = hashing("chunking.tokens=17")
+    again = retry(other, store, ledger_row(store, report.job_id), [f["uri"] for f in report.failures])
+    assert again.settings["chunking"]["tokens"] == ONE_AT_A_TIME.chunking.tokens != 17
+
+
+@pytest.fixture
+def rag(store: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
+    monkeypatch.setenv("RAG_STORE__URL", store.dsn)
+    monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
+    return CliRunner()
+
+
+def test_watching_a_job_that_has_ended_says_how(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
+    report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
+    watched = rag.invoke(app, ["jobs", "watch", str(report.job_id)[:8]])
+    assert (watched.exit_code, watched.stdout) == (0, "completed\n")
+
+
+def test_cancelling_a_job_that_has_ended_changes_nothing(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
+    report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
+    cancelled = rag.invoke(app, ["jobs", "cancel", str(report.job_id)])
+    assert (cancelled.exit_code, cancelled.stdout) == (0, "completed\n")
+
+
+def test_retrying_a_job_without_failures_ends_with_2(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
+    report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
+    retried = rag.invoke(app, ["jobs", "retry", str(report.job_id)])
+    assert retried.exit_code == 2
+    assert "has no failed documents" in retried.stderr
