@@ -5,7 +5,7 @@ READY := .venv/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint bench clean
+.PHONY: help setup demo test chaos check lint bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,6 +26,9 @@ demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and s
 
 test: $(READY)  ## all tests that need no GPU and no network
 	$(BIN)/pytest
+
+chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
+	$(BIN)/pytest -m chaos tests/chaos
 
 lint: $(READY)  ## style, types and architecture
 	$(BIN)/ruff check

@@ -138,7 +138,7 @@ def test_a_bad_document_costs_no_other(store: Postgres, spoil: Callable[[Draft],
 
 
 def test_a_text_too_long_for_an_index_is_kept_and_not_filtered_by(store: Postgres) -> None:
-    abstract = "".join(random.Random(0).choices(string.ascii_letters, k=9000))  # noqa: S311
+    abstract = "".join(random.Random(0).choices(string.ascii_letters, k=9000))
     note = about(draft("file:///a.md", "one"), {"abstract": abstract, "kind": "paper"})
     publish(store, note)
     with store.connect() as connection:
@@ -229,7 +229,7 @@ def test_writers_of_the_same_documents_do_not_lock_each_other_out(store: Postgre
 
 def write_in_any_order(target: Target, notes: Sequence[Draft]) -> None:
     """Each batch as of a newer run, so that none is left out for its age."""
-    chance = random.Random(target.run)  # noqa: S311
+    chance = random.Random(target.run)
     for round in range(12):
         batch = [became(note, chance) for note in chance.sample(notes, 16)]
         write(replace(target, run=target.run + 100 * round), batch)
