@@ -38,7 +38,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A parsed source: its text, and what is known about it. `sections` are in text order."""
+    """A parsed source: its text, and what is known about it. `sections` are in text order.
+
+    `pages` holds where each page begins, the first page first; empty where the format has none.
+    """
 
     uri: str
     text: str
@@ -47,6 +50,7 @@ class Document:
     language: str = ""
     metadata: Metadata = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
+    pages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
