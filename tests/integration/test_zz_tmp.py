@@ -1,0 +1,653 @@
+"""A collection and its sources, from listing to store, with the hashing embedder on a real Postgres."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from trees import assert_same, broken, hashing, ingest, stored, write
+
+from rag_core.build.ingestion import inline_runner, source, sync
+from rag_core.config import Settings
+from rag_core.errors import BusyError, ConfirmationError, DocumentError, ListingError, SourceError, SpaceError
+from rag_core.ingestion.report import Report
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
+from rag_core.knowledge_base import KnowledgeBase
+from rag_core.protocols import Source
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.types import DEFAULT_TENANT, Entry, chunk_id, document_id
+
+pytestmark = pytest.mark.postgres
+
+YES = Options(confirmed=True)
+KEYS = "# Keys\n\nThe keys are rotated every ninety days by the operator on duty.\n"
+GATES = "# Gates\n\nThe sluice gates are opened at spring tide, never more than two at once.\n"
+MENU = "<html><head><title>Menu</title></head><body><h1>Menu</h1><p>Soup of the day, with bread.</p></body></html>"
+LOG = "At four the alarm rang. Nobody was hurt. The gate was closed by hand.\n"
+TREE = {"keys.md": KEYS, "gates.md": GATES, "menu.html": MENU, "log.txt": LOG}
+
+
+@dataclass
+class WatchedSource:
+    """A source whose reads are counted; `failing` names what reading a file raises, each time or until it is taken out."""
+
+    inner: Source
+    failing: dict[str, BaseException] = field(default_factory=dict)
+    reads: list[str] = field(default_factory=list)
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
+
+    def listing(self) -> Iterator[Entry]:
+        return self.inner.listing()
+
+    def read(self, entry: Entry) -> bytes:
+        name = entry.uri.rpartition("/")[2]
+        self.reads.append(name)
+        if name in self.failing:
+            raise self.failing[name]
+        return self.inner.read(entry)
+
+
+@dataclass
+class BrokenListing(WatchedSource):
+    """Lists one entry, and then the disk is gone."""
+
+    def listing(self) -> Iterator[Entry]:
+        yield next(iter(self.inner.listing()))
+        raise ListingError("the disk is gone")
+
+
+def watched(folder: Path) -> WatchedSource:
+    return WatchedSource(source(hashing(), str(folder)))
+
+
+def run(
+    store: Postgres, *sources: Source, settings: Settings | None = None, options: Options = DEFAULT_OPTIONS
+) -> Report:
+    chosen = settings or hashing()
+    job = replace(sync(chosen, store, [], options=options), sources=sources)
+    report = job.run(inline_runner(chosen))
+    assert broken(store) == []
+    return report
+
+
+def counts(report: Report, *names: str) -> tuple[int, ...]:
+    return tuple(report.documents[name] for name in names)
+
+
+def jobs(store: Postgres) -> list[tuple[str, str | None]]:
+    with store.connect() as connection:
+        return [(job["status"], job["reason"]) for job in Ledger(connection, DEFAULT_TENANT).jobs()]
+
+
+def settle(*folders: Path) -> None:
+    """Older by a minute, so that no file is young enough to be read again only for that."""
+    for folder in folders:
+        for path in folder.rglob("*"):
+            past = path.stat().st_mtime_ns - 60_000_000_000
+            os.utime(path, ns=(past, past))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return write(tmp_path / "docs", TREE)
+
+
+def test_a_first_sync_adds_every_document_and_accounts_for_each(store: Postgres, tree: Path) -> None:
+    report = ingest(store, tree)
+    assert counts(report, "listed", "added", "changed", "deleted", "same") == (4, 4, 0, 0, 0)
+    assert counts(report, "completed", "failed", "skipped", "quarantined") == (4, 0, 0, 0)
+    chunks = sum(len(each) for each in stored(store).chunks.values())
+    assert report.chunks == {"stored": chunks, "embedded": chunks, "reused": 0, "deleted": 0}
+    assert report.failures == []
+    assert report.rate["documents_per_second"] > 0
+    assert {"total", "list", "read_parse_split", "embed", "publish", "start"} == set(report.seconds)
+    assert jobs(store) == [("completed", None)]
+
+
+def test_what_is_stored_is_what_the_files_say(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    held = stored(store)
+    assert {name: held.documents[held.uri(name)]["title"] for name in TREE} == {
+        "keys.md": "Keys",
+        "gates.md": "Gates",
+        "menu.html": "Menu",
+        "log.txt": "log",
+    }
+    assert held.texts("log.txt") == [LOG.strip()]
+
+
+def test_a_second_sync_has_nothing_to_do(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    report = ingest(store, tree)
+    assert counts(report, "listed", "added", "changed", "deleted", "same", "completed") == (4, 0, 0, 0, 4, 0)
+    assert (report.chunks["embedded"], report.chunks["deleted"]) == (0, 0)
+    assert_same(stored(store), before)
+    assert stored(store).ids == before.ids
+
+
+def test_added_changed_and_deleted_documents_are_all_that_is_touched(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    write(tree, {"new.md": "# New\n\nNobody has read this before.\n", "keys.md": KEYS.replace("ninety", "thirty")})
+    (tree / "log.txt").unlink()
+    report = ingest(store, tree)
+    assert counts(report, "listed", "added", "changed", "deleted", "same") == (4, 1, 1, 1, 2)
+    assert counts(report, "completed", "failed") == (2, 0)
+    assert report.chunks["deleted"] == 2  # of the log, and the old one of the keys
+    after = stored(store)
+    assert sorted(after.statuses()) == ["gates.md", "keys.md", "menu.html", "new.md"]
+    assert "thirty days" in after.texts("keys.md")[0]
+    for name in ("gates.md", "menu.html"):
+        assert after.ids[after.uri(name)] == before.ids[before.uri(name)]
+
+
+def test_a_touched_file_is_read_and_nothing_else_is_done(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    settle(tree)
+    run(store, watched(tree))
+    os.utime(tree / "keys.md", ns=(1_600_000_000_000_000_000, 1_600_000_000_000_000_000))
+    before, touched = stored(store), watched(tree)
+    report = run(store, touched)
+    assert "keys.md" in touched.reads
+    assert counts(report, "listed", "changed", "same", "completed") == (4, 0, 4, 0)
+    assert stored(store).ids == before.ids
+
+
+def test_a_touched_files_new_time_is_what_filters_and_hits_see(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    os.utime(tree / "keys.md", ns=(1_600_000_000_000_000_000, 1_600_000_000_000_000_000))
+    ingest(store, tree)
+    held = stored(store)
+    uri = held.uri("keys.md")
+    assert held.documents[uri]["modified_ns"] == 1_600_000_000_000_000_000
+    assert ("updated_at", "2020-09-13T12:26:40+00:00", None) in held.values[uri]
+
+
+def test_a_moved_document_is_another_one_but_its_texts_are_not_encoded_again(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    (tree / "safety").mkdir()
+    (tree / "keys.md").rename(tree / "safety" / "rotation.md")
+    report = ingest(store, tree)
+    assert counts(report, "added", "deleted", "same", "completed") == (1, 1, 3, 1)
+    assert (report.chunks["embedded"], report.chunks["reused"]) == (0, 1)
+    after = stored(store)
+    assert after.texts("rotation.md") == before.texts("keys.md")
+    assert after.ids[after.uri("rotation.md")] != before.ids[before.uri("keys.md")]
+
+
+def test_of_two_documents_with_equal_content_one_goes_alone(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a.md": KEYS, "twin.md": KEYS})
+    report = ingest(store, folder)
+    assert (report.chunks["stored"], report.chunks["embedded"], report.chunks["reused"]) == (2, 1, 1)
+    (folder / "twin.md").unlink()
+    report = ingest(store, folder)
+    assert (report.chunks["stored"], report.chunks["deleted"]) == (1, 1)
+    assert stored(store).statuses() == {"a.md": "completed"}
+
+
+def test_an_emptied_file_is_skipped_and_no_longer_searched(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    (tree / "keys.md").write_text("")
+    report = ingest(store, tree)
+    assert counts(report, "changed", "completed", "failed", "skipped") == (1, 0, 0, 1)
+    assert [(each["stage"], each["reason"]) for each in report.skipped] == [("parse", "empty")]
+    assert stored(store).texts("keys.md") == []
+    report = ingest(store, tree)
+    assert counts(report, "same", "skipped") == (4, 0)
+
+
+def test_a_file_that_nothing_reads_is_skipped_with_its_reason(store: Postgres, tree: Path) -> None:
+    (tree / "plan.pdf").write_bytes(b"%PDF-1.7\n\0\1\2")
+    report = ingest(store, tree)
+    assert counts(report, "added", "completed", "failed", "skipped") == (5, 4, 0, 1)
+    assert [each["reason"] for each in report.skipped] == ["unsupported: .pdf"]
+
+
+def test_a_file_that_becomes_readable_again_is_searched_again(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    (tree / "keys.md").write_bytes(b"%PDF-1.7\n\0")
+    ingest(store, tree)
+    (tree / "keys.md").write_text(KEYS)
+    ingest(store, tree)
+    assert stored(store).ids == before.ids
+
+
+def test_a_changed_recipe_does_every_document_again_and_encodes_only_what_is_cut_in_another_way(
+    store: Postgres, tree: Path
+) -> None:
+    ingest(store, tree)
+    report = ingest(store, tree, settings=hashing("chunking.tokens=23"))
+    assert counts(report, "changed", "same", "completed") == (4, 0, 4)
+    assert (report.chunks["embedded"], report.chunks["reused"], report.chunks["deleted"]) == (0, 4, 0)
+    report = ingest(store, tree, settings=hashing("chunking.tokens=16"))
+    assert report.documents["changed"] == 4
+    assert report.chunks["embedded"] > 0
+    assert_same(stored(store), fresh(store, tree, settings=hashing("chunking.tokens=16")))
+
+
+def fresh(store: Postgres, *folders: Path, settings: Settings | None = None):  # type: ignore[no-untyped-def]
+    ingest(store, *folders, collection="fresh", settings=settings)
+    return stored(store, "fresh")
+
+
+def test_ten_files_changed_in_a_paragraph_encode_ten_chunks_and_keep_all_other_ids(
+    store: Postgres, tmp_path: Path
+) -> None:
+    folder, settings = write(tmp_path, {f"{n:02}.md": paragraphs(n) for n in range(30)}), hashing("chunking.tokens=40")
+    report = ingest(store, folder, settings=settings)
+    assert report.chunks == {"stored": 150, "embedded": 150, "reused": 0, "deleted": 0}
+    before = stored(store)
+    write(folder, {f"{n:02}.md": paragraphs(n, changed=2) for n in range(10)})
+    report = ingest(store, folder, settings=settings)
+    assert counts(report, "changed", "same") == (10, 20)
+    assert report.chunks == {"stored": 150, "embedded": 10, "reused": 40, "deleted": 10}
+    after = stored(store)
+    assert sum(len(set(before.ids[uri]) - set(after.ids[uri])) for uri in after.ids) == 10
+
+
+def paragraphs(number: int, changed: int = -1) -> str:
+    """Five sections of a chunk each, one of them `changed`."""
+    parts = (
+        f"## Part {part}\n\nParagraph {part} of file {number} {'was changed and' if part == changed else ''} "
+        "goes on for as many words as a chunk of its own wants.\n"
+        for part in range(5)
+    )
+    return f"# File {number}\n\n" + "\n".join(parts)
+
+
+def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_without(
+    store: Postgres, tree: Path
+) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    for name in ("keys.md", "gates.md", "menu.html"):
+        (tree / name).unlink()
+    write(tree, {"new.md": KEYS})
+    with pytest.raises(ConfirmationError, match=r"3 of the 4 documents stored of file://.*more than 50% .* --yes"):
+        ingest(store, tree)
+    assert stored(store).ids == before.ids
+    assert broken(store) == []
+    assert len(jobs(store)) == 1
+    report = ingest(store, tree, options=YES)
+    assert counts(report, "added", "deleted") == (1, 3)
+
+
+def test_half_of_a_source_may_go_without_asking_and_so_may_all_of_a_small_one(store: Postgres, tmp_path: Path) -> None:
+    four = write(tmp_path / "four", {name: KEYS for name in ("a.md", "b.md", "c.md", "d.md")})
+    three = write(tmp_path / "three", {name: KEYS for name in ("a.md", "b.md", "c.md")})
+    ingest(store, four, three)
+    for name in ("a.md", "b.md"):
+        (four / name).unlink()
+    for path in three.iterdir():
+        path.unlink()
+    assert ingest(store, four, three).documents["deleted"] == 5
+
+
+def test_without_pruning_what_is_gone_stays_until_a_sync_that_prunes(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    for name in ("keys.md", "gates.md", "menu.html"):
+        (tree / name).unlink()
+    report = ingest(store, tree, options=Options(prune=False))
+    assert counts(report, "listed", "deleted", "same") == (1, 0, 1)
+    assert len(stored(store).documents) == 4
+    assert ingest(store, tree, options=YES).documents["deleted"] == 3
+
+
+def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tree: Path) -> None:
+    plan = sync(hashing(), store, [str(tree)]).plan()
+    assert (plan.listed, plan.added, plan.bytes) == (4, 4, sum(len(text) for text in TREE.values()))
+    with store.connect() as connection:
+        assert Catalog(connection, DEFAULT_TENANT).collections() == []
+    ingest(store, tree)
+    settle(tree)
+    ingest(store, tree)
+    write(tree, {"keys.md": KEYS + "Always.\n"})
+    (tree / "log.txt").unlink()
+    plan = sync(hashing(), store, [str(tree)]).plan()
+    assert (plan.listed, plan.added, plan.deleted, plan.changed + plan.same) == (3, 0, 1, 3)
+    assert len(stored(store).documents) == 4
+
+
+def test_a_listing_that_does_not_come_to_its_end_deletes_nothing(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    with pytest.raises(ListingError, match="the disk is gone"):
+        run(store, BrokenListing(source(hashing(), str(tree))), options=YES)
+    assert stored(store).ids == before.ids
+    assert broken(store) == []
+    assert jobs(store) == [("completed", None)]
+
+
+def test_a_sync_of_one_source_leaves_those_of_another_alone(store: Postgres, tree: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", {f"{n}.md": KEYS for n in range(5)})
+    ingest(store, tree)
+    ingest(store, other)
+    for path in other.iterdir():
+        path.unlink()
+    report = ingest(store, other, options=YES)
+    assert counts(report, "listed", "deleted") == (0, 5)
+    assert stored(store).statuses() == dict.fromkeys(TREE, "completed")
+
+
+def test_a_source_within_another_of_the_collection_is_refused_by_name(store: Postgres, tree: Path) -> None:
+    inner = write(tree / "inner", {"a.md": KEYS})
+    ingest(store, tree)
+    with pytest.raises(SourceError, match=r"source file://.*/docs/inner overlaps source file://.*/docs of collection"):
+        ingest(store, inner)
+    with pytest.raises(SourceError, match="overlaps source"):
+        ingest(store, tree.parent)
+    assert ingest(store, inner, collection="another").documents["completed"] == 1
+
+
+def test_sources_that_overlap_each_other_leave_nothing_behind(store: Postgres, tree: Path) -> None:
+    inner = write(tree / "inner", {"a.md": KEYS})
+    with pytest.raises(SourceError, match="overlaps source"):
+        ingest(store, tree, inner)
+    assert ingest(store, inner).documents["completed"] == 1
+
+
+def test_a_folder_beside_one_whose_name_it_begins_with_does_not_overlap(store: Postgres, tmp_path: Path) -> None:
+    ingest(store, write(tmp_path / "docs", {"a.md": KEYS}))
+    assert ingest(store, write(tmp_path / "docs-2", {"a.md": KEYS})).documents["completed"] == 1
+
+
+def test_a_source_that_is_named_twice_is_one(store: Postgres, tree: Path) -> None:
+    assert sync(hashing(), store, [str(tree), f"{tree}/."]).plan().added == 4
+    assert ingest(store, tree, tree).documents["added"] == 4
+
+
+def test_what_is_known_of_the_last_listing_makes_a_second_sync_read_nothing(store: Postgres, tree: Path) -> None:
+    settle(tree)
+    first = watched(tree)
+    run(store, first)
+    assert sorted(first.reads) == sorted(TREE)
+    entries = [replace(entry, changed_ns=0) for entry in first.listing()]
+    unchanged = Listed(first, entries)  # a status change cannot be made older than it is
+    run(store, unchanged)
+    unchanged.reads.clear()
+    assert counts(run(store, unchanged), "same", "completed") == (4, 0)
+    assert unchanged.reads == []
+    assert counts(run(store, unchanged, options=Options(checksum=True)), "same", "completed") == (4, 0)
+    assert sorted(unchanged.reads) == sorted(TREE)
+
+
+@dataclass
+class Listed(WatchedSource):
+    """Lists these entries."""
+
+    def __init__(self, inner: Source, entries: Sequence[Entry]) -> None:
+        super().__init__(inner)
+        self.entries = entries
+
+    def listing(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+
+def test_a_failure_for_the_moment_is_tried_again_and_the_old_version_is_searched_until_then(
+    store: Postgres, tree: Path
+) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    write(tree, {"keys.md": KEYS.replace("ninety", "thirty")})
+    failing = watched(tree)
+    failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
+    report = run(store, failing)
+    assert counts(report, "changed", "failed") == (1, 1)
+    assert [(each["reason"], each["retryable"]) for each in report.failures] == [("connection reset", True)]
+    assert stored(store).statuses()["keys.md"] == "failed"
+    assert stored(store).texts("keys.md") == before.texts("keys.md")
+    report = run(store, watched(tree))
+    assert counts(report, "changed", "completed", "failed") == (1, 1, 0)
+    assert "thirty days" in stored(store).texts("keys.md")[0]
+
+
+def test_a_failure_for_the_moment_is_repaired_also_when_the_bytes_are_the_old_ones(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    failing = watched(tree)
+    failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
+    run(store, failing, options=Options(checksum=True))
+    assert stored(store).statuses()["keys.md"] == "failed"
+    run(store, watched(tree))
+    after = stored(store)
+    assert after.statuses()["keys.md"] == "completed"
+    assert after.ids == before.ids
+
+
+def test_a_failure_for_good_is_not_tried_again_before_something_changes(store: Postgres, tree: Path) -> None:
+    first = watched(tree)
+    first.failing["keys.md"] = DocumentError("parse", "page 3 has no text layer")
+    entries = [replace(entry, modified_ns=10**18 + 1, changed_ns=0) for entry in first.listing()]
+    listed = Listed(first, entries)
+    assert counts(run(store, listed), "completed", "failed") == (3, 1)
+    first.failing.clear()
+    assert counts(run(store, listed), "same", "completed", "failed") == (4, 0, 0)
+    listed.entries = [replace(entry, modified_ns=10**18 + 2) for entry in entries]
+    assert counts(run(store, listed), "same", "completed", "failed") == (3, 1, 0)
+
+
+def test_a_document_that_fails_costs_no_other(store: Postgres, tree: Path) -> None:
+    failing = watched(tree)
+    failing.failing["keys.md"] = DocumentError("read", "permission denied")
+    report = run(store, failing)
+    assert counts(report, "completed", "failed") == (3, 1)
+    assert stored(store).statuses() == {
+        "gates.md": "completed",
+        "keys.md": "failed",
+        "log.txt": "completed",
+        "menu.html": "completed",
+    }
+
+
+def test_an_interrupted_job_is_cancelled_and_the_next_sync_does_the_rest(store: Postgres, tree: Path) -> None:
+    one_at_a_time = hashing("ingestion.group=1")
+    stopped = watched(tree)
+    stopped.failing["log.txt"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run(store, stopped, settings=one_at_a_time)
+    assert broken(store) == []
+    assert jobs(store) == [("cancelled", "interrupted")]
+    assert 0 < len(stored(store).documents) < 4
+    report = run(store, watched(tree), settings=one_at_a_time)
+    assert report.documents["completed"] == 4 - report.documents["same"]
+    assert_same(stored(store), fresh(store, tree))
+
+
+def test_a_bug_in_a_stage_ends_the_job_as_failed_with_its_reason(store: Postgres, tree: Path) -> None:
+    stopped = watched(tree)
+    stopped.failing["log.txt"] = ZeroDivisionError("a bug")
+    with pytest.raises(ZeroDivisionError):
+        run(store, stopped)
+    assert jobs(store) == [("failed", "ZeroDivisionError: a bug")]
+    assert broken(store) == []
+
+
+def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) -> None:
+    class Meanwhile(WatchedSource):
+        def read(self, entry: Entry) -> bytes:
+            with pytest.raises(BusyError, match="another job is at work on this source"):
+                run(store, watched(tree))
+            return super().read(entry)
+
+    run(store, Meanwhile(source(hashing(), str(tree))))
+
+
+def test_another_space_embeds_everything_anew_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
+    ingest(store, tree)
+    before = stored(store)
+    wider = hashing("embedding.dimension=128")
+    report = ingest(store, tree, settings=wider)
+    assert counts(report, "changed", "completed") == (4, 4)
+    assert (report.chunks["embedded"], report.chunks["reused"]) == (4, 0)
+    after = stored(store)
+    assert after.ids == before.ids
+    assert {rows.shape[1] for rows in after.vectors.values()} == {128}
+    assert vector_count(store) == 4
+    with KnowledgeBase(hashing(f"store.url={store.dsn}")) as old, pytest.raises(SpaceError, match="hashing"):
+        old.search("keys")
+    with KnowledgeBase(hashing(f"store.url={store.dsn}", "embedding.dimension=128")) as new:
+        assert new.search("keys")[0].origin.title == "Keys"
+
+
+def test_a_collection_is_searched_in_its_old_space_until_every_source_is_in_the_new_one(
+    store: Postgres, tree: Path, tmp_path: Path
+) -> None:
+    other = write(tmp_path / "other", {"a.md": LOG})
+    ingest(store, tree, other)
+    wider = hashing("embedding.dimension=128")
+    report = ingest(store, tree, settings=wider)
+    assert len(report.notices) == 1
+    assert "is still searched with its former embedding model" in report.notices[0]
+    with KnowledgeBase(hashing(f"store.url={store.dsn}")) as knowledge:
+        assert len(knowledge.search("keys")) == 5
+    assert ingest(store, other, settings=wider).notices == []
+    assert vector_count(store) == 5
+
+
+def vector_count(store: Postgres) -> int:
+    with store.connect("rag_worker") as connection:
+        row = connection.execute("select count(*) from vectors").fetchone()
+    return int(row[0]) if row else 0
+
+
+PARAGRAPHS = (
+    "The keys are rotated every ninety days by the operator on duty.",
+    "Nobody opens gate four alone. It has hurt people before!",
+    "Éa 東京 naïve 🎉 strings are counted in code points, not bytes.",
+    "| gate | width |\n|---|---|\n| one | 4 m |\n| two | 5 m |",
+    "A line that comes back.\n\nA line that comes back.\n\nA line that comes back.",
+    "word " * 40,
+)
+NAMES = ("a.md", "b.html", "c.txt", "sub/a.md", "sub/d.txt")
+NOT_READ = b"%PDF-1.7\n\0\1\2"
+Place: TypeAlias = tuple[int, str]
+
+place = st.tuples(st.integers(0, 1), st.sampled_from(NAMES))
+texts = st.lists(st.sampled_from(PARAGRAPHS), min_size=1, max_size=4)
+edits = st.one_of(
+    st.tuples(st.just("write"), place, texts),
+    st.tuples(st.just("append"), place, st.sampled_from(PARAGRAPHS)),
+    st.tuples(st.just("change"), place, st.sampled_from(PARAGRAPHS)),
+    st.tuples(st.just("touch"), place, st.integers(1, 2 * 10**9)),
+    st.tuples(st.just("rename"), place, place),
+    st.tuples(st.sampled_from(["delete", "empty", "spoil"]), place, st.none()),
+    st.tuples(st.just("sync"), st.just((0, "")), st.sampled_from([(0,), (1,), (0, 1), (1, 0)])),
+)
+trees = st.dictionaries(place, texts, min_size=1, max_size=6)
+
+
+def rendered(name: str, paragraphs: Sequence[str]) -> bytes:
+    if name.endswith(".html"):
+        body = "".join(f"<h2>Part {n}</h2><p>{text}</p>" for n, text in enumerate(paragraphs))
+        return f"<html><head><title>Page</title></head><body>{body}</body></html>".encode()
+    if name.endswith(".md"):
+        return ("# Page\n\n" + "\n\n".join(f"## Part {n}\n\n{text}" for n, text in enumerate(paragraphs))).encode()
+    return "\n\n".join(paragraphs).encode()
+
+
+@dataclass
+class Edited:
+    """Two folders that are edited, and what their files hold."""
+
+    roots: tuple[Path, Path]
+    held: dict[Place, list[str]] = field(default_factory=dict)
+
+    def apply(self, kind: str, at: Place, argument: object) -> None:
+        path = self.path(at)
+        if kind != "write" and at not in self.held:
+            return
+        match kind, argument:
+            case "write", list() as paragraphs:
+                self.write(at, paragraphs)
+            case "append", str() as paragraph:
+                self.write(at, [*self.held[at], paragraph])
+            case "change", str() as paragraph:
+                self.write(at, [paragraph, *self.held[at][1:]])
+            case "touch", int() as second:
+                os.utime(path, ns=(second * 10**9, second * 10**9))
+            case "rename", (int(), str()) as to:
+                self.path(to).parent.mkdir(parents=True, exist_ok=True)
+                path.rename(self.path(to))
+                self.held[to] = self.held.pop(at)
+            case "delete", _:
+                path.unlink()
+                del self.held[at]
+            case _:
+                path.write_bytes(b"" if kind == "empty" else NOT_READ)
+
+    def write(self, at: Place, paragraphs: list[str]) -> None:
+        self.held[at] = paragraphs
+        self.path(at).parent.mkdir(parents=True, exist_ok=True)
+        self.path(at).write_bytes(rendered(at[1], paragraphs))
+
+    def path(self, at: Place) -> Path:
+        return self.roots[at[0]] / at[1]
+
+
+_numbers = count()
+
+
+@hypothesis_settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(tree=trees, edits=st.lists(edits, max_size=12), last=st.permutations([0, 1]))
+def test_after_any_edits_the_store_is_what_a_fresh_ingest_of_the_tree_would_be(
+    store: Postgres,
+    tmp_path: Path,
+    tree: Mapping[Place, list[str]],
+    edits: Sequence[tuple[str, Place, object]],
+    last: Sequence[int],
+) -> None:
+    number = next(_numbers)
+    edited = Edited((tmp_path / f"{number}-a", tmp_path / f"{number}-b"))
+    for root in edited.roots:
+        root.mkdir()
+    kept, afresh = f"kept-{number}", f"fresh-{number}"
+    for at, paragraphs in tree.items():
+        edited.write(at, paragraphs)
+    ingest(store, *edited.roots, collection=kept)
+    for kind, at, argument in edits:
+        if kind == "sync" and isinstance(argument, tuple):
+            ingest(store, *(edited.roots[each] for each in argument), collection=kept, options=YES)
+        else:
+            edited.apply(kind, at, argument)
+    for each in last:
+        ingest(store, edited.roots[each], collection=kept, options=YES)
+    ingest(store, *edited.roots, collection=afresh)
+    one, other = stored(store, kept), stored(store, afresh)
+    assert_same(one, other)
+    assert one.ids == expected_ids(one.chunks, kept)
+    assert other.ids == expected_ids(other.chunks, afresh)
+    with store.connect() as connection:
+        catalog = Catalog(connection, DEFAULT_TENANT)
+        for collection in (kept, afresh):
+            catalog.drop_collection(collection)
+    for root in edited.roots:
+        shutil.rmtree(root)
+
+
+def expected_ids(chunks: Mapping[str, Sequence[Mapping[str, str]]], collection: str) -> dict[str, list[object]]:
+    ids: dict[str, list[object]] = {}
+    for uri, rows in chunks.items():
+        document, seen = document_id(DEFAULT_TENANT, collection, uri), Counter[str]()
+        ids[uri] = []
+        for row in rows:
+            ids[uri].append(chunk_id(document, row["text"], seen[row["text"]]))
+            seen[row["text"]] += 1
+    return ids
