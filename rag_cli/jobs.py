@@ -42,7 +42,7 @@ def show(job: Annotated[str, typer.Argument(help="The job's id, or the beginning
     with ledger(options) as known:
         found = known.job(job)
         counts, events = known.progress(found["id"]), known.events(found["id"])
-        failures = known.failures(found["id"], "failed", "skipped")
+        failures = known.failures(found["id"], "failed", "quarantined", "skipped")
     if options.json:
         print_json({**found, "counts": counts, "failures": failures, "events": events})
         return

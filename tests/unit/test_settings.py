@@ -7,6 +7,7 @@ from rag_core.errors import ConfigError
 from rag_core.settings import load_layered, load_settings
 
 HASHING = "embedding.type=hashing"
+SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc"
 
 
 def settings_of(
@@ -68,7 +69,9 @@ def test_every_leaf_that_was_set_knows_who_set_it_last(tmp_path: Path) -> None:
 
 
 def test_a_profile_extends_another_and_the_default_where_it_says_nothing(tmp_path: Path) -> None:
-    text = "profiles:\n  child: {extends: parent, chunking: {tokens: 90}}\n  parent: {chunking: {tokens: 80, overlap: 9}}"
+    text = (
+        "profiles:\n  child: {extends: parent, chunking: {tokens: 90}}\n  parent: {chunking: {tokens: 80, overlap: 9}}"
+    )
     settings = settings_of(file=yaml(tmp_path, text), profile="child")
     assert (settings.profile, settings.chunking.tokens, settings.chunking.overlap) == ("child", 90, 9)
     assert settings.embedding == BertEmbedder(type="bert", model="all-MiniLM-L6-v2")
@@ -93,11 +96,11 @@ def test_profiles_that_extend_each_other_are_refused_with_the_circle(tmp_path: P
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
-    assert complaint(profile="defualt") == "there is no profile defualt; shipped profiles: default"
+    assert complaint(profile="defualt") == f"there is no profile defualt; {SHIPPED}"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert complaint(file=tmp_path / "none.yaml") == f"there is no {tmp_path}/none.yaml; shipped profiles: default"
+    assert complaint(file=tmp_path / "none.yaml") == f"there is no {tmp_path}/none.yaml; {SHIPPED}"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,29 @@ def test_an_overlap_as_large_as_a_chunk_is_refused() -> None:
     assert "overlap must be in [0, tokens), got 60 of 50" in message
 
 
+def test_an_overlap_as_large_as_a_fixed_size_is_refused() -> None:
+    assert "overlap must be in [0, size), got 60 of 50" in complaint(
+        "chunking.type=fixed", "chunking.size=50", "chunking.overlap=60"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rule"),
+    [
+        ("(?P<year", "metadata.from_path: Value error, from_path must be a regular expression: missing >"),
+        ("[0-9]+", "metadata.from_path: Value error, from_path must have named groups"),
+    ],
+)
+def test_a_pattern_for_paths_without_named_groups_is_refused(pattern: str, rule: str) -> None:
+    assert complaint(f"metadata.from_path='{pattern}'").startswith(rule)
+
+
+def test_constants_of_metadata_keep_their_type() -> None:
+    metadata = settings_of("metadata.set={year: 2024, open: true, share: 0.5, source: pmc, tags: [a, b]}").metadata
+    assert metadata.set == {"year": 2024, "open": True, "share": 0.5, "source": "pmc", "tags": ("a", "b")}
+    assert metadata.set["open"] is True
+
+
 @pytest.mark.parametrize("text", ["chunking.tokens", "=3", ""])
 def test_a_setting_without_a_key_or_a_value_is_refused(text: str) -> None:
     assert complaint(text) == f"--set takes SECTION.KEY=VALUE, got {text!r}"
@@ -196,8 +222,6 @@ def test_a_dsn_is_taken_as_it_stands() -> None:
     for dsn in ("postgresql://me:secret@host:5432/rag?sslmode=require", "host=/run/rag user=me dbname=rag"):
         assert settings_of(f"store.url={dsn}").store.url == dsn
         assert settings_of(environment={"RAG_STORE__URL": dsn}).store.url == dsn
-
-
 
 
 def test_the_environment_names_a_setting_by_two_underscores() -> None:

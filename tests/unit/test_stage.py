@@ -58,9 +58,8 @@ def test_a_stage_within_another_names_it_as_its_parent() -> None:
     async def work() -> list[StageReport]:
         with recording() as reports:
             async with stage("retrieve"):
-                async with stage("dense"):
-                    async with stage("embed"):
-                        pass
+                async with stage("dense"), stage("embed"):
+                    pass
                 async with stage("bm25"):
                     pass
             async with stage("pack"):
@@ -109,10 +108,9 @@ def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> 
 
 def test_a_stage_below_one_that_runs_out_of_time_did_not_go_well() -> None:
     async def work() -> list[StageReport]:
-        with recording() as reports:
-            with pytest.raises(StageTimeoutError, match="outer took longer"):
-                async with stage("outer", timeout=SOON), stage("inner"):
-                    await asyncio.sleep(60)
+        with recording() as reports, pytest.raises(StageTimeoutError, match="outer took longer"):
+            async with stage("outer", timeout=SOON), stage("inner"):
+                await asyncio.sleep(60)
         return reports
 
     assert told(run(work)) == [("inner", "outer", "cancelled"), ("outer", "", "timeout after 0.010 s")]
