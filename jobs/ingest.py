@@ -1,9 +1,10 @@
 """Brings a collection in step with its sources: `rag ingest`, and `ray job submit -- python -m jobs.ingest`."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,8 +16,11 @@ from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
 from jobs.runner import EVERYTHING, RayRunner, Resources
 from rag_core.config import Settings
-from rag_core.errors import ConfirmationError
-from rag_core.types import DEFAULT_COLLECTION
+from rag_core.detection import chosen_profile
+from rag_core.errors import ConfigError, ConfirmationError
+from rag_core.ingestion.report import ENDS
+from rag_core.settings import profile_signs
+from rag_core.types import DEFAULT_COLLECTION, Metadata
 
 MEGABYTE = 1_000_000
 SHOWN_FAILURES = 20
@@ -37,6 +41,10 @@ def ingest(
     no_prune: Annotated[bool, typer.Option("--no-prune", help="Keep what is no longer there.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete also a large share of a source.")] = False,
     checksum: Annotated[bool, typer.Option("--checksum", help="Read and compare everything.")] = False,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Metadata of all these documents.", show_default=False),
+    ] = None,
     runner: Annotated[
         RunnerName, typer.Option(help="Where the work is done; `auto` takes Ray when it is worth it.")
     ] = (RunnerName.auto),
@@ -56,6 +64,7 @@ def ingest(
     from rag_core.ingestion.sync import Options
     from rag_core.storage.postgres import Postgres
 
+    options = with_profile(options, sources, meta or ())
     settings = options.settings
     postgres = Postgres.open(settings.store.url)
     chosen = Options(prune=not no_prune, confirmed=yes, checksum=checksum)
@@ -81,6 +90,27 @@ def ingest(
     show_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)
+
+
+def with_profile(options: Globals, locations: Sequence[str], meta: Sequence[str]) -> Globals:
+    """With the profile that was named, else the one that all sources are recognised as, else the default.
+
+    A source is recognised by its own uri and by the metadata that is set for all documents (`--meta`, or
+    `metadata.set`); its documents are not looked into. What is read with a detected profile is searched with it, too:
+    `rag search` wants it named.
+    """
+    if wrong := next((pair for pair in meta if not re.fullmatch(r"[^=.]+=.*", pair, re.DOTALL)), ""):
+        raise ConfigError(f"--meta takes KEY=VALUE, and a key without dots, got {wrong!r}")
+    described = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
+    explicit = options.profile or os.environ.get("RAG_PROFILE", "")
+    about = [] if explicit else _about(described.settings, locations)
+    return replace(described, profile=chosen_profile(explicit, about, profile_signs(options.config)))
+
+
+def _about(settings: Settings, locations: Sequence[str]) -> list[Metadata]:
+    from rag_core.build.ingestion import source
+
+    return [{**settings.metadata.set, "uri": source(settings, location).uri} for location in locations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +159,11 @@ def show_report(report: Any, options: Globals) -> None:
         return
     console = output(options.quiet)
     console.print(_table(report))
-    for failure in [*report.failures, *(report.skipped if options.verbose else ())][:SHOWN_FAILURES]:
+    told = [*report.failures, *report.quarantined]
+    for failure in [*told, *(report.skipped if options.verbose else ())][:SHOWN_FAILURES]:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
         console.print(line, markup=False, soft_wrap=True)
-    hidden = len(report.failures) - SHOWN_FAILURES
+    hidden = len(told) - SHOWN_FAILURES
     if hidden > 0:
         console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
     for notice in report.notices:
@@ -150,6 +181,7 @@ def report_json(report: Any) -> dict[str, Any]:
         "failures": [
             {key: failure[key] for key in ("uri", "stage", "reason", "retryable")} for failure in report.failures
         ],
+        "quarantined": [{key: each[key] for key in ("uri", "reason")} for each in report.quarantined],
         "notices": list(report.notices),
     }
 
@@ -157,10 +189,9 @@ def report_json(report: Any) -> dict[str, Any]:
 def _table(report: Any) -> Table:
     table = Table(title=f"{report.collection} is in step", title_justify="left", show_header=False, box=None)
     documents, chunks, seconds = report.documents, report.chunks, report.seconds
-    done = ("completed", "failed", "skipped", "quarantined")
     table.add_row("documents", _counts(documents, ("listed", "added", "changed", "deleted", "same")))
     table.add_row(
-        "of these", _counts(documents, tuple(name for name in done if documents[name] or name == "completed"))
+        "of these", _counts(documents, tuple(name for name in ENDS if documents[name] or name == "completed"))
     )
     table.add_row("chunks", _counts(chunks, ("stored", "embedded", "reused", "deleted")))
     table.add_row("seconds", ", ".join(f"{seconds[name]:.2f} {name.replace('_', '+')}" for name in seconds))

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from rag_core.errors import StoreError
-from rag_core.ingestion.report import Plan
+from rag_core.ingestion.report import ENDS, Plan
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 
@@ -71,7 +71,7 @@ class _Watch:
 
     def update(self) -> None:
         counts = self._ledger.progress(self._job)
-        done = sum(counts[status] for status in ("completed", "same", "failed", "skipped"))
+        done = sum(counts[status] for status in ("same", *ENDS))
         self.bar.update(
             self._task, completed=done, description=_phase(done, self._total), rates=self._rates(counts, done)
         )

@@ -20,7 +20,7 @@ def list_(
     options: Globals,
     collection: CollectionOption = DEFAULT_COLLECTION,
     status: Annotated[
-        str | None, typer.Option(help="Only completed, failed or skipped ones.", show_default=False)
+        str | None, typer.Option(help="Only completed, failed, skipped or quarantined ones.", show_default=False)
     ] = None,
     after: Annotated[str, typer.Option(help="Go on behind this uri.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(help="How many at the most.", min=1)] = 100,
@@ -68,3 +68,18 @@ def text(uri: UriArgument, options: Globals, collection: CollectionOption = DEFA
         print_json({"uri": uri, "text": stored})
     else:
         typer.echo(stored)
+
+
+@app.command()
+@command
+def release(uri: UriArgument, options: Globals, collection: CollectionOption = DEFAULT_COLLECTION) -> None:
+    """Let a quarantined document in at the next sync, as long as it holds the same bytes; a change is scanned again.
+
+    Example: rag documents release file:///srv/docs/about-attacks.md
+    """
+    with catalog(options) as known:
+        reason = known.release(collection, uri)
+    if options.json:
+        print_json({"uri": uri, "released": True, "reason": reason})
+    else:
+        output(options.quiet).print(f"released, although: {reason}\nthe next `rag ingest` takes it in", markup=False)

@@ -115,7 +115,7 @@ def show(job: JobArgument, options: Globals) -> None:
     with ledger(options) as known:
         found = known.job(job)
         counts, events = known.progress(found["id"]), known.events(found["id"])
-        failures = known.failures(found["id"], "failed", "skipped")
+        failures = known.failures(found["id"], "failed", "quarantined", "skipped")
     if options.json:
         print_json({**found, "counts": counts, "failures": failures, "events": events})
         return

@@ -4,7 +4,8 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -13,9 +14,12 @@ from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
 from rag_core.config import Settings
+from rag_core.detection import DEFAULT_PROFILE
 from rag_core.errors import FilterError
-from rag_core.settings import DEFAULT_PROFILE
-from rag_core.types import DEFAULT_COLLECTION, Hit, StageReport
+from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
+
+if TYPE_CHECKING:
+    from rag_core.knowledge_base import KnowledgeBase
 
 SHORTEST_WORD = 3
 PASSAGE = 600
@@ -31,6 +35,7 @@ def search(
     filter: Annotated[
         str | None, typer.Option(metavar="JSON", help="A condition on metadata.", show_default=False)
     ] = None,
+    context: Annotated[int, typer.Option(help="Show so many chunks before and after each hit.", min=0, max=100)] = 0,
     explain: Annotated[bool, typer.Option("--explain", help="Every score, and the time of every stage.")] = False,
 ) -> None:
     """Passages that answer a question, best first.
@@ -42,18 +47,28 @@ def search(
     with KnowledgeBase(options.settings) as knowledge:
         knowledge.load()
         began = time.perf_counter()
-        hits, stages = knowledge.explain(question, k, collection, _filter(filter))
+        hits, neighbours, stages = _searched(knowledge, question, k, collection, filter, context)
         seconds = time.perf_counter() - began
     if options.json:
-        print_json(retrieval_json(question, hits, stages, options.settings, seconds, explain))
+        found = retrieval_json(question, hits, stages, options.settings, seconds, explain)
+        print_json(_with_neighbours(found, hits, neighbours) if context else found)
         return
     console = output()
-    for rank, hit in enumerate(hits, start=1):
-        _show(console, rank, hit, question, explain)
+    for rank, (hit, near) in enumerate(zip(hits, neighbours, strict=True), start=1):
+        _show(console, rank, hit, near, question, explain)
     if explain:
         _show_stages(console, stages)
     if not hits:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
+
+
+def _searched(
+    knowledge: "KnowledgeBase", question: str, k: int, collection: str, filter: str | None, context: int
+) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
+    if context:
+        return knowledge.search_around(question, k, collection, _filter(filter), context)
+    hits, stages = knowledge.explain(question, k, collection, _filter(filter))
+    return hits, [[] for _ in hits], stages
 
 
 def retrieval_json(
@@ -77,6 +92,15 @@ def retrieval_json(
 
 def _selected_by(profile: str) -> str:
     return "default" if profile == DEFAULT_PROFILE else "explicit"
+
+
+def surroundings(chunk: Chunk, neighbours: Sequence[Chunk]) -> tuple[str, str]:
+    """What stands before and after the chunk; what chunks share with each other is said once."""
+    in_order = sorted((chunk, *neighbours), key=lambda each: each.ordinal)
+    place = in_order.index(chunk)
+    before = [each.text[: max(0, after.start - each.start)] for each, after in pairwise(in_order[: place + 1])]
+    behind = [each.text[max(0, before.end - each.start) :] for before, each in pairwise(in_order[place:])]
+    return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, behind))
 
 
 def highlights(question: str, text: str) -> list[tuple[int, int]]:
@@ -112,17 +136,33 @@ def _result(rank: int, hit: Hit, question: str, explain: bool) -> dict[str, Any]
     return result
 
 
-def _show(console: Console, rank: int, hit: Hit, question: str, explain: bool) -> None:
+def _with_neighbours(
+    found: dict[str, Any], hits: Sequence[Hit], neighbours: Sequence[Sequence[Chunk]]
+) -> dict[str, Any]:
+    pairs = zip(hits, neighbours, strict=True)
+    around = [dict(zip(("before", "after"), surroundings(hit.chunk, near), strict=True)) for hit, near in pairs]
+    results = [{**result, "context": texts} for result, texts in zip(found["results"], around, strict=True)]
+    return {**found, "results": results}
+
+
+def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], question: str, explain: bool) -> None:
     heading = Text.assemble((f"{rank}. ", "bold"), (hit.origin.title, "bold"), f"  {hit.score:.3f}")
     section = str(hit.chunk.metadata.get("section", ""))
     if section:
         heading.append(f"  {section}", style="cyan")
+    if "page" in hit.chunk.metadata:
+        heading.append(f"  page {hit.chunk.metadata['page']}", style="cyan")
     console.print(heading)
     console.print(Text(hit.origin.uri, style="dim"), soft_wrap=True)
-    passage = Text(_shortened(hit.chunk.text))
+    before, after = surroundings(hit.chunk, neighbours)
+    if before:
+        console.print(Text(before, style="dim"))
+    passage = Text(hit.chunk.text if neighbours else _shortened(hit.chunk.text))
     for start, end in highlights(question, passage.plain):
         passage.stylize("bold yellow", start, end)
     console.print(passage)
+    if after:
+        console.print(Text(after, style="dim"))
     if explain:
         console.print(Text("  ".join(f"{stage} {score:.4f}" for stage, score in hit.scores.items()), style="magenta"))
     console.print()

@@ -1,9 +1,13 @@
-"""`rag store`: the embedded server."""
+"""`rag store`: the embedded server, and the upkeep of any."""
+
+from dataclasses import asdict
 
 import typer
 
 from jobs.options import Globals, command, print_json
+from rag_cli.output import show_rows
 from rag_core.storage import embedded
+from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, shown
 
 app = typer.Typer(help="The store: a private Postgres that is started when needed, or your own.", no_args_is_help=True)
@@ -42,3 +46,18 @@ def stop(options: Globals) -> None:
         print_json({"stopped": stopped})
     elif not options.quiet:
         typer.echo("stopped" if stopped else "it was not running")
+
+
+@app.command()
+@command
+def maintain(options: Globals) -> None:
+    """Build the vector index of every collection that has grown large, drop those not needed, refresh statistics.
+
+    Every sync does this for its collection. Searches and syncs go on meanwhile.
+
+    Example: rag store maintain
+    """
+    settings = options.settings
+    changes = Maintenance().run_all(Postgres.open(settings.store.url), settings.tenant)
+    rows = [asdict(change) for change in changes]
+    show_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")

@@ -5,10 +5,11 @@ YAML; what a type's own settings default to stands here. How YAML, environment a
 `Settings` is `settings.py`; how settings become objects is `build/`.
 """
 
+import re
 from hashlib import blake2b
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rag_core.types import DEFAULT_TENANT
 
@@ -40,12 +41,45 @@ class FilesSettings(Section):
 
 class ParsingSettings(Section):
     detect_language: bool = True
+    sandbox: bool = Field(True, description="parse in a child process with limits; false trusts every document")
+    timeout_s: float = Field(30.0, gt=0, description="a document that takes longer fails")
+    memory_mb: float = Field(1024.0, ge=64, description="a document that needs more fails")
 
 
-class SectionsChunker(Section):
-    """Whole sentences, packed within a section up to `tokens`, the last `overlap` tokens of them repeated."""
+class ScanSettings(Section):
+    """What is done with documents that hold programs, hidden text or orders to a model."""
 
-    type: Literal["sections"]
+    mode: Literal["off", "flag", "quarantine"] = Field(
+        "quarantine", description="`flag` only notes it in the metadata; `quarantine` also keeps the worst out"
+    )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _off_is_false_in_yaml(cls, value: object) -> object:
+        return "off" if value is False else value
+
+
+class MetadataSettings(Section):
+    """What becomes of documents' metadata once it has been normalised: renamed, dropped, read from the uri, set."""
+
+    rename: dict[str, str] = {}
+    drop: tuple[str, ...] = ()
+    from_path: str = Field("", description="a regular expression: its named groups, found in the uri, become metadata")
+    set: dict[str, str | int | float | bool | tuple[str, ...]] = {}
+
+    @field_validator("from_path")
+    @classmethod
+    def _with_named_groups(cls, pattern: str) -> str:
+        try:
+            named = re.compile(pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"from_path must be a regular expression: {error}") from None
+        if pattern and not named:
+            raise ValueError("from_path must have named groups, such as (?P<year>[0-9]{4})")
+        return pattern
+
+
+class _PackedChunker(Section):
     tokens: int = Field(200, ge=16)
     overlap: int = Field(40, ge=0)
     prefix_tokens: int = Field(
@@ -53,9 +87,52 @@ class SectionsChunker(Section):
     )
 
     @model_validator(mode="after")
-    def _overlap_below_size(self) -> "SectionsChunker":
+    def _overlap_below_size(self) -> Self:
         if self.overlap >= self.tokens:
             raise ValueError(f"overlap must be in [0, tokens), got {self.overlap} of {self.tokens}")
+        return self
+
+
+class SectionsChunker(_PackedChunker):
+    """Whole sentences, packed within a section up to `tokens`, the last `overlap` tokens of them repeated."""
+
+    type: Literal["sections"]
+
+
+class SentencesChunker(_PackedChunker):
+    """Whole sentences, packed as by `sections`, but wherever sections begin."""
+
+    type: Literal["sentences"]
+
+
+class ClinicalChunker(_PackedChunker):
+    """As `sections`, but no chunk holds text of two clinical roles (eligibility, outcomes, dosage ...)."""
+
+    type: Literal["clinical"]
+
+
+class SemanticChunker(Section):
+    """Whole sentences, cut where their embeddings change most. The embedder's work doubles at the most."""
+
+    type: Literal["semantic"]
+    tokens: int = Field(200, ge=16)
+    prefix_tokens: int = Field(48, ge=0)
+
+
+class FixedChunker(Section):
+    """`size` tokens or characters, the last `overlap` of them repeated. Where characters are counted, a chunk ends
+    before its size if it fills the embedder's window."""
+
+    type: Literal["fixed"]
+    unit: Literal["tokens", "chars"] = "tokens"
+    size: int = Field(200, ge=16)
+    overlap: int = Field(40, ge=0)
+    prefix_tokens: int = Field(48, ge=0)
+
+    @model_validator(mode="after")
+    def _overlap_below_size(self) -> Self:
+        if self.overlap >= self.size:
+            raise ValueError(f"overlap must be in [0, size), got {self.overlap} of {self.size}")
         return self
 
 
@@ -106,7 +183,10 @@ class Limits(Section):
     text_mb: float = Field(20.0, gt=0, description="a document with more text fails")
 
 
-ChunkingSettings = Annotated[SectionsChunker | PythonObject, Field(discriminator="type")]
+ChunkingSettings = Annotated[
+    SectionsChunker | SentencesChunker | FixedChunker | SemanticChunker | ClinicalChunker | PythonObject,
+    Field(discriminator="type"),
+]
 EmbeddingSettings = Annotated[
     BertEmbedder | SentenceTransformersEmbedder | HashingEmbedder | PythonObject, Field(discriminator="type")
 ]
@@ -126,6 +206,8 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     files: FilesSettings = FilesSettings()
     parsing: ParsingSettings = ParsingSettings()
+    scan: ScanSettings = ScanSettings()
+    metadata: MetadataSettings = MetadataSettings()
     ingestion: IngestionSettings = IngestionSettings()
     limits: Limits = Limits()
 

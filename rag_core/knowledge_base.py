@@ -16,11 +16,11 @@ from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
 from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
-from rag_core.stage import recording
+from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.postgres import Postgres
-from rag_core.types import DEFAULT_COLLECTION, Hit, Query, StageReport
+from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, Query, StageReport
 
 
 def open_knowledge_base(
@@ -83,17 +83,31 @@ class KnowledgeBase:
         filters: Mapping[str, Any] | None = None,
     ) -> tuple[list[Hit], list[StageReport]]:
         """The hits of `search`, and how each stage on the way to them went."""
-        query = Query(
+        return self._portal.call(_recorded, self._retriever, self._query(question, collection, filters), k)
+
+    def search_around(
+        self,
+        question: str,
+        k: int = 10,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+        around: int = 1,
+    ) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
+        """As `explain`, and for each hit up to `around` chunks before and after it, in text order."""
+        query = self._query(question, collection, filters)
+        return self._portal.call(_recorded_around, self._corpus, self._retriever, query, k, around)
+
+    def load(self) -> None:
+        """Loads the models that a search needs now, and not at the first one."""
+        _ = self._retriever
+
+    def _query(self, question: str, collection: str, filters: Mapping[str, Any] | None) -> Query:
+        return Query(
             text=question,
             tenant=self._settings.tenant,
             collection=collection,
             filters=parsed_filter(filters) if filters is not None else None,
         )
-        return self._portal.call(_recorded, self._retriever, query, k)
-
-    def load(self) -> None:
-        """Loads the models that a search needs now, and not at the first one."""
-        _ = self._retriever
 
     @cached_property
     def _portal(self) -> BlockingPortal:
@@ -115,3 +129,14 @@ async def _recorded(retriever: Retriever, query: Query, k: int) -> tuple[list[Hi
     with recording() as stages:
         hits = await retriever.retrieve(query, k)
     return hits, stages
+
+
+async def _recorded_around(
+    corpus: CorpusReader, retriever: Retriever, query: Query, k: int, around: int
+) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
+    with recording() as stages:
+        async with corpus.snapshot(query):  # around the whole search: hits and neighbours are of one version
+            hits = await retriever.retrieve(query, k)
+            async with stage("neighbours"):
+                neighbours = await corpus.neighbours(query, hits, around, around)
+    return hits, neighbours, stages

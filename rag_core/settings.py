@@ -16,9 +16,9 @@ import yaml
 from pydantic import ValidationError
 
 from rag_core.config import Settings
+from rag_core.detection import DEFAULT_PROFILE, Signs
 from rag_core.errors import ConfigError
 
-DEFAULT_PROFILE = "default"
 PROFILES = files("rag_core") / "profiles"
 FILE_KEYS = {"profiles", "extends"}
 
@@ -72,6 +72,27 @@ def load_layered(
     return Layered(settings=_validated(merged), origins=merged.origins)
 
 
+def profile_signs(file: Path | None = None) -> dict[str, Signs]:
+    """By what each profile that can be detected is known: those of the file first, then the shipped ones by name."""
+    document = _read(file, str(file)) if file else {}
+    own = _mapping(document.get("profiles"), "profiles", "profiles")
+    shipped = {name: _read(PROFILES / f"{name}.yaml", f"profile {name}") for name in _shipped() if name not in own}
+    trees = {name: _mapping(tree, f"profile {name}") for name, tree in (own | shipped).items()}
+    return {name: _signs(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
+
+
+def _signs(detect: Any, profile: str) -> Signs:
+    signs = _mapping(detect, f"detect of profile {profile}", "patterns")
+    for key, patterns in signs.items():
+        if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise ConfigError(f"detect.{key} of profile {profile} must be a list of patterns, got {patterns!r:.60}")
+    return signs
+
+
+def _shipped() -> list[str]:
+    return sorted(file.name.removesuffix(".yaml") for file in PROFILES.iterdir())
+
+
 def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
     document = _read(file, str(file)) if file else {}
     own = _mapping(document.get("profiles"), "profiles", "profiles")
@@ -87,6 +108,7 @@ def _chain(name: str, own: Mapping[str, Any], seen: tuple[str, ...] = ()) -> lis
         raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*seen, name))}")
     origin = f"profile {name}"
     tree = _mapping(own[name], origin) if name in own else _read(PROFILES / f"{name}.yaml", origin)
+    tree.pop("detect", None)
     parent = tree.pop("extends", None if name == DEFAULT_PROFILE else DEFAULT_PROFILE)
     before = _chain(str(parent), own, (*seen, name)) if parent else []
     return [*before, _Layer(origin, tree)]
@@ -96,8 +118,7 @@ def _read(path: Any, origin: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        shipped = ", ".join(sorted(file.name.removesuffix(".yaml") for file in PROFILES.iterdir()))
-        raise ConfigError(f"there is no {origin}; shipped profiles: {shipped}") from None
+        raise ConfigError(f"there is no {origin}; shipped profiles: {', '.join(_shipped())}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {origin}: {error}") from error
     return _mapping(document, origin)

@@ -21,7 +21,7 @@ Value: TypeAlias = str | int | float | bool | Sequence[str]
 
 Metadata: TypeAlias = Mapping[str, Value]
 
-DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped"]
+DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped", "quarantined"]
 
 DEFAULT_TENANT = "default-tenant"
 DEFAULT_COLLECTION = "default"
@@ -38,7 +38,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A parsed source: its text, and what is known about it. `sections` are in text order."""
+    """A parsed source: its text, and what is known about it. `sections` are in text order.
+
+    `pages` holds where each page begins, the first page first; empty where the format has none.
+    """
 
     uri: str
     text: str
@@ -47,6 +50,7 @@ class Document:
     language: str = ""
     metadata: Metadata = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
+    pages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +159,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDocument:
-    """What the store remembers of an entry: as it was listed, what it held, and how it was read."""
+    """What the store remembers of an entry: as it was listed, what it held, and how it was read.
+
+    `released` names the bytes that are ingested whatever a scan finds in them; empty where none are.
+    """
 
     id: UUID
     entry: Entry
@@ -164,6 +171,12 @@ class StoredDocument:
     status: DocumentStatus
     retryable: bool
     listed_ns: int
+    released: bytes = b""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether it can be ingested now, although it is as it was when it was not."""
+        return self.retryable or (self.status == "quarantined" and self.released == self.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +194,7 @@ class Draft:
     """A document on its way into the store; each stage returns it with more filled in, or with its failure.
 
     `known_sha256` is what the store holds for the same recipe: equal bytes need no work, and `same` says so.
+    `released` is the hash of bytes that are not quarantined.
     `vectors` has one row a chunk, in their order; `embedded` counts the rows that were encoded and not reused.
     """
 
@@ -189,6 +203,7 @@ class Draft:
     entry: Entry
     recipe: str
     known_sha256: bytes = b""
+    released: bytes = b""
     sha256: bytes = b""
     same: bool = False
     document: Document | None = None

@@ -72,6 +72,7 @@ def draft(
     collection: str = DEFAULT_COLLECTION,
     metadata: Metadata | None = None,
     prefix: str = "",
+    about_chunks: Metadata | None = None,
 ) -> Draft:
     """Read, split into those texts, and embedded."""
     read = document(uri, texts, metadata)
@@ -81,7 +82,7 @@ def draft(
             blank,
             sha256=sha256(read.text.encode()).digest(),
             document=read,
-            chunks=chunks(blank.id, texts, prefix),
+            chunks=chunks(blank.id, texts, prefix, **(about_chunks or {})),
         )
     )
 

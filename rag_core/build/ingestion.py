@@ -1,26 +1,33 @@
 """The ingest path: sources, stages, and the sync that drives them."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, assert_never
 
 from rag_core.build.chunking import chunker
 from rag_core.build.embedding import embedding_space, encoder
-from rag_core.config import Settings
+from rag_core.config import Limits, ParsingSettings, Settings
+from rag_core.ingestion import scan
 from rag_core.ingestion.inline import InlineRunner
+from rag_core.ingestion.metadata import Rules, mapped
 from rag_core.ingestion.parsing.document import parse
 from rag_core.ingestion.parsing.formats import recipe_part
 from rag_core.ingestion.recipe import Recipe
+from rag_core.ingestion.sandbox import Bounds, Sandbox
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options, Sync
 from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
-from rag_core.types import DEFAULT_COLLECTION
+from rag_core.types import DEFAULT_COLLECTION, Document
 
 NOT_RECORDED = {"store", "tenant"}
 """Settings that say where, not how: a job's record has no use for them, and a DSN may hold a password."""
+SANDBOX = {"sandbox", "timeout_s", "memory_mb"}
+"""Settings of parsing that decide whether a document can be read, not how."""
+SAMPLE = ("file:///sample.txt", b"So many letters that the model which tells languages apart is loaded by this.")
+MEGABYTE = 1_000_000
 
 
 def sync(
@@ -59,17 +66,51 @@ def source(settings: Settings, location: str) -> FilesSource:
 
 
 def recipe(settings: Settings) -> Recipe:
-    reading = settings.model_dump_json(include={"parsing": True, "limits": {"text_mb"}})
+    reading = settings.model_dump_json(
+        include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}}, exclude={"parsing": SANDBOX}
+    )
     chunking = settings.chunking.model_dump_json()
-    return Recipe(recipe_part, reading + chunking, embedding_space(settings.embedding))
+    return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding))
 
 
 def preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:
-    limits = settings.limits
-    parsing = partial(
-        parse, detect_language=settings.parsing.detect_language, file_mb=limits.file_mb, text_mb=limits.text_mb
+    parsing = partial(_mapped, _parse(settings.parsing, settings.limits), _rules(settings))
+    return Preparation(sources, parsing, chunker(settings), _scan(settings))
+
+
+@lru_cache(maxsize=1)
+def _parse(parsing: ParsingSettings, limits: Limits) -> Callable[[str, bytes], Document]:
+    """One sandbox a process, also for the next job with the same settings: its start takes half a second."""
+    trusting = partial(parse, detect_language=parsing.detect_language, file_mb=limits.file_mb, text_mb=limits.text_mb)
+    if not parsing.sandbox:
+        return trusting
+    bounds = Bounds(
+        seconds=parsing.timeout_s,
+        memory_mb=parsing.memory_mb,
+        output_bytes=int(limits.text_mb * 4 * MEGABYTE) + MEGABYTE,
     )
-    return Preparation(sources, parsing, chunker(settings))
+    return Sandbox(trusting, bounds, [SAMPLE])
+
+
+def _scan(settings: Settings) -> scan.Scan:
+    match settings.scan.mode:
+        case "off":
+            return scan.unscanned
+        case "flag":
+            return partial(scan.flagging, file_mb=settings.limits.file_mb)
+        case "quarantine":
+            return partial(scan.scan, file_mb=settings.limits.file_mb)
+        case _:
+            assert_never(settings.scan.mode)
+
+
+def _mapped(parsing: Callable[[str, bytes], Document], rules: Rules, uri: str, body: bytes) -> Document:
+    return mapped(parsing(uri, body), rules)
+
+
+def _rules(settings: Settings) -> Rules:
+    chosen = settings.metadata
+    return Rules(rename=chosen.rename, drop=chosen.drop, from_path=chosen.from_path, set=chosen.set)
 
 
 def embedding(settings: Settings, writer: CorpusWriter) -> Embedding:

@@ -56,7 +56,7 @@ def _differs(entry: Entry, document: StoredDocument, recipe: Callable[[str], str
     return (
         entry != document.entry
         or document.recipe != recipe(entry.uri)
-        or (document.status == "failed" and document.retryable)
+        or document.awaited
         or _racy(entry, document.listed_ns)
     )
 

@@ -1,8 +1,8 @@
 """What is known about a document beside its text, under the same names whatever its format."""
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from urllib.parse import unquote
 
@@ -28,6 +28,16 @@ _HEAD = 1000
 _FEWEST_LETTERS = 40
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the user wants of metadata. `from_path` is a regular expression with named groups."""
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+    from_path: str = ""
+    set: Metadata = field(default_factory=dict)
+
+
 def described(document: Document, detect_language: bool = True) -> Document:
     """With a title, a language where it can be told, and metadata of one shape: `date` and `description` are strings,
     `authors` and `tags` lists of strings.
@@ -35,6 +45,23 @@ def described(document: Document, detect_language: bool = True) -> Document:
     language = _primary(document.language) or (_detected(document.text[:_HEAD]) if detect_language else "")
     metadata = _normalised(document.metadata)
     return replace(document, title=document.title or _name(document.uri), language=language, metadata=metadata)
+
+
+def mapped(document: Document, rules: Rules) -> Document:
+    """By the rules in this order: rename, drop, from_path, set; a later one wins. `from_path` gives strings."""
+    renamed = {rules.rename.get(key, key): value for key, value in _unrenamed_first(document.metadata, rules)}
+    kept = {key: value for key, value in renamed.items() if key not in rules.drop}
+    return replace(document, metadata={**kept, **_from_path(document.uri, rules.from_path), **rules.set})
+
+
+def _unrenamed_first(metadata: Metadata, rules: Rules) -> Iterable[tuple[str, Value]]:
+    """So that what is renamed takes the place of what had that name."""
+    return sorted(metadata.items(), key=lambda pair: pair[0] in rules.rename)
+
+
+def _from_path(uri: str, pattern: str) -> Metadata:
+    found = re.search(pattern, unquote(uri)) if pattern else None
+    return {key: value for key, value in found.groupdict().items() if value} if found else {}
 
 
 def _normalised(metadata: Metadata) -> Metadata:

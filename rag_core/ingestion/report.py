@@ -7,7 +7,8 @@ from uuid import UUID
 
 from rag_core.ingestion.delta import Delta
 
-STAGES = ("read", "parse", "split")
+STAGES = ("read", "parse", "scan", "split")
+ENDS = ("completed", "failed", "skipped", "quarantined")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class RunTimes:
 
     start: float = 0.0
     publish: float = 0.0
+    index: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Report:
     seconds: Mapping[str, float]
     failures: Sequence[Mapping[str, Any]]
     skipped: Sequence[Mapping[str, Any]]
+    quarantined: Sequence[Mapping[str, Any]] = ()
     notices: Sequence[str] = ()
 
     @property
@@ -75,8 +78,8 @@ class Report:
 
 def document_counts(plan: Plan, done: Mapping[str, int]) -> dict[str, int]:
     """`done` are the job's documents by what became of them; what was read and found unchanged is `same`, too."""
-    ended = {name: done[name] for name in ("added", "changed", "deleted", "completed", "failed", "skipped")}
-    return {"listed": plan.listed, "same": plan.same + done["same"], **ended, "quarantined": 0}
+    ended = {name: done[name] for name in ("added", "changed", "deleted", *ENDS)}
+    return {"listed": plan.listed, "same": plan.same + done["same"], **ended}
 
 
 def chunk_counts(stored: int, done: Mapping[str, int]) -> dict[str, int]:
@@ -95,6 +98,7 @@ def stage_seconds(stages: Mapping[str, float], times: RunTimes, listing: float, 
         "read_parse_split": sum(stages.get(stage, 0.0) for stage in STAGES),
         "embed": stages.get("embed", 0.0),
         "publish": times.publish,
+        "index": times.index,
         "start": times.start,
     }
     return {stage: round(value, 3) for stage, value in seconds.items()}

@@ -12,17 +12,22 @@ from hashlib import sha256
 import numpy as np
 
 from rag_core.errors import DocumentError, ModelError, RagError
+from rag_core.ingestion.scan import Scan, flagged, quarantine_reason, unscanned
 from rag_core.protocols import Chunker, DocumentEmbedder, Source
 from rag_core.types import Document, Draft, Failure, Matrix, text_hash
 
 
 class Preparation:
-    """Reads, parses and splits one document. Bytes that are stored already are not parsed again."""
+    """Reads, parses, scans and splits one document. Bytes that are stored already are not parsed again."""
 
     def __init__(
-        self, sources: Mapping[int, Source], parse: Callable[[str, bytes], Document], chunker: Chunker
+        self,
+        sources: Mapping[int, Source],
+        parse: Callable[[str, bytes], Document],
+        chunker: Chunker,
+        scan: Scan = unscanned,
     ) -> None:
-        self._sources, self._parse, self._chunker = sources, parse, chunker
+        self._sources, self._parse, self._chunker, self._scan = sources, parse, chunker, scan
 
     def __call__(self, draft: Draft) -> Draft:
         try:
@@ -39,10 +44,20 @@ class Preparation:
         try:
             document = self._parse(draft.entry.uri, body)
         except DocumentError as error:
-            return draft.failed(_failure(error)).timed("parse", clock.lap())
+            return self._scanned(draft.failed(_failure(error)), body).timed("parse", clock.lap())
         draft = replace(draft, document=document).timed("parse", clock.lap())
-        draft = replace(draft, chunks=self._chunker.split(draft.id, document)).timed("split", clock.lap())
+        draft = self._scanned(draft, body).timed("scan", clock.lap())
+        if draft.document is None:
+            return draft
+        draft = replace(draft, chunks=self._chunker.split(draft.id, draft.document)).timed("split", clock.lap())
         return draft if draft.chunks else draft.failed(Failure(stage="split", reason="no text"))
+
+    def _scanned(self, draft: Draft, body: bytes) -> Draft:
+        findings = self._scan(draft.entry.uri, body, draft.document)
+        reason = quarantine_reason(findings)
+        if reason and draft.sha256 != draft.released:
+            return draft.failed(Failure(stage="scan", reason=reason, status="quarantined"))
+        return replace(draft, document=flagged(draft.document, findings)) if draft.document else draft
 
 
 class Embedding:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, docu
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Action, Ledger
+from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Entry, StoredDocument, document_id
@@ -46,6 +47,7 @@ class Options:
 
 
 DEFAULT_OPTIONS = Options()
+DEFAULT_MAINTENANCE = Maintenance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class Sync:
     delete_share: float = 0.5
     patience: float = 60.0
     options: Options = DEFAULT_OPTIONS
+    maintenance: Maintenance = DEFAULT_MAINTENANCE
 
     def plan(self) -> Plan:
         """What `run` would do; nothing is written."""
@@ -105,7 +108,7 @@ class _Run:
         self._space = catalog.ensure_space(sync.recipe.space)
         self._sources: dict[int, Source] = {}
         self._damaged: frozenset[UUID] = frozenset()
-        self._listing = 0.0
+        self._listing = self._indexing = 0.0
 
     def prepare(self) -> dict[int, Delta]:
         """What has to be done, by source. When it raises, a collection and sources that were new are gone again."""
@@ -138,6 +141,8 @@ class _Run:
         drafts = [draft for source, change in changes.items() for draft in self._drafts(source, change)]
         # the largest first, so that no large document is what everybody waits for at the end
         drafts.sort(key=lambda draft: -draft.entry.size)
+        new = sum(self._new(change) for change in changes.values())
+        self._maintained(lambda maintenance, *place: maintenance.make_way(*place, target.space, new))
         times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
         if self._sync.options.prunes:
             _delete(target, [document.id for change in changes.values() for document in change.deleted])
@@ -146,9 +151,9 @@ class _Run:
     def finish(self, target: Target, plan: Plan, times: RunTimes) -> Report:
         if not self._sync.options.only:
             self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
-        notices = self._searched_in(target.space)
+        notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space)]
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
-        seconds = stage_seconds(stages, times, self._listing, total)
+        seconds = stage_seconds(stages, replace(times, index=self._indexing), self._listing, total)
         self._ledger.end(target.job, "completed", seconds=seconds)
         done = self._ledger.progress(target.job)
         return Report(
@@ -159,6 +164,7 @@ class _Run:
             seconds=seconds,
             failures=self._ledger.failures(target.job, "failed"),
             skipped=self._ledger.failures(target.job, "skipped"),
+            quarantined=self._ledger.failures(target.job, "quarantined"),
             notices=notices,
         )
 
@@ -207,6 +213,11 @@ class _Run:
                 f"{share:.0%} of a source wants a yes: add --yes, or --no-prune to keep them"
             )
 
+    def _new(self, change: Delta) -> int:
+        """Documents of which hardly a vector is stored: those that were only touched add none to an index."""
+        anew = sum(stored.recipe != self._sync.recipe.of(entry.uri) for entry, stored in change.changed)
+        return len(change.added) + anew
+
     def _items(self, change: Delta) -> list[tuple[UUID, str, Action]]:
         deleted = change.deleted if self._sync.options.prunes else ()
         return [
@@ -222,16 +233,31 @@ class _Run:
     def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
         recipe = self._sync.recipe.of(entry.uri)
         again = id in self._damaged or entry.uri in self._sync.options.only
-        trusted = stored is not None and stored.recipe == recipe and not stored.retryable and not again
+        trusted = stored is not None and stored.recipe == recipe and not stored.awaited and not again
         known = stored.sha256 if stored and trusted else b""
-        return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known)
+        released = stored.released if stored else b""
+        return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known, released=released)
 
     def _id(self, uri: str) -> UUID:
         return document_id(self._sync.tenant, self._sync.collection, uri)
 
+    def _maintained(self, work: Callable[[Maintenance, Postgres, str, int], object]) -> list[str]:
+        """What could not be done. Searches are right without an index, only slower."""
+        began = time.perf_counter()
+        try:
+            work(self._sync.maintenance, self._sync.postgres, self._sync.tenant, self._collection.id)
+        except StoreError as error:
+            return [str(error)]
+        finally:
+            self._indexing += time.perf_counter() - began
+        return []
+
     def _searched_in(self, space: int) -> list[str]:
-        if self._collection.space == space or self._catalog.move_to_space(self._collection.id, space):
+        if self._collection.space == space:
             return []
+        if self._catalog.move_to_space(self._collection.id, space):
+            # the index of the space it leaves goes with its vectors
+            return self._maintained(Maintenance.run) if self._collection.space else []
         return [
             f"collection {self._sync.collection!r} is still searched with its former embedding model: not every "
             f"document has a vector of {self._sync.recipe.space.model} yet; ingest it again"

@@ -50,8 +50,8 @@ LISTED = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
 where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
 MANIFEST = """
-select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns from documents
-where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
+select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released
+from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
 # Cheap where nothing is wrong: only when the totals differ is every document counted.
 TOTALS = """
 select (select coalesce(sum(n_chunks), 0) from documents where tenant = %(tenant)s and collection = %(collection)s),
@@ -72,6 +72,10 @@ select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, 
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s and (%(status)s::text is null or d.status = %(status)s)
   and (%(uri)s::text is null or d.uri = %(uri)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
+RELEASE = """
+update documents d set released = d.sha256 from collections c
+where d.tenant = %(tenant)s and c.tenant = d.tenant and c.id = d.collection and c.name = %(collection)s
+  and d.uri = %(uri)s and d.status = 'quarantined' returning d.reason"""
 CHUNKS = """
 select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
@@ -247,6 +251,16 @@ class Catalog:
             raise NotFoundError(f"collection {collection!r} has no document {uri}")
         return found[0]
 
+    def release(self, collection: str, uri: str) -> str:
+        """The next sync ingests exactly the bytes that were quarantined; what is told is why they were.
+
+        NotFoundError if the collection has no such document in quarantine.
+        """
+        found = self._rows(RELEASE, collection=collection, uri=uri)
+        if not found:
+            raise NotFoundError(f"collection {collection!r} has no document {uri} in quarantine")
+        return str(found[0]["reason"])
+
     def chunk_count(self, collection: str) -> int:
         return int(self._rows(CHUNK_COUNT, collection=collection)[0]["n"])
 
@@ -283,7 +297,7 @@ def _within(uri: str, root: str) -> bool:
 
 
 def _stored(row: Sequence[Any]) -> StoredDocument:
-    id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns = row
+    id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released = row
     entry = Entry(uri=uri, size=size, modified_ns=modified_ns, changed_ns=changed_ns, etag=etag)
     return StoredDocument(
         id=id,
@@ -293,4 +307,5 @@ def _stored(row: Sequence[Any]) -> StoredDocument:
         status=status,
         retryable=retryable,
         listed_ns=listed_ns,
+        released=bytes(released),
     )

@@ -1,8 +1,11 @@
 """Filters on metadata, from JSON to SQL. The grammar is that of OpenAI's vector stores:
 `{"key": "language", "type": "eq", "value": "en"}`, combined by `{"type": "and" | "or", "filters": [...]}`.
+
+`page` and `section` are compared with the chunk's own, every other key with its document's metadata.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -18,6 +21,18 @@ DOCUMENTS_WITH = SQL(
     "(select f.document_id from document_values f where f.tenant = %(tenant)s and f.collection = %(collection_id)s "
     "and f.key = {key} and f.{column} {condition})"
 )
+CHUNK_KEYS = {"page": SQL("k.page"), "section": SQL("k.metadata ->> 'section'")}
+CHUNKS_WITH = SQL(
+    "(select k.id from chunks k where k.tenant = %(tenant)s and k.collection = %(collection_id)s and {condition})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subjects:
+    """The columns of the statement that hold the ids of what is filtered."""
+
+    document: Composable
+    chunk: Composable
 
 
 def parsed_filter(value: object) -> Filter:
@@ -29,12 +44,21 @@ def parsed_filter(value: object) -> Filter:
     return _comparison(value)
 
 
-def document_filter(filter: Filter | None, column: str) -> tuple[Composable, dict[str, Any]]:
-    """The condition that holds where the document named by `column` passes, and the parameters that it needs."""
+def chunk_filter(filter: Filter | None, document: str, chunk: str) -> tuple[Composable, dict[str, Any]]:
+    """The condition that holds where a chunk passes, and the parameters that it needs.
+
+    `document` and `chunk` are the columns that hold the ids, such as `v.chunk_id`.
+    """
     parameters: dict[str, Any] = {}
-    table, name = column.split(".")
-    subject = Identifier(table, name)
-    return (_condition(filter, subject, parameters, count()) if filter else SQL("true")), parameters
+    subjects = _Subjects(Identifier(*document.split(".")), Identifier(*chunk.split(".")))
+    return (_condition(filter, subjects, parameters, count()) if filter else SQL("true")), parameters
+
+
+def compares_chunks(filter: Filter) -> bool:
+    """Whether it asks for anything of the chunks themselves."""
+    if isinstance(filter, Compound):
+        return any(compares_chunks(each) for each in filter.filters)
+    return filter.key in CHUNK_KEYS
 
 
 def _compound(value: Mapping[str, Any]) -> Compound:
@@ -85,17 +109,47 @@ def _scalar(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) < LARGEST
 
 
-def _condition(filter: Filter, subject: Composable, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
+def _condition(filter: Filter, subjects: _Subjects, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
     if isinstance(filter, Compound):
-        parts = [_condition(each, subject, parameters, numbers) for each in filter.filters]
+        parts = [_condition(each, subjects, parameters, numbers) for each in filter.filters]
         return SQL("({})").format(SQL(f" {filter.type} ").join(parts))
     number = next(numbers)
+    if filter.key in CHUNK_KEYS:
+        subject, passing = subjects.chunk, _chunks(filter, parameters, number)
+    else:
+        subject, passing = subjects.document, _documents(filter, parameters, number)
+    return SQL("{} {} {}").format(subject, SQL("not in" if filter.type in ("ne", "nin") else "in"), passing)
+
+
+def _documents(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
     key, operand = f"key_{number}", f"value_{number}"
     parameters[key], parameters[operand] = filter.key, _operand(filter.value)
-    documents = DOCUMENTS_WITH.format(
+    return DOCUMENTS_WITH.format(
         key=Placeholder(key), column=Identifier(_column(filter.value)), condition=_comparing(filter, operand)
     )
-    return SQL("{} {} {}").format(subject, SQL("not in" if filter.type in ("ne", "nin") else "in"), documents)
+
+
+def _chunks(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
+    """A page is a number and a section a string: compared with anything else they are not equal."""
+    if not all(_suits(filter.key, value) for value in _listed(filter.value)):
+        return CHUNKS_WITH.format(condition=SQL("false"))
+    operand = f"value_{number}"
+    parameters[operand] = _paged(filter.value) if filter.key == "page" else filter.value
+    condition = SQL("{} {}").format(CHUNK_KEYS[filter.key], _comparing(filter, operand))
+    return CHUNKS_WITH.format(condition=condition)
+
+
+def _suits(key: str, value: Value) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number if key == "page" else isinstance(value, str)
+
+
+def _paged(value: Value) -> Any:
+    """Whole numbers as such: the index of pages does not serve comparisons with floats."""
+    if isinstance(value, list | tuple):
+        whole = all(isinstance(each, int) or each.is_integer() for each in value)
+        return [int(each) if whole else float(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _comparing(filter: Comparison, operand: str) -> Composed:
@@ -105,8 +159,11 @@ def _comparing(filter: Comparison, operand: str) -> Composed:
 
 
 def _column(value: Value) -> str:
-    first = value[0] if isinstance(value, list | tuple) else value
-    return "text_value" if isinstance(first, str | bool) else "number_value"
+    return "text_value" if isinstance(_listed(value)[0], str | bool) else "number_value"
+
+
+def _listed(value: Value) -> Sequence[Value]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _operand(value: Value) -> Any:

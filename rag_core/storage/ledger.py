@@ -55,6 +55,7 @@ select count(*) filter (where action = 'add') as added,
   count(*) filter (where status = 'completed') as completed,
   count(*) filter (where status = 'failed') as failed,
   count(*) filter (where status = 'skipped') as skipped,
+  count(*) filter (where status = 'quarantined') as quarantined,
   count(*) filter (where status = 'queued') as queued,
   coalesce(sum(chunks) filter (where status = 'completed'), 0)::int as chunks,
   coalesce(sum(embedded), 0)::int as embedded, coalesce(sum(removed), 0)::int as removed

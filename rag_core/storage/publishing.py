@@ -34,8 +34,8 @@ create temp table if not exists staged_documents (
 create temp table if not exists staged_values (
   document_id uuid, key text, text_value text, number_value double precision) on commit delete rows;
 create temp table if not exists staged_chunks (
-  id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, prefix text, text text, metadata jsonb,
-  content_hash bytea, embedding halfvec) on commit delete rows"""
+  id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, page int, prefix text, text text,
+  metadata jsonb, content_hash bytea, embedding halfvec) on commit delete rows"""
 DOCUMENT_TYPES = (
     *("uuid", "int4", "text", "text", "text", "text", "bool", "int8", "int8", "int8", "text", "bytea"),
     *("text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "text"),
@@ -46,13 +46,15 @@ copy staged_documents (id, source, uri, status, stage, reason, retryable, size, 
 from stdin (format binary)"""
 VALUE_TYPES = ["uuid", "text", "text", "float8"]
 COPY_VALUES = "copy staged_values from stdin (format binary)"
-CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
+CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
 COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 
+# Arrays of ids, upserts, and nothing to replace where all is new: the planner has no statistics of a collection that is
+# being loaded, takes it for empty, and joins would read all of it for every batch.
 # Before anything else, and in the order of ids: two batches with documents in common wait for each other in turn.
 LOCK_DOCUMENTS = """
 select from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s
-  and d.id in (select id from staged_documents) order by d.id for no key update"""
+  and d.id = any(array(select id from staged_documents)) order by d.id for no key update"""
 # In the order of ids, as every statement that locks rows. A row that a newer run wrote stays as it is. What fails for
 # the moment only keeps the version that is searched; what fails for good is no longer what the source says.
 ACCEPT = """
@@ -71,36 +73,37 @@ on conflict (tenant, collection, id) do update set
   language = case when excluded.retryable then d.language else excluded.language end,
   metadata = case when excluded.retryable then d.metadata else excluded.metadata end,
   n_chunks = case when excluded.retryable then d.n_chunks else excluded.n_chunks end
-where d.version < excluded.version returning d.id"""
+where d.version < excluded.version returning d.id, d.xmax <> 0 as stored"""
 TOUCH = """
 update documents d set version = %(run)s, size = s.size, modified_ns = s.modified_ns, changed_ns = s.changed_ns,
   etag = s.etag, listed_ns = %(listed_ns)s
 from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s
-  and d.id = s.id and d.version < %(run)s returning d.id"""
+  and d.id = any(array(select id from staged_documents where status = 'same')) and d.id = s.id
+  and d.version < %(run)s returning d.id, true as stored"""
 LEAVE_OUT = "delete from staged_documents where id <> all(%(accepted)s::uuid[])"
 REMOVE_CHUNKS = """
 with gone as (
   delete from chunks c using staged_documents s
-  where c.tenant = %(tenant)s and c.collection = %(collection)s and c.document_id = s.id and s.status <> 'same'
+  where c.tenant = %(tenant)s and c.collection = %(collection)s
+    and c.document_id = any(array(select id from staged_documents)) and c.document_id = s.id and s.status <> 'same'
     and not s.retryable and not exists (select from staged_chunks n where n.id = c.id) returning c.id, c.document_id
 ), vectorless as (
-  delete from vectors v using gone
-  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.chunk_id = gone.id
+  delete from vectors v
+  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.chunk_id = any(array(select id from gone))
+    and v.document_id = any(array(select document_id from gone))
 )
 update staged_documents s set removed = g.n
 from (select document_id, count(*) as n from gone group by document_id) g where s.id = g.document_id"""
-MOVE_CHUNKS = """
-update chunks c set ordinal = s.ordinal, start_offset = s.start_offset, end_offset = s.end_offset, prefix = s.prefix,
-  metadata = s.metadata, content_hash = s.content_hash
-from staged_chunks s where c.tenant = %(tenant)s and c.collection = %(collection)s and c.id = s.id
-  and (c.ordinal, c.start_offset, c.end_offset, c.prefix, c.metadata)
-      is distinct from (s.ordinal, s.start_offset, s.end_offset, s.prefix, s.metadata)"""
 ADD_CHUNKS = """
-insert into chunks (tenant, collection, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata,
-  content_hash)
-select %(tenant)s, %(collection)s, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata,
+insert into chunks as c (tenant, collection, id, document_id, ordinal, start_offset, end_offset, page, prefix, text,
+  metadata, content_hash)
+select %(tenant)s, %(collection)s, id, document_id, ordinal, start_offset, end_offset, page, prefix, text, metadata,
   content_hash
-from staged_chunks on conflict (tenant, collection, id) do nothing"""
+from staged_chunks on conflict (tenant, collection, id) do update set
+  ordinal = excluded.ordinal, start_offset = excluded.start_offset, end_offset = excluded.end_offset,
+  page = excluded.page, prefix = excluded.prefix, metadata = excluded.metadata, content_hash = excluded.content_hash
+where (c.ordinal, c.start_offset, c.end_offset, c.page, c.prefix, c.metadata) is distinct from (excluded.ordinal,
+  excluded.start_offset, excluded.end_offset, excluded.page, excluded.prefix, excluded.metadata)"""
 ADD_VECTORS = """
 insert into vectors as v (tenant, collection, space, chunk_id, document_id, content_hash, embedding)
 select %(tenant)s, %(collection)s, %(space)s, id, document_id, content_hash, embedding from staged_chunks
@@ -109,7 +112,8 @@ set content_hash = excluded.content_hash, embedding = excluded.embedding
 where v.content_hash <> excluded.content_hash"""
 REPLACE_VALUES = """
 delete from document_values v using staged_documents s
-where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = s.id
+where v.tenant = %(tenant)s and v.collection = %(collection)s
+  and v.document_id = any(array(select id from staged_documents)) and v.document_id = s.id
   and s.status <> 'same' and not s.retryable"""
 ADD_VALUES = """
 insert into document_values (tenant, collection, document_id, key, text_value, number_value)
@@ -119,7 +123,9 @@ from staged_values v join staged_documents s on s.id = v.document_id where s.sta
 TOUCH_VALUES = """
 update document_values v set text_value = n.text_value
 from staged_values n join staged_documents s on s.id = n.document_id and s.status = 'same'
-where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = n.document_id and v.key = n.key"""
+where v.tenant = %(tenant)s and v.collection = %(collection)s
+  and v.document_id = any(array(select id from staged_documents where status = 'same'))
+  and v.document_id = n.document_id and v.key = n.key"""
 REMOVE_TEXTS = """
 delete from document_texts
 where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])"""
@@ -130,7 +136,8 @@ on conflict (tenant, collection, document_id) do update set text = excluded.text
 FINISH_ITEMS = """
 update job_items i set status = s.status, stage = s.stage, reason = s.reason, retryable = s.retryable,
   chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
-from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = s.id"""
+from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
+  and i.document_id = any(array(select id from staged_documents)) and i.document_id = s.id"""
 # The last statement of every transaction of a job: numbers its event, and finds out whether the job may still write.
 NEXT_EVENT = """
 update jobs set events = events + 1 where tenant = %(tenant)s and id = %(job)s and status = 'running'
@@ -269,22 +276,23 @@ class CorpusWriter:
 
     def _publish(self, drafts: Sequence[Draft]) -> None:
         self._stage_documents(drafts)
-        accepted = self._accept()
+        accepted = self._accept()  # and whether it was stored before
         kept = [draft for draft in drafts if draft.id in accepted]
         if len(kept) < len(drafts):
             self._connection.execute(LEAVE_OUT, {"accepted": list(accepted)})
         self._stage_contents(kept)
-        for statement in (REMOVE_CHUNKS, MOVE_CHUNKS, ADD_CHUNKS, ADD_VECTORS):
-            self._connection.execute(statement, self._scope)
-        for statement in (REPLACE_VALUES, ADD_VALUES, TOUCH_VALUES, ADD_TEXTS, FINISH_ITEMS):
+        if any(accepted.values()):
+            for statement in (REMOVE_CHUNKS, REPLACE_VALUES, TOUCH_VALUES):
+                self._connection.execute(statement, self._scope)
+        for statement in (ADD_CHUNKS, ADD_VECTORS, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
             self._connection.execute(statement, self._scope)
         if gone := sorted(draft.id for draft in kept if draft.failure and not draft.failure.retryable):
             self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": gone})
         self._event("publish", "published", _counts(kept))
 
-    def _accept(self) -> set[UUID]:
+    def _accept(self) -> dict[UUID, bool]:
         self._connection.execute(LOCK_DOCUMENTS, self._scope)
-        return {row[0] for statement in (ACCEPT, TOUCH) for row in self._connection.execute(statement, self._scope)}
+        return dict(row for statement in (ACCEPT, TOUCH) for row in self._connection.execute(statement, self._scope))
 
     def _stage_documents(self, drafts: Sequence[Draft]) -> None:
         _copy(self._connection, COPY_DOCUMENTS, DOCUMENT_TYPES, (_document_row(draft) for draft in drafts))
@@ -395,6 +403,7 @@ def _chunk_rows(draft: Draft) -> list[tuple[Any, ...]]:
             chunk.ordinal,
             chunk.start,
             chunk.end,
+            chunk.metadata.get("page"),
             chunk.prefix,
             chunk.text,
             Jsonb(dict(chunk.metadata)),

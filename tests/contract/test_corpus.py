@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -16,6 +17,7 @@ from targets import begin, superuser
 from rag_core.errors import NotFoundError, SpaceError
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
+from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
 from rag_core.types import Draft, Hit, Query, Space, text_hash
@@ -88,6 +90,21 @@ def _run(work: Awaitable[T]) -> T:
         return await work
 
     return asyncio.run(working())
+
+
+class Indexed(InPostgres):
+    """With an index of its vectors, however few they are."""
+
+    def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
+        Maintenance(build_from=1).run(self._store, TENANT)
+        return super().ask(question)
+
+
+@contextmanager
+def in_postgres(request: pytest.FixtureRequest) -> Iterator[InPostgres]:
+    corpus = (Indexed if request.param == "indexed" else InPostgres)(request.getfixturevalue("store"))
+    yield corpus
+    corpus.close()
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -235,6 +252,11 @@ def test_what_is_deleted_leaves_nothing_behind(corpus: Corpus) -> None:
     assert corpus.writer().known_vectors(hashes(note, other)).keys() == set(hashes(other))
 
 
+@pytest.mark.parametrize(
+    "corpus",
+    ["memory", *(pytest.param(each, marks=pytest.mark.postgres) for each in ("postgres", "indexed"))],
+    indirect=True,
+)
 def test_nearest_is_exact(corpus: Corpus) -> None:
     notes = [draft(f"file:///{n}.md", *(f"text {n} {part}" for part in range(3))) for n in range(20)]
     corpus.writer().publish(notes)
@@ -449,6 +471,105 @@ def test_comparisons_are_combined(corpus: Corpus) -> None:
     assert passed(corpus, every(green, either(memo, late), comparison("open", "ne", False))) == "a"
     assert passed(corpus, either(every(memo, late), every(green, late))) == "b"
     assert passed(corpus, every(memo)) == "a"
+
+
+PLACES: dict[str, dict[str, Any]] = {
+    "a": {"page": 1, "section": "Keys"},
+    "b": {"page": 5, "section": "Keys > Rotation"},
+    "c": {"page": 12},
+    "d": {},
+}
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        pytest.param(
+            {
+                ("page", "eq", 5): "b",
+                ("page", "eq", 12.0): "c",
+                ("page", "ne", 5): "acd",
+                ("page", "gt", 5): "c",
+                ("page", "gte", 5): "bc",
+                ("page", "gt", 4.5): "bc",
+                ("page", "lt", 5): "a",
+                ("page", "lte", 5): "ab",
+                ("page", "lt", 1e12): "abc",
+                ("page", "in", (1, 12, 13)): "ac",
+                ("page", "in", (1, 12.5)): "a",
+                ("page", "nin", (1, 12)): "bd",
+                ("page", "eq", "5"): "",
+                ("page", "ne", "5"): "abcd",
+                ("page", "eq", True): "",
+            },
+            id="pages",
+        ),
+        pytest.param(
+            {
+                ("section", "eq", "Keys"): "a",
+                ("section", "ne", "Keys"): "bcd",
+                ("section", "gte", "Keys > "): "b",
+                ("section", "in", ("Keys", "Keys > Rotation")): "ab",
+                ("section", "nin", ("Keys",)): "bcd",
+                ("section", "gt", 0): "",
+            },
+            id="sections",
+        ),
+    ],
+)
+def test_a_comparison_with_its_place_is_the_chunks_own(
+    corpus: Corpus, passing: dict[tuple[str, str, Any], str]
+) -> None:
+    shadowed = {"page": 5, "section": "Keys"}
+    notes = [draft(f"file:///{name}.md", name, metadata=shadowed, about_chunks=at) for name, at in PLACES.items()]
+    corpus.writer().publish(notes)
+    assert {case: passed(corpus, comparison(case[0], case[1], listed_value(case[2]))) for case in passing} == passing
+
+
+def test_places_are_combined_with_metadata(corpus: Corpus) -> None:
+    corpus.writer().publish([draft("file:///a.md", "a", metadata={"kind": "memo"}, about_chunks={"page": 2})])
+    corpus.writer().publish([draft("file:///b.md", "b", metadata={"kind": "memo"}, about_chunks={"page": 3})])
+    memo, late = comparison("kind", "eq", "memo"), comparison("page", "gte", 3)
+    assert passed(corpus, every(memo, late)) == "b"
+    assert passed(corpus, either(memo, late)) == "ab"
+
+
+def test_a_chunk_that_moves_to_another_page_is_found_there(corpus: Corpus) -> None:
+    corpus.writer().publish([draft("file:///a.md", "a", about_chunks={"page": 2})])
+    corpus.writer().publish([draft("file:///a.md", "a", about_chunks={"page": 3})])
+    assert passed(corpus, comparison("page", "eq", 2)) == ""
+    assert passed(corpus, comparison("page", "eq", 3)) == "a"
+
+
+def test_a_hit_has_its_neighbours_in_text_order(corpus: Corpus) -> None:
+    note = draft("file:///a.md", "zero", "one", "two", "three", "four")
+    corpus.writer().publish([note, draft("file:///b.md", "alone")])
+
+    async def near(reader: Any) -> list[list[str]]:
+        async with reader.snapshot(QUERY):
+            ranking = [(note.chunks[at].id, 1.0) for at in (2, 0)]
+            ranking.append((draft("file:///b.md", "alone").chunks[0].id, 0.5))
+            hits = await reader.hits(QUERY, "dense", ranking)
+            found = await reader.neighbours(QUERY, hits, before=1, after=2)
+            assert found[0][0] == note.chunks[1]
+            return [[chunk.text for chunk in chunks] for chunks in found]
+
+    assert corpus.ask(near) == [["one", "three", "four"], ["one", "two"], []]
+
+
+def test_neighbours_are_of_the_version_that_was_searched(corpus: Corpus) -> None:
+    writer, note = corpus.writer(), draft("file:///a.md", "one", "two")
+    writer.publish([note])
+    newer = corpus.writer()
+
+    async def across_a_change(reader: Any) -> list[str]:
+        async with reader.snapshot(QUERY):
+            hits = await reader.hits(QUERY, "dense", [(note.chunks[0].id, 1.0)])
+            newer.publish([draft("file:///a.md", "one", "changed")])
+            [chunks] = await reader.neighbours(QUERY, hits, before=1, after=1)
+            return [chunk.text for chunk in chunks]
+
+    assert corpus.ask(across_a_change) == ["two"]
 
 
 def test_filters_follow_the_metadata_of_the_newest_version(corpus: Corpus) -> None:

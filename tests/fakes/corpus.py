@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from rag_core.errors import NotFoundError, SpaceError
+from rag_core.storage.filters import CHUNK_KEYS
 from rag_core.storage.publishing import filter_values
 from rag_core.types import (
     Chunk,
@@ -121,8 +122,9 @@ class MemoryCorpus:
             scored = [
                 (id, _product(row, vector))
                 for kept in shelf.values()
-                if _readable(kept, query.groups) and (query.filters is None or passes(query.filters, kept.values))
+                if _readable(kept, query.groups)
                 for id, row in kept.vectors.items()
+                if query.filters is None or passes(query.filters, _values(kept, kept.chunks[id]))
             ]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
 
@@ -134,6 +136,11 @@ class MemoryCorpus:
                 for id, score in ranking
                 if id in owners
             ]
+
+    async def neighbours(self, query: Query, hits: Sequence[Hit], before: int, after: int) -> list[list[Chunk]]:
+        async with self.snapshot(query) as shelf:
+            owners = {id: kept for kept in shelf.values() for id in kept.chunks}
+            return [_around(owners[hit.chunk.id], hit.chunk.id, before, after) for hit in hits]
 
     @property
     def _place(self) -> Place:
@@ -178,6 +185,17 @@ def _holds(filter: Comparison, value: Value) -> bool:
 
 def _kind(value: Value) -> type:
     return type(value) if isinstance(value, str | bool) else float
+
+
+def _values(kept: Kept, chunk: Chunk) -> Mapping[str, Sequence[Value]]:
+    own = {key: [chunk.metadata[key]] if key in chunk.metadata else [] for key in CHUNK_KEYS}
+    return {**kept.values, **own}
+
+
+def _around(kept: Kept, id: UUID, before: int, after: int) -> list[Chunk]:
+    place = kept.chunks[id].ordinal
+    near = [chunk for chunk in kept.chunks.values() if place - before <= chunk.ordinal <= place + after]
+    return sorted((chunk for chunk in near if chunk.id != id), key=lambda chunk: chunk.ordinal)
 
 
 def _readable(kept: Kept, groups: Sequence[str]) -> bool:

@@ -194,6 +194,7 @@ def test_progress_counts_documents_by_what_became_of_them(store: Postgres) -> No
             "completed": 2,
             "failed": 1,
             "skipped": 1,
+            "quarantined": 0,
             "queued": 1,
             "chunks": 5,
             "embedded": 4,

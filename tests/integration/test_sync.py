@@ -115,7 +115,7 @@ def test_a_first_sync_adds_every_document_and_accounts_for_each(store: Postgres,
     assert report.chunks == {"stored": chunks, "embedded": chunks, "reused": 0, "deleted": 0}
     assert report.failures == []
     assert report.rate["documents_per_second"] > 0
-    assert {"total", "list", "read_parse_split", "embed", "publish", "start"} == set(report.seconds)
+    assert {"total", "list", "read_parse_split", "embed", "publish", "index", "start"} == set(report.seconds)
     assert jobs(store) == [("completed", None)]
 
 

@@ -7,6 +7,7 @@ from rag_core.errors import ConfigError
 from rag_core.settings import load_layered, load_settings
 
 HASHING = "embedding.type=hashing"
+SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc"
 
 
 def settings_of(
@@ -95,11 +96,11 @@ def test_profiles_that_extend_each_other_are_refused_with_the_circle(tmp_path: P
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
-    assert complaint(profile="defualt") == "there is no profile defualt; shipped profiles: default"
+    assert complaint(profile="defualt") == f"there is no profile defualt; {SHIPPED}"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert complaint(file=tmp_path / "none.yaml") == f"there is no {tmp_path}/none.yaml; shipped profiles: default"
+    assert complaint(file=tmp_path / "none.yaml") == f"there is no {tmp_path}/none.yaml; {SHIPPED}"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,29 @@ def test_an_overlap_as_large_as_a_chunk_is_refused() -> None:
     message = complaint("chunking.tokens=50", "chunking.overlap=60")
     assert message.startswith("chunking: ")
     assert "overlap must be in [0, tokens), got 60 of 50" in message
+
+
+def test_an_overlap_as_large_as_a_fixed_size_is_refused() -> None:
+    assert "overlap must be in [0, size), got 60 of 50" in complaint(
+        "chunking.type=fixed", "chunking.size=50", "chunking.overlap=60"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rule"),
+    [
+        ("(?P<year", "metadata.from_path: Value error, from_path must be a regular expression: missing >"),
+        ("[0-9]+", "metadata.from_path: Value error, from_path must have named groups"),
+    ],
+)
+def test_a_pattern_for_paths_without_named_groups_is_refused(pattern: str, rule: str) -> None:
+    assert complaint(f"metadata.from_path='{pattern}'").startswith(rule)
+
+
+def test_constants_of_metadata_keep_their_type() -> None:
+    metadata = settings_of("metadata.set={year: 2024, open: true, share: 0.5, source: pmc, tags: [a, b]}").metadata
+    assert metadata.set == {"year": 2024, "open": True, "share": 0.5, "source": "pmc", "tags": ("a", "b")}
+    assert metadata.set["open"] is True
 
 
 @pytest.mark.parametrize("text", ["chunking.tokens", "=3", ""])

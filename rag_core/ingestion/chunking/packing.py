@@ -24,8 +24,8 @@ def merged(sentences: Sequence[Sentence], sections: Sequence[Section], tokens: i
     last: list[Sentence] = []
     for _, section in groupby(sentences, key=lambda sentence: sentence.section):
         run = list(section)
-        small = bool(last) and _total(last) < tokens / 4
-        if small and _related(last, run, sections) and _total(groups[-1]) + _total(run) <= tokens:
+        small = bool(last) and total_tokens(last) < tokens / 4
+        if small and _related(last, run, sections) and total_tokens(groups[-1]) + total_tokens(run) <= tokens:
             groups[-1].extend(run)
         else:
             groups.append(run.copy())
@@ -43,6 +43,10 @@ def packed(group: Sequence[Sentence], tokens: int, overlap: int) -> Iterator[Seq
             first = _repeated(group, first + 1, end, min(overlap, tokens - group[end].tokens))
 
 
+def total_tokens(sentences: Sequence[Sentence]) -> int:
+    return sum(sentence.tokens for sentence in sentences)
+
+
 def common_path(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """The headings that govern all of them."""
     shortest = min(paths, key=len)
@@ -53,10 +57,6 @@ def common_path(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def _related(last: Sequence[Sentence], run: Sequence[Sentence], sections: Sequence[Section]) -> bool:
     parent = sections[last[0].section].path[:-1]
     return sections[run[0].section].path[: len(parent)] == parent
-
-
-def _total(sentences: Sequence[Sentence]) -> int:
-    return sum(sentence.tokens for sentence in sentences)
 
 
 def _end(group: Sequence[Sentence], first: int, tokens: int) -> int:

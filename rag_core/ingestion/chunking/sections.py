@@ -1,153 +1,19 @@
-"""Whole sentences packed into chunks, within the sections of a document.
+"""Whole sentences packed into chunks, within the sections of a document."""
 
-Sentences are cut only where one alone is too long: cut ones hold clearly fewer whole answers.
-"""
-
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from uuid import UUID
 
-from rag_core.ingestion.chunking.packing import Sentence, common_path, merged, packed
-from rag_core.ingestion.chunking.prefix import is_heading, prefix, shortened, unsaid
-from rag_core.ingestion.chunking.sentences import sentence_spans
+from rag_core.ingestion.chunking.outline import Outliner
+from rag_core.ingestion.chunking.packing import merged, packed
 from rag_core.protocols import Tokenizer
-from rag_core.types import Chunk, Document, Section, chunk_id
-
-# More characters than this are cut however few tokens they are: a vocabulary may call any long word one unknown token.
-_CHARACTERS_A_TOKEN = 16
-_SPACE = re.compile(r"\s*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """`crowded` are the sections whose title and path are longer than a prefix may be."""
-
-    sections: Sequence[Section]
-    sentences: Sequence[Sentence]
-    crowded: frozenset[int]
+from rag_core.types import Chunk, Document
 
 
 class SectionsChunker:
     def __init__(self, tokenizer: Tokenizer, tokens: int, overlap: int, prefix_tokens: int) -> None:
-        self._tokenizer, self._tokens, self._overlap = tokenizer, tokens, overlap
-        self._prefix_tokens, self._characters = prefix_tokens, _CHARACTERS_A_TOKEN * tokens
+        self._outliner, self._tokens, self._overlap = Outliner(tokenizer, tokens, prefix_tokens), tokens, overlap
 
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
-        measured = self._measured(document)
-        groups = merged(measured.sentences, measured.sections, self._tokens)
+        outline = self._outliner.outline(document)
+        groups = merged(outline.sentences, outline.sections, self._tokens)
         parts = [part for group in groups for part in packed(group, self._tokens, self._overlap)]
-        return tuple(self._chunks(document_id, document, measured, parts))
-
-    def _measured(self, document: Document) -> _Measured:
-        sections = _sections(document)
-        spans = _spans(document.text, sections)
-        prefixes = [prefix(document.title, section.path) for section in sections]
-        lengths = self._tokenizer.lengths([*_with_gaps(document.text, spans), *prefixes])
-        crowded = (i for i, length in enumerate(lengths[len(spans) :]) if length > self._prefix_tokens)
-        sentences = self._sentences(document.text, spans, lengths[: len(spans)])
-        return _Measured(sections=sections, sentences=sentences, crowded=frozenset(crowded))
-
-    def _sentences(
-        self, text: str, spans: Sequence[tuple[int, int, int]], lengths: Sequence[int]
-    ) -> Sequence[Sentence]:
-        return [
-            Sentence(start=first, end=last, tokens=tokens, section=section, header=header)
-            for (start, end, section), length, header in zip(spans, lengths, _headers(text, spans), strict=True)
-            for first, last, tokens in self._pieces(text, start, end, length)
-        ]
-
-    def _pieces(self, text: str, start: int, end: int, tokens: int) -> Iterator[tuple[int, int, int]]:
-        """(start, end, tokens) of the span, or of its parts where it is too long for one chunk."""
-        if tokens <= self._tokens and end - start <= self._characters:
-            yield start, end, tokens
-            return
-        while start < end:
-            near = text[start : min(end, start + self._characters)]
-            ends = self._tokenizer.ends(near)
-            if len(ends) <= self._tokens and start + len(near) == end:
-                yield start, end, len(ends)
-                return
-            cut = _cut(near, ends[self._tokens - 1] if len(ends) > self._tokens else len(near))
-            yield start, start + cut, self._tokens  # it fills its chunk, also when its characters were the limit
-            start = _after_space(text, start + cut, end)
-
-    def _chunks(
-        self, document_id: UUID, document: Document, measured: _Measured, parts: Sequence[Sequence[Sentence]]
-    ) -> Iterator[Chunk]:
-        seen: Counter[str] = Counter()
-        for ordinal, part in enumerate(parts):
-            start, end = part[0].start, part[-1].end
-            text = document.text[start:end]
-            path = common_path([measured.sections[i].path for i in {sentence.section for sentence in part}])
-            yield Chunk(
-                id=chunk_id(document_id, text, seen[text]),
-                document_id=document_id,
-                ordinal=ordinal,
-                text=text,
-                start=start,
-                end=end,
-                prefix=self._prefix(document.title, path, text, part[0], measured.crowded),
-                metadata={"section": " > ".join(path)} if path else {},
-            )
-            seen[text] += 1
-
-    def _prefix(self, title: str, path: tuple[str, ...], text: str, first: Sentence, crowded: frozenset[int]) -> str:
-        title, path = unsaid(title, path, text)
-        if first.header or first.section in crowded:
-            return shortened(self._tokenizer, title, path, first.header, self._prefix_tokens)
-        return prefix(title, path)
-
-
-def _sections(document: Document) -> Sequence[Section]:
-    """The document's, and a nameless one for the text before the first."""
-    if document.sections and document.sections[0].start == 0:
-        return document.sections
-    return (Section(path=(), start=0), *document.sections)
-
-
-def _spans(text: str, sections: Sequence[Section]) -> list[tuple[int, int, int]]:
-    """(start, end, section) of every sentence; a heading with no text of its own belongs to the section after it."""
-    spans: list[tuple[int, int, int]] = []
-    headings: list[tuple[int, int]] = []
-    for i, (start, end) in enumerate(pairwise([*(section.start for section in sections), len(text)])):
-        found = [(start + first, start + last) for first, last in sentence_spans(text[start:end])]
-        if len(found) == 1 and is_heading(text[slice(*found[0])], sections[i].path):
-            headings += found
-        elif found:
-            spans += [(first, last, i) for first, last in headings + found]
-            headings = []
-    return spans + [(first, last, len(sections) - 1) for first, last in headings]
-
-
-def _with_gaps(text: str, spans: Sequence[tuple[int, int, int]]) -> list[str]:
-    """Each sentence with the white space after it: in some vocabularies that is tokens, too."""
-    starts = [start for start, _, _ in spans]
-    return [text[start:after] for start, after in pairwise([*starts, spans[-1][1]])] if spans else []
-
-
-def _headers(text: str, spans: Sequence[tuple[int, int, int]]) -> Iterator[str]:
-    """For each sentence the first row of the table that it continues, or nothing."""
-    header, before = "", 0
-    for start, end, _ in spans:
-        is_row = text.startswith("|", start)
-        continues = is_row and header != "" and text.count("\n", before, start) == 1
-        yield header if continues else ""
-        if not continues:
-            header = text[start:end] if is_row else ""
-        before = end
-
-
-def _cut(near: str, limit: int) -> int:
-    """The last white space in the second half before `limit`, or else `limit`."""
-    if near[limit : limit + 1].isspace():
-        return limit
-    space = max(near.rfind(mark, limit // 2, limit) for mark in " \n\t")
-    return len(near[:space].rstrip()) if space > 0 else limit
-
-
-def _after_space(text: str, start: int, end: int) -> int:
-    space = _SPACE.match(text, start, end)
-    return space.end() if space else start
+        return tuple(self._outliner.chunks(document_id, document, outline, parts))

@@ -2,17 +2,17 @@
 
 from rag_core.errors import ConfigError
 
-_FEWEST = 16
+FEWEST_TOKENS = 16
 
 
-def check_window(tokens: int, prefix_tokens: int, special: int, window: int) -> None:
+def check_window(tokens: int, prefix_tokens: int, special: int, window: int, setting: str = "chunking.tokens") -> None:
     """ConfigError if a chunk could be longer than the embedder reads: its end would be cut off silently."""
     needed = tokens + prefix_tokens + special
     if needed <= window:
         return
     room = window - prefix_tokens - special
-    remedy = f"chunking.tokens to {room}" if room >= _FEWEST else "chunking.prefix_tokens and chunking.tokens"
+    remedy = f"{setting} to {room}" if room >= FEWEST_TOKENS else f"chunking.prefix_tokens and {setting}"
     raise ConfigError(
-        f"chunking.tokens + chunking.prefix_tokens + special tokens must be <= the embedder's window of {window}, "
+        f"{setting} + chunking.prefix_tokens + special tokens must be <= the embedder's window of {window}, "
         f"got {tokens} + {prefix_tokens} + {special} = {needed}: lower {remedy}"
     )

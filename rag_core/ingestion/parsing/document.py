@@ -1,20 +1,60 @@
 """Stored bytes to a described document."""
 
+import re
 from dataclasses import replace
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.metadata import described
 from rag_core.ingestion.parsing.compression import decompressed
-from rag_core.ingestion.parsing.formats import HEAD, parser_for
-from rag_core.types import Document
+from rag_core.ingestion.parsing.detection import format_of
+from rag_core.ingestion.parsing.formats import parser_of
+from rag_core.types import Document, Metadata, Value
+
+# Postgres stores no NUL, and UTF-8 no lone surrogate; replaced one for one, so that every offset stays
+_UNSTORABLE = re.compile(r"[\0\ud800-\udfff]")
 
 
 def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb: float) -> Document:
-    """DocumentError("parse", ...) for what cannot become text; skipped where it is empty or of an unknown format."""
+    """With its format in the metadata. DocumentError("parse", ...) for what cannot become text; skipped where it is
+    empty or of an unknown format.
+    """
     name, stored = decompressed(uri, body, file_mb)
-    document = parser_for(name, stored[:HEAD]).parse(name, stored)
+    if not stored.strip():
+        raise DocumentError("parse", "empty", status="skipped")
+    found = format_of(name, stored)
+    document = _storable(parser_of(found).parse(name, stored))
     _refuse(document.text, text_mb)
-    return replace(described(document, detect_language), uri=uri)
+    known = described(document, detect_language)
+    return replace(known, uri=uri, metadata={**known.metadata, "format": found})
+
+
+def _storable(document: Document) -> Document:
+    sections = tuple(replace(each, path=tuple(map(_clean, each.path))) for each in document.sections)
+    return replace(
+        document,
+        text=_clean(document.text),
+        title=_clean(document.title),
+        metadata=_clean_metadata(document.metadata),
+        sections=sections,
+    )
+
+
+def _clean(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _clean_metadata(metadata: Metadata) -> Metadata:
+    return {_clean(key): _clean_value(value) for key, value in metadata.items()}
+
+
+def _clean_value(value: Value) -> Value:
+    match value:
+        case str():
+            return _clean(value)
+        case bool() | int() | float():
+            return value
+        case _:
+            return [_clean(each) for each in value]
 
 
 def _refuse(text: str, limit_mb: float) -> None:

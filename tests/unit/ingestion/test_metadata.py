@@ -1,6 +1,6 @@
 import pytest
 
-from rag_core.ingestion.metadata import described
+from rag_core.ingestion.metadata import Rules, described, mapped
 from rag_core.types import Document, Metadata
 
 GERMAN = "Das Mädchen läuft über die Straße zum Bäcker, weil es dort frische Brötchen gibt."
@@ -49,3 +49,26 @@ def test_the_files_name_stands_in_for_a_title() -> None:
 )
 def test_metadata_has_one_shape(given: Metadata, metadata: Metadata) -> None:
     assert described(document(metadata=given)).metadata == metadata
+
+
+GIVEN = {"kind": "memo", "dept": "sea", "tags": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "metadata"),
+    [
+        (Rules(), GIVEN),
+        (Rules(set={"source": "pmc", "kind": "note"}), {**GIVEN, "kind": "note", "source": "pmc"}),
+        (Rules(rename={"dept": "department"}), {"kind": "memo", "tags": ["a", "b"], "department": "sea"}),
+        (Rules(rename={"dept": "kind"}), {"kind": "sea", "tags": ["a", "b"]}),
+        (Rules(rename={"kind": "dept"}), {"dept": "memo", "tags": ["a", "b"]}),
+        (Rules(rename={"none": "kind"}), GIVEN),
+        (Rules(drop=("kind", "none")), {"dept": "sea", "tags": ["a", "b"]}),
+        (Rules(rename={"dept": "kind"}, drop=("kind",)), {"tags": ["a", "b"]}),
+        (Rules(from_path=r"/(?P<folder>\w+)/(?P<kind>\w+) (?P<none>x)?"), {**GIVEN, "folder": "x", "kind": "My"}),
+        (Rules(from_path=r"/(?P<folder>nowhere)/"), GIVEN),
+        (Rules(from_path=r"/(?P<kind>\w+)/", set={"kind": "note"}), {**GIVEN, "kind": "note"}),
+    ],
+)
+def test_rules_map_metadata(rules: Rules, metadata: Metadata) -> None:
+    assert mapped(document(metadata=GIVEN), rules).metadata == metadata

@@ -77,6 +77,8 @@ def parts() -> dict[str, str]:
         ("chunking.overlap=10", True),
         ("parsing.detect_language=false", True),
         ("limits.text_mb=1", True),
+        ("metadata.set.source=pmc", True),
+        ("chunking.type=sentences", True),
         ("embedding.dimension=64", True),
         ("store.url=host=elsewhere", False),
         ("tenant=somebody-else", False),

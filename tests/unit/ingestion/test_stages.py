@@ -119,7 +119,7 @@ def test_a_document_is_read_parsed_and_split_and_each_part_is_timed() -> None:
     assert [chunk.text for chunk in ready.chunks] == ["one", "two"]
     assert ready.sha256 == sha256(b"one\ntwo").digest()
     assert ready.document is not None
-    assert set(ready.seconds) == {"read", "parse", "split"}
+    assert set(ready.seconds) == {"read", "parse", "scan", "split"}
     assert ready.pending
 
 

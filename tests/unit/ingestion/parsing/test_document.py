@@ -3,6 +3,7 @@ import gzip
 import pytest
 
 from rag_core.errors import DocumentError
+from rag_core.ingestion.parsing import document as module
 from rag_core.ingestion.parsing.document import parse
 from rag_core.types import Document
 
@@ -41,6 +42,26 @@ def test_damaged_gzip_is_told(body: bytes) -> None:
 )
 def test_a_document_without_text_is_skipped_as_empty(uri: str, body: bytes) -> None:
     assert (failure(uri, body).reason, failure(uri, body).status) == ("empty", "skipped")
+
+
+@pytest.mark.parametrize(
+    ("uri", "body", "name"), [("a.md", b"x", "markdown"), ("a.csv", b"<html><p>x", "html"), ("a", b'{"a": 1}', "json")]
+)
+def test_the_metadata_says_which_format_it_was(uri: str, body: bytes, name: str) -> None:
+    assert parsed(uri, body).metadata["format"] == name
+
+
+def test_no_parser_can_let_through_what_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Careless:
+        def parse(self, uri: str, _: bytes) -> Document:
+            bad = "a\0\ud800"
+            return Document(uri=uri, text=bad, title=bad, metadata={bad: bad, "tags": [bad], "n": 1})
+
+    monkeypatch.setattr(module, "parser_of", lambda _: Careless())
+    document = parsed("a.txt", b"x")
+    good = "a\ufffd\ufffd"
+    assert (document.text, document.title) == (good, good)
+    assert document.metadata == {good: good, "tags": [good], "n": 1, "format": "text"}
 
 
 def test_too_much_text_fails() -> None:

@@ -1,0 +1,201 @@
+"""The store at scale: publishing, the vector index, and dense search with filters, all as tenants meet them.
+
+Machines are noisy, so compare the ratios of one run, not the seconds of two. Everything runs under row-level security,
+but for the raw COPY that publishing is held against.
+
+    python -m benchmarks.store
+    python -m benchmarks.store --rows 20000 --texts passages.jsonl
+"""
+
+import argparse
+import asyncio
+import os
+import platform
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import psycopg
+from pgvector import HalfVector
+from pgvector.psycopg import register_vector
+
+from benchmarks.corpus import SPACE, drafts, passages, vectors
+from rag_core.storage import embedded
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.filters import parsed_filter
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.maintenance import Maintenance
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+from rag_core.types import Draft, Matrix, Query
+
+TENANT, COLLECTION = "benchmark", "default"
+BATCH = 256
+QUESTIONS = 50
+K = 10
+SHARES = {"all": "", "10 %": "in_10", "1 %": "in_100", "0.1 %": "in_1000"}
+FLOOR_TABLE = """
+create table floor (id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, text text,
+  embedding halfvec)"""
+FLOOR_COPY = "copy floor from stdin (format binary)"
+FLOOR_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "text", "halfvec"]
+
+
+@dataclass(frozen=True)
+class Searches:
+    """`ids` of each question's hits, best first."""
+
+    ids: list[list[UUID]]
+    milliseconds: list[float]
+
+    def percentile(self, percent: float) -> float:
+        return float(np.percentile(self.milliseconds, percent))
+
+    def recall(self, exact: "Searches") -> float:
+        shares = [len({*own} & {*true}) / len(true) for own, true in zip(self.ids, exact.ids, strict=True)]
+        return float(np.mean(shares))
+
+
+def main() -> None:
+    arguments = _arguments()
+    print(f"{_machine()}; python -m benchmarks.store {shlex.join(sys.argv[1:])}".rstrip())
+    texts, embeddings = passages(arguments.rows, file=arguments.texts), vectors(arguments.rows)
+    documents = list(drafts(texts, embeddings, TENANT, COLLECTION))
+    with _scratch() as scratch:
+        postgres = Postgres.open(embedded.start(scratch / "postgres"))
+        try:
+            floor, publishing = _raw_copy(postgres, documents), _publish(postgres, documents)
+            print(f"publish   raw COPY without security {arguments.rows / floor:8,.0f} rows/s")
+            print(
+                f"publish   CorpusWriter              {arguments.rows / publishing:8,.0f} rows/s"
+                f"   {publishing / floor:.1f} x its time, with documents, values, texts and ledger"
+            )
+            _compare_searches(postgres, vectors(QUESTIONS, seed=8, among=arguments.rows))
+        finally:
+            embedded.stop(scratch / "postgres")
+
+
+def _raw_copy(postgres: Postgres, documents: Sequence[Draft]) -> float:
+    with psycopg.connect(postgres.dsn) as connection:
+        connection.execute(FLOOR_TABLE)
+        register_vector(connection)
+        began = time.perf_counter()
+        with connection.cursor() as cursor, cursor.copy(FLOOR_COPY) as copy:
+            copy.set_types(FLOOR_TYPES)
+            for row in _floor_rows(documents):
+                copy.write_row(row)
+        connection.commit()
+        seconds = time.perf_counter() - began
+        connection.execute("drop table floor")
+    return seconds
+
+
+def _floor_rows(documents: Sequence[Draft]) -> Iterator[tuple[object, ...]]:
+    for draft in documents:
+        rows = np.empty((0, 0)) if draft.vectors is None else draft.vectors.astype(np.float16)
+        for chunk, row in zip(draft.chunks, rows, strict=True):
+            yield chunk.id, draft.id, chunk.ordinal, chunk.start, chunk.end, chunk.text, HalfVector(row)
+
+
+def _publish(postgres: Postgres, documents: Sequence[Draft]) -> float:
+    with postgres.connect() as connection:
+        target = _job(postgres, connection, documents)
+        with closing(target.open()) as writer:
+            began = time.perf_counter()
+            for first in range(0, len(documents), BATCH):
+                writer.publish(documents[first : first + BATCH])
+            return time.perf_counter() - began
+
+
+def _job(postgres: Postgres, connection: psycopg.Connection, documents: Sequence[Draft]) -> Target:
+    catalog = Catalog(connection, TENANT)
+    collection, space = catalog.ensure_collection(COLLECTION), catalog.ensure_space(SPACE)
+    catalog.move_to_space(collection.id, space)
+    items = [(draft.id, draft.entry.uri, "add") for draft in documents]
+    job = Ledger(connection, TENANT).begin(collection.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
+    return Target(
+        postgres=postgres,
+        tenant=TENANT,
+        collection=collection.id,
+        space=space,
+        job=job.id,
+        run=job.run,
+        listed_ns=time.time_ns(),
+    )
+
+
+def _compare_searches(postgres: Postgres, questions: Matrix) -> None:
+    # statistics for both, and an index for the second only
+    _told(postgres, Maintenance(build_from=10**9))
+    exact = {share: asyncio.run(_searches(postgres, questions, share)) for share in SHARES}
+    _told(postgres, Maintenance(build_from=1, drop_below=0))
+    print(f"dense     k={K}          {'p50 ms':>8} {'p95 ms':>8} {'recall':>8} {'fewest':>8}   scanning p50, p95 ms")
+    for share in SHARES:
+        found = asyncio.run(_searches(postgres, questions, share))
+        print(
+            f"dense     {share:12} {found.percentile(50):10.1f} {found.percentile(95):8.1f} "
+            f"{found.recall(exact[share]):8.3f} {min(map(len, found.ids)):8}   "
+            f"{exact[share].percentile(50):8.1f} {exact[share].percentile(95):8.1f}"
+            f"   {exact[share].percentile(50) / found.percentile(50):5.1f} x"
+        )
+
+
+def _told(postgres: Postgres, maintenance: Maintenance) -> None:
+    for change in maintenance.run(postgres, TENANT):
+        print(f"index     {change.action} {change.subject} in {change.seconds:.1f} s")
+
+
+async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Searches:
+    key = SHARES[share]
+    filters = parsed_filter({"key": key, "type": "eq", "value": 0}) if key else None
+    query = Query(text="", tenant=TENANT, collection=COLLECTION, filters=filters)
+    ids: list[list[UUID]] = []
+    milliseconds: list[float] = []
+    reader = CorpusReader(postgres)
+    try:
+        for _ in range(2):  # the first round warms the caches, and the statements become prepared ones
+            ids.clear()
+            milliseconds.clear()
+            for question in questions:
+                began = time.perf_counter()
+                ranking = await reader.nearest(query, question, SPACE, K)
+                milliseconds.append(1_000 * (time.perf_counter() - began))
+                ids.append([id for id, _ in ranking])
+    finally:
+        await reader.close()
+    return Searches(ids, milliseconds)
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {memory} GiB"
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="rag-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000, help="passages, four a document")
+    parser.add_argument("--texts", type=Path, help='a file with {"text": ...} a line; else made up')
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

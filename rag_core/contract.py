@@ -1,0 +1,306 @@
+"""The pipeline as plain functions: parse, chunk, embed, store, index.
+
+They work with the settings of the environment and the default profile, and raise what Python has of its own:
+ValueError for what is asked wrongly, FileNotFoundError, and RuntimeError for what cannot be done. Only what may pass
+by itself is tried again (a model that is busy or cannot be reached for the moment); nothing else is.
+"""
+
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import stamina
+from pydantic import TypeAdapter
+
+from rag_core.build.embedding import Encoder, embedding_space, encoder, tokenizer
+from rag_core.config import EmbeddingSettings, Settings
+from rag_core.errors import DocumentError, ModelError, RagError
+from rag_core.ingestion.chunking.cuts import Characters
+from rag_core.ingestion.chunking.places import PagedChunker
+from rag_core.ingestion.chunking.sections import SectionsChunker
+from rag_core.ingestion.metadata import described
+from rag_core.ingestion.parsing.markdown import outlined
+from rag_core.ingestion.recipe import Recipe
+from rag_core.ingestion.report import RunTimes
+from rag_core.ingestion.sources.local import local_uri
+from rag_core.ingestion.sync import Options, Sync
+from rag_core.protocols import Chunker, DocumentEmbedder, Source
+from rag_core.settings import load_settings
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Metadata, chunk_id, document_id
+
+CHUNK_SIZE, OVERLAP, SMALLEST_CHUNK = 512, 50, 100
+"""Characters."""
+BATCH = 25
+REQUIRED = ("filename", "file_path", "file_size")
+
+# 3 retries, after 1, 2 and 4 seconds
+_ATTEMPTS, _FIRST_WAIT, _LONGEST_WAIT = 4, 1.0, 60.0
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NAME = re.compile(r"\w[\w.-]{0,62}")
+_BETWEEN = "\n\n"
+_NOBODY = UUID(int=0)
+_log = logging.getLogger(__name__)
+
+
+def parse_pdf(file_path: str | Path) -> str:
+    """Its text as Markdown. FileNotFoundError; ValueError if it is no PDF; RuntimeError if it is damaged, encrypted or
+    has no text.
+    """
+    return _parsed(Path(file_path)).text
+
+
+def chunk_text(markdown: str, chunk_size: int = CHUNK_SIZE, overlap: int = OVERLAP) -> list[str]:
+    """Whole sentences of one section each, up to `chunk_size` characters; whole ones of the last `overlap` characters
+    are repeated. ValueError if chunk_size < 100 or overlap >= chunk_size.
+    """
+    document = outlined(Document(uri="", text=markdown))
+    return [chunk.text for chunk in _chunker(chunk_size, overlap).split(_NOBODY, document)]
+
+
+def embed_chunks(chunks: Sequence[str]) -> list[tuple[str, list[float]]]:
+    """Each text with its vector of length 1, in their order; a text that cannot be embedded is left out, and a warning
+    logged, as for one that is longer than the model reads, whose end says nothing then. ValueError without chunks;
+    RuntimeError if the model cannot be loaded or reached.
+    """
+    if not chunks:
+        raise ValueError("chunks must hold at least one text, got none")
+    settings = load_settings()
+    try:
+        _warn_of_long(settings, chunks)
+        embedder = _embedder(settings)
+        batches = (chunks[first : first + BATCH] for first in range(0, len(chunks), BATCH))
+        return [pair for batch in batches for pair in _pairs(embedder, batch)]
+    except ModelError as error:
+        raise RuntimeError(f"the embedding model cannot be used: {error}") from error
+
+
+def store_document(name: str, embeddings: Sequence[tuple[str, Sequence[float]]], metadata: Mapping[str, Any]) -> UUID:
+    """The id of the document, which is the same when the same `file_path` is stored again in its place.
+
+    It goes to the collection `docs_{name}`, which is made if needed; its text is that of the chunks, an empty line
+    between each two. ValueError for a name that is no word, without chunks, for vectors of another dimension than the
+    model's, or without the metadata filename, file_path and file_size; RuntimeError if the store cannot take it.
+    """
+    _check(name, metadata)
+    texts = [text for text, _ in embeddings]
+    document = Document(uri=_uri(str(metadata["file_path"])), text=_BETWEEN.join(texts), media_type="text/markdown")
+    return _stored(name, document, _laid_out(texts), _matrix([vector for _, vector in embeddings]), metadata)
+
+
+def index_document(name: str, file_path: str | Path, options: Mapping[str, int] | None = None) -> UUID:
+    """A PDF parsed, chunked, embedded and stored, its chunks with their pages and sections; the document's id.
+
+    `options` may have `chunk_size` and `overlap`. Raises what `parse_pdf`, `chunk_text`, `embed_chunks` and
+    `store_document` raise.
+    """
+    path, chosen = Path(file_path), {"chunk_size": CHUNK_SIZE, "overlap": OVERLAP, **(options or {})}
+    if unknown := sorted(chosen.keys() - {"chunk_size", "overlap"}):
+        raise ValueError(f"options may have chunk_size and overlap, got {', '.join(unknown)}")
+    chunker = _chunker(**chosen)
+    document = _parsed(path)
+    metadata = {"filename": path.name, "file_path": str(path), "file_size": path.stat().st_size}
+    _check(name, metadata)
+    chunks = chunker.split(_NOBODY, document)
+    vectors = dict(embed_chunks([chunk.text for chunk in chunks]))
+    kept = [chunk for chunk in chunks if chunk.text in vectors]
+    return _stored(name, document, kept, _matrix([vectors[chunk.text] for chunk in kept]), metadata)
+
+
+def _parsed(path: Path) -> Document:
+    from rag_core.ingestion.parsing.pdf import PdfParser
+
+    body = path.read_bytes()
+    if b"%PDF-" not in body[:1024]:
+        raise ValueError(f"{path} is not a PDF: it does not begin as one")
+    try:
+        return PdfParser().parse(local_uri(str(path)), body)
+    except DocumentError as error:
+        raise RuntimeError(f"{path} cannot be read: {error.reason}") from error
+
+
+def _chunker(chunk_size: int, overlap: int) -> Chunker:
+    if chunk_size < SMALLEST_CHUNK:
+        raise ValueError(f"chunk_size must be >= {SMALLEST_CHUNK}, got {chunk_size}")
+    if not 0 <= overlap < chunk_size:
+        raise ValueError(f"overlap must be in [0, chunk_size), got {overlap} of {chunk_size}")
+    return PagedChunker(SectionsChunker(Characters(), chunk_size, overlap, 0))
+
+
+def _warn_of_long(settings: Settings, texts: Sequence[str]) -> None:
+    tokens = tokenizer(settings.embedding)
+    room = embedding_space(settings.embedding).window - tokens.special_tokens
+    for text, length in zip(texts, tokens.lengths(texts), strict=True):
+        if length > room:
+            _log.warning("only the first %d of %d tokens of a chunk are embedded: %.60r", room, length, text)
+
+
+def _embedder(settings: Settings) -> Encoder:
+    return _loaded(settings.embedding.model_dump_json())
+
+
+@lru_cache(maxsize=1)
+def _loaded(embedding: str) -> Encoder:
+    """By settings as text, so that a model is loaded once."""
+    settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
+    try:
+        return encoder(settings)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(str(error)) from error
+
+
+def _pairs(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple[str, list[float]]]:
+    try:
+        return list(zip(texts, _vectors(embedder, texts).tolist(), strict=True))
+    except ModelError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what somebody's own embedder raises for a text has no common root
+        if len(texts) == 1:
+            _log.warning("left out a chunk that cannot be embedded: %s: %.60r", error, texts[0])
+            return []
+    return [pair for text in texts for pair in _pairs(embedder, [text])]
+
+
+def _vectors(embedder: DocumentEmbedder, texts: Sequence[str]) -> Matrix:
+    """ModelError if the model stays busy or out of reach."""
+    try:
+        return stamina.retry(
+            on=is_transient, attempts=_ATTEMPTS, timeout=None, wait_initial=_FIRST_WAIT, wait_max=_LONGEST_WAIT
+        )(embedder.embed)(texts)
+    except Exception as error:
+        if is_transient(error):
+            raise ModelError(f"it did not answer {_ATTEMPTS} times: {error}") from error
+        raise
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same may succeed a little later: no connection, no answer in time, or an HTTP status that says so."""
+    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return isinstance(error, ConnectionError | TimeoutError) or status in _BUSY
+
+
+def _check(name: str, metadata: Mapping[str, Any]) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"name must be a word of letters, digits, `_`, `-` and `.`, at most 63 long, got {name!r}")
+    if missing := [key for key in REQUIRED if key not in metadata]:
+        raise ValueError(f"metadata must have {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
+
+
+def _uri(file_path: str) -> str:
+    if "://" in file_path:
+        return file_path
+    return local_uri(file_path) if Path(file_path).exists() else Path(file_path).absolute().as_uri()
+
+
+def _laid_out(texts: Sequence[str]) -> list[Chunk]:
+    """Where the texts stand when they are joined."""
+    starts = np.cumsum([0, *(len(text) + len(_BETWEEN) for text in texts)]).tolist()
+    return [
+        Chunk(id=_NOBODY, document_id=_NOBODY, ordinal=ordinal, text=text, start=start, end=start + len(text))
+        for ordinal, (text, start) in enumerate(zip(texts, starts, strict=False))
+    ]
+
+
+def _matrix(vectors: Sequence[Sequence[float]]) -> Matrix:
+    if not vectors:
+        raise ValueError("a document needs at least one chunk with its vector, got none")
+    dimensions = sorted({len(vector) for vector in vectors})
+    expected = embedding_space(load_settings().embedding).dimension
+    if dimensions != [expected]:
+        raise ValueError(f"vectors must have the model's dimension {expected}, got {dimensions}")
+    return np.array(vectors, np.float32)
+
+
+def _stored(
+    name: str, document: Document, chunks: Sequence[Chunk], vectors: Matrix, metadata: Mapping[str, Any]
+) -> UUID:
+    """Through the product's own sync: of a source that is this one document, which has been read already."""
+    settings, collection = load_settings(), f"docs_{name}"
+    entry = Entry(uri=document.uri, size=int(metadata["file_size"]), modified_ns=time.time_ns())
+    try:
+        sync = Sync(
+            postgres=Postgres.open(settings.store.url),
+            tenant=settings.tenant,
+            collection=collection,
+            sources=[_OneEntry(entry)],
+            recipe=Recipe(lambda _: "contract", "contract", embedding_space(settings.embedding)),
+            options=Options(checksum=True),
+        )
+        written = _Written(_titled(document, metadata, settings), tuple(chunks), vectors)
+        report = sync.run(written)
+    except RagError as error:
+        raise RuntimeError(f"{collection} cannot store {entry.uri}: {error}") from error
+    if report.failures:
+        raise RuntimeError(f"{collection} cannot store {entry.uri}: {report.failures[0]['reason']}")
+    return document_id(settings.tenant, collection, entry.uri)
+
+
+def _titled(document: Document, metadata: Metadata, settings: Settings) -> Document:
+    named = replace(document, title=document.title or str(metadata["filename"]))
+    known = described(named, settings.parsing.detect_language)
+    return replace(known, metadata={**known.metadata, **metadata})
+
+
+@dataclass(frozen=True, slots=True)
+class _OneEntry:
+    """A source whose only document is at hand."""
+
+    entry: Entry
+
+    @property
+    def uri(self) -> str:
+        return self.entry.uri
+
+    def listing(self) -> Iterator[Entry]:
+        yield self.entry
+
+    def read(self, entry: Entry) -> bytes:
+        raise DocumentError("read", f"{entry.uri} has been read already")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A runner that publishes what it has for the one draft that the sync asks for."""
+
+    document: Document
+    chunks: Sequence[Chunk]
+    vectors: Matrix
+
+    def run(
+        self,
+        target: Target,
+        sources: Mapping[int, Source],  # noqa: ARG002 - it has read them
+        drafts: Sequence[Draft],
+    ) -> RunTimes:
+        with closing(target.open()) as writer:
+            writer.publish([self._filled(draft) for draft in drafts])
+        return RunTimes()
+
+    def _filled(self, draft: Draft) -> Draft:
+        return replace(
+            draft,
+            sha256=sha256(self.document.text.encode()).digest(),
+            document=self.document,
+            chunks=tuple(self._owned(draft.id)),
+            vectors=self.vectors,
+            embedded=len(self.chunks),
+        )
+
+    def _owned(self, document: UUID) -> Iterator[Chunk]:
+        """Numbered anew: some may have been left out."""
+        seen: Counter[str] = Counter()
+        for ordinal, chunk in enumerate(self.chunks):
+            id = chunk_id(document, chunk.text, seen[chunk.text])
+            yield replace(chunk, id=id, document_id=document, ordinal=ordinal)
+            seen[chunk.text] += 1

@@ -1,0 +1,34 @@
+"""The rows of a text's tables."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_ROW = re.compile(r"^[ \t]*(\|[^\n]*\S|\|)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`header` is the first row of its table, empty for that row itself."""
+
+    start: int
+    end: int
+    header: str
+
+
+def table_rows(text: str) -> list[Row]:
+    """In text order."""
+    rows: list[Row] = []
+    for found in _ROW.finditer(text):
+        start, end = found.span(1)
+        continues = bool(rows) and text.count("\n", rows[-1].end, start) == 1
+        header = (rows[-1].header or text[rows[-1].start : rows[-1].end]) if continues else ""
+        rows.append(Row(start=start, end=end, header=header))
+    return rows
+
+
+def row_at(rows: Sequence[Row], offset: int) -> Row | None:
+    """The row that holds the character at that place."""
+    begun = bisect_right(rows, offset, key=lambda row: row.start)
+    return rows[begun - 1] if begun and offset < rows[begun - 1].end else None

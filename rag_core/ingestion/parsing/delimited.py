@@ -1,0 +1,71 @@
+"""CSV and TSV as one Markdown table."""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from rag_core.errors import DocumentError
+from rag_core.ingestion.parsing.blocks import joined
+from rag_core.ingestion.parsing.encoding import decoded
+from rag_core.ingestion.parsing.tables import table
+from rag_core.types import Document
+
+VERSION = 1
+
+_DELIMITERS = ",\t;|"
+_SAMPLE_ROWS = 50
+_SAMPLE = 65_536
+# A few wide rows among many narrow ones: a table pads them all
+_MOST_PADDING = 10
+
+# Of the whole process, and 128 KiB otherwise: how long a cell may be is the document's limit alone
+csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+
+
+class DelimitedParser:
+    """The first row names the columns; a row that is longer gets columns without a name."""
+
+    def parse(self, uri: str, body: bytes) -> Document:
+        text = decoded(body)
+        rows = _rows(text, _delimiter(text[:_SAMPLE]))
+        _refuse(rows)
+        return Document(uri=uri, text=joined([table(rows)]), media_type="text/csv")
+
+
+def _rows(text: str, delimiter: str) -> list[list[str]]:
+    try:
+        return list(_read(text, delimiter))
+    except csv.Error as error:
+        raise DocumentError("parse", f"no readable table: {error}") from error
+
+
+def _read(text: str, delimiter: str) -> Iterator[list[str]]:
+    # splitlines would also cut at U+2028, and within quotes
+    return csv.reader(text.split("\n") if '"' not in text else _lines(text), delimiter=delimiter, skipinitialspace=True)
+
+
+def _lines(text: str) -> Iterator[str]:
+    return (f"{line}\n" for line in text.split("\n"))
+
+
+def _delimiter(sample: str) -> str:
+    """That which cuts most rows into equally many cells, and of those the one with most cells."""
+    whole, _, _ = sample.rpartition("\n")
+    return max(_DELIMITERS, key=lambda delimiter: _agreement(whole or sample, delimiter))
+
+
+def _agreement(sample: str, delimiter: str) -> tuple[float, int]:
+    try:
+        widths = [len(row) for row in islice(_read(sample, delimiter), _SAMPLE_ROWS) if row]
+    except csv.Error:
+        return 0.0, 0
+    width, rows = Counter(widths).most_common(1)[0] if widths else (1, 0)
+    return (rows / len(widths), width) if width > 1 else (0.0, 0)
+
+
+def _refuse(rows: Sequence[Sequence[str]]) -> None:
+    width, cells = max(map(len, rows), default=0), sum(map(len, rows))
+    if width * len(rows) > 1_000_000 and width * len(rows) > _MOST_PADDING * cells:
+        raise DocumentError("parse", f"no table: {len(rows)} rows, one of them with {width} cells")

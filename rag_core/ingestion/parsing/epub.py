@@ -1,0 +1,96 @@
+"""Books: the chapters in the order in which they are read, each as the HTML parser reads it."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import unquote, urldefrag
+
+from rag_core.errors import DocumentError
+from rag_core.ingestion.parsing.archive import Archive, opened
+from rag_core.ingestion.parsing.blocks import Block, clean, joined
+from rag_core.ingestion.parsing.html import PACKAGE as PACKAGE
+from rag_core.ingestion.parsing.html import HtmlParser
+from rag_core.ingestion.parsing.markdown import outlined
+from rag_core.ingestion.parsing.markup import Element, parsed, spoken
+from rag_core.types import Document, Value
+
+VERSION = 1
+
+_MEDIA_TYPE = "application/epub+zip"
+_CONTAINER = "META-INF/container.xml"
+_RIGHTS = "META-INF/encryption.xml"
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_CHAPTERS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+# XHTML may close any element at once; to an HTML parser that leaves a title or a script open to the end
+_SELF_CLOSED = re.compile(rb"<(?!(?:area|base|br|col|hr|img|input|link|meta|wbr)\b)([A-Za-z][\w:-]*)(\s[^<>]*)?/>")
+_TAG = re.compile(r"<[^<>]{1,200}>")
+
+
+class EpubParser:
+    def parse(self, uri: str, body: bytes) -> Document:
+        archive = opened(body)
+        _refuse_rights(archive)
+        name = _package_name(archive)
+        package = parsed(archive.read(name))
+        text = joined(Block(chapter) for chapter in _chapters(archive, package, posixpath.dirname(name)))
+        return outlined(_described(Document(uri=uri, text=text, media_type=_MEDIA_TYPE), package))
+
+
+def _refuse_rights(archive: Archive) -> None:
+    """Fonts may be obfuscated; chapters may not."""
+    if _RIGHTS not in archive:
+        return
+    methods = parsed(archive.read(_RIGHTS)).iter("{*}EncryptionMethod")
+    if any(each.get("Algorithm") not in _FONTS for each in methods):
+        raise DocumentError("parse", "password protected")
+
+
+def _package_name(archive: Archive) -> str:
+    roots = parsed(archive.read(_CONTAINER)).iter("{*}rootfile")
+    return next((unquote(each.get("full-path", "")) for each in roots), "")
+
+
+def _chapters(archive: Archive, package: Element, folder: str) -> Iterator[str]:
+    parser = HtmlParser()
+    for name in _spine(package, folder):
+        if name in archive:
+            page = _SELF_CLOSED.sub(rb"<\1\2></\1>", archive.read(name))
+            yield parser.parse(name, page).text.strip()
+
+
+def _spine(package: Element, folder: str) -> Iterator[str]:
+    """The chapters' names in the archive, each once, without the table of contents."""
+    files = {each.get("id", ""): each for each in package.iterfind("{*}manifest/{*}item")}
+    told = set[str]()
+    for reference in package.iterfind("{*}spine/{*}itemref"):
+        file = files.get(reference.get("idref", ""))
+        if file is None or file.get("media-type") not in _CHAPTERS or "nav" in file.get("properties", "").split():
+            continue
+        name = posixpath.normpath(posixpath.join(folder, unquote(urldefrag(file.get("href", "")).url)))
+        if name not in told:
+            told.add(name)
+            yield name
+
+
+def _described(document: Document, package: Element) -> Document:
+    said = [
+        (str(each.tag).removeprefix(_DC), clean(spoken(each)))
+        for metadata in package.iterfind("{*}metadata")
+        for each in metadata.iter(f"{_DC}*")
+    ]
+    known = {key: text for key, text in reversed(said) if text}
+    metadata: dict[str, Value] = {
+        "author": "; ".join(text for key, text in said if key == "creator" and text),
+        "date": known.get("date", ""),
+        "description": " ".join(_TAG.sub(" ", known.get("description", "")).split()),
+        "tags": [text for key, text in said if key == "subject" and text],
+        "publisher": known.get("publisher", ""),
+    }
+    return replace(
+        document,
+        title=known.get("title", ""),
+        language=known.get("language", ""),
+        metadata={key: value for key, value in metadata.items() if value},
+    )

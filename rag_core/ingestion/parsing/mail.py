@@ -1,0 +1,187 @@
+"""Mail: what a reader of a message sees first, then its text, then its attachments."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from email import message_from_bytes, policy
+from email.errors import MessageError
+from email.message import MIMEPart
+from email.utils import parsedate_to_datetime
+
+from rag_core.errors import DocumentError
+from rag_core.ingestion.parsing.blocks import Block, clean, heading, joined, listed, paragraph
+from rag_core.ingestion.parsing.encoding import decoded
+from rag_core.ingestion.parsing.html import HtmlParser
+from rag_core.ingestion.parsing.markdown import outlined
+from rag_core.types import Document, Metadata
+
+VERSION = 1
+
+HEADERS = ("From", "To", "Cc", "Date", "Subject")
+# Each part may open its own; a digest of a mailing list has hundreds, a bomb has more
+_MOST_BOUNDARIES = 1000
+# Every line is compared with every boundary that is open: some seconds
+_MOST_COMPARISONS = 20_000_000
+_DEEPEST = 3  # messages attached to messages
+_FORWARDED = "message/rfc822"
+_PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
+# What the standard library's parsers of addresses and parameters raise on strange headers
+_STRANGE = (MessageError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """`headers` are lines to show, `sent` is ISO 8601. Attachments are names, and their text where they are text."""
+
+    headers: dict[str, str]
+    sent: str
+    body: str
+    attachments: tuple[tuple[str, str], ...] = ()
+
+
+class MailParser:
+    """RFC 5322 with MIME; a part's HTML is read only where it has no plain text."""
+
+    def parse(self, uri: str, body: bytes) -> Document:
+        _refuse(body)
+        try:
+            return document_of(uri, _read(message_from_bytes(body, policy=policy.default), 0), "message/rfc822")
+        except RecursionError as error:
+            raise DocumentError("parse", "damaged mail: parts nested too deep") from error
+
+
+def _refuse(body: bytes) -> None:
+    boundaries = body.lower().count(b"boundary=")
+    if boundaries > _MOST_BOUNDARIES:
+        raise DocumentError("parse", f"too large: more than {_MOST_BOUNDARIES} multiparts in one mail")
+    if boundaries * body.count(b"\n") > _MOST_COMPARISONS:
+        raise DocumentError("parse", f"too large: {boundaries} multiparts in a mail of {len(body) / 1e6:.1f} MB")
+
+
+def document_of(uri: str, mail: Mail, media_type: str) -> Document:
+    text = joined(_blocks(mail))
+    document = outlined(Document(uri=uri, text=text, media_type=media_type, metadata=_metadata(mail)))
+    return replace(document, title=mail.headers.get("Subject", ""))
+
+
+def _blocks(mail: Mail) -> Iterator[Block]:
+    yield paragraph("\n".join(f"{name}: {value}" for name, value in mail.headers.items()))
+    for part in _PARAGRAPHS.split(mail.body):
+        yield paragraph(part)
+    if mail.attachments:
+        yield paragraph("Attachments:")
+        yield from (listed(name) for name, _ in mail.attachments)
+    for name, text in mail.attachments:
+        if text.strip():
+            yield heading(1, name)
+            yield from (paragraph(part) for part in _PARAGRAPHS.split(text))
+
+
+def _metadata(mail: Mail) -> Metadata:
+    named = {
+        "author": mail.headers.get("From", "").replace(";", ","),
+        "to": mail.headers.get("To", ""),
+        "date": mail.sent,
+    }
+    return {key: value for key, value in named.items() if value}
+
+
+def _read(message: MIMEPart, depth: int) -> Mail:
+    headers = {name: text for name in HEADERS if (text := _header(message, name))}
+    bodies, attached = _parts(message)
+    body = next((text for part in bodies if (text := _text(part)).strip()), "")
+    attachments = tuple(_attachment(part, depth) for part in attached)
+    return Mail(headers=headers, sent=_sent(headers.get("Date", "")), body=body, attachments=attachments)
+
+
+def _header(message: MIMEPart, name: str) -> str:
+    try:
+        return _one_line(str(message.get(name, "")))
+    except _STRANGE:
+        return _one_line(next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), ""))
+
+
+def _one_line(raw: str) -> str:
+    """Bytes outside ASCII come as surrogates, and are mostly UTF-8."""
+    try:
+        text = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        text = raw
+    return clean(" ".join(text.split()))
+
+
+def _sent(date: str) -> str:
+    try:
+        return parsedate_to_datetime(date).isoformat()
+    except (ValueError, TypeError, OverflowError):
+        return ""
+
+
+def _parts(message: MIMEPart) -> tuple[list[MIMEPart], list[MIMEPart]]:
+    """Its bodies, plain text first, and what is attached."""
+    leaves = list(_leaves(message))
+    attached = [part for part in leaves if _is_attached(part)]
+    bodies = [part for part in leaves if not _is_attached(part)]
+    return sorted(bodies, key=lambda part: part.get_content_type() != "text/plain"), attached
+
+
+def _leaves(message: MIMEPart) -> Iterator[MIMEPart]:
+    """The parts that have no parts; a message in the message is one."""
+    open_parts: list[MIMEPart] = [message]
+    while open_parts:
+        part = open_parts.pop()
+        if part.get_content_maintype() == "multipart" and part.is_multipart():
+            open_parts.extend(reversed(list(part.iter_parts())))
+        else:
+            yield part
+
+
+def _is_attached(part: MIMEPart) -> bool:
+    is_text = part.get_content_type() in ("text/plain", "text/html")
+    return not is_text or _disposition(part) == "attachment" or bool(_filename(part))
+
+
+def _disposition(part: MIMEPart) -> str:
+    try:
+        return part.get_content_disposition() or ""
+    except _STRANGE:
+        return ""
+
+
+def _filename(part: MIMEPart) -> str:
+    try:
+        return _one_line(part.get_filename("") or "")
+    except _STRANGE:
+        return ""
+
+
+def _attachment(part: MIMEPart, depth: int) -> tuple[str, str]:
+    name = _filename(part) or part.get_content_type()
+    if part.get_content_type() == _FORWARDED and part.is_multipart():
+        inner = next(iter(part.iter_parts()), None)
+        return _forwarded(inner, depth + 1) if isinstance(inner, MIMEPart) else (name, "")
+    return name, _text(part) if part.get_content_maintype() == "text" else ""
+
+
+def _forwarded(message: MIMEPart, depth: int) -> tuple[str, str]:
+    name = _header(message, "Subject") or _FORWARDED
+    return name, _plain(_read(message, depth)) if depth <= _DEEPEST else ""
+
+
+def _plain(mail: Mail) -> str:
+    headers = "\n".join(f"{name}: {value}" for name, value in mail.headers.items())
+    return "\n\n".join((headers, mail.body, *(f"{name}\n\n{text}" for name, text in mail.attachments)))
+
+
+def _text(part: MIMEPart) -> str:
+    try:
+        body, charset = part.get_payload(decode=True), part.get_content_charset("")
+    except _STRANGE:
+        return ""
+    if not isinstance(body, bytes):
+        return ""
+    return html_text(body) if part.get_content_type() == "text/html" else decoded(body, charset)
+
+
+def html_text(body: bytes) -> str:
+    return HtmlParser().parse("", body).text

@@ -1,0 +1,87 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trees import write
+
+from rag_core.storage.postgres import Postgres
+
+pytestmark = pytest.mark.postgres
+
+RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+
+STORY = "# Keys\n\nThe keys are new. They are kept in a box. The box is red. Nobody opens it. It stands in the hall."
+OPTIONS = {
+    "RAG_EMBEDDING__TYPE": "hashing",
+    "RAG_EMBEDDING__DIMENSION": "64",
+    "RAG_CHUNKING__TOKENS": "16",
+    "RAG_CHUNKING__OVERLAP": "0",
+    "RAG_CHUNKING__PREFIX_TOKENS": "8",
+}
+
+
+@pytest.fixture
+def environment(store: Postgres) -> dict[str, str]:
+    return {**os.environ, **OPTIONS, "RAG_STORE__URL": store.dsn}
+
+
+def rag(environment: dict[str, str], *arguments: str, code: int = 0) -> Any:
+    return json.loads(printed(environment, *arguments, "--json", code=code))
+
+
+def printed(environment: dict[str, str], *arguments: str, code: int = 0) -> str:
+    done = subprocess.run([*RAG, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def test_a_hit_is_shown_with_the_chunks_around_it(environment: dict[str, str], tmp_path: Path) -> None:
+    folder = write(tmp_path, {"keys.md": STORY})
+    rag(environment, "ingest", str(folder), "--runner", "inline")
+    [best, *_] = rag(environment, "search", "Nobody opens it", "-k", "1", "--context", "1")["results"]
+    before, after = best["context"]["before"], best["context"]["after"]
+    assert " ".join(f"{before} {best['text']} {after}".split()).endswith(STORY[STORY.index("They") :])
+    [plain, *_] = rag(environment, "search", "Nobody opens it", "-k", "1")["results"]
+    assert "context" not in plain
+
+
+def test_the_context_stands_around_the_passage(environment: dict[str, str], tmp_path: Path) -> None:
+    rag(environment, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline")
+    shown = printed(environment, "search", "The box is red", "-k", "1", "--context", "9")
+    assert " ".join(STORY.removeprefix("# Keys").split()) in " ".join(shown.split())
+
+
+def test_meta_is_metadata_of_all_documents(environment: dict[str, str], tmp_path: Path) -> None:
+    rag(environment, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline", "--meta", "kind=story")
+    only = '{"key": "kind", "type": "eq", "value": "%s"}'
+    assert rag(environment, "search", "keys", "--filter", only % "story")["results"]
+    assert not rag(environment, "search", "keys", "--filter", only % "memo")["results"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "profile"),
+    [
+        ([], "default"),
+        (["--meta", "source=acme"], "acme"),
+        (["--meta", "source=acme", "--profile", "default"], "default"),
+    ],
+)
+def test_the_profile_of_a_source_is_detected_unless_it_is_named(
+    environment: dict[str, str], tmp_path: Path, arguments: list[str], profile: str
+) -> None:
+    folder = write(tmp_path / "docs", {"keys.md": STORY})
+    (tmp_path / "rag.yaml").write_text("profiles: {acme: {detect: {source: [acme]}, chunking: {overlap: 4}}}")
+    named = ["--config", str(tmp_path / "rag.yaml"), *arguments]
+    rag(environment, "ingest", str(folder), "--runner", "inline", *named)
+    [job] = rag(environment, "jobs", "list")
+    assert job["profile"] == profile
+
+
+def test_meta_without_a_value_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
+    folder = write(tmp_path, {"keys.md": STORY})
+    error = rag(environment, "ingest", str(folder), "--meta", "source", code=2)["error"]
+    assert error["message"] == "--meta takes KEY=VALUE, and a key without dots, got 'source'"

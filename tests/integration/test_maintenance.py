@@ -1,0 +1,356 @@
+"""Vector indexes: when they come and go, that searches use them, and what happens while they are built."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import numpy as np
+import pytest
+from drafts import SPACE, TENANT, draft, vector
+from psycopg import AsyncConnection, Connection
+from psycopg.sql import SQL, Composed
+from targets import begin, publish, superuser
+from targets import write as publish_as
+from trees import broken, hashing, write
+
+from rag_core.build.ingestion import inline_runner, sync
+from rag_core.errors import StoreError
+from rag_core.ingestion.report import Report
+from rag_core.storage import corpus
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.filters import parsed_filter
+from rag_core.storage.maintenance import Change, Maintenance
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Draft, Query
+
+pytestmark = pytest.mark.postgres
+
+T = TypeVar("T")
+QUERY = Query(text="", tenant=TENANT)
+EAGER = Maintenance(build_from=100, drop_below=50, bulk_from=10)
+CHUNKS_A_NOTE = 4
+EXECUTIONS = 12
+INDEXES = (
+    "select relname, indisvalid from pg_index join pg_class on oid = indexrelid where relname like 'vectors_hnsw%'"
+)
+BUILDER = """
+select pid from pg_stat_activity
+where datname = current_database() and query ilike '%create index concurrently%' and wait_event_type = 'Lock'"""
+GENERIC_PLANS = """
+select sum(generic_plans)::int, sum(custom_plans)::int from pg_prepared_statements where statement like '%<#>%'"""
+
+
+def notes(count: int, first: int = 0, **place: Any) -> list[Draft]:
+    """Of four chunks each, with numbers to filter on."""
+    return [
+        draft(
+            f"file:///{n}.md",
+            *(f"text {n} {part}" for part in range(CHUNKS_A_NOTE)),
+            metadata={"half": n % 2, "twentieth": n % 20, "one": n},
+            **place,
+        )
+        for n in range(first, first + count)
+    ]
+
+
+def indexes(store: Postgres) -> dict[str, bool]:
+    """Whether they are valid, by name."""
+    with superuser(store) as connection:
+        return dict(connection.execute(INDEXES).fetchall())
+
+
+def actions(changes: list[Change]) -> list[str]:
+    return [change.action for change in changes if change.action != "analyzed"]
+
+
+def asked(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]]) -> T:
+    async def asking() -> T:
+        reader = CorpusReader(store)
+        try:
+            return await question(reader)
+        finally:
+            await reader.close()
+
+    return asyncio.run(asking())
+
+
+def ranking(store: Postgres, text: str, k: int = 10, query: Query = QUERY) -> list[tuple[UUID, float]]:
+    return asked(store, lambda reader: reader.nearest(query, vector(text), SPACE, k))
+
+
+def filtered(key: str, value: object, type: str = "eq") -> Query:
+    return replace(QUERY, filters=parsed_filter({"key": key, "type": type, "value": value}))
+
+
+@pytest.fixture
+def indexed(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
+    """1,200 chunks and their index; of more than 40 that pass a filter it is used."""
+    monkeypatch.setattr(corpus, "FEW_CHUNKS", 40)
+    publish(store, *notes(300))
+    assert actions(EAGER.run(store, TENANT)) == ["built"]
+    return store
+
+
+def test_an_index_comes_with_many_vectors_and_goes_with_few(store: Postgres) -> None:
+    first, second = notes(24), notes(1, first=24)
+    publish(store, *first)
+    assert EAGER.run(store, TENANT) == []
+    publish(store, *second)
+    built, *others = EAGER.run(store, TENANT)
+    assert (built.action, built.collection, others) == ("built", "default", [])
+    assert indexes(store) == {built.subject: True}
+    assert EAGER.run(store, TENANT) == []
+
+
+def test_between_the_two_bounds_all_stays_as_it_is(store: Postgres) -> None:
+    publish(store, *notes(25))
+    EAGER.run(store, TENANT)
+    delete(store, notes(12))
+    assert EAGER.run(store, TENANT) == []
+    delete(store, notes(1, first=12))
+    assert actions(EAGER.run(store, TENANT)) == ["dropped"]
+    assert indexes(store) == {}
+    publish(store, *notes(12))
+    assert EAGER.run(store, TENANT) == []
+
+
+def test_each_tenant_and_collection_has_its_own(store: Postgres) -> None:
+    publish(store, *notes(25))
+    publish(store, *notes(25, collection="second"), collection="second")
+    publish(store, *notes(25, tenant='it\'s "theirs"'), tenant='it\'s "theirs"')
+    changes = EAGER.run_all(store, TENANT)
+    assert sorted((change.action, change.collection) for change in changes) == [
+        ("built", "default"),
+        ("built", "default"),
+        ("built", "second"),
+    ]
+    assert len(indexes(store)) == 3
+    with store.connect() as connection:
+        Catalog(connection, TENANT).drop_collection("second")
+    assert actions(EAGER.run_all(store, TENANT)) == ["dropped"]
+    assert len(indexes(store)) == 2
+
+
+def test_a_search_uses_the_index_under_row_level_security_after_many_executions(indexed: Postgres) -> None:
+    async def plans(reader: CorpusReader) -> tuple[list[str], tuple[int, int]]:
+        async with reader.snapshot(QUERY) as snapshot:
+            shown = explained(snapshot.connection)
+            for execution in range(EXECUTIONS):
+                await reader.nearest(QUERY, vector(f"question {execution}"), SPACE, 10)
+                await reader.nearest(filtered("half", 1), vector(f"question {execution}"), SPACE, 10)
+            role = await (await snapshot.connection.execute("select current_user")).fetchone()
+            assert role == ("rag_app",)
+            counted = await (await snapshot.connection.execute(GENERIC_PLANS)).fetchone()
+            assert counted is not None
+            return shown, counted
+
+    shown, (generic, custom) = asked(indexed, plans)
+    (index,) = indexes(indexed)
+    assert len(shown) == 2 * EXECUTIONS
+    assert all(f"Index Scan using {index}" in plan and "Sort" not in plan for plan in shown)
+    assert generic == 0
+    assert custom > EXECUTIONS
+
+
+def explained(connection: AsyncConnection) -> list[str]:
+    """The plans of what the connection ranks from now on."""
+    plans: list[str] = []
+    execute = connection.execute
+
+    async def explaining(statement: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(statement, Composed) and "order by" in statement.as_string():
+            rows = await execute(SQL("explain (costs off) ") + statement, *arguments)
+            plans.append("\n".join([row[0] async for row in rows]))
+        return await execute(statement, *arguments, **options)
+
+    connection.execute = explaining  # type: ignore[assignment,method-assign]
+    return plans
+
+
+def test_a_search_of_a_small_collection_scans(store: Postgres) -> None:
+    publish(store, *notes(20))
+
+    async def plans(reader: CorpusReader) -> list[str]:
+        async with reader.snapshot(QUERY) as snapshot:
+            shown = explained(snapshot.connection)
+            await reader.nearest(QUERY, vector("question"), SPACE, 10)
+            return shown
+
+    assert "hnsw" not in asked(store, plans)[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "passing"),
+    [
+        pytest.param(QUERY, range(300), id="all"),
+        pytest.param(filtered("half", 1), range(1, 300, 2), id="half"),
+        pytest.param(filtered("half", 1, "ne"), range(0, 300, 2), id="the other half"),
+        pytest.param(filtered("twentieth", 3), range(3, 300, 20), id="one in twenty, by the index"),
+        pytest.param(filtered("one", 8, "lt"), range(8), id="so few that each is compared"),
+        pytest.param(filtered("one", 7), [7], id="one document"),
+        pytest.param(filtered("one", 7_000), [], id="none"),
+    ],
+)
+def test_the_index_finds_what_a_scan_finds(indexed: Postgres, query: Query, passing: list[int]) -> None:
+    drafts = [note for number, note in enumerate(notes(300)) if number in set(passing)]
+    ids = np.array([chunk.id for note in drafts for chunk in note.chunks])
+    stored = np.concatenate([np.empty((0, 16)), *(note.vectors for note in drafts if note.vectors is not None)])
+    shares = []
+    for number in range(20):
+        products = stored.astype(np.float16).astype(float) @ vector(f"question {number}").astype(np.float16)
+        true = list(ids[np.argsort(-products)[:10]])
+        found = ranking(indexed, f"question {number}", query=query)
+        assert len(found) == len(true)
+        assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        shares.append(len({id for id, _ in found} & set(true)) / max(1, len(true)) if true else 1.0)
+    assert np.mean(shares) >= 0.97
+
+
+def test_more_are_found_than_the_index_was_searched_for(indexed: Postgres) -> None:
+    assert len(ranking(indexed, "question", k=700)) == 700
+    assert len(ranking(indexed, "question", k=5_000)) == 1_200
+
+
+def test_what_restricted_documents_hide_does_not_make_a_ranking_shorter(indexed: Postgres) -> None:
+    with superuser(indexed) as connection:
+        connection.execute("update documents set access = '{staff}' where (metadata ->> 'twentieth')::int <> 3")
+    found = ranking(indexed, "question", k=60)
+    assert {id for id, _ in found} == {chunk.id for note in notes(300)[3::20] for chunk in note.chunks}
+
+
+@contextmanager
+def stuck(store: Postgres, work: Callable[[], T]) -> Iterator["tuple[Future[T], int]"]:
+    """The work, whose build has begun and cannot end before the block does; and the process id of its server."""
+    with (
+        ThreadPoolExecutor() as threads,
+        superuser(store) as watcher,
+        superuser(store) as blocker,
+        blocker.transaction(),
+    ):
+        blocker.execute("lock table rag.vectors in row exclusive mode")
+        future = threads.submit(work)
+        yield future, builder(watcher)
+
+
+def builder(watcher: "Connection[Any]") -> int:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if row := watcher.execute(BUILDER).fetchone():
+            return int(row[0])
+        time.sleep(0.02)
+    raise AssertionError("no index is being built")
+
+
+def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) -> None:
+    publish(store, *notes(25))
+    late = notes(1, first=25)
+    with stuck(store, lambda: EAGER.run(store, TENANT)) as (building, _):
+        publish(store, *late)
+        (best,) = ranking(store, "text 25 2", k=1)
+        assert best[0] == late[0].chunks[2].id
+        assert not building.done()
+    assert actions(building.result()) == ["built"]
+    assert ranking(store, "text 25 2", k=1) == [best]
+
+
+def test_what_a_killed_build_leaves_is_not_used_and_built_anew(store: Postgres) -> None:
+    publish(store, *notes(25))
+    with stuck(store, lambda: EAGER.run(store, TENANT)) as (building, pid), superuser(store) as killer:
+        killer.execute("select pg_terminate_backend(%s)", [pid])
+        with pytest.raises(StoreError, match="vector indexes could not be brought up to date"):
+            building.result()
+        assert list(indexes(store).values()) == [False]
+        assert len(ranking(store, "question")) == 10
+    assert actions(EAGER.run(store, TENANT)) == ["dropped", "built"]
+    assert list(indexes(store).values()) == [True]
+
+
+def test_of_two_that_maintain_the_same_one_builds_and_the_other_finds_it_done(store: Postgres) -> None:
+    publish(store, *notes(25))
+    with ThreadPoolExecutor() as threads, stuck(store, lambda: EAGER.run(store, TENANT)) as (first, _):
+        second = threads.submit(EAGER.run, store, TENANT)
+        time.sleep(0.5)
+        assert not second.done()
+    assert actions(first.result()) == ["built"]
+    assert second.result() == []
+
+
+def test_a_bulk_load_goes_without_the_index_and_a_small_one_keeps_it(indexed: Postgres) -> None:
+    target = begin(indexed)
+    place = (indexed, TENANT, target.collection, target.space)
+    assert EAGER.make_way(*place, 9) == []
+    assert EAGER.make_way(*place, 60) == []
+    assert len(indexes(indexed)) == 1
+    assert actions(EAGER.make_way(*place, 61)) == ["dropped"]
+    assert EAGER.make_way(*place, 61) == []
+    publish_as(target, notes(61, first=300))
+    assert actions(EAGER.run(indexed, TENANT)) == ["built"]
+
+
+def test_statistics_are_there_after_a_load(store: Postgres) -> None:
+    publish(store, *notes(300))
+    with superuser(store) as connection:
+        deadline = time.monotonic() + 10
+        while not EAGER.run(store, TENANT) and time.monotonic() < deadline:
+            time.sleep(0.1)  # what was written is counted a moment after the writer has closed
+        estimated = connection.execute("select reltuples from pg_class where oid = 'rag.chunks'::regclass").fetchone()
+    assert estimated == (1_200,)
+
+
+def test_a_sync_keeps_the_index_of_its_collection(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120)})
+    report = ingest(store, folder)
+    assert report.seconds["index"] > 0
+    assert report.notices == []
+    (first,) = indexes(store)
+    write(folder, {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120, 150)})
+    ingest(store, folder)
+    assert indexes(store) == {first: True}
+    ingest(store, folder, "embedding.dimension=32")
+    (second,) = indexes(store)
+    assert second != first
+
+
+def test_a_sync_whose_index_cannot_be_built_says_so_and_ends_well(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120)})
+    with superuser(store) as connection:
+        connection.execute("alter table vectors owner to postgres")
+    (notice,) = ingest(store, folder).notices
+    assert "could not be brought up to date: permission denied for table vectors" in notice
+
+
+def ingest(store: Postgres, folder: Path, *overrides: str) -> Report:
+    settings = hashing(*overrides)
+    report = replace(sync(settings, store, [str(folder)]), maintenance=EAGER).run(inline_runner(settings))
+    assert broken(store) == []
+    return report
+
+
+def test_a_login_without_roles_maintains_what_it_owns(store: Postgres) -> None:
+    publish(store, *notes(25))
+    with superuser(store) as connection:
+        connection.execute("create role single login in role rag_owner")
+        connection.execute("alter role single inherit")
+    alone = Postgres(store.dsn.replace("user=postgres", "user=single"))
+    try:
+        assert actions(EAGER.run_all(alone, TENANT)) == ["built"]
+        assert len(ranking(alone, "question")) == 10
+    finally:
+        with superuser(store) as connection:
+            connection.execute("drop role single")
+
+
+def delete(store: Postgres, drafts: list[Draft]) -> None:
+    target = begin(store, deleted=drafts)
+    writer = target.open()
+    try:
+        writer.delete([note.id for note in drafts])
+    finally:
+        writer.close()

@@ -1,0 +1,85 @@
+from zips import office, relations
+
+from rag_core.ingestion.parsing.slides import SlidesParser
+from rag_core.types import Document
+
+NAMESPACES = (
+    'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" '
+    'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" '
+    'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+)
+
+
+def parsed(*slides: str, core: str = "", notes: str = "", comments: str = "") -> Document:
+    """Notes and comments belong to the first slide."""
+    ids = "".join(f'<p:sldId r:id="slide{number}"/>' for number in range(len(slides)))
+    targets = {f"slide{number}": f"slides/slide{number}.xml" for number in range(len(slides))}
+    files = {
+        "ppt/presentation.xml": f"<p:presentation {NAMESPACES}><p:sldIdLst>{ids}</p:sldIdLst></p:presentation>",
+        "ppt/_rels/presentation.xml.rels": relations({**targets, "commentAuthors": "authors.xml"}),
+        "ppt/authors.xml": f'<p:cmAuthorLst {NAMESPACES}><p:cmAuthor id="0" name="Bo"/></p:cmAuthorLst>',
+        "ppt/slides/_rels/slide0.xml.rels": relations({"notesSlide": "../notes.xml", "comments": "../comments.xml"}),
+        "ppt/notes.xml": slide(notes),
+        "ppt/comments.xml": f"<p:cmLst {NAMESPACES}>{comments}</p:cmLst>",
+    }
+    files |= {f"ppt/slides/slide{number}.xml": slide(content) for number, content in enumerate(slides)}
+    return SlidesParser().parse("file:///a.pptx", office("ppt/presentation.xml", files, core))
+
+
+def slide(content: str) -> str:
+    return f"<p:sld {NAMESPACES}><p:cSld><p:spTree>{content}</p:spTree></p:cSld></p:sld>"
+
+
+def shape(*paragraphs: str, role: str = "", description: str = "") -> str:
+    place = f'<p:nvPr><p:ph type="{role}"/></p:nvPr>' if role else ""
+    lines = "".join(f"<a:p>{each}</a:p>" for each in paragraphs)
+    name = f'<p:cNvPr id="1" name="x" descr="{description}"/>'
+    return f"<p:sp><p:nvSpPr>{name}{place}</p:nvSpPr><p:txBody>{lines}</p:txBody></p:sp>"
+
+
+def words(text: str, properties: str = "") -> str:
+    return f"{properties}<a:r><a:t>{text}</a:t></a:r>"
+
+
+def test_each_slide_is_a_section_and_a_page() -> None:
+    document = parsed(shape(words("one"), role="title") + shape(words("text")), shape(words("no title")))
+    assert document.text == "## one\n\ntext\n\n## Slide 2\n\nno title\n"
+    assert document.pages == (0, document.text.index("## Slide 2"))
+    assert [section.path for section in document.sections] == [("one",), ("Slide 2",)]
+    assert document.title == "one"
+
+
+def test_a_deck_without_titles_is_not_titled_by_a_number() -> None:
+    assert parsed(shape(words("text"))).title == ""
+    assert parsed(shape(words("text")), core="<dc:title>Deck</dc:title>").title == "Deck"
+
+
+def test_the_paragraphs_of_a_body_are_a_list() -> None:
+    body = shape(words("a"), words("b", '<a:pPr lvl="1"/>'), words("c", "<a:pPr><a:buNone/></a:pPr>"), role="body")
+    assert parsed(body).text == "## Slide 1\n\n- a\n    - b\n\nc\n"
+
+
+def test_a_table_keeps_its_merged_cells() -> None:
+    def cell(text: str, merge: str = "") -> str:
+        return f"<a:tc {merge}><a:txBody><a:p>{words(text)}</a:p></a:txBody></a:tc>"
+
+    first = cell("A", 'gridSpan="2"') + cell("", 'hMerge="1"') + cell("B", 'rowSpan="2"')
+    second = cell("1") + cell("2") + cell("", 'vMerge="1"')
+    table = f"<p:graphicFrame><a:tbl><a:tr>{first}</a:tr><a:tr>{second}</a:tr></a:tbl></p:graphicFrame>"
+    assert parsed(table).text.endswith("| A | A | B |\n| --- | --- | --- |\n| 1 | 2 | B |\n")
+
+
+def test_notes_comments_and_alternative_texts_are_kept_and_furniture_is_not() -> None:
+    document = parsed(
+        shape(words("text"), description="A red cat")
+        + shape(words("7"), role="sldNum")
+        + shape(words("f"), role="ftr"),
+        notes=shape(words("say this"), role="body") + shape(words("7"), role="sldNum"),
+        comments='<p:cm authorId="0"><p:text>why?</p:text></p:cm>',
+    )
+    assert document.text == "## Slide 1\n\nA red cat\n\ntext\n\n> Bo: why?\n\nSpeaker notes:\n\nsay this\n"
+
+
+def test_groups_are_opened_and_lines_are_kept() -> None:
+    group = f"<p:grpSp><p:grpSp>{shape(words('a') + '<a:br/>' + words('b'))}</p:grpSp></p:grpSp>"
+    assert parsed(group).text == "## Slide 1\n\na\nb\n"

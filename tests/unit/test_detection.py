@@ -1,0 +1,95 @@
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_core.detection import chosen_profile, detected_profile
+from rag_core.errors import ConfigError
+from rag_core.settings import profile_signs
+from rag_core.types import Metadata
+
+SIGNS = {
+    "papers": {"source": ["pmc", "openalex"], "uri": ["*.nxml"]},
+    "labels": {"source": ["daily*"], "year": ["20?4"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "profile"),
+    [
+        ({"source": "pmc"}, "papers"),
+        ({"source": "PMC"}, "papers"),
+        ({"source": ["other", "openalex"]}, "papers"),
+        ({"uri": "file:///a/b.nxml"}, "papers"),
+        ({"source": "dailymed"}, "labels"),
+        ({"year": 2024}, "labels"),
+        ({"source": "pmc", "year": 2024}, "papers"),
+        ({"source": "pmc2"}, ""),
+        ({"kind": "pmc"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_profile_is_detected_by_any_of_its_signs(metadata: Metadata, profile: str) -> None:
+    assert detected_profile(metadata, SIGNS) == profile
+
+
+@pytest.mark.parametrize(
+    ("explicit", "sources", "profile", "reason"),
+    [
+        ("mine", [{"source": "pmc"}], "mine", "explicit"),
+        ("", [{"source": "pmc"}, {"uri": "x.nxml"}], "papers", "detected"),
+        ("", [{"source": "pmc"}, {"source": "dailymed"}], "default", "different profiles: labels, papers"),
+        ("", [{"source": "pmc"}, {"uri": "file:///x"}], "default", "different profiles: , papers"),
+        ("", [{"uri": "file:///x"}], "default", "none detected"),
+        ("", [], "default", "none detected"),
+    ],
+)
+def test_the_explicit_profile_comes_before_the_detected_and_that_before_the_default(
+    explicit: str, sources: list[Metadata], profile: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "rag_core.detection"):
+        assert chosen_profile(explicit, sources, SIGNS) == profile
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"profile {profile}: ")
+    assert record.getMessage().endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "profile"),
+    [
+        ({"source": "pmc"}, "pmc"),
+        ({"source": "OpenAlex"}, "pmc"),
+        ({"media_type": "application/jats+xml"}, "pmc"),
+        ({"uri": "file:///data/PMC123.nxml"}, "pmc"),
+        ({"source": "dailymed"}, "dailymed"),
+        ({"uri": "file:///data/clinicaltrials"}, "clinicaltrials"),
+        ({"uri": "https://clinicaltrials.gov/study/NCT1"}, "clinicaltrials"),
+        ({"uri": "file:///home/pmc/docs"}, ""),
+        ({"uri": "file:///srv/docs"}, ""),
+    ],
+)
+def test_the_shipped_profiles_know_their_sources(metadata: Metadata, profile: str) -> None:
+    assert detected_profile(metadata, profile_signs()) == profile
+
+
+def test_a_files_own_profiles_come_before_the_shipped_ones(tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text("profiles: {mine: {detect: {source: [pmc]}}, dailymed: {chunking: {tokens: 100}}}")
+    signs = profile_signs(file)
+    assert list(signs) == ["mine", "clinicaltrials", "pmc"]
+    assert detected_profile({"source": "pmc"}, signs) == "mine"
+
+
+@pytest.mark.parametrize("detect", ["pmc", "{source: pmc}", "{source: [1]}"])
+def test_signs_of_another_shape_are_refused_by_name(tmp_path: Path, detect: str) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text(f"profiles: {{mine: {{detect: {detect}}}}}")
+    with pytest.raises(ConfigError, match=r"detect.* of profile mine must be a (list|mapping) of patterns, got"):
+        profile_signs(file)
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.booleans(), st.lists(st.text()))))
+def test_any_metadata_is_looked_at(metadata: Metadata) -> None:
+    assert detected_profile(metadata, SIGNS) in ("", "papers", "labels")

@@ -1,0 +1,42 @@
+"""The shipped profiles, as configuration: their models are not at hand."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rag_core.config import ClinicalChunker, SectionsChunker, SemanticChunker, SentenceTransformersEmbedder
+from rag_core.settings import load_layered, load_settings
+
+MODEL = "BAAI/bge-m3"
+RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "chunking", "tokens"),
+    [
+        ("gpu", SectionsChunker, 600),
+        ("pmc", SemanticChunker, 650),
+        ("dailymed", SectionsChunker, 450),
+        ("clinicaltrials", ClinicalChunker, 350),
+    ],
+)
+def test_a_profile_has_its_chunking_and_a_model_that_reads_it(profile: str, chunking: type, tokens: int) -> None:
+    settings = load_settings(None, profile, environment={})
+    assert isinstance(settings.chunking, chunking)
+    assert settings.chunking.tokens == tokens
+    assert isinstance(settings.embedding, SentenceTransformersEmbedder)
+    assert settings.embedding.model == MODEL
+
+
+def test_what_detects_a_profile_is_no_setting() -> None:
+    assert not [key for key in load_layered(None, "pmc", environment={}).origins if key.startswith("detect")]
+
+
+def test_without_its_model_a_profile_is_refused_by_the_models_name() -> None:
+    command = [*RAG, "config", "check", "--profile", "pmc"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith(f"error: model {MODEL} is no folder, and the model hub does not give it")

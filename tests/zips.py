@@ -1,0 +1,35 @@
+"""Zip-based documents from the text of their parts."""
+
+from collections.abc import Mapping
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+_RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+_TYPE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_CORE = (
+    '<cp:coreProperties xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties"'
+    ' xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:dcterms="http://purl.org/dc/terms/">{}</cp:coreProperties>'
+)
+
+
+def zipped(files: Mapping[str, str | bytes]) -> bytes:
+    out = BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return out.getvalue()
+
+
+def relations(targets: Mapping[str, str]) -> str:
+    """Targets by kind; the ids are the kinds, and a kind may be told twice by a number behind it: slide2."""
+    each = "".join(
+        f'<Relationship Id="{id}" Type="{_TYPE}/{id.rstrip("0123456789")}" Target="{target}"/>'
+        for id, target in targets.items()
+    )
+    return f'<Relationships xmlns="{_RELATIONS}">{each}</Relationships>'
+
+
+def office(main: str, files: Mapping[str, str], core: str = "") -> bytes:
+    """A package whose main part has this name; `core` is what its core properties say."""
+    root = relations({"officeDocument": main, "core-properties": "docProps/core.xml"})
+    return zipped({"_rels/.rels": root, "docProps/core.xml": _CORE.format(core), **files})
