@@ -1,6 +1,5 @@
 """A folder of files that mean harm: each costs one row with a true reason, and no other document anything."""
 
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,12 +43,12 @@ def reasons(store: Postgres) -> dict[str, tuple[str, str]]:
 
 
 EXPECTED = {
-    "truncated.pdf": ("failed", "pdf|PDF"),
-    "bomb.docx": ("failed", "too large"),
-    "entities.xml": ("failed|skipped", "XML|entit|too large|unsupported"),
-    "entities.html": ("completed|failed|skipped", ""),
+    "truncated.pdf": ("failed", "damaged PDF"),
+    "bomb.docx": ("failed", "too large: an archive entry compressed more than 200 times"),
+    "entities.xml": ("failed", "damaged XML: Maximum entity amplification factor exceeded"),
+    "entities.html": ("completed", ""),
     "empty.md": ("skipped", "empty"),
-    "zip-in-disguise.md": ("skipped|failed", "unsupported|damaged|zip"),
+    "zip-in-disguise.md": ("skipped", "unsupported: .md"),
     "program.txt": ("quarantined", "a Linux program named .txt"),
     "one-line.txt": ("failed", "too large: 50.0 MB of text, limit 20 MB"),
     "nul.txt": ("skipped", "unsupported: .txt"),
@@ -69,10 +68,9 @@ def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Pos
     assert time.monotonic() - began < SECONDS
     found = reasons(store)
     assert set(found) == set(EXPECTED) | set(HEALTHY)  # neither the pipe nor the loops
-    print({n: v for n, v in found.items() if n in EXPECTED})
     for name, (status, reason) in EXPECTED.items():
-        assert re.fullmatch(status, found[name][0]), (name, found[name])
-        assert re.search(reason, found[name][1]), (name, found[name])
+        assert found[name][0] == status, (name, found[name])
+        assert found[name][1].startswith(reason), (name, found[name])
     assert {found[name] for name in HEALTHY} == {("completed", "")}
     assert sum(report.documents[end] for end in ("completed", "failed", "skipped", "quarantined")) == len(found)
 
@@ -83,7 +81,6 @@ def test_the_names_of_poisoned_files_can_be_found_again(store: Postgres, tmp_pat
     for name in ("new%0Aline.md", "caf%E9.md"):
         assert poison.STORY in "".join(held.texts(name))
     assert "\0" not in "".join(held.texts("late-nul.txt"))
-    assert "\ufffd" in "".join(held.texts("surrogates.txt"))
 
 
 def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> Report:

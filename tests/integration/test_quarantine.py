@@ -1,11 +1,15 @@
 """What a scan keeps out, from file to store, and how it is let in."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from trees import broken, hashing, ingest, stored, write
+from typer.testing import CliRunner
 
+from rag_cli.app import app
 from rag_core.errors import NotFoundError
 from rag_core.ingestion.report import Report
 from rag_core.knowledge_base import KnowledgeBase
@@ -22,6 +26,8 @@ KEYS = "# Keys\n\nThe keys are rotated every ninety days.\n"
 TREE = {"gates.md": ORDER, "notes.md": HINT, "keys.md": KEYS}
 ENDS = ("completed", "failed", "skipped", "quarantined")
 
+COMMAND = {"RAG_EMBEDDING__TYPE": "hashing", "RAG_EMBEDDING__DIMENSION": "64"}
+
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
@@ -30,6 +36,12 @@ def tree(tmp_path: Path) -> Path:
 
 def ends(report: Report) -> tuple[int, ...]:
     return tuple(report.documents[name] for name in ENDS)
+
+
+def rag(*arguments: str) -> Any:
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
 
 
 def release(store: Postgres, uri: str) -> str:
@@ -67,6 +79,22 @@ def test_a_document_that_turns_bad_is_searched_no_more(store: Postgres, tree: Pa
     assert stored(store).texts("keys.md") == []
     (first / "keys.md").write_text(KEYS)
     assert ends(ingest(store, first)) == (1, 0, 0, 0)
+
+
+def test_the_commands_show_and_release_what_is_in_quarantine(
+    store: Postgres, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**COMMAND, "RAG_STORE__URL": store.dsn}.items():
+        monkeypatch.setenv(name, value)
+    report = rag("ingest", str(tree), "--runner", "inline")
+    assert report["documents"]["quarantined"] == 1
+    (told,) = report["quarantined"]
+    (listed,) = rag("documents", "list", "--status", "quarantined")
+    assert (listed["uri"], listed["chunks"]) == (told["uri"], 0)
+    assert rag("jobs", "show", report["job_id"])["counts"]["quarantined"] == 1
+    assert rag("documents", "release", told["uri"])["reason"] == told["reason"]
+    assert rag("ingest", str(tree), "--runner", "inline")["documents"]["completed"] == 1
+    assert rag("documents", "list", "--status", "quarantined") == []
 
 
 def test_a_second_sync_leaves_the_quarantine_alone(store: Postgres, tree: Path) -> None:

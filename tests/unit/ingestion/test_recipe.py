@@ -83,6 +83,10 @@ def parts() -> dict[str, str]:
         ("store.url=host=elsewhere", False),
         ("tenant=somebody-else", False),
         ("ingestion.group=1", False),
+        ("scan.mode=flag", True),
+        ("parsing.sandbox=false", False),
+        ("parsing.timeout_s=5", False),
+        ("parsing.memory_mb=2048", False),
         ("files.exclude=['*.log']", False),
     ],
 )

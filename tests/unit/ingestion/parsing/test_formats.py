@@ -18,7 +18,7 @@ def zipped(**entries: bytes | str) -> bytes:
     out = BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in entries.items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content)  # without the time: ids are the same in every process
     return out.getvalue()
 
 
