@@ -1,7 +1,7 @@
 import pytest
 
 from rag_core.errors import FilterError
-from rag_core.storage.filters import document_filter, parsed_filter
+from rag_core.storage.filters import chunk_filter, parsed_filter
 from rag_core.types import Comparison, Compound
 
 LANGUAGE = {"key": "language", "type": "eq", "value": "en"}
@@ -55,14 +55,16 @@ def test_what_the_grammar_does_not_allow_is_named(filter: object, complaint: str
 
 
 def test_no_filter_is_a_condition_that_holds() -> None:
-    condition, parameters = document_filter(None, "v.document_id")
+    condition, parameters = chunk_filter(None, "v.document_id", "v.chunk_id")
     assert (condition.as_string(), parameters) == ("true", {})
 
 
 def test_keys_and_values_reach_the_database_as_parameters() -> None:
     hostile = "'; drop table documents; --"
     filters = [{"key": hostile, "type": "lt", "value": 3}, {"key": "tag", "type": "nin", "value": [True, False]}]
-    condition, parameters = document_filter(parsed_filter({"type": "or", "filters": filters}), "v.document_id")
+    condition, parameters = chunk_filter(
+        parsed_filter({"type": "or", "filters": filters}), "v.document_id", "v.chunk_id"
+    )
     assert parameters == {"key_0": hostile, "value_0": 3.0, "key_1": "tag", "value_1": ["true", "false"]}
     text = condition.as_string()
     assert hostile not in text
