@@ -14,7 +14,7 @@ from rich.table import Table
 
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
-from jobs.runner import EVERYTHING, RayRunner, Resources
+from jobs.runner import EVERYTHING, STDERR, RayRunner, Resources
 from rag_core.config import Settings
 from rag_core.detection import chosen_profile
 from rag_core.errors import ConfigError, ConfirmationError
@@ -75,7 +75,7 @@ def ingest(
         return
     # its own descriptor: the Ray runner takes standard error away from Ray's native code
     with (
-        os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1) as terminal,
+        os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal,
         JobProgress(postgres, settings.tenant, Console(file=terminal, quiet=options.quiet)) as progress,
     ):
         try:

@@ -94,7 +94,7 @@ def test_an_ingest_reports_what_it_did(rag: Rag, docs: Path) -> None:
         "quarantined": 0,
     }
     assert report["chunks"] == {"stored": 2, "embedded": 2, "reused": 0, "deleted": 0}
-    assert set(report["seconds"]) == {"total", "list", "read_parse_split", "embed", "publish", "start"}
+    assert set(report["seconds"]) == {"total", "list", "read_parse_split", "embed", "publish", "index", "start"}
     assert set(report["rate"]) == {"documents_per_second", "chunks_per_second"}
     assert report["failures"] == []
     assert report["job_id"]

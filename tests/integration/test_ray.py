@@ -63,7 +63,7 @@ def settled(folder: Path) -> Path:
 
 def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres, tmp_path: Path) -> None:
     folder = write(
-        tmp_path / "docs", {**files(40), "twin.md": files(1)["0/000.md"], "empty.txt": "", "bad.pdf": "%PDF-"}
+        tmp_path / "docs", {**files(40), "twin.md": files(1)["0/000.md"], "empty.txt": "", "bad.bin": "\0\1\2"}
     )
     distributed, alone = on_ray(store, folder, "ray"), ingest(store, folder, collection="inline", settings=SETTINGS)
     assert distributed.documents == alone.documents

@@ -46,7 +46,9 @@ FORMATS = {
     "docx": Format(parser="word:WordParser", made_with=("markdown",), packages=("lxml",)),
     "pptx": Format(parser="slides:SlidesParser", made_with=("markdown",), packages=("lxml",)),
     "xlsx": Format(parser="sheets:SheetsParser", made_with=("markdown",), packages=("python-calamine", "lxml")),
-    "xls": Format(parser="sheets:LegacySheetsParser", made_with=("markdown",), packages=("python-calamine",)),
+    "xls": Format(
+        parser="sheets:LegacySheetsParser", made_with=("markdown",), packages=("python-calamine", "lxml", "xlrd")
+    ),
     **dict.fromkeys(
         ("odt", "ods", "odp"),
         Format(parser="opendocument:OpenDocumentParser", made_with=("markdown",), packages=("lxml",)),
