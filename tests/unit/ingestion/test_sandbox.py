@@ -105,18 +105,16 @@ def test_what_a_parser_refuses_is_refused_and_the_child_goes_on(sandbox: Sandbox
 
 def test_a_document_that_meets_a_dying_child_is_read_by_a_fresh_one(sandbox: Sandbox) -> None:
     sandbox("file:///a.txt", TEXT)
-    (child,) = psutil.Process().children()
-    child.kill()
+    assert sandbox._child is not None
+    os.kill(sandbox._child._process.pid, signal.SIGKILL)
     assert sandbox("file:///b.txt", TEXT).text == TEXT.decode()
 
 
 def test_a_fresh_child_that_is_killed_may_have_been_short_of_memory(sandbox: Sandbox) -> None:
     def kill_soon() -> None:
-        while not (children := psutil.Process().children()):
-            time.sleep(0.01)
-        while sandbox._child is None or not sandbox._child._documents:
-            time.sleep(0.01)
-        children[0].send_signal(signal.SIGKILL)
+        wait_until(lambda: sandbox._child is not None and sandbox._child._documents == 1)
+        assert sandbox._child is not None
+        os.kill(sandbox._child._process.pid, signal.SIGKILL)
 
     thread = threading.Thread(target=kill_soon)
     thread.start()
