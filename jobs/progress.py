@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from rag_core.errors import StoreError
 from rag_core.ingestion.report import ENDS, Plan
-from rag_core.storage.ledger import Ledger
+from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
 POLL = 0.25
@@ -92,6 +92,8 @@ class _Watch:
     def _tell_failures(self) -> None:
         failures: list[dict[str, Any]] = self._ledger.failures(self._job, "failed")
         for failure in failures[self._failed :]:
+            if failure["reason"] == INTERRUPTED:
+                continue  # the job ended early, and says so itself
             line = f"failed: {failure['uri']}  {failure['stage']}: {failure['reason']}"
             self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         self._failed = len(failures)

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from rag_core.config import Settings
-from rag_core.errors import SourceError, StoreError
+from rag_core.errors import ClusterError, SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
 from rag_core.protocols import Source
 from rag_core.storage.embedded import home
@@ -106,10 +106,14 @@ def start_ray(resources: Resources = EVERYTHING) -> None:
         import ray.data
 
         if not ray.is_initialized():
-            local: dict[str, Any] = {"include_dashboard": False, "_system_config": PRELOAD}
+            # "local", or it would join whatever cluster somebody has started on this machine
+            local: dict[str, Any] = {"address": "local", "include_dashboard": False, "_system_config": PRELOAD}
             local |= {"num_cpus": resources.cpus} if resources.cpus else {}
             options = {} if "RAY_ADDRESS" in os.environ else local
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            try:
+                ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+                raise ClusterError(f"Ray cannot be {'reached' if not options else 'started'}: {error}") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

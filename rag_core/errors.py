@@ -10,6 +10,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   └── NotFoundError                  no such collection, document or job
 ├── UnavailableError          exit 3   something the command depends on is not there
 │   ├── StoreError                     Postgres cannot be reached or started
+│   ├── ClusterError                   Ray cannot be reached or started
 │   ├── ListingError                   a source could not be listed to its end: nothing is deleted
 │   ├── ModelError                     a model's files are missing or cannot be read
 │   ├── BusyError                      another job holds the source
@@ -60,6 +61,10 @@ class UnavailableError(RagError):
 
 
 class StoreError(UnavailableError):
+    pass
+
+
+class ClusterError(UnavailableError):
     pass
 
 

