@@ -1,44 +1,73 @@
-"""The sync against a hand-written floor on the same files: read, parse, split, encode, one COPY, in one process.
+"""The whole pipeline, in this process and on Ray, against (a) raw encode and (b) a hand-written floor.
+
+(a) raw encode: the distinct chunks of the same files, sorted by length, encoded by the faster of our encoder and
+sentence-transformers in bare processes, one thread each and as many as there are CPUs, models loaded before the clock.
+(b) floor: read, parse, split, encode, one COPY, in one process. What loads models, or starts Ray, is shown apart.
 
 Machines are noisy, so compare the ratios of one run, not the seconds of two. By default the demo's corpus, copied until
-there are enough files, with the hashing embedder, so that everything but encoding shows.
+there are enough files, with the hashing embedder, so that everything but encoding shows. The input is copied first.
 
     python -m benchmarks.ingest
+    python -m benchmarks.ingest FOLDER --jsonl corpus.jsonl --limit 1000
     python -m benchmarks.ingest FOLDER --set embedding.type=bert --set embedding.model=all-MiniLM-L6-v2
 """
 
 import argparse
+import json
 import os
 import platform
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
+import ray
 from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
+from benchmarks.processes import Peak, cpu_watched, memory_watched
 from jobs.runner import RayRunner, start_ray
 from rag_core.build.embedding import encoder
 from rag_core.build.ingestion import inline_runner, preparation, source, sync
-from rag_core.config import Settings
+from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import Report
 from rag_core.settings import load_settings
 from rag_core.storage import embedded
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
-from rag_core.types import Draft
+from rag_core.types import Chunk, Draft
 
-ROOT = Path(__file__).parents[1]
+DEMO = Path(__file__).parents[1] / "demo" / "corpus"
 FILES = 2_000
 DELTA = 0.01
+EDITABLE = {".md", ".txt", ".html"}
+WARM_UP = 8
+PATIENCE = 600.0
+"""Seconds after which a process that encodes is believed to have died."""
+CPUS = len(os.sched_getaffinity(0))
 FLOOR_TABLE = "create temp table floor (document uuid, ordinal int, text text, embedding halfvec)"
 FLOOR_COPY = "copy floor from stdin (format binary)"
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds; `work` is without what started models or Ray's workers. CPU seconds are by kind of process."""
+
+    work: float
+    report: Report
+    cpu: Mapping[str, float]
+    starting: float = 0.0
+    stopping: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,14 +75,20 @@ class Bench:
     postgres: Postgres
     settings: Settings
     folder: Path
+    roots: Sequence[int]
 
-    def floor(self) -> int:
-        """Chunks; what somebody would write for one run, without deltas, ledger, tenants or retries."""
+    def chunks(self) -> list[Chunk]:
         files = source(self.settings, str(self.folder))
         prepare = preparation(self.settings, {0: files})
         drafts = [prepare(Draft(id=uuid4(), source=0, entry=entry, recipe="")) for entry in files.listing()]
-        chunks = [chunk for draft in drafts for chunk in draft.chunks]
-        vectors = encoder(self.settings.embedding).embed([chunk.embedded_text for chunk in chunks])
+        return [chunk for draft in drafts for chunk in draft.chunks]
+
+    def floor(self) -> float:
+        """What somebody would write for one run, without deltas, ledger, tenants or retries."""
+        model = encoder(self.settings.embedding)
+        began = time.perf_counter()
+        chunks = self.chunks()
+        vectors = model.embed([chunk.embedded_text for chunk in chunks])
         with psycopg.connect(self.postgres.dsn) as connection:
             connection.execute(FLOOR_TABLE)
             register_vector(connection)
@@ -61,85 +96,215 @@ class Bench:
                 copy.set_types(["uuid", "int4", "text", "halfvec"])
                 for chunk, vector in zip(chunks, vectors, strict=True):
                     copy.write_row((chunk.document_id, chunk.ordinal, chunk.text, HalfVector(vector)))
-        return len(chunks)
+        return time.perf_counter() - began
 
-    def sync(self, tenant: str, on_ray: bool = False) -> Report:
+    def in_process(self, tenant: str) -> Round:
+        return self._synced(tenant, on_ray=False)
+
+    def on_ray(self, tenant: str) -> Round:
+        """On a Ray of its own: every `rag ingest` on one machine starts one."""
+        began = time.perf_counter()
+        start_ray()
+        starting = time.perf_counter() - began
+        done = self._synced(tenant, on_ray=True)
+        began = time.perf_counter()
+        ray.shutdown()
+        return replace(done, starting=starting, stopping=time.perf_counter() - began)
+
+    def stage_seconds(self, tenant: str, job: UUID) -> dict[str, float]:
+        with self.postgres.connect() as connection, closing(Ledger(connection, tenant)) as ledger:
+            return ledger.stage_seconds(job)
+
+    def _synced(self, tenant: str, on_ray: bool) -> Round:
         """Each tenant knows nothing of what another has embedded."""
         settings = self.settings.model_copy(update={"tenant": tenant})
         runner = RayRunner(settings) if on_ray else inline_runner(settings)
-        return sync(settings, self.postgres, [str(self.folder)]).run(runner)
+        with cpu_watched(self.roots) as cpu:
+            report = sync(settings, self.postgres, [str(self.folder)]).run(runner)
+        return Round(report.seconds["total"] - report.seconds["start"], report, cpu)
 
 
 def main() -> None:
     arguments = _arguments()
     settings = load_settings(overrides=arguments.set or ["embedding.type=hashing"], environment={})
     with _scratch() as scratch:
-        folder = Path(arguments.folder) if arguments.folder else _copies(scratch / "files", FILES)
-        bench = Bench(Postgres.open(embedded.start(scratch / "postgres")), settings, folder)
-        print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs; {settings.pipeline_version}")
-        _compare(bench, arguments.rounds)
-        if not arguments.folder:
+        folder = _input(scratch / "files", arguments)
+        postgres = scratch / "postgres"
+        dsn = embedded.start(postgres)
+        try:
+            server = int((postgres / "postmaster.pid").read_text().split()[0])
+            bench = Bench(Postgres.open(dsn), settings, folder, (os.getpid(), server))
+            print(f"{platform.processor() or platform.machine()}, {CPUS} CPUs; {settings.pipeline_version}")
+            _compare(bench, arguments.rounds)
             _delta(bench)
-        embedded.stop(scratch / "postgres")
+        finally:
+            embedded.stop(postgres)
 
 
 def _compare(bench: Bench, rounds: int) -> None:
-    """Interleaved, because a machine's speed drifts; the median of the rounds."""
-    start_ray()
+    """Interleaved, because a machine's speed drifts; the median of the rounds. The first one warms the caches."""
+    _show_memory("in-process", _memory(bench, on_ray=False))
+    _show_memory("on Ray", _memory(bench, on_ray=True))
+    texts = sorted({chunk.embedded_text for chunk in bench.chunks()}, key=len)
+    raws: dict[str, list[float]] = {each.type: [] for each in _encoders(bench.settings.embedding)}
     floors, inlines, rays = [], [], []
     for number in range(rounds):
-        floors.append(_seconds(bench.floor))
-        inlines.append(_seconds(lambda n=number: bench.sync(f"in-process-{n}")))
-        report = bench.sync(f"on-ray-{number}", on_ray=True)
-        rays.append(report.seconds["total"] - report.seconds["start"])
-        stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
-        print(f"round {number + 1}: {report.documents['completed']} documents; on Ray: {stages}")
-    floor = statistics.median(floors)
-    for name, seconds in (
-        ("floor", floor),
-        ("in-process", _middle(inlines)),
-        ("on Ray, without its start", _middle(rays)),
-    ):
-        print(f"cold      {name:28} {seconds:8.2f} s   {seconds / floor:5.2f} x floor")
-    unchanged = _seconds(lambda: bench.sync("in-process-0"))
-    print(f"unchanged {'in-process':28} {unchanged:8.2f} s   {unchanged / floor:5.2f} x floor")
+        for each in _encoders(bench.settings.embedding):
+            raws[each.type].append(raw_encode(each, texts))
+        floors.append(bench.floor())
+        inlines.append(bench.in_process(f"in-process-{number}"))
+        rays.append(bench.on_ray(f"on-ray-{number}"))
+    raw, floor = min(map(statistics.median, raws.values())), statistics.median(floors)
+    for name, seconds in raws.items():
+        _show(f"raw encode, {name}", statistics.median(seconds), raw, floor)
+    _show("floor", floor, raw, floor)
+    _show("in-process", statistics.median(each.work for each in inlines), raw, floor)
+    _show("on Ray", statistics.median(each.work for each in rays), raw, floor)
+    _show("on Ray, with its start and stop", statistics.median(map(_whole, rays)), raw, floor)
+    print(f"encoded   {len(texts)} distinct chunks of {inlines[0].report.documents['completed']} documents")
+    _explain(bench, "in-process", f"in-process-{rounds - 1}", inlines[-1])
+    _explain(bench, "on Ray", f"on-ray-{rounds - 1}", rays[-1])
+
+
+def _memory(bench: Bench, on_ray: bool) -> Peak:
+    with memory_watched(bench.roots[:1]) as peak:
+        if on_ray:
+            bench.on_ray("memory-on-ray")
+        else:
+            bench.in_process("memory-in-process")
+    return peak
+
+
+def _encoders(settings: EmbeddingSettings) -> list[EmbeddingSettings]:
+    if not isinstance(settings, BertEmbedder):
+        return [settings]
+    same = settings.model_dump(exclude={"type"})
+    return [settings, SentenceTransformersEmbedder(type="sentence_transformers", **same)]
+
+
+def raw_encode(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
+    """Seconds in CPUS processes of one thread; the texts are dealt out in turn, so that all have as much to do."""
+    context = get_context("spawn")
+    together = context.Barrier(CPUS + 1, timeout=PATIENCE)
+    shares = [(settings, texts[first::CPUS], together) for first in range(CPUS)]
+    processes = [context.Process(target=_encode, args=share) for share in shares]
+    for process in processes:
+        process.start()
+    together.wait()
+    began = time.perf_counter()
+    together.wait()
+    seconds = time.perf_counter() - began
+    for process in processes:
+        process.join()
+    return seconds
+
+
+def _encode(settings: EmbeddingSettings, texts: Sequence[str], together: Any) -> None:
+    model = encoder(settings)
+    model.embed(texts[:WARM_UP])
+    together.wait()
+    model.embed(texts)
+    together.wait()
+
+
+def _show(name: str, seconds: float, raw: float, floor: float) -> None:
+    print(f"cold      {name:34} {seconds:8.2f} s   {seconds / raw:6.2f} x raw   {seconds / floor:6.2f} x floor")
+
+
+def _show_memory(name: str, peak: Peak) -> None:
+    print(f"memory    {name:34} {peak.processes:8.0f} MB, object store {peak.object_store:.0f} MB, without Postgres")
+
+
+def _whole(done: Round) -> float:
+    return done.starting + done.report.seconds["total"] + done.stopping
+
+
+def _explain(bench: Bench, name: str, tenant: str, last: Round) -> None:
+    """Where the last round went. Stages are busy seconds, of all processes together."""
+    seconds, documents = last.report.seconds, max(1, last.report.documents["completed"])
+    own = bench.stage_seconds(tenant, last.report.job_id)
+    own |= {stage: seconds[stage] for stage in ("list", "publish", "index")}
+    if last.starting:
+        print(f"{name}: Ray started in {last.starting:.2f} s, stopped in {last.stopping:.2f} s")
+    print(f"{name}: total {seconds['total']:.2f} s, of these until the first text was encoded {seconds['start']:.2f} s")
+    print(f"{name}: share of busy time: {_shares(own)}")
+    print(f"{name}: busy ms a document: {_each(own, documents)}")
+    print(
+        f"{name}: CPU ms a document:  {_each(last.cpu, documents)}; {_outside(last.cpu, own, documents)} not encoding"
+    )
+
+
+def _shares(stages: Mapping[str, float]) -> str:
+    total = sum(stages.values())
+    return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in Counter(stages).most_common())
+
+
+def _each(seconds: Mapping[str, float], documents: int) -> str:
+    return ", ".join(f"{name} {1000 * value / documents:.2f}" for name, value in Counter(seconds).most_common())
+
+
+def _outside(cpu: Mapping[str, float], stages: Mapping[str, float], documents: int) -> str:
+    return f"{1000 * (sum(cpu.values()) - stages.get('embed', 0.0)) / documents:.2f}"
 
 
 def _delta(bench: Bench) -> None:
-    files = sorted(path for path in bench.folder.rglob("*.md"))
+    """In this process, as `rag ingest` does what is so little."""
+    _show_change("nothing changed", bench.in_process("in-process-0").report)
+    _edit(bench.folder)
+    _show_change("1 % changed, added, deleted", bench.in_process("in-process-0").report)
+
+
+def _show_change(name: str, report: Report) -> None:
+    changes = {each: report.documents[each] for each in ("added", "changed", "deleted")}
+    model = f"of these {report.seconds['start']:.2f} s the model's start"
+    print(f"delta     {name:34} {report.seconds['total']:8.2f} s, {model}; {changes}, chunks {dict(report.chunks)}")
+
+
+def _edit(folder: Path) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.suffix in EDITABLE)
     share = max(1, int(len(files) * DELTA))
     for path in files[:share]:
-        path.write_text(path.read_text(errors="replace") + "\n\nA sentence was added here.\n")
+        path.write_bytes(path.read_bytes() + b"\n\nA sentence was added here.\n")
     for path in files[share : 2 * share]:
         path.unlink()
-        path.with_name(f"new-{path.name}").write_text(f"# {path.stem}\n\nA new document.\n")
-    began = time.perf_counter()
-    report = bench.sync("in-process-0")
-    changes = {name: report.documents[name] for name in ("added", "changed", "deleted")}
-    print(f"delta     {'in-process':28} {time.perf_counter() - began:8.2f} s   {changes}, chunks {dict(report.chunks)}")
+        path.with_name(f"new-{path.stem}.md").write_text(f"# {path.stem}\n\nA new document.\n")
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _middle(seconds: list[float]) -> float:
-    return statistics.median(seconds)
-
-
-def _copies(folder: Path, count: int) -> Path:
-    """The demo's corpus again and again, each copy with its number in it, so that no text is stored twice."""
-    number = 0
-    while number * 50 < count:
-        copy = folder / f"{number:03}"
-        shutil.copytree(ROOT / "demo" / "corpus", copy)
-        for path in copy.rglob("*.*"):
-            if path.suffix in (".md", ".txt", ".html"):
-                path.write_bytes(path.read_bytes().replace(b". ", f" ({number}). ".encode()))
-        number += 1
+def _input(folder: Path, arguments: argparse.Namespace) -> Path:
+    folder.mkdir()
+    if arguments.folder:
+        _copied(folder / "folder", arguments.folder, arguments.limit)
+    if arguments.jsonl:
+        _written(folder / "jsonl", arguments.jsonl, arguments.limit)
+    if not arguments.folder and not arguments.jsonl:
+        _demo_copies(folder, arguments.limit or FILES)
     return folder
+
+
+def _copied(folder: Path, origin: Path, limit: int | None) -> None:
+    for path in islice(sorted(path for path in origin.rglob("*") if path.is_file()), limit):
+        copy = folder / path.relative_to(origin)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+
+
+def _written(folder: Path, file: Path, limit: int | None) -> None:
+    folder.mkdir()
+    with file.open() as lines:
+        for number, line in enumerate(islice(lines, limit)):
+            row = json.loads(line)
+            (folder / f"{number:07}.md").write_text(f"# {row.get('title', '')}\n\n{row['text']}\n")
+
+
+def _demo_copies(folder: Path, count: int) -> None:
+    """Again and again, each copy with its number in it, so that no text is stored twice."""
+    originals = sorted(path for path in DEMO.rglob("*") if path.is_file())
+    for number in range(count):
+        path, copy = originals[number % len(originals)], number // len(originals)
+        to = folder / f"{copy:03}" / path.relative_to(DEMO)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        body = path.read_bytes()
+        to.write_bytes(body.replace(b". ", f" ({copy}). ".encode()) if path.suffix in EDITABLE else body)
 
 
 @contextmanager
@@ -154,7 +319,9 @@ def _scratch() -> Iterator[Path]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", help="files of your own; else copies of the demo's corpus")
+    parser.add_argument("folder", nargs="?", type=Path, help="files of your own; else copies of the demo's corpus")
+    parser.add_argument("--jsonl", type=Path, help="also the documents of a file as BEIR's corpus.jsonl")
+    parser.add_argument("--limit", type=int, help="so many files of the folder, and lines of the file, at the most")
     parser.add_argument("--set", action="append", metavar="SECTION.KEY=VALUE", help="settings; default: hashing")
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()

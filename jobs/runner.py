@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 BLOCK_DOCUMENTS = 128
 BLOCK_BYTES = 512 * 1024
 """A block is what an embedding actor takes at once, and what progress counts in; it costs some 30 ms of scheduling."""
+OUTPUT_BYTES = 1 << 20
+"""Where Ray cuts what a stage yields into blocks, between rows. Small enough that the parts of a very large document
+spread over the actors; the drafts of an ordinary block are hardly more."""
 SMALL_SHARE = 0.25
 """CPUs of a task that reads or publishes, beside which an embedding actor keeps the rest of its CPU."""
 
@@ -118,6 +121,7 @@ def start_ray(resources: Resources = EVERYTHING) -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_no_progress_timeout_s = 600
+    context.target_max_block_size = OUTPUT_BYTES
     context.raise_original_map_exception = True
     limit = resources.cpus or float("inf")
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)

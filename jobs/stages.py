@@ -1,7 +1,7 @@
 """The stages of ingestion as Ray Data wants them: thin adapters around the objects of `rag_core.ingestion`."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,12 @@ from rag_core.config import Settings
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Preparation
 from rag_core.protocols import Source
+from rag_core.storage.parts import split
 from rag_core.storage.publishing import CorpusWriter, Target
+from rag_core.types import Draft
+
+PART_CHUNKS = 500
+"""What one embedding actor gets of a document: of more, others take their share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +40,24 @@ class Work:
 
 
 class Prepare:
-    """A task: reads, parses and splits."""
+    """A task: reads, parses and splits. A part of a very large document is a table of its own."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
+    def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
         if batch.num_rows == 0:
-            return DRAFTS.empty_table()
-        prepare = _preparation(self._work)
-        return drafts_to_table([prepare(draft) for draft in table_to_drafts(batch)])
+            yield DRAFTS.empty_table()
+            return
+        prepare, small = _preparation(self._work), list[Draft]()
+        for draft in table_to_drafts(batch):
+            parts = split(prepare(draft), PART_CHUNKS)
+            if len(parts) == 1:
+                small += parts
+            else:
+                yield from (drafts_to_table([part]) for part in parts)
+        if small:
+            yield drafts_to_table(small)
 
 
 class Embed:
@@ -62,7 +75,7 @@ class Embed:
 
 
 class Publish(Datasink[RunTimes]):
-    """Publishes every block in groups of whole documents. Afterwards `times` holds what it took.
+    """Publishes every block in groups of documents. Afterwards `times` holds what it took.
 
     A write that is repeated because its worker died changes nothing twice. `start` is when the first block's
     embedding began, in seconds since the epoch.

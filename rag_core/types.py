@@ -196,6 +196,7 @@ class Draft:
     `known_sha256` is what the store holds for the same recipe: equal bytes need no work, and `same` says so.
     `released` is the hash of bytes that are not quarantined.
     `vectors` has one row a chunk, in their order; `embedded` counts the rows that were encoded and not reused.
+    `part` is its number, from 0, and how many there are: a very large document travels as several drafts.
     """
 
     id: UUID
@@ -212,6 +213,11 @@ class Draft:
     embedded: int = 0
     failure: Failure | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    part: tuple[int, int] = (0, 1)
+
+    @property
+    def whole(self) -> bool:
+        return self.part == (0, 1)
 
     @property
     def pending(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
+from uuid import UUID
 
 import numpy as np
 
@@ -83,11 +84,11 @@ class Embedding:
         if not pending:
             return list(drafts)
         try:
-            done = {draft.id: draft for draft in self._embedded(pending)}
+            done = {_key(draft): draft for draft in self._embedded(pending)}
         except RagError as error:
             failure = Failure(stage="embed", reason=str(error), retryable=True)
-            done = {draft.id: draft.failed(failure) for draft in pending}
-        return [done.get(draft.id, draft) for draft in drafts]
+            done = {_key(draft): draft.failed(failure) for draft in pending}
+        return [done.get(_key(draft), draft) for draft in drafts]
 
     def _embedded(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         texts = {text_hash(chunk.embedded_text): chunk.embedded_text for draft in drafts for chunk in draft.chunks}
@@ -114,6 +115,11 @@ class Embedding:
             raise ModelError(f"the embedding model cannot be loaded: {error}") from error
         finally:
             self.start_seconds = clock.lap()
+
+
+def _key(draft: Draft) -> tuple[UUID, tuple[int, int]]:
+    """Parts of one document have one id."""
+    return draft.id, draft.part
 
 
 class _Clock:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import UUID
 
-from rag_core.errors import ConfirmationError, RagError, SpaceError, StoreError
+import stamina
+
+from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
-from rag_core.storage.catalog import Catalog
+from rag_core.storage.catalog import Catalog, Collection
 from rag_core.storage.ledger import Action, Ledger
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
@@ -83,8 +85,7 @@ class Sync:
 
     def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] | None = None) -> Report:
         """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document."""
-        with self.postgres.connect() as connection, closing(Ledger(connection, self.tenant)) as ledger:
-            run = _Run(self, Catalog(connection, self.tenant), ledger)
+        with closing(_Run(self)) as run:
             changes = run.prepare()
             plan = Plan.of(self.collection, list(changes.values()), self.options.prunes)
             target = run.begin(changes, plan)
@@ -101,17 +102,21 @@ class Sync:
 class _Run:
     """The steps of a sync, in their order. Its sources are claimed for as long as the connection lives."""
 
-    def __init__(self, sync: Sync, catalog: Catalog, ledger: Ledger) -> None:
+    _collection: Collection
+    _space: int
+
+    def __init__(self, sync: Sync) -> None:
         self._began, self._listed_ns = time.perf_counter(), time.time_ns()
-        self._sync, self._catalog, self._ledger = sync, catalog, ledger
-        self._collection = catalog.ensure_collection(sync.collection)
-        self._space = catalog.ensure_space(sync.recipe.space)
+        self._sync = sync
+        self._connect()
         self._sources: dict[int, Source] = {}
         self._damaged: frozenset[UUID] = frozenset()
         self._listing = self._indexing = 0.0
 
     def prepare(self) -> dict[int, Delta]:
         """What has to be done, by source. When it raises, a collection and sources that were new are gone again."""
+        self._collection = self._catalog.ensure_collection(self._sync.collection)
+        self._space = self._catalog.ensure_space(self._sync.recipe.space)
         self._claim()
         try:
             self._refuse_partial_move()
@@ -149,6 +154,7 @@ class _Run:
         return times
 
     def finish(self, target: Target, plan: Plan, times: RunTimes) -> Report:
+        self._hold_on()
         if not self._sync.options.only:
             self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
         notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space)]
@@ -173,6 +179,29 @@ class _Run:
         reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
         with suppress(StoreError):  # the next job on these sources will find it abandoned
             self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
+
+    def close(self) -> None:
+        self._ledger.close()
+        self._connection.close()
+
+    def _connect(self) -> None:
+        self._connection = self._sync.postgres.connect()
+        self._catalog = Catalog(self._connection, self._sync.tenant)
+        self._ledger = Ledger(self._connection, self._sync.tenant)
+
+    def _hold_on(self) -> None:
+        """On a new connection if the store was away while the writers wrote, who waited for it as long."""
+        if not self._ledger.lost():
+            return
+        patience = self._sync.patience
+        attempts = None if patience else 1
+        for attempt in stamina.retry_context(
+            on=(StoreError, BusyError), attempts=attempts, timeout=patience or None, wait_initial=0.2, wait_max=5.0
+        ):
+            with attempt:
+                self._connection.close()
+                self._connect()
+                self._ledger.reclaim(self._collection.id, list(self._sources))
 
     def _claim(self) -> None:
         ids = self._catalog.ensure_sources(self._collection, [source.uri for source in self._sync.sources])

@@ -17,6 +17,10 @@ INVARIANTS = {
 select j.tenant, 'job ' || j.id || ', ' || i.uri as subject from jobs j
 join job_items i on i.tenant = j.tenant and i.job_id = j.id
 where j.status <> 'running' and (i.status = 'queued' or i.status = 'failed' and i.reason is null)""",
+    "I1 no part of a document waits for a job that has ended": """
+select p.tenant, 'job ' || p.job_id || ', document ' || p.document_id || ', part ' || p.part as subject
+from draft_parts p
+where not exists (select from jobs j where j.tenant = p.tenant and j.id = p.job_id and j.status = 'running')""",
     "I2 no chunk without its document": """
 select c.tenant, 'chunk ' || c.id as subject from chunks c
 where not exists (select from documents d

@@ -30,6 +30,7 @@ returning id"""
 END_ITEMS = """
 update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
+DROP_PARTS = "delete from draft_parts where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[])"
 BEGIN = """
 insert into jobs (tenant, id, collection, sources, profile, settings, status, same)
 values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s)
@@ -112,7 +113,20 @@ class Ledger:
         scope = self._scope(collection=collection, sources=list(sources))
         with transaction(self._connection, self._tenant):
             killed = [row[0] for row in self._connection.execute(END_KILLED, scope)]
-            self._connection.execute(END_ITEMS, self._scope(jobs=killed, reason=INTERRUPTED))
+            self._give_up(killed)
+
+    def reclaim(self, collection: int, sources: Sequence[int]) -> None:
+        """The locks alone, for a job that goes on over a new connection. BusyError if another job has one of them."""
+        for source in sorted(sources):
+            self._lock(collection, source)
+
+    def lost(self) -> bool:
+        """Whether the connection is gone, and every claim with it."""
+        try:
+            self._connection.execute("select")
+        except psycopg.OperationalError:
+            return True
+        return False
 
     def begin(
         self,
@@ -155,7 +169,7 @@ class Ledger:
         with transaction(self._connection, self._tenant):
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
-                self._connection.execute(END_ITEMS, self._scope(jobs=[job], reason=INTERRUPTED))
+                self._give_up([job])
                 self._connection.execute(ADD_EVENT, {**values, "seq": row[0]})
 
     def progress(self, job: UUID) -> dict[str, int]:
@@ -186,6 +200,11 @@ class Ledger:
 
     def events(self, job: UUID, after: int = 0) -> list[dict[str, Any]]:
         return self._rows(EVENTS, job=job, after=after)
+
+    def _give_up(self, jobs: Sequence[UUID]) -> None:
+        """What these jobs, which have ended, did not come to."""
+        self._connection.execute(END_ITEMS, self._scope(jobs=jobs, reason=INTERRUPTED))
+        self._connection.execute(DROP_PARTS, self._scope(jobs=jobs))
 
     def _lock(self, collection: int, source: int) -> None:
         key = {"source": f"rag.source {self._tenant} {source}", "collection": collection}

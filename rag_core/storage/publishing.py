@@ -5,7 +5,7 @@ there. Unchanged chunks keep their row and their vector.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, LiteralString, TypeVar
@@ -20,6 +20,7 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import FencedError, StoreError
+from rag_core.storage.parts import dumped, joined, loaded
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
 
@@ -149,6 +150,24 @@ KNOWN_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
 where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
 
+# Writers of parts of the same document come in turn. No row: the document has come to its end already.
+LOCK_ITEM = """
+select from job_items where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s
+  and status = 'queued' for update"""
+ADD_PART = """
+insert into draft_parts (tenant, job_id, document_id, part, parts, draft)
+values (%(tenant)s, %(job)s, %(document)s, %(part)s, %(parts)s, %(draft)s) on conflict do nothing"""
+COUNT_PARTS = """
+select count(*) from draft_parts where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s"""
+TAKE_PARTS = """
+with taken as (
+  delete from draft_parts where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s
+  returning part, draft
+)
+select draft from taken order by part"""
+# Until the transaction ends, nobody ends the job.
+LOCK_JOB = "select from jobs where tenant = %(tenant)s and id = %(job)s and status = 'running' for share"
+
 DELETE_DOCUMENTS = """
 with gone as (
   delete from documents where tenant = %(tenant)s and collection = %(collection)s and version < %(run)s
@@ -223,10 +242,15 @@ class CorpusWriter:
     def publish(self, drafts: Sequence[Draft]) -> None:
         """One transaction; one a document where that fails, so that a bad one costs no other, nor a deadlock any.
 
+        A part of a document waits in the store for the others; with the last of them the document is published.
         A draft that this or a newer run has already published changes nothing. FencedError if the job was ended,
         StoreError if the store stays away for longer than the target's patience.
         """
-        self._patiently(partial(self._publish_batch, drafts))
+        if whole := [draft for draft in drafts if draft.whole]:
+            self._patiently(partial(self._publish_batch, whole))
+        for draft in drafts:
+            if not draft.whole:
+                self._patiently(partial(self._publish_part, draft))
 
     def delete(self, documents: Sequence[UUID]) -> None:
         """Documents and all that hangs on them, in one transaction. Raises what `publish` raises."""
@@ -269,6 +293,27 @@ class CorpusWriter:
                 for draft in drafts:
                     self._publish_batch([draft])
 
+    def _publish_part(self, draft: Draft) -> None:
+        try:
+            with transaction(self._connection, self._target.tenant):
+                self._add_part(draft)
+        except (psycopg.Error, *UNWRITABLE) as error:
+            failure = Failure(stage="publish", reason=_first_line(error))
+            self._publish_batch([replace(draft, part=(0, 1)).failed(failure)])
+
+    def _add_part(self, draft: Draft) -> None:
+        number, count = draft.part
+        scope = {**self._scope, "document": draft.id, "part": number, "parts": count}
+        if self._connection.execute(LOCK_ITEM, scope).fetchone() is not None:
+            self._connection.execute(ADD_PART, {**scope, "draft": dumped(draft)})
+            row = self._connection.execute(COUNT_PARTS, scope).fetchone()
+            if row and row[0] == count:
+                parts = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
+                return self._publish([joined([loaded(body) for (body,) in parts])])
+        if self._connection.execute(LOCK_JOB, self._scope).fetchone() is None:
+            raise self._fenced()
+        return None
+
     def _delete(self, documents: Sequence[UUID]) -> None:
         with transaction(self._connection, self._target.tenant):
             self._connection.execute(DELETE_DOCUMENTS, {**self._scope, "ids": sorted(documents)})
@@ -304,9 +349,12 @@ class CorpusWriter:
     def _event(self, stage: str, status: str, detail: Mapping[str, int]) -> None:
         row = self._connection.execute(NEXT_EVENT, self._scope).fetchone()
         if row is None:
-            raise FencedError(f"job {self._target.job} was ended: it was cancelled, or a newer run has taken over")
+            raise self._fenced()
         event = {"seq": row[0], "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, {**self._scope, **event})
+
+    def _fenced(self) -> FencedError:
+        return FencedError(f"job {self._target.job} was ended: it was cancelled, or a newer run has taken over")
 
 
 def _copy(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:

@@ -7,81 +7,19 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 import pytest
-from trees import StoredTree, assert_same, broken, stored, write
-
-from rag_core.storage import embedded
-from rag_core.storage.postgres import Postgres
+from hosts import Host, postmaster
+from trees import StoredTree, assert_same, broken, stored
 
 pytestmark = [pytest.mark.chaos, pytest.mark.postgres, pytest.mark.timeout(300)]
-
-DOCUMENTS = 400
-SETTINGS = ("--set", "embedding.type=hashing", "--set", "ingestion.group=16", "--set", "store.patience_s=30")
-RAG = str(Path(sys.executable).with_name("rag"))
-
-
-@dataclass(frozen=True)
-class Host:
-    """A store of its own, and commands that use it."""
-
-    home: Path
-    folder: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return os.environ | {"RAG_HOME": str(self.home)}
-
-    @property
-    def store(self) -> Postgres:
-        return Postgres(embedded.start(self.home / "postgres"))
-
-    def ingest(self, runner: str) -> "subprocess.Popen[bytes]":
-        command = [RAG, "ingest", str(self.folder), "--runner", runner, "--quiet", "--yes", *SETTINGS]
-        return subprocess.Popen(command, env=self.environment, start_new_session=True, stderr=subprocess.DEVNULL)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    words = ["gate", "key", "tide", "lamp", "pilot", "lock", "crane", "harbour", "turbine", "valve"]
-    draw = random.Random(0)
-    files = {}
-    for number in range(DOCUMENTS):
-        sections = [f"## Part {part}\n\n{' '.join(draw.choices(words, k=80))}." for part in range(draw.randint(1, 6))]
-        files[f"{number:03}.md"] = f"# Document {number}\n\n" + "\n\n".join(sections)
-    return write(tmp_path_factory.mktemp("corpus") / "docs", files)
-
-
-@pytest.fixture
-def host(short_folder: Path, folder: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
-    home = short_folder / f"chaos-{abs(hash(request.node.name)) % 10**8}"
-    host = Host(home, folder)
-    embedded.start(home / "postgres")
-    yield host
-    embedded.stop(home / "postgres")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(short_folder: Path, folder: Path) -> StoredTree:
-    host = Host(short_folder / "undisturbed", folder)
-    assert host.ingest("inline").wait(120) == 0
-    tree = stored(host.store)
-    embedded.stop(host.home / "postgres")
-    return tree
 
 
 def driver(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
     return psutil.Process(process.pid)
-
-
-def postmaster(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
-    return psutil.Process(int((host.home / "postgres" / "postmaster.pid").read_text().split()[0]))
 
 
 def actor(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:

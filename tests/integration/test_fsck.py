@@ -127,6 +127,11 @@ def test_what_is_wrong_with_a_document_is_told(
             "job {job}, file:///a.md",
         ),
         (
+            "I1 no part of a document waits for a job that has ended",
+            "insert into draft_parts select tenant, id, '{note}', 1, 2, '' from jobs",
+            f"job {{job}}, document {NOTE.id}, part 1",
+        ),
+        (
             "I8 a job's events are numbered without a gap",
             "delete from job_events where stage = 'job'",
             "job {job}: 1 of 2 events",

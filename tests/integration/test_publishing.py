@@ -1,16 +1,18 @@
 """What only the real store can show of publishing: its rows, transactions, locks and snapshots."""
 
 import asyncio
+import pickle
 import random
 import string
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
 from threading import Event
 
 import numpy as np
 import pytest
-from drafts import OTHER_SPACE, SPACE, TENANT, draft, failed, unchanged, vector
+from drafts import OTHER_SPACE, SPACE, TENANT, draft, embedded, failed, unchanged, vector
 from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import FencedError, StoreError
@@ -18,6 +20,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import violations
 from rag_core.storage.ledger import Ledger
+from rag_core.storage.parts import dumped, loaded, split
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Hit, Metadata, Query
@@ -165,6 +168,85 @@ def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
     assert counts(store) == before
     assert searched(store) == {"kept"}
     writer.close()
+
+
+def in_parts(whole: Draft, most: int) -> list[Draft]:
+    return [embedded(part) for part in split(replace(whole, vectors=None), most)]
+
+
+def parts_held(store: Postgres) -> list[int]:
+    with superuser(store) as connection:
+        return [row[0] for row in connection.execute("select part from draft_parts order by part")]
+
+
+def test_a_document_in_parts_is_published_with_the_last_of_them(store: Postgres) -> None:
+    large = draft("file:///large.md", *string.ascii_lowercase)
+    parts = in_parts(large, 10)
+    assert [part.part for part in parts] == [(0, 3), (1, 3), (2, 3)]
+    target = begin(store, [large])
+    write(target, [parts[2], parts[0], parts[2]])
+    assert (parts_held(store), documents(store), searched(store)) == ([0, 2], {}, set())
+    write(target, [parts[1], parts[0]])
+    assert (parts_held(store), searched(store)) == ([], set(string.ascii_lowercase))
+    write(target, parts)
+    end(target)
+    assert parts_held(store) == []
+    with superuser(store) as connection:
+        items = connection.execute("select status, chunks, embedded, seconds from job_items").fetchall()
+        assert violations(connection) == []
+    assert items == [("completed", 26, 26, {"embed": 0.75})]
+
+
+def test_writers_side_by_side_publish_a_document_in_parts_once(store: Postgres) -> None:
+    large = draft("file:///large.md", *string.ascii_lowercase)
+    target = begin(store, [large])
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda part: write(target, [part]), [*in_parts(large, 3), *in_parts(large, 3)]))
+    end(target)
+    assert (parts_held(store), searched(store)) == ([], set(string.ascii_lowercase))
+    with superuser(store) as connection:
+        assert violations(connection) == []
+
+
+def test_a_part_that_failed_fails_its_document(store: Postgres) -> None:
+    large = draft("file:///large.md", *string.ascii_lowercase)
+    first, second = in_parts(large, 13)
+    write(begin(store, [large]), [failed(second), first])
+    assert documents(store) == {"file:///large.md": ("failed", "read", "it was a test")}
+    assert parts_held(store) == []
+
+
+def test_parts_that_no_column_can_hold_fail_their_document(store: Postgres) -> None:
+    large = draft("file:///large.md", *string.ascii_lowercase)
+    first, second = in_parts(large, 13)
+    not_numbers = replace(second, vectors=np.full((13, 16), np.nan, np.float32))
+    write(begin(store, [large]), [first, not_numbers])
+    assert documents(store)["file:///large.md"][:2] == ("failed", "publish")
+
+
+def test_parts_go_with_their_job_and_none_comes_after_it(store: Postgres) -> None:
+    large = draft("file:///large.md", *string.ascii_lowercase)
+    ended, killed = begin(store, [large]), begin(store, [large])
+    parts = in_parts(large, 10)
+    for target in (ended, killed):
+        write(target, [parts[0]])
+    end(ended)
+    assert parts_held(store) == [0]
+    with store.connect() as connection:
+        Ledger(connection, TENANT).claim(killed.collection, [1])
+    assert parts_held(store) == []
+    for target in (ended, killed):
+        with pytest.raises(FencedError):
+            write(target, [parts[1]])
+    assert (parts_held(store), documents(store)) == ([], {})
+
+
+def test_bytes_that_name_what_no_draft_holds_are_not_unpickled() -> None:
+    note = draft("file:///a.md", "one")
+    assert loaded(dumped(note)).chunks == note.chunks
+    for foreign in (print, sha256, np.load):
+        with pytest.raises(pickle.UnpicklingError):
+            loaded(pickle.dumps(foreign))
 
 
 def test_a_fenced_writer_leaves_the_document_that_it_was_changing_as_it_was(store: Postgres) -> None:

@@ -99,6 +99,23 @@ def test_a_failing_document_costs_one_row(store: Postgres, tmp_path: Path) -> No
     assert sorted(stored(store).statuses().values()) == ["completed"] * 12 + ["failed"]
 
 
+def test_a_very_large_document_is_embedded_in_parts_and_stored_whole(store: Postgres, tmp_path: Path) -> None:
+    sections = [
+        f"## Lock {n}\n\nLock {n} was opened by pilot {n * 7} and shut by crane {n * 3}.\n" for n in range(2_000)
+    ]
+    folder = write(tmp_path / "docs", {**files(100), "large.md": "# Locks\n\n" + "\n".join(sections)})
+    settings = load_settings(overrides=[*HASHING, "ingestion.group=8"], environment={})
+    distributed = on_ray(store, folder, "ray", settings)
+    alone = ingest(store, folder, collection="inline", settings=settings)
+    assert distributed.documents == alone.documents
+    assert distributed.documents["completed"] == 101
+    one, other = stored(store, "ray"), stored(store, "inline")
+    assert len(one.chunks[one.uri("large.md")]) >= 2_000
+    assert_same(one, other)
+    with store.connect("rag_worker") as connection:
+        assert connection.execute("select count(*) from draft_parts").fetchall() == [(0,)]
+
+
 def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:
     folder = settled(write(tmp_path / "docs", files(200)))
     report = on_ray(store, folder, "default")

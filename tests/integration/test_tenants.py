@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -13,12 +14,13 @@ from drafts import SPACE, TENANT, draft, vector
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from psycopg import Connection
-from targets import begin, end, publish, superuser
+from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import NotFoundError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import violations
+from rag_core.storage.parts import split
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Query
 
@@ -42,6 +44,14 @@ def counted(connection: "Connection[Any]", table: str) -> int:
     return int(row[0]) if row else 0
 
 
+def fill(store: Postgres) -> None:
+    """Every table but `sources`."""
+    large = draft("file:///large.md", "two", "three")
+    first, *_ = split(replace(large, vectors=None), 1)
+    publish(store, draft("file:///a.md", "one"))
+    write(begin(store, [large]), [first])
+
+
 def test_every_table_with_a_tenant_is_under_forced_row_level_security(store: Postgres) -> None:
     with superuser(store) as connection:
         secured = connection.execute(TABLES_OF_TENANTS).fetchall()
@@ -61,7 +71,7 @@ def test_the_store_is_used_in_a_role_that_security_holds_for(store: Postgres) ->
 
 
 def test_without_a_tenant_there_are_no_rows(store: Postgres) -> None:
-    publish(store, draft("file:///a.md", "one"))
+    fill(store)
     with superuser(store) as connection:
         assert [table for table in tables(store) if not counted(connection, table)] == ["sources"]
     with store.connect() as connection:
@@ -72,7 +82,7 @@ def test_without_a_tenant_there_are_no_rows(store: Postgres) -> None:
 
 
 def test_a_tenant_can_neither_change_nor_take_the_rows_of_another(store: Postgres) -> None:
-    publish(store, draft("file:///a.md", "one"))
+    fill(store)
     with store.connect() as connection, transaction(connection, STRANGER):
         for table in tables(store):
             assert counted(connection, table) == 0
@@ -81,7 +91,7 @@ def test_a_tenant_can_neither_change_nor_take_the_rows_of_another(store: Postgre
 
 
 def test_a_tenant_cannot_write_rows_in_the_name_of_another(store: Postgres) -> None:
-    publish(store, draft("file:///a.md", "one"))
+    fill(store)
     with store.connect() as connection:
         for table in [table for table in tables(store) if table != "sources"]:
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"), as_tenant(connection):

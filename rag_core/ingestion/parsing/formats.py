@@ -35,7 +35,7 @@ class Format:
 _HTML = ("html", "markdown", "text")
 _TO_MARKDOWN = "html-to-markdown"
 FORMATS = {
-    "markdown": Format(parser="markdown:MarkdownParser"),
+    "markdown": Format(parser="markdown:MarkdownParser", made_with=("html",), packages=(_TO_MARKDOWN,)),
     "html": Format(parser="html:HtmlParser", made_with=_HTML, packages=(_TO_MARKDOWN,)),
     "text": Format(parser="text:TextParser"),
     "asciidoc": Format(parser="asciidoc:AsciidocParser", made_with=("markdown",)),

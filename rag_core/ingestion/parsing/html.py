@@ -13,7 +13,7 @@ from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.text import first_line
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 1
+VERSION = 2
 PACKAGE = "html-to-markdown"
 
 _NEVER = ["svg", "iframe", "select", "video", "audio"]
@@ -39,12 +39,21 @@ _FENCE = re.compile(r"(`{3,})[^`\n]*\n")
 
 class HtmlParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        html = _POWER.sub(r"^\1", _IMAGE.sub(_alt, decoded(body, _charset(body[:2048]))))
+        html = _prepared(decoded(body, _charset(body[:2048])))
         page = _converted(html, _WITHOUT_NAVIGATION)
         text = _body(page.content or "")
         if not text.strip():
             text = _body(_converted(html, _WHOLE).content or "")
         return _document(Document(uri=uri, text=text, media_type="text/html"), page)
+
+
+def markdown_of(html: str) -> str:
+    """Of a part of a page: what HtmlParser would make of it."""
+    return _body(_converted(_prepared(html), _WITHOUT_NAVIGATION).content or "")
+
+
+def _prepared(html: str) -> str:
+    return _POWER.sub(r"^\1", _IMAGE.sub(_alt, html))
 
 
 def _document(document: Document, page: ConversionResult) -> Document:

@@ -11,7 +11,7 @@ from rag_core.ingestion.parsing.office import COMPATIBILITY, RELATIONSHIP, Part,
 from rag_core.ingestion.parsing.pages import paged
 from rag_core.types import Document
 
-VERSION = 1
+VERSION = 2
 
 _MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 _SLIDE = "{http://schemas.openxmlformats.org/presentationml/2006/main}"

@@ -161,7 +161,7 @@ def test_recipes_differ_by_format_and_only_by_format() -> None:
     assert len(set(recipes)) == 6
     assert recipe_part("x/b.MARKDOWN.gz") == recipes[0]
     assert recipe_part("README") == recipes[5]
-    assert ["html-to-markdown" in recipe for recipe in recipes] == [False, True, False, False, False, True]
+    assert ["html-to-markdown" in recipe for recipe in recipes] == [True, True, False, False, False, True]
     assert ["pypdfium2" in recipe for recipe in recipes] == [False, False, False, True, False, True]
 
 

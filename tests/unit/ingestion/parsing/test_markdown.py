@@ -1,4 +1,5 @@
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,78 @@ def test_escapes_and_infinities_do_not_come_through() -> None:
 )
 def test_the_title_is_the_front_matters_else_the_first_heading(text: str, title: str) -> None:
     assert parsed(text).title == title
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("a\n\n<!-- no\n\n# no -->\nb <!-- no --> c\n", "a\n\nb  c\n"),
+        ("<!-- no --> word\n", " word\n"),
+        ("<table>\n<tr><th>A</th>\n\n<th>B</th></tr>\n</table>\n\nend", "| A | B |\n| --- | --- |\n\n\nend"),
+        ("text\n<ul>\n<li>a</li>\n\n<li>b</li>\n</ul>\n", "text\n\n- a\n- b\n\n"),
+        ("<h2>A <b>c</b></h2>\n", "## A **c**\n"),
+        ('<div align="center">\n  <img src="x.png" alt="A cat">\n</div>\n', "A cat\n"),
+        ("<details>\n<summary>More</summary>\n\n**x** `<b>`\n\n</details>\n", "**More**\n\n**x** `<b>`\n\n"),
+        ("<tr>\n<td>a</td>\n<td>b</td>\n</tr>\n", "a b\n"),
+        ("<p>List<T> of a < b</p>\n", "List<T> of a < b\n"),
+        ("<pre>\nx  <b>y</b>\n\nz\n</pre>\n", "```\nx  y\n\nz\n```\n\n"),
+    ],
+)
+def test_blocks_of_html_become_markdown(html: str, text: str) -> None:
+    assert parsed(html).text == text
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("H<sub>2</sub>O, m<sup>2</sup>, <b>bold</b> <span class='x'>s</span>", "H2O, m^2, bold s"),
+        ("| a<br>b | <ul><li>c</li><li>d</li></ul> |", "| a b | c d  |"),
+        ('# <a name="x"></a>Title', "# Title"),
+        ('see <img src="x" alt="the &lt; sign"/>.', "see the < sign ."),
+    ],
+)
+def test_tags_within_a_line_leave_what_they_hold(html: str, text: str) -> None:
+    assert parsed(html).text == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see <https://a.b/c> or <me@a.b>, a < b and b > a, a <b and c> d",
+        "List<T>, Map<String, List<B>>, `<b>x</b>`, ``a ` <i>x</i>``, \\<b>",
+        "run cp <source> <output> or <Component prop={1} />",
+        "```html\n<div>\n\n<!-- kept -->\n```\n",
+        "- item\n\n    ~~~\n    <p>x</p>\n    ~~~\n",
+        "text:\n\n    <div>\n      <b>code</b>\n\n    </div>\n",
+        "<!-- without an end\n\n# A",
+    ],
+)
+def test_code_and_what_is_no_html_stay(text: str) -> None:
+    assert parsed(text).text == text
+
+
+def test_code_between_the_tags_of_a_cell_stays_code() -> None:
+    code = "```ts\nconst a: List<T> = b\n```\n"
+    assert parsed(f"<table><tr><td>\n\n{code}\n</td></tr></table>\n").text == f"\n{code}\n"
+
+
+def test_html_within_a_list_is_not_taken_for_code() -> None:
+    assert parsed("- item\n\n    <p>more</p>\n").text == "- item\n\nmore\n"
+
+
+def test_html_nested_too_deep_stays_as_it_is() -> None:
+    deep = "<div>" * 2000 + "x\n"
+    assert parsed(deep).text == deep
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<", "<!--", "<!-- -", "<b ", "<b a=", "</", "<table\n", "<ul>\n", "<b>`", "\n<!--", "> - ", "<td>\n\n", "`<b>\n"],
+)
+def test_no_repetition_takes_long(unit: str) -> None:
+    start = time.perf_counter()
+    parsed(unit * 200_000 + "<b>-->")
+    assert time.perf_counter() - start < 10
 
 
 LINES = st.lists(

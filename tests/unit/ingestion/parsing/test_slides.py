@@ -43,10 +43,15 @@ def words(text: str, properties: str = "") -> str:
 
 def test_each_slide_is_a_section_and_a_page() -> None:
     document = parsed(shape(words("one"), role="title") + shape(words("text")), shape(words("no title")))
-    assert document.text == "## one\n\ntext\n\n## Slide 2\n\nno title\n"
-    assert document.pages == (0, document.text.index("## Slide 2"))
-    assert [section.path for section in document.sections] == [("one",), ("Slide 2",)]
+    assert document.text == "## one\n\ntext\n\nno title\n"
+    assert document.pages == (0, document.text.index("no title"))
+    assert [section.path for section in document.sections] == [("one",), ()]
     assert document.title == "one"
+
+
+def test_a_slide_without_words_is_a_page_all_the_same() -> None:
+    document = parsed(shape(words("one")), "", shape(words("three")))
+    assert (document.text, document.pages) == ("one\n\n\nthree\n", (0, 5, 6))
 
 
 def test_a_deck_without_titles_is_not_titled_by_a_number() -> None:
@@ -56,7 +61,7 @@ def test_a_deck_without_titles_is_not_titled_by_a_number() -> None:
 
 def test_the_paragraphs_of_a_body_are_a_list() -> None:
     body = shape(words("a"), words("b", '<a:pPr lvl="1"/>'), words("c", "<a:pPr><a:buNone/></a:pPr>"), role="body")
-    assert parsed(body).text == "## Slide 1\n\n- a\n    - b\n\nc\n"
+    assert parsed(body).text == "- a\n    - b\n\nc\n"
 
 
 def test_a_table_keeps_its_merged_cells() -> None:
@@ -77,9 +82,9 @@ def test_notes_comments_and_alternative_texts_are_kept_and_furniture_is_not() ->
         notes=shape(words("say this"), role="body") + shape(words("7"), role="sldNum"),
         comments='<p:cm authorId="0"><p:text>why?</p:text></p:cm>',
     )
-    assert document.text == "## Slide 1\n\nA red cat\n\ntext\n\n> Bo: why?\n\nSpeaker notes:\n\nsay this\n"
+    assert document.text == "A red cat\n\ntext\n\n> Bo: why?\n\nSpeaker notes:\n\nsay this\n"
 
 
 def test_groups_are_opened_and_lines_are_kept() -> None:
     group = f"<p:grpSp><p:grpSp>{shape(words('a') + '<a:br/>' + words('b'))}</p:grpSp></p:grpSp>"
-    assert parsed(group).text == "## Slide 1\n\na\nb\n"
+    assert parsed(group).text == "a\nb\n"

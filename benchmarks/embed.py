@@ -1,0 +1,100 @@
+"""Our embedder against the library's plain loop: `SentenceTransformer.encode`, with its defaults, over the same texts.
+
+Same model, precision, device and, on a CPU, one thread. Compare the ratio, not the texts/s of two runs.
+
+    python -m benchmarks.embed --texts corpus.jsonl
+    python -m benchmarks.embed --texts corpus.jsonl --device cuda
+"""
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.corpus import passages
+from rag_core.build.embedding import encoder
+from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
+from rag_core.ingestion.embedding.model_files import model_folder
+from rag_core.ingestion.embedding.precision import dtype
+from rag_core.types import Matrix
+
+Encode = Callable[[Sequence[str]], Matrix]
+WARM_UP = 64
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("not measured on a GPU: there is none here")
+    print(f"{_device(arguments.device)}, {dtype('auto', arguments.device)}; {arguments.model}")
+    texts = passages(arguments.count, file=arguments.texts)
+    own, library = encoder(_settings(arguments)).embed, _library(arguments.model, arguments.device)
+    seconds = _interleaved([own, library], texts, arguments.rounds)
+    for name, each in zip((f"embedding.type {arguments.type}", "sentence-transformers encode"), seconds, strict=True):
+        print(f"{name:34} {len(texts) / each:10.1f} texts/s   {seconds[1] / each:5.2f} x the library")
+    print(f"least cosine between the two: {_least_cosine(own(texts[:WARM_UP]), library(texts[:WARM_UP])):.4f}")
+    if not torch.cuda.is_available():
+        print("not measured on a GPU: there is none here")
+
+
+def _settings(arguments: argparse.Namespace) -> EmbeddingSettings:
+    if arguments.type == "bert":
+        return BertEmbedder(type="bert", model=arguments.model, device=arguments.device)
+    return SentenceTransformersEmbedder(
+        type="sentence_transformers", model=arguments.model, device=arguments.device, batch_size=arguments.batch_size
+    )
+
+
+def _library(name: str, device: str) -> Encode:
+    from sentence_transformers import SentenceTransformer
+
+    weights = {"dtype": dtype("auto", device)}
+    model: Any = SentenceTransformer(str(model_folder(name)), device=device, model_kwargs=weights)
+    return lambda texts: np.asarray(model.encode(list(texts), show_progress_bar=False), np.float32)
+
+
+def _interleaved(encoders: Sequence[Encode], texts: Sequence[str], rounds: int) -> list[float]:
+    """Medians, in seconds."""
+    for encode in encoders:
+        encode(texts[:WARM_UP])
+    taken = [[_seconds(encode, texts) for encode in encoders] for _ in range(rounds)]
+    return [statistics.median(each) for each in zip(*taken, strict=True)]
+
+
+def _seconds(encode: Encode, texts: Sequence[str]) -> float:
+    began = time.perf_counter()
+    encode(texts)
+    return time.perf_counter() - began
+
+
+def _least_cosine(one: Matrix, other: Matrix) -> float:
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(((one * other).sum(axis=1) / lengths).min())
+
+
+def _device(name: str) -> str:
+    if name == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{platform.processor() or platform.machine()}, one thread"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--type", choices=("bert", "sentence_transformers"), default="bert")
+    parser.add_argument("--model", default="all-MiniLM-L6-v2")
+    parser.add_argument("--batch-size", type=int, default=8, help="of type sentence_transformers; the library's is 32")
+    parser.add_argument("--texts", type=Path, help='a file with {"text": ...} a line; else made up')
+    parser.add_argument("--count", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

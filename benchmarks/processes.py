@@ -1,0 +1,113 @@
+"""What trees of processes use: memory at the most, and CPU by kind of process."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+MEGABYTE = 1_000_000
+PERIOD = 0.5
+
+
+@dataclass
+class Peak:
+    """Megabytes. `processes` share what they have in common (PSS)."""
+
+    processes: float = 0.0
+    object_store: float = 0.0
+
+
+@contextmanager
+def memory_watched(roots: Sequence[int]) -> Iterator[Peak]:
+    """Reading the memory of twenty processes takes CPU: nothing that is timed belongs in here."""
+    peak = Peak()
+
+    def look() -> None:
+        peak.processes = max(peak.processes, sum(map(_pss, _alive(roots))) / MEGABYTE)
+        peak.object_store = max(peak.object_store, _object_store() / MEGABYTE)
+
+    with _repeated(look):
+        yield peak
+
+
+@contextmanager
+def cpu_watched(roots: Sequence[int]) -> Iterator[dict[str, float]]:
+    """CPU seconds by kind of process, when the block has ended; of who ended before, all but the last moment."""
+    before = {process.pid: _cpu(process) for process in _alive(roots)}
+    latest: dict[int, tuple[str, float]] = {}
+    used: dict[str, float] = defaultdict(float)
+
+    def look() -> None:
+        for process in _alive(roots):
+            if seconds := _cpu(process):
+                latest[process.pid] = (_kind(process, roots[0]), seconds)
+
+    with _repeated(look):
+        yield used
+    for id, (kind, seconds) in latest.items():
+        used[kind] += seconds - before.get(id, 0.0)
+
+
+@contextmanager
+def _repeated(look: Callable[[], None]) -> Iterator[None]:
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.wait(PERIOD):
+            look()
+
+    looking = threading.Thread(target=loop)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+        look()
+
+
+def _object_store() -> float:
+    import ray
+
+    if not ray.is_initialized():
+        return 0.0
+    there, free = ray.cluster_resources(), ray.available_resources()  # type: ignore[no-untyped-call]
+    return float(there.get("object_store_memory", 0.0) - free.get("object_store_memory", 0.0))
+
+
+def _alive(roots: Sequence[int]) -> list[psutil.Process]:
+    processes = map(psutil.Process, roots)
+    return [each for process in processes for each in (process, *process.children(recursive=True))]
+
+
+def _pss(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_full_info().pss)
+    except psutil.Error:  # it has ended
+        return 0.0
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        return float(sum(process.cpu_times()[:2]))
+    except psutil.Error:
+        return 0.0
+
+
+def _kind(process: psutil.Process, main: int) -> str:
+    try:
+        name, words = process.name(), " ".join(process.cmdline())
+    except psutil.Error:
+        return "ended"
+    if process.pid == main:
+        return "main"
+    if "postgres" in name:
+        return "Postgres"
+    if "sandbox" in words:
+        return "parsers"
+    if words.startswith("ray::MapWorker"):
+        return "embedding actors"
+    return "task workers" if words.startswith("ray::") else "Ray's own"

@@ -1,0 +1,117 @@
+"""A store that is full, frozen or away: a job waits as long as it may, says why it ends, and loses nothing."""
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from hosts import Host, postmaster
+from trees import StoredTree, assert_same, broken, stored
+
+from rag_core.storage import embedded
+
+pytestmark = [pytest.mark.chaos, pytest.mark.postgres, pytest.mark.timeout(300)]
+
+AWAY = 5.0
+STORED = "select count(*) from rag.documents"
+
+
+@pytest.fixture
+def small_disk(short_folder: Path, folder: Path) -> Iterator[Host]:
+    home = short_folder / "small-disk"
+    home.mkdir(mode=0o755, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300m,mode=755", "tmpfs", str(home)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs root, and the right to mount a tmpfs")
+    host = Host(home, folder)
+    embedded.start(home / "postgres")
+    yield host
+    embedded.stop(home / "postgres")
+    subprocess.run(["umount", "--lazy", str(home)], check=True)
+
+
+@pytest.mark.parametrize("documents", [1, 100, 250])
+def test_a_full_disk_ends_the_job_with_its_reason_and_the_same_command_completes_it(
+    small_disk: Host, undisturbed: StoredTree, documents: int
+) -> None:
+    filler = small_disk.home / "filler"
+    with small_disk.ingest("inline", "--set", "store.patience_s=3", stderr=subprocess.PIPE) as process:
+        _wait_for(documents, process, small_disk)
+        while process.poll() is None:
+            _fill(filler)
+            time.sleep(0.05)
+        _, complaint = process.communicate()
+    assert process.returncode != 0
+    assert b"error: lost the store: " in complaint or b"error: cannot reach the store" in complaint, complaint
+    assert b"No space left on device" in complaint or b"did not start" in complaint, complaint
+    assert b"Traceback" not in complaint
+
+    filler.unlink()
+    assert broken(small_disk.store) == []
+    assert small_disk.ingest("inline").wait(120) == 0
+    assert broken(small_disk.store) == []
+    assert_same(stored(small_disk.store), undisturbed)
+
+
+@pytest.mark.parametrize("documents", [1, 200])
+def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
+    host: Host, undisturbed: StoredTree, documents: int
+) -> None:
+    with host.ingest("inline") as process:
+        _wait_for(documents, process, host)
+        server = postmaster(process, host)
+        frozen = [server, *server.children()]
+        for each in frozen:
+            each.suspend()
+        time.sleep(AWAY)
+        assert process.poll() is None
+        for each in frozen:
+            each.resume()
+        assert process.wait(120) == 0
+    assert broken(host.store) == []
+    assert_same(stored(host.store), undisturbed)
+
+
+@pytest.mark.parametrize("documents", [1, 200])
+def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed: StoredTree, documents: int) -> None:
+    with host.ingest("inline", "--store", host.store.dsn) as process:  # a DSN: the job cannot start it again
+        _wait_for(documents, process, host)
+        server = postmaster(process, host)
+        server.send_signal(signal.SIGQUIT)
+        time.sleep(AWAY)
+        assert process.poll() is None
+        embedded.start(host.home / "postgres")
+        assert process.wait(120) == 0
+    assert broken(host.store) == []
+    assert_same(stored(host.store), undisturbed)
+
+
+def _wait_for(documents: int, process: "subprocess.Popen[bytes]", host: Host) -> None:
+    """Until so many are stored."""
+    with psycopg.connect(embedded.answering(host.home / "postgres"), autocommit=True) as connection:
+        while process.poll() is None:
+            try:
+                row = connection.execute(STORED).fetchone()
+            except psycopg.errors.UndefinedTable:
+                row = None
+            if row and row[0] >= documents:
+                return
+            time.sleep(0.005)
+    pytest.fail("the job ended before the outage")
+
+
+def _fill(filler: Path) -> None:
+    """To the last block."""
+    with filler.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"\0" * size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise

@@ -1,0 +1,40 @@
+"""Hosts of the tests that kill, fill and freeze: a store of its own each, and the commands that use it."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from rag_core.storage import embedded
+from rag_core.storage.postgres import Postgres
+
+DOCUMENTS = 400
+SETTINGS = ("--set", "embedding.type=hashing", "--set", "ingestion.group=16", "--set", "store.patience_s=30")
+RAG = str(Path(sys.executable).with_name("rag"))
+
+
+@dataclass(frozen=True)
+class Host:
+    """A store of its own, and commands that use it."""
+
+    home: Path
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"RAG_HOME": str(self.home)}
+
+    @property
+    def store(self) -> Postgres:
+        return Postgres(embedded.start(self.home / "postgres"))
+
+    def ingest(self, runner: str, *options: str, stderr: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+        command = [RAG, "ingest", str(self.folder), "--runner", runner, "--quiet", "--yes", *SETTINGS, *options]
+        return subprocess.Popen(command, env=self.environment, start_new_session=True, stderr=stderr)
+
+
+def postmaster(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
+    return psutil.Process(int((host.home / "postgres" / "postmaster.pid").read_text().split()[0]))
