@@ -9,7 +9,7 @@ from uuid import UUID
 
 import stamina
 
-from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
+from rag_core.errors import BusyError, ConfirmationError, FencedError, RagError, SpaceError, StoreError
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
@@ -160,7 +160,8 @@ class _Run:
         notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space)]
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
         seconds = stage_seconds(stages, replace(times, index=self._indexing), self._listing, total)
-        self._ledger.end(target.job, "completed", seconds=seconds)
+        if not self._ledger.end(target.job, "completed", seconds=seconds):
+            raise FencedError(f"job {target.job} was ended: it was cancelled, or a newer run has taken over")
         done = self._ledger.progress(target.job)
         return Report(
             job_id=target.job,

@@ -157,8 +157,8 @@ class Ledger:
             self._connection.execute(ADD_ITEMS, values)
         return Job(id=job, run=int(row[0]) if row else 0)
 
-    def end(self, job: UUID, status: str, reason: str = "", seconds: Mapping[str, float] | None = None) -> None:
-        """What is still queued then fails as interrupted. Nothing happens to a job that has ended already."""
+    def end(self, job: UUID, status: str, reason: str = "", seconds: Mapping[str, float] | None = None) -> bool:
+        """Whether it was still running: one that has ended stays as it is. What is queued fails as interrupted."""
         values = self._scope(
             job=job,
             status=status,
@@ -171,6 +171,7 @@ class Ledger:
             if row is not None:
                 self._give_up([job])
                 self._connection.execute(ADD_EVENT, {**values, "seq": row[0]})
+        return row is not None
 
     def progress(self, job: UUID) -> dict[str, int]:
         """Documents by what became of them, and chunks, so far."""
