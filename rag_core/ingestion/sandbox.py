@@ -36,7 +36,7 @@ from rag_core.ingestion.sandbox_child import (
 )
 from rag_core.types import Document
 
-DOCUMENTS_A_CHILD = 500
+DOCUMENTS_A_CHILD = 5_000
 START_SECONDS = 120.0
 
 _BOOT = """\
