@@ -1,13 +1,10 @@
-import json
-import time
 from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 
 from rag_core.ingestion.chunking.sections import SectionsChunker
-from rag_core.ingestion.embedding.model_files import model_folder
-from rag_core.ingestion.embedding.tokens import ModelTokenizer, WordTokenizer
+from rag_core.ingestion.embedding.tokens import WordTokenizer
 from rag_core.types import Chunk, Document, Section
 
 DOCUMENT = UUID("00000000-0000-0000-0000-000000000001")
@@ -166,20 +163,6 @@ def test_a_document_asks_the_tokenizer_once() -> None:
     assert (len(chunks), tokenizer.calls) == (10, 1)
 
 
+@pytest.mark.timeout(60)  # in proportion a second, squared many minutes
 def test_one_long_line_takes_time_in_proportion() -> None:
-    started = time.perf_counter()
     assert len(split(markdown("word " * 200_000), tokens=200)) == 1000
-    assert time.perf_counter() - started < 3
-
-
-@pytest.mark.model
-def test_an_abstract_is_split_in_about_the_time_its_tokens_take() -> None:
-    chunker = SectionsChunker(ModelTokenizer(model_folder("all-MiniLM-L6-v2")), 200, 40, 48)
-    text = "The apparent diffusion coefficient of human cerebral white matter falls with age (p < 0.05). " * 16
-    documents = [Document(uri="x", text=f"{i}. {text}", title=json.dumps({"n": i})) for i in range(100)]
-    started = time.perf_counter()
-    for document in documents:
-        chunker.split(DOCUMENT, document)
-    milliseconds = (time.perf_counter() - started) * 10
-    print(f"{milliseconds:.2f} ms for {len(documents[0].text)} characters")
-    assert milliseconds < 3

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -36,12 +34,3 @@ def test_the_space_tells_dimension_and_window() -> None:
     space = hashing_space(64, 512)
     assert (space.model, space.dimension, space.window) == ("hashing", 64, 512)
     assert space.fingerprint != hashing_space(32, 512).fingerprint
-
-
-def test_twenty_thousand_short_texts_take_about_a_second() -> None:
-    texts = [f"document {i} says how the keys of house {i % 97} are rotated" for i in range(20_000)]
-    started = time.perf_counter()
-    HashingEncoder(384).embed(texts)
-    seconds = time.perf_counter() - started
-    print(f"{20_000 / seconds:.0f} texts/s")
-    assert seconds < 4
