@@ -50,7 +50,7 @@ def test_parts_that_are_cut_elsewhere_are_another_recipe() -> None:
     ("module", "names"),
     [
         (markdown, {"a.md", "d.md.gz", "b.html", "e"}),  # html becomes Markdown first
-        (html, {"b.html", "e"}),
+        (html, {"a.md", "d.md.gz", "b.html", "e"}),  # and HTML stands in Markdown
         (encoding, {"a.md", "b.html", "c.txt", "d.md.gz", "e"}),
     ],
 )
