@@ -18,11 +18,10 @@ import os
 import platform
 import shutil
 import statistics
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import get_context
@@ -36,6 +35,7 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
 from benchmarks.processes import Peak, cpu_watched, memory_watched
+from benchmarks.scratch import scratch_folder
 from jobs.runner import RayRunner, start_ray
 from rag_core.build.embedding import encoder
 from rag_core.build.ingestion import inline_runner, preparation, source, sync
@@ -127,7 +127,7 @@ class Bench:
 def main() -> None:
     arguments = _arguments()
     settings = load_settings(overrides=arguments.set or ["embedding.type=hashing"], environment={})
-    with _scratch() as scratch:
+    with scratch_folder() as scratch:
         folder = _input(scratch / "files", arguments)
         postgres = scratch / "postgres"
         dsn = embedded.start(postgres)
@@ -305,16 +305,6 @@ def _demo_copies(folder: Path, count: int) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         body = path.read_bytes()
         to.write_bytes(body.replace(b". ", f" ({copy}). ".encode()) if path.suffix in EDITABLE else body)
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="rag-"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _arguments() -> argparse.Namespace:

@@ -12,12 +12,10 @@ import asyncio
 import os
 import platform
 import shlex
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -28,6 +26,7 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
 from benchmarks.corpus import SPACE, drafts, passages, vectors
+from benchmarks.scratch import scratch_folder
 from rag_core.storage import embedded
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
@@ -70,7 +69,7 @@ def main() -> None:
     print(f"{_machine()}; python -m benchmarks.store {shlex.join(sys.argv[1:])}".rstrip())
     texts, embeddings = passages(arguments.rows, file=arguments.texts), vectors(arguments.rows)
     documents = list(drafts(texts, embeddings, TENANT, COLLECTION))
-    with _scratch() as scratch:
+    with scratch_folder() as scratch:
         postgres = Postgres.open(embedded.start(scratch / "postgres"))
         try:
             floor, publishing = _raw_copy(postgres, documents), _publish(postgres, documents)
@@ -178,16 +177,6 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
 def _machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {memory} GiB"
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="rag-"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _arguments() -> argparse.Namespace:

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import UUID
 
-import stamina
-
-from rag_core.errors import BusyError, ConfirmationError, FencedError, RagError, SpaceError, StoreError
+from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog, Collection
-from rag_core.storage.ledger import Action, Ledger
+from rag_core.storage.ledger import Action, Ledger, fenced
 from rag_core.storage.maintenance import Maintenance
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.postgres import Postgres, while_away
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Entry, StoredDocument, document_id
 
@@ -161,7 +159,7 @@ class _Run:
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
         seconds = stage_seconds(stages, replace(times, index=self._indexing), self._listing, total)
         if not self._ledger.end(target.job, "completed", seconds=seconds):
-            raise FencedError(f"job {target.job} was ended: it was cancelled, or a newer run has taken over")
+            raise fenced(target.job)
         done = self._ledger.progress(target.job)
         return Report(
             job_id=target.job,
@@ -194,11 +192,7 @@ class _Run:
         """On a new connection if the store was away while the writers wrote, who waited for it as long."""
         if not self._ledger.lost():
             return
-        patience = self._sync.patience
-        attempts = None if patience else 1
-        for attempt in stamina.retry_context(
-            on=(StoreError, BusyError), attempts=attempts, timeout=patience or None, wait_initial=0.2, wait_max=5.0
-        ):
+        for attempt in while_away(self._sync.patience, StoreError, BusyError):
             with attempt:
                 self._connection.close()
                 self._connect()

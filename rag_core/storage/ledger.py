@@ -15,7 +15,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import BusyError, NotFoundError
+from rag_core.errors import BusyError, FencedError, NotFoundError
 from rag_core.storage.postgres import transaction
 
 Action: TypeAlias = Literal["add", "change", "delete"]
@@ -47,7 +47,7 @@ update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s,
 where tenant = %(tenant)s and id = %(job)s and status = 'running' returning events"""
 ADD_EVENT = """
 insert into job_events (tenant, job_id, seq, stage, status, detail)
-values (%(tenant)s, %(job)s, %(seq)s, 'job', %(status)s, %(detail)s)"""
+values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)"""
 PROGRESS = """
 select count(*) filter (where action = 'add') as added,
   count(*) filter (where action = 'change' and status <> 'same') as changed,
@@ -88,6 +88,11 @@ class Job:
 
     id: UUID
     run: int
+
+
+def fenced(job: UUID) -> FencedError:
+    """For who finds that the job may not write any more."""
+    return FencedError(f"job {job} was ended: it was cancelled, or a newer run has taken over")
 
 
 class Ledger:
@@ -170,7 +175,7 @@ class Ledger:
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
                 self._give_up([job])
-                self._connection.execute(ADD_EVENT, {**values, "seq": row[0]})
+                self._connection.execute(ADD_EVENT, {**values, "seq": row[0], "stage": "job"})
         return row is not None
 
     def progress(self, job: UUID) -> dict[str, int]:

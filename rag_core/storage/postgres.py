@@ -1,15 +1,16 @@
 """How the store is reached: a DSN, the roles behind it, transactions that belong to a tenant."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import psycopg
+import stamina
 from psycopg import Connection
 
-from rag_core.errors import StoreError
+from rag_core.errors import RagError, StoreError
 from rag_core.storage import embedded, schema
 
 Role: TypeAlias = Literal["rag_app", "rag_worker", "rag_owner"]
@@ -77,6 +78,12 @@ def transaction(connection: Connection, tenant: str) -> Iterator[None]:
         raise  # operational errors by name, but about what was written: the store is there
     except psycopg.OperationalError as error:
         raise StoreError(f"lost the store: {error}") from error
+
+
+def while_away(patience: float, *errors: type[RagError]) -> Iterable[stamina.Attempt]:
+    """Attempts, to be made in a `with` each, until one does not raise these errors or `patience` seconds are over."""
+    attempts = None if patience else 1
+    return stamina.retry_context(errors, attempts=attempts, timeout=patience or None, wait_initial=0.2, wait_max=5.0)
 
 
 def shown(url: str) -> str:

@@ -13,15 +13,15 @@ from uuid import UUID
 
 import numpy as np
 import psycopg
-import stamina
 from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import FencedError, StoreError
+from rag_core.errors import StoreError
+from rag_core.storage.ledger import ADD_EVENT, fenced
 from rag_core.storage.parts import dumped, joined, loaded
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import Postgres, transaction, while_away
 from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
 
 T = TypeVar("T")
@@ -143,9 +143,6 @@ from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
 NEXT_EVENT = """
 update jobs set events = events + 1 where tenant = %(tenant)s and id = %(job)s and status = 'running'
 returning events"""
-ADD_EVENT = """
-insert into job_events (tenant, job_id, seq, stage, status, detail)
-values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)"""
 KNOWN_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
 where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
@@ -258,11 +255,7 @@ class CorpusWriter:
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Again, on a new connection, while the store is away: what was under way has been rolled back."""
-        patience = self._target.patience
-        attempts = None if patience else 1
-        for attempt in stamina.retry_context(
-            on=StoreError, attempts=attempts, timeout=patience or None, wait_initial=0.2, wait_max=5.0
-        ):
+        for attempt in while_away(self._target.patience, StoreError):
             with attempt:
                 if self._connection.closed:
                     self._connection = self._connected()
@@ -311,7 +304,7 @@ class CorpusWriter:
                 parts = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
                 return self._publish([joined([loaded(body) for (body,) in parts])])
         if self._connection.execute(LOCK_JOB, self._scope).fetchone() is None:
-            raise self._fenced()
+            raise fenced(self._target.job)
         return None
 
     def _delete(self, documents: Sequence[UUID]) -> None:
@@ -349,12 +342,9 @@ class CorpusWriter:
     def _event(self, stage: str, status: str, detail: Mapping[str, int]) -> None:
         row = self._connection.execute(NEXT_EVENT, self._scope).fetchone()
         if row is None:
-            raise self._fenced()
+            raise fenced(self._target.job)
         event = {"seq": row[0], "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, {**self._scope, **event})
-
-    def _fenced(self) -> FencedError:
-        return FencedError(f"job {self._target.job} was ended: it was cancelled, or a newer run has taken over")
 
 
 def _copy(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:
