@@ -113,19 +113,26 @@ def _about(settings: Settings, locations: Sequence[str]) -> list[Metadata]:
     return [{**settings.metadata.set, "uri": source(settings, location).uri} for location in locations]
 
 
+FEW_DOCUMENTS, FEW_MEGABYTES = 64, 1.0
+"""Less than this a driver does itself, also where a cluster waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class AutoRunner:
-    """In this process what is done before Ray would have started; the rest on Ray."""
+    """In this process, on all its CPUs, what would take longer on a Ray that has to start first; the rest on Ray."""
 
     settings: Settings
     resources: Resources
 
     def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any]) -> Any:
-        ingestion = self.settings.ingestion
-        size = sum(draft.entry.size for draft in drafts)
-        small = len(drafts) < ingestion.inline_documents and size < ingestion.inline_mb * MEGABYTE
-        name = RunnerName.inline if small else RunnerName.ray
+        name = RunnerName.inline if self.takes_little(drafts) else RunnerName.ray
         return runner_named(name, self.settings, self.resources).run(target, sources, drafts)
+
+    def takes_little(self, drafts: Sequence[Any]) -> bool:
+        documents, megabytes = self.settings.ingestion.inline_documents, self.settings.ingestion.inline_mb
+        if self.resources != EVERYTHING or "RAY_ADDRESS" in os.environ:
+            documents, megabytes = min(documents, FEW_DOCUMENTS), min(megabytes, FEW_MEGABYTES)
+        return len(drafts) < documents and sum(draft.entry.size for draft in drafts) < megabytes * MEGABYTE
 
 
 def runner_named(name: RunnerName, settings: Settings, resources: Resources = EVERYTHING) -> Any:

@@ -32,6 +32,9 @@ OUTPUT_BYTES = 1 << 20
 spread over the actors; the drafts of an ordinary block are hardly more."""
 SMALL_SHARE = 0.25
 """CPUs of a task that reads or publishes, beside which an embedding actor keeps the rest of its CPU."""
+RESERVED = 0.1
+"""Share of the CPUs that Ray reserves for its operators, in equal parts. At .5, the default, reading has reserved
+what publishing needs, and on two CPUs nothing is published before all has been read."""
 
 ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # at 15, the default, workers lose against every other process
@@ -124,6 +127,7 @@ def start_ray(resources: Resources = EVERYTHING) -> None:
     context.target_max_block_size = OUTPUT_BYTES
     context.raise_original_map_exception = True
     limit = resources.cpus or float("inf")
+    context.op_resource_reservation_ratio = RESERVED
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
 
 
@@ -137,11 +141,11 @@ def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft], resources: 
         warnings.simplefilter("ignore")  # of Ray's own making
         (
             ray.data.from_arrow(_blocks(drafts, cpus))
-            .map_batches(Prepare(work), batch_size=None, batch_format="pyarrow", num_cpus=SMALL_SHARE)
+            .map_batches(Prepare(work), batch_size=None, batch_format="pyarrow", num_cpus=SMALL_SHARE, concurrency=cpus)
             .map_batches(
                 Embed, fn_constructor_args=(work,), batch_format="pyarrow", **_embedding_share(resources, cpus)
             )
-            .write_datasink(sink, ray_remote_args={"num_cpus": SMALL_SHARE})
+            .write_datasink(sink, ray_remote_args={"num_cpus": SMALL_SHARE}, concurrency=cpus)
         )
 
 

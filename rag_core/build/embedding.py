@@ -63,8 +63,8 @@ def document_prompt(settings: EmbeddingSettings) -> str:
     return settings.document_prompt if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder) else ""
 
 
-def encoder(settings: EmbeddingSettings) -> Encoder:
-    """Loads the model: seconds, and hundreds of megabytes."""
+def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
+    """Loads the model: seconds, and hundreds of megabytes. On a CPU it may take so many `threads`."""
     match settings:
         case BertEmbedder():
             from rag_core.ingestion.embedding.bert import BertEncoder
@@ -76,6 +76,7 @@ def encoder(settings: EmbeddingSettings) -> Encoder:
                 settings.device,
                 settings.document_prompt,
                 settings.query_prompt,
+                threads,
             )
         case SentenceTransformersEmbedder():
             from rag_core.ingestion.embedding.model_files import model_folder
@@ -88,6 +89,7 @@ def encoder(settings: EmbeddingSettings) -> Encoder:
                 settings.batch_size,
                 settings.document_prompt,
                 settings.query_prompt,
+                threads,
             )
         case HashingEmbedder():
             from rag_core.ingestion.embedding.hashing import HashingEncoder

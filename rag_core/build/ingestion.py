@@ -1,5 +1,6 @@
 """The ingest path: sources, stages, and the sync that drives them."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, assert_never
@@ -113,13 +114,18 @@ def _rules(settings: Settings) -> Rules:
     return Rules(rename=chosen.rename, drop=chosen.drop, from_path=chosen.from_path, set=chosen.set)
 
 
-def embedding(settings: Settings, writer: CorpusWriter) -> Embedding:
-    return Embedding(partial(encoder, settings.embedding), writer.known_vectors)
+def embedding(settings: Settings, writer: CorpusWriter, threads: int = 1) -> Embedding:
+    return Embedding(partial(encoder, settings.embedding, threads), writer.known_vectors)
 
 
 def inline_runner(settings: Settings) -> InlineRunner:
     return InlineRunner(
         preparation=partial(preparation, settings),
-        embedding=partial(embedding, settings),
+        embedding=partial(embedding, settings, threads=_cpus()),
         group=settings.ingestion.group,
     )
+
+
+def _cpus() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

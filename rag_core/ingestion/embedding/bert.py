@@ -3,7 +3,8 @@
 Texts of equal length are encoded together, so nothing is padded and nothing masked.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -33,15 +34,19 @@ class BertEncoder:
         query_prompt: str = "",
         threads: int = 1,
     ) -> None:
-        """ModelError if the model is not of this architecture. `threads` is set for the whole process."""
-        torch.set_num_threads(threads)
+        """ModelError if the model is not of this architecture.
+
+        So many `threads` encode a batch each. Torch's own threads, which share a batch, take a third longer: the whole
+        process is set to one.
+        """
+        torch.set_num_threads(1)
         config = _config(folder)
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer.enable_truncation(window(folder))
         self._device = device
         self._bert = _Bert(config, _weights(folder, dtype(precision, device), device))
         self._pooling, self._dimension = pooling(folder)[0], int(config["hidden_size"])
-        self._document_prompt, self._query_prompt = document_prompt, query_prompt
+        self._document_prompt, self._query_prompt, self._threads = document_prompt, query_prompt, threads
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         return self._encoded([self._document_prompt + text for text in texts])
@@ -52,22 +57,30 @@ class BertEncoder:
     def _encoded(self, texts: list[str]) -> Matrix:
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
         rows = np.empty((len(texts), self._dimension), np.float32)
-        with torch.inference_mode():
-            for batch in _batches([len(ids) for ids in tokens]):
-                ids = torch.tensor([tokens[row] for row in batch], device=self._device)
-                rows[batch] = self._pooled(ids).cpu().numpy()
+        batches = _batches([len(ids) for ids in tokens])
+        with ThreadPoolExecutor(self._threads) as pool:
+            encoded = pool.map(self._pooled, ([tokens[row] for row in batch] for batch in batches))
+            for batch, vectors in zip(batches, encoded, strict=True):
+                rows[batch] = vectors
         return rows
 
-    def _pooled(self, ids: Tensor) -> Tensor:
-        hidden = self._bert.forward(ids).float()
-        return F.normalize(hidden[:, 0] if self._pooling == "cls" else hidden.mean(dim=1), dim=-1)
+    @torch.inference_mode()
+    def _pooled(self, batch: list[list[int]]) -> Matrix:
+        hidden = self._bert.forward(torch.tensor(batch, device=self._device)).float()
+        pooled = F.normalize(hidden[:, 0] if self._pooling == "cls" else hidden.mean(dim=1), dim=-1)
+        vectors: Matrix = pooled.cpu().numpy()
+        return vectors
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indexes of texts of equal length, at most _BATCH_TOKENS tokens together."""
-    for length, rows in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), key=lengths.__getitem__):
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Indexes of texts of equal length, at most _BATCH_TOKENS tokens together. The longest come first, so that
+    threads end together."""
+    batches: list[list[int]] = []
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    for length, rows in groupby(order, key=lengths.__getitem__):
         same, size = list(rows), max(1, _BATCH_TOKENS // length)
-        yield from (same[start : start + size] for start in range(0, len(same), size))
+        batches += [same[start : start + size] for start in range(0, len(same), size)]
+    return batches
 
 
 def _config(folder: Path) -> dict[str, Any]:
