@@ -80,7 +80,7 @@ class Bench:
     def chunks(self) -> list[Chunk]:
         files = source(self.settings, str(self.folder))
         prepare = preparation(self.settings, {0: files})
-        drafts = [prepare(Draft(id=uuid4(), source=0, entry=entry, recipe="")) for entry in files.listing()]
+        drafts = prepare([Draft(id=uuid4(), source=0, entry=entry, recipe="") for entry in files.listing()])
         return [chunk for draft in drafts for chunk in draft.chunks]
 
     def floor(self) -> float:

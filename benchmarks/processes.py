@@ -1,8 +1,10 @@
 """What trees of processes use: memory at the most, and CPU by kind of process."""
 
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -59,17 +61,19 @@ def _repeated(look: Callable[[], None]) -> Iterator[None]:
         while not ended.wait(PERIOD):
             look()
 
-    looking = threading.Thread(target=loop)
-    looking.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        looking.join()
-        look()
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(loop)
+        try:
+            yield
+        finally:
+            ended.set()
+            looking.result()  # who has stopped looking has seen no peak
+            look()
 
 
 def _object_store() -> float:
+    if "ray" not in sys.modules:  # its import would count
+        return 0.0
     import ray
 
     if not ray.is_initialized():

@@ -173,6 +173,9 @@ def show_report(report: Any, options: Globals) -> None:
     hidden = len(told) - SHOWN_FAILURES
     if hidden > 0:
         console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
+    if report.dead_letters:
+        again = f"rag jobs retry {str(report.job_id)[:8]}"
+        console.print(f"{report.dead_letters} failed for the moment only: the next sync tries again, or {again}")
     for notice in report.notices:
         console.print(f"note: {notice}", markup=False)
 
@@ -188,6 +191,7 @@ def report_json(report: Any) -> dict[str, Any]:
         "failures": [
             {key: failure[key] for key in ("uri", "stage", "reason", "retryable")} for failure in report.failures
         ],
+        "dead_letters": report.dead_letters,
         "quarantined": [{key: each[key] for key in ("uri", "reason")} for each in report.quarantined],
         "notices": list(report.notices),
     }

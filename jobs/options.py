@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from rag_core.settings import Layered, load_layered
 
 INTERRUPTED = 130
 PIPE_WIDTH = 1000
+
+# Where no logging is set up, its notices of every wait would go to the terminal as bare words.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, kw_only=True)

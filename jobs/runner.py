@@ -31,7 +31,8 @@ OUTPUT_BYTES = 1 << 20
 """Where Ray cuts what a stage yields into blocks, between rows. Small enough that the parts of a very large document
 spread over the actors; the drafts of an ordinary block are hardly more."""
 SMALL_SHARE = 0.25
-"""CPUs of a task that reads or publishes, beside which an embedding actor keeps the rest of its CPU."""
+"""CPUs of a task that reads or publishes, beside which an embedding actor keeps the rest of its CPU. There are never
+more of them than CPUs, also while no actor is there: every process costs some 150 MB, and a second to start."""
 RESERVED = 0.1
 """Share of the CPUs that Ray reserves for its operators, in equal parts. At .5, the default, reading has reserved
 what publishing needs, and on two CPUs nothing is published before all has been read."""
@@ -71,6 +72,7 @@ class RayRunner:
         asked = time.time()
         with _native_errors_logged():
             start_ray(self.resources)
+            _refuse_missing_gpus(self.resources)
             _refuse_local(target, sources)
             from jobs.stages import Publish, Work
 
@@ -165,7 +167,7 @@ def _embedding_share(resources: Resources, cpus: int) -> dict[str, Any]:
     if resources.gpus:
         actors = min(resources.actors or resources.gpus, resources.gpus)
         pool = ActorPoolStrategy(min_size=1, max_size=actors, max_concurrent_calls_per_actor=2)
-        return {"num_gpus": 1, "batch_size": BLOCK_DOCUMENTS, "compute": pool}
+        return {"num_gpus": 1, "num_cpus": SMALL_SHARE, "batch_size": BLOCK_DOCUMENTS, "compute": pool}
     share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
     actors = min(resources.actors or cpus, cpus)
     return {"num_cpus": share, "batch_size": None, "compute": ActorPoolStrategy(size=actors)}
@@ -178,6 +180,15 @@ def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
     size = sum(draft.entry.size for draft in drafts)
     count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 2 * cpus))
     return [drafts_to_table(drafts[first::count]) for first in range(count)]
+
+
+def _refuse_missing_gpus(resources: Resources) -> None:
+    """Ray would wait for them, in case somebody adds them."""
+    import ray
+
+    there = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+    if resources.gpus > there:
+        raise ClusterError(f"--gpus {resources.gpus} is more than Ray's cluster has: {there}")
 
 
 def _refuse_local(target: Target, sources: Mapping[int, Source]) -> None:

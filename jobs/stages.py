@@ -50,8 +50,8 @@ class Prepare:
             yield DRAFTS.empty_table()
             return
         prepare, small = _preparation(self._work), list[Draft]()
-        for draft in table_to_drafts(batch):
-            parts = split(prepare(draft), PART_CHUNKS)
+        for draft in prepare(table_to_drafts(batch)):
+            parts = split(draft, PART_CHUNKS)
             if len(parts) == 1:
                 small += parts
             else:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from jobs.options import Globals, command, output, print_json
-from rag_cli.opened import catalog
+from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_facts, show_rows
 from rag_core.types import DEFAULT_COLLECTION
 
@@ -68,6 +68,34 @@ def text(uri: UriArgument, options: Globals, collection: CollectionOption = DEFA
         print_json({"uri": uri, "text": stored})
     else:
         typer.echo(stored)
+
+
+@app.command()
+@command
+def delete(
+    uris: Annotated[list[str], typer.Argument(metavar="URI...", help="Documents, as `rag documents list` shows them.")],
+    options: Globals,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete documents with their chunks and vectors; all of them, or none if one is not there.
+
+    A collection follows its sources: what is still at its source is added again by the next `rag ingest` of it. To keep
+    a document out, remove it there, or exclude it with `files.exclude`, which also deletes it.
+
+    Example: rag documents delete file:///srv/docs/old-keys.md --yes
+    """
+    with claimed(options, collection) as known:
+        documents = [known.document(collection, uri) for uri in dict.fromkeys(uris)]
+        chunks = sum(document["chunks"] for document in documents)
+        if not yes:
+            typer.confirm(f"Delete {len(documents)} documents of {collection} with {chunks} chunks?", abort=True)
+        known.drop_documents(collection, [document["id"] for document in documents])
+    if options.json:
+        print_json({"deleted": [document["uri"] for document in documents], "chunks": chunks})
+    else:
+        told = "what is still at its source is added again by the next `rag ingest` of it"
+        output(options.quiet).print(f"deleted {len(documents)} documents with {chunks} chunks; {told}", markup=False)
 
 
 @app.command()

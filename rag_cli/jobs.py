@@ -71,7 +71,8 @@ def cancel(job: JobArgument, options: Globals) -> None:
 @app.command()
 @command
 def retry(job: JobArgument, options: Globals) -> None:
-    """Do the failed documents of a job once more, with the configuration that the job had.
+    """Do the dead letters of a job once more, with the configuration that the job had: those of its documents that
+    failed for the moment only. What failed for good is done again when it, or a setting that concerns it, changes.
 
     Example: rag jobs retry 1f0c2ab4
     """
@@ -81,10 +82,10 @@ def retry(job: JobArgument, options: Globals) -> None:
     postgres = Postgres.open(settings.store.url)
     with ledger(options) as known:
         found = known.job(job)
-        failed = [failure["uri"] for failure in known.failures(found["id"], "failed")]
-    if not failed:
-        raise NotFoundError(f"job {found['id']} has no failed documents")
-    work = again(settings, postgres, found, failed)
+        letters = known.dead_letters(found["id"])
+    if not letters:
+        raise NotFoundError(f"job {found['id']} has no failed documents that a retry may heal")
+    work = again(settings, postgres, found, letters)
     with JobProgress(postgres, settings.tenant, Console(stderr=True, quiet=options.quiet)) as progress:
         report = work.run(runner_named(RunnerName.auto, settings), progress.begin)
     show_report(report, options)

@@ -16,6 +16,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── BusyError                      another job holds the source
 │   └── StageTimeoutError              a stage of a request ran out of its time
 ├── DocumentError             a row    one document failed; the job goes on
+│   └── TransientError                 its source did not give it for the moment: it is asked again before that
 └── FencedError               a worker a newer run has taken over what this one was writing
 
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
@@ -102,6 +103,10 @@ class DocumentError(RagError):
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.reason}"
+
+
+class TransientError(DocumentError):
+    """Always retryable."""
 
 
 class FencedError(RagError):

@@ -22,7 +22,8 @@ class Source(Protocol):
         ...
 
     def read(self, entry: Entry) -> bytes:
-        """The entry's bytes as they are stored. DocumentError if it is gone, unreadable or above the size limit."""
+        """The entry's bytes as they are stored. DocumentError if it is gone, unreadable or above the size limit,
+        TransientError if the same may succeed a little later."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import count
@@ -75,6 +76,7 @@ def ray_cluster() -> Iterator[None]:
         for name, value in ENVIRONMENT.items():
             environment.setenv(name, value)
         environment.delenv("RAY_ADDRESS", raising=False)
+        environment.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # tests hand their own objects to workers
         start_ray()
         import ray
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from pdfs import pdf
+
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.document import parse
 from rag_core.types import Document
@@ -50,7 +52,9 @@ def zip_bomb() -> bytes:
 def write_poison(folder: Path) -> Path:
     folder.mkdir(parents=True)
     contents: dict[str, bytes] = {
-        "truncated.pdf": b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\nxref\n0 9\n",
+        "truncated.pdf": pdf([STORY], [STORY], [STORY])[:1000],
+        "ten-thousand-pages.pdf": pdf(*[[f"Page {number}"] for number in range(10_000)]),
+        "pdf-in-disguise.docx": pdf([STORY]),
         "bomb.docx": zip_bomb(),
         "entities.xml": ENTITY_BOMB.encode(),
         "entities.html": ENTITY_BOMB.encode(),
@@ -60,6 +64,7 @@ def write_poison(folder: Path) -> Path:
         "one-line.txt": b"word " * 10_000_000,
         "nul.txt": b"The gates\0 are\0 opened at spring tide.\n",
         "late-nul.txt": b"The gates are opened.\n" * 500 + b"\0 and closed\n",
+        "escapes.json": b'{"story": "A NUL \\u0000 and a lone surrogate \\ud800."}',
         "surrogates.txt": b"A lone surrogate \xed\xa0\x80 stands here, in bytes that are no UTF-8.\n",
         "damaged.md.gz": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"no deflate",
     }

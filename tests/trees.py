@@ -122,3 +122,9 @@ def assert_same(one: StoredTree, other: StoredTree) -> None:
     for uri, rows in one.vectors.items():
         cosines = (rows * other.vectors[uri]).sum(axis=-1) if len(rows) else np.ones(0)
         assert (cosines > 1 - 1e-3).all(), uri
+
+
+def assert_identical(one: StoredTree, other: StoredTree) -> None:
+    """Two collections of one name, made of the same files."""
+    assert_same(one, other)
+    assert one.ids == other.ids

@@ -71,7 +71,8 @@ def recipe(settings: Settings) -> Recipe:
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}}, exclude={"parsing": SANDBOX}
     )
     chunking = settings.chunking.model_dump_json()
-    return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding))
+    limits = f"file_mb {settings.limits.file_mb:g}"
+    return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding), limits)
 
 
 def preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from rag_core.ingestion.recipe import outdated
 from rag_core.types import Entry, StoredDocument
 
 RACY_NS = 20_000_000
@@ -55,7 +56,7 @@ def delta(
 def _differs(entry: Entry, document: StoredDocument, recipe: Callable[[str], str]) -> bool:
     return (
         entry != document.entry
-        or document.recipe != recipe(entry.uri)
+        or outdated(document, recipe(entry.uri))
         or document.awaited
         or _racy(entry, document.listed_ns)
     )

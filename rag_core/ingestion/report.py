@@ -67,6 +67,11 @@ class Report:
     notices: Sequence[str] = ()
 
     @property
+    def dead_letters(self) -> int:
+        """How many of the failures are for the moment only."""
+        return sum(failure["retryable"] for failure in self.failures)
+
+    @property
     def rate(self) -> dict[str, float]:
         """Completed documents and their chunks, over wall time without start-up."""
         working = max(self.seconds["total"] - self.seconds["start"], 1e-9)

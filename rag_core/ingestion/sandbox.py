@@ -1,13 +1,18 @@
 """Untrusted bytes are parsed in a child process with limits on time, memory, files and output.
 
 The child is a clean start of the interpreter, not a fork: it works the same in a script, a notebook and a cluster's
-worker, and holds neither their models nor their secrets. It reads many documents. One that ends a child which has
-read others before is tried again in a fresh child, so a document is blamed only for what it does itself.
+worker, and holds neither their models nor their secrets. It reads many documents.
+
+A document is blamed only for what it does itself. A child that dies of a signal may have met an operator, or a machine
+out of memory; one that ends otherwise may have suffered from the documents before. In both cases a fresh child reads
+the document once more, and what ends that one, too, is the document. Running out of time is its own doing at once. So a
+document costs at most two starts and twice its seconds.
 """
 
 import io
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +24,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, TypeAlias
 
 from rag_core import types
@@ -32,6 +37,7 @@ from rag_core.ingestion.sandbox_child import (
     REQUEST,
     Parse,
     refusal,
+    scratch_prefix,
     too_large,
 )
 from rag_core.types import Document
@@ -82,20 +88,16 @@ class Sandbox:
             try:
                 return self._ready().document(uri, body)
             except _EndedError as ended:
-                if ended.documents > 1:
-                    return self._once_more(uri, body)
+                if not ended.perhaps_by_accident:
+                    raise ended.blame from None
+            try:
+                return self._ready().document(uri, body)
+            except _EndedError as ended:
                 raise ended.blame from None
 
     def close(self) -> None:
         with self._lock:
             self._end()
-
-    def _once_more(self, uri: str, body: bytes) -> Document:
-        self._end()
-        try:
-            return self._ready().document(uri, body)
-        except _EndedError as ended:
-            raise ended.blame from None
 
     def _ready(self) -> "_Child":
         if self._child is None or not self._child.usable:
@@ -110,11 +112,11 @@ class Sandbox:
 
 
 class _EndedError(Exception):
-    """The child is no more. `documents` it was given, the last of them not answered; `blame` if that is why."""
+    """The child is no more. `blame` is for the document that it did not answer, if that is why."""
 
-    def __init__(self, documents: int, blame: DocumentError) -> None:
-        super().__init__(documents, blame)
-        self.documents, self.blame = documents, blame
+    def __init__(self, perhaps_by_accident: bool, blame: DocumentError) -> None:
+        super().__init__(perhaps_by_accident, blame)
+        self.perhaps_by_accident, self.blame = perhaps_by_accident, blame
 
 
 class _Child:
@@ -151,7 +153,7 @@ class _Child:
             self.end()
             raise _late(self._bounds) from None
         except OSError:
-            raise _EndedError(self._documents, self._autopsy()) from None
+            raise self._autopsy() from None
         except _UNREADABLE as error:
             self.end()
             raise DocumentError(*refusal(f"the parser returned what is no document: {error}")) from None
@@ -160,7 +162,7 @@ class _Child:
             raise
         if kind == OUT_OF_MEMORY:
             self.end()
-            raise _EndedError(self._documents, _greedy(self._bounds))
+            raise _EndedError(self._documents > 1, _greedy(self._bounds))
         if kind == DOCUMENT:
             return content  # type: ignore[no-any-return]
         raise DocumentError(*content)
@@ -171,9 +173,10 @@ class _Child:
         except OSError:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)  # it closes its end before it says why
+            killed = _signal(self._process.returncode or 0)
             said = self._last_words().decode("utf-8", "replace").strip().splitlines()[-1:]
             self.end()
-            raise _unstartable(*said) from None
+            raise _EndedError(bool(killed), _unstartable(*said, killed)) from None
         except BaseException:
             self.end()
             raise
@@ -201,20 +204,19 @@ class _Child:
             rest = rest[received:]
         return content
 
-    def _autopsy(self) -> DocumentError:
+    def _autopsy(self) -> _EndedError:
         """Of a child that has closed its end: its exit status was set before, so ending it does not change that."""
         words = self._last_words()
         self.end()
-        code = self._process.returncode
+        code, suffered = self._process.returncode, self._documents > 1
         if code == -signal.SIGXCPU:
-            return _late(self._bounds)
+            return _EndedError(False, _late(self._bounds))
         if any(sign in words for sign in _NO_MEMORY):
-            return _greedy(self._bounds)
+            return _EndedError(suffered, _greedy(self._bounds))
         if code >= 0:
-            return DocumentError(*refusal(f"the parser ended without an answer (exit status {code})"))
-        name = signal.Signals(-code).name
-        # nobody but the machine, out of memory, kills it so: another time there may be enough
-        return DocumentError(*refusal(f"the parser crashed (signal {name})", retryable=code == -signal.SIGKILL))
+            return _EndedError(suffered, _crashed(f"the parser ended without an answer (exit status {code})"))
+        # nobody but the machine, out of memory, kills it twice: another time there may be enough
+        return _EndedError(True, _crashed(f"the parser crashed ({_signal(code)})", retryable=code == -signal.SIGKILL))
 
     def _last_words(self) -> bytes:
         self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - 2000))
@@ -245,13 +247,15 @@ def _started(theirs: socket.socket, errors: IO[bytes]) -> "subprocess.Popen[byte
 
 
 def _end(process: "subprocess.Popen[bytes]", parent: socket.socket, errors: IO[bytes]) -> None:
-    """With all that it has started, also in sessions of their own. Before it is waited for: until then the numbers
-    are theirs."""
+    """With all that it has started, also in sessions of their own, and the folders that it could not remove. Before it
+    is waited for: until then the numbers are theirs."""
     if process.returncode is None:
         for kill, number in [(os.killpg, process.pid), *((os.kill, each) for each in _descendants(process.pid))]:
             with suppress(ProcessLookupError, PermissionError):
                 kill(number, signal.SIGKILL)
         process.wait()
+    for folder in Path(gettempdir()).glob(f"{scratch_prefix(process.pid)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     parent.close()
     errors.close()
 
@@ -281,5 +285,14 @@ def _greedy(bounds: Bounds) -> DocumentError:
     return DocumentError(*refusal(f"needed more than {bounds.memory_mb:g} MB of memory", retryable=True))
 
 
+def _crashed(reason: str, retryable: bool = False) -> DocumentError:
+    return DocumentError(*refusal(reason, retryable))
+
+
+def _signal(code: int) -> str:
+    """Empty for a process that ended on its own, or has not."""
+    return f"signal {signal.Signals(-code).name}" if code < 0 else ""
+
+
 def _unstartable(*why: str) -> DocumentError:
-    return DocumentError(*refusal(": ".join(("the parser could not be started", *why)), retryable=True))
+    return DocumentError(*refusal(": ".join(filter(None, ("the parser could not be started", *why))), retryable=True))

@@ -49,6 +49,11 @@ def serve(descriptor: int) -> None:
             _reply(parent, _answer(parse, uri.decode("utf-8", "surrogatepass"), body, output_bytes))
 
 
+def scratch_prefix(process: int) -> str:
+    """What a parser has the names of its folders for scratch begin with: they go with the child where it is killed."""
+    return f"rag-parser-{process}-"
+
+
 def refusal(reason: str, retryable: bool = False) -> tuple[str, str, bool, Literal["failed"]]:
     """The arguments of a DocumentError."""
     return "parse", reason, retryable, "failed"

@@ -4,22 +4,27 @@ The same objects run in this process and in Ray's workers.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from uuid import UUID
 
 import numpy as np
+import stamina
 
-from rag_core.errors import DocumentError, ModelError, RagError
+from rag_core.errors import DocumentError, ModelError, RagError, TransientError
 from rag_core.ingestion.scan import Scan, flagged, quarantine_reason, unscanned
 from rag_core.protocols import Chunker, DocumentEmbedder, Source
 from rag_core.types import Document, Draft, Failure, Matrix, text_hash
 
+ATTEMPTS, FIRST_WAIT, LONGEST_WAIT = 3, 1.0, 60.0
+"""How often a source is asked for a document, and the seconds between: each time twice as many, and up to one more."""
+
 
 class Preparation:
-    """Reads, parses, scans and splits one document. Bytes that are stored already are not parsed again."""
+    """Reads, parses, scans and splits documents. Bytes that are stored already are not parsed again."""
 
     def __init__(
         self,
@@ -30,11 +35,36 @@ class Preparation:
     ) -> None:
         self._sources, self._parse, self._chunker, self._scan = sources, parse, chunker, scan
 
-    def __call__(self, draft: Draft) -> Draft:
-        try:
-            return self._prepared(draft)
-        except DocumentError as error:
-            return draft.failed(_failure(error))
+    def __call__(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        """Each as it is ready. What its source does not give for the moment comes behind the others, which do not wait
+        for it, and the wait is one for all of that.
+        """
+        left, away = drafts, list[tuple[Draft, TransientError]]()
+        with suppress(TransientError):
+            for attempt in stamina.retry_context(
+                TransientError, attempts=ATTEMPTS, timeout=None, wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT
+            ):
+                with attempt:
+                    away = yield from self._asked(left)
+                    left = [draft for draft, _ in away]
+                    if away:
+                        raise away[-1][1]
+        for draft, error in away:
+            yield draft.failed(replace(_failure(error), reason=f"{error.reason} ({ATTEMPTS} attempts)"))
+
+    def _asked(self, drafts: Sequence[Draft]) -> Generator[Draft, None, list[tuple[Draft, TransientError]]]:
+        """Returns those that their sources do not give for the moment."""
+        away = []
+        for draft in drafts:
+            try:
+                ready = self._prepared(draft)
+            except TransientError as error:
+                away.append((draft, error))
+                continue
+            except DocumentError as error:
+                ready = draft.failed(_failure(error))
+            yield ready
+        return away
 
     def _prepared(self, draft: Draft) -> Draft:
         clock = _Clock()

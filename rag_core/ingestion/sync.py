@@ -9,7 +9,7 @@ from uuid import UUID
 
 from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
 from rag_core.ingestion.delta import Delta, delta
-from rag_core.ingestion.recipe import Recipe
+from rag_core.ingestion.recipe import Recipe, outdated
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog, Collection
@@ -239,7 +239,7 @@ class _Run:
 
     def _new(self, change: Delta) -> int:
         """Documents of which hardly a vector is stored: those that were only touched add none to an index."""
-        anew = sum(stored.recipe != self._sync.recipe.of(entry.uri) for entry, stored in change.changed)
+        anew = sum(outdated(stored, self._sync.recipe.of(entry.uri)) for entry, stored in change.changed)
         return len(change.added) + anew
 
     def _items(self, change: Delta) -> list[tuple[UUID, str, Action]]:
@@ -257,7 +257,7 @@ class _Run:
     def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
         recipe = self._sync.recipe.of(entry.uri)
         again = id in self._damaged or entry.uri in self._sync.options.only
-        trusted = stored is not None and stored.recipe == recipe and not stored.awaited and not again
+        trusted = stored is not None and not outdated(stored, recipe) and not stored.awaited and not again
         known = stored.sha256 if stored and trusted else b""
         released = stored.released if stored else b""
         return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known, released=released)

@@ -11,7 +11,7 @@ from psycopg.rows import class_row, dict_row
 
 from rag_core.errors import NotFoundError, SourceError
 from rag_core.storage.postgres import transaction
-from rag_core.types import Entry, Space, StoredDocument
+from rag_core.types import Entry, Space, StoredDocument, document_id
 
 ENSURE_COLLECTION = """
 insert into collections (tenant, name) values (%(tenant)s, %(name)s) on conflict (tenant, name) do nothing"""
@@ -45,7 +45,7 @@ from sources s join collections c on c.tenant = s.tenant and c.id = s.collection
 where s.tenant = %(tenant)s and (%(collection)s::text is null or c.name = %(collection)s) order by c.name, s.uri"""
 ADD_SOURCE = """
 insert into sources (tenant, collection, uri) values (%(tenant)s, %(collection)s, %(uri)s)
-on conflict (tenant, collection, uri) do update set uri = excluded.uri returning id"""
+on conflict (tenant, collection, md5(uri)) do update set uri = excluded.uri returning id"""
 LISTED = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
 where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
@@ -71,11 +71,11 @@ select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, 
   c.name as collection
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s and (%(status)s::text is null or d.status = %(status)s)
-  and (%(uri)s::text is null or d.uri = %(uri)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
+  and (%(id)s::uuid is null or d.id = %(id)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
 RELEASE = """
 update documents d set released = d.sha256 from collections c
 where d.tenant = %(tenant)s and c.tenant = d.tenant and c.id = d.collection and c.name = %(collection)s
-  and d.uri = %(uri)s and d.status = 'quarantined' returning d.reason"""
+  and d.id = %(id)s and d.status = 'quarantined' returning d.reason"""
 CHUNKS = """
 select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
@@ -99,6 +99,17 @@ DROP_COLLECTION = (
     "delete from documents where tenant = %(tenant)s and collection = %(collection)s",
     "delete from sources where tenant = %(tenant)s and collection = %(collection)s",
     "delete from collections where tenant = %(tenant)s and id = %(collection)s",
+)
+DROP_DOCUMENTS = (
+    """delete from vectors
+       where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
+    """delete from chunks
+       where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
+    """delete from document_values
+       where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
+    """delete from document_texts
+       where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
+    "delete from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])",
 )
 DROP_SOURCE = (
     """delete from vectors v using documents d where v.tenant = %(tenant)s and v.collection = %(collection)s
@@ -239,24 +250,29 @@ class Catalog:
             return frozenset(row[0] for row in self.connection.execute(DAMAGED, scope))
 
     def documents(
-        self, collection: str, status: str | None = None, uri: str | None = None, after: str = "", limit: int = 100
+        self, collection: str, status: str | None = None, after: str = "", limit: int = 100
     ) -> list[dict[str, Any]]:
         """In the order of their uri, from the first one behind `after` on."""
-        return self._rows(DOCUMENTS, collection=collection, status=status, uri=uri, after=after, limit=limit)
+        return self._rows(DOCUMENTS, collection=collection, status=status, id=None, after=after, limit=limit)
 
     def document(self, collection: str, uri: str) -> dict[str, Any]:
         """NotFoundError if the collection has no such document."""
-        found = self.documents(collection, uri=uri, limit=1)
+        id = document_id(self._tenant, collection, uri)
+        found = self._rows(DOCUMENTS, collection=collection, status=None, id=id, after="", limit=1)
         if not found:
             raise NotFoundError(f"collection {collection!r} has no document {uri}")
         return found[0]
+
+    def drop_documents(self, collection: str, documents: Sequence[UUID]) -> None:
+        """With all that hangs on them. The next sync brings back what is still at its source."""
+        self._run(DROP_DOCUMENTS, collection=self.collection(collection).id, ids=list(documents))
 
     def release(self, collection: str, uri: str) -> str:
         """The next sync ingests exactly the bytes that were quarantined; what is told is why they were.
 
         NotFoundError if the collection has no such document in quarantine.
         """
-        found = self._rows(RELEASE, collection=collection, uri=uri)
+        found = self._rows(RELEASE, collection=collection, id=document_id(self._tenant, collection, uri))
         if not found:
             raise NotFoundError(f"collection {collection!r} has no document {uri} in quarantine")
         return str(found[0]["reason"])

@@ -23,10 +23,17 @@ INTERRUPTED = "interrupted: the job ended before it came to this document"
 
 UNLOCK = "select pg_advisory_unlock_all()"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
+# The first statement of every transaction that writes as a job, and of the one that ends it. Writers lock the rows of
+# documents and then the job's, who ends a job the other way round: without this they would wait for each other.
+WRITE_AS = "select pg_advisory_xact_lock_shared(hashtextextended('rag.job ' || %(job)s, 0))"
+WAIT_FOR_WRITERS = "select pg_advisory_xact_lock(hashtextextended('rag.job ' || %(job)s, 0))"
+KILLED = """
+select id from jobs
+where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[]
+order by id"""
 END_KILLED = """
 update jobs set status = 'failed', reason = 'interrupted', finished_at = now()
-where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[]
-returning id"""
+where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' returning id"""
 END_ITEMS = """
 update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
@@ -55,6 +62,7 @@ select count(*) filter (where action = 'add') as added,
   count(*) filter (where status = 'same') as same,
   count(*) filter (where status = 'completed') as completed,
   count(*) filter (where status = 'failed') as failed,
+  count(*) filter (where status = 'failed' and retryable) as dead_letters,
   count(*) filter (where status = 'skipped') as skipped,
   count(*) filter (where status = 'quarantined') as quarantined,
   count(*) filter (where status = 'queued') as queued,
@@ -64,6 +72,13 @@ from job_items where tenant = %(tenant)s and job_id = %(job)s"""
 FAILURES = """
 select uri, stage, reason, retryable, status from job_items
 where tenant = %(tenant)s and job_id = %(job)s and status = any(%(statuses)s) order by finished_at, uri"""
+# What a later run has brought to its end is none any more.
+DEAD_LETTERS = """
+select i.uri from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.retryable
+  and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
+    and d.id = i.document_id and d.version > j.run and not d.retryable)
+order by i.uri"""
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
@@ -117,8 +132,11 @@ class Ledger:
             self._lock(collection, source)
         scope = self._scope(collection=collection, sources=list(sources))
         with transaction(self._connection, self._tenant):
-            killed = [row[0] for row in self._connection.execute(END_KILLED, scope)]
-            self._give_up(killed)
+            killed = [row[0] for row in self._connection.execute(KILLED, scope)]
+            for job in killed:
+                self._connection.execute(WAIT_FOR_WRITERS, {"job": job})
+            ended = self._connection.execute(END_KILLED, self._scope(jobs=killed))
+            self._give_up([row[0] for row in ended])
 
     def reclaim(self, collection: int, sources: Sequence[int]) -> None:
         """The locks alone, for a job that goes on over a new connection. BusyError if another job has one of them."""
@@ -172,6 +190,7 @@ class Ledger:
             detail=Jsonb({"reason": reason}),
         )
         with transaction(self._connection, self._tenant):
+            self._connection.execute(WAIT_FOR_WRITERS, values)
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
                 self._give_up([job])
@@ -185,6 +204,10 @@ class Ledger:
     def failures(self, job: UUID, *statuses: str) -> list[dict[str, Any]]:
         """In the order in which they happened."""
         return self._rows(FAILURES, job=job, statuses=list(statuses))
+
+    def dead_letters(self, job: UUID) -> list[str]:
+        """The uris of its documents that failed for the moment only, and have not come to an end since."""
+        return [str(row["uri"]) for row in self._rows(DEAD_LETTERS, job=job)]
 
     def stage_seconds(self, job: UUID) -> dict[str, float]:
         """Busy seconds by stage, summed over processes."""

@@ -4,7 +4,8 @@
 there. Unchanged chunks keep their row and their vector.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +20,7 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import StoreError
-from rag_core.storage.ledger import ADD_EVENT, fenced
+from rag_core.storage.ledger import ADD_EVENT, WRITE_AS, fenced
 from rag_core.storage.parts import dumped, joined, loaded
 from rag_core.storage.postgres import Postgres, transaction, while_away
 from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
@@ -162,8 +163,7 @@ with taken as (
   returning part, draft
 )
 select draft from taken order by part"""
-# Until the transaction ends, nobody ends the job.
-LOCK_JOB = "select from jobs where tenant = %(tenant)s and id = %(job)s and status = 'running' for share"
+MAY_WRITE = "select from jobs where tenant = %(tenant)s and id = %(job)s and status = 'running'"
 
 DELETE_DOCUMENTS = """
 with gone as (
@@ -273,9 +273,16 @@ class CorpusWriter:
             rows = self._connection.execute(KNOWN_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
             return {bytes(key): _numpy(vector) for key, vector in rows}
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction of the job, which nobody ends meanwhile."""
+        with transaction(self._connection, self._target.tenant):
+            self._connection.execute(WRITE_AS, self._scope)
+            yield
+
     def _publish_batch(self, drafts: Sequence[Draft]) -> None:
         try:
-            with transaction(self._connection, self._target.tenant):
+            with self._writing():
                 self._publish(drafts)
         except (psycopg.Error, *UNWRITABLE) as error:
             if len(drafts) == 1 and drafts[0].failure:
@@ -288,7 +295,7 @@ class CorpusWriter:
 
     def _publish_part(self, draft: Draft) -> None:
         try:
-            with transaction(self._connection, self._target.tenant):
+            with self._writing():
                 self._add_part(draft)
         except (psycopg.Error, *UNWRITABLE) as error:
             failure = Failure(stage="publish", reason=_first_line(error))
@@ -303,12 +310,12 @@ class CorpusWriter:
             if row and row[0] == count:
                 parts = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
                 return self._publish([joined([loaded(body) for (body,) in parts])])
-        if self._connection.execute(LOCK_JOB, self._scope).fetchone() is None:
+        if self._connection.execute(MAY_WRITE, self._scope).fetchone() is None:
             raise fenced(self._target.job)
         return None
 
     def _delete(self, documents: Sequence[UUID]) -> None:
-        with transaction(self._connection, self._target.tenant):
+        with self._writing():
             self._connection.execute(DELETE_DOCUMENTS, {**self._scope, "ids": sorted(documents)})
             self._event("delete", "deleted", {"deleted": len(documents)})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from hosts import Host, postmaster
-from trees import StoredTree, assert_same, broken, stored
+from trees import StoredTree, assert_identical, broken, stored
 
 from rag_core.storage import embedded
 
@@ -55,7 +55,7 @@ def test_a_full_disk_ends_the_job_with_its_reason_and_the_same_command_completes
     assert broken(small_disk.store) == []
     assert small_disk.ingest("inline").wait(120) == 0
     assert broken(small_disk.store) == []
-    assert_same(stored(small_disk.store), undisturbed)
+    assert_identical(stored(small_disk.store), undisturbed)
 
 
 @pytest.mark.parametrize("documents", [1, 200])
@@ -74,7 +74,7 @@ def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
             each.resume()
         assert process.wait(120) == 0
     assert broken(host.store) == []
-    assert_same(stored(host.store), undisturbed)
+    assert_identical(stored(host.store), undisturbed)
 
 
 @pytest.mark.parametrize("documents", [1, 200])
@@ -88,7 +88,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed:
         embedded.start(host.home / "postgres")
         assert process.wait(120) == 0
     assert broken(host.store) == []
-    assert_same(stored(host.store), undisturbed)
+    assert_identical(stored(host.store), undisturbed)
 
 
 def _wait_for(documents: int, process: "subprocess.Popen[bytes]", host: Host) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from trees import HASHING, broken, write
 
 from rag_cli.app import app
 from rag_core.config import Settings
+from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
@@ -209,6 +211,7 @@ def test_a_bad_filter_ends_with_2(rag: Rag, docs: Path, filter: str, message: st
         ("documents", "list", "--collection", "nowhere"),
         ("documents", "show", "file:///nowhere"),
         ("documents", "text", "file:///nowhere"),
+        ("documents", "delete", "file:///nowhere", "--yes"),
         ("collections", "drop", "nowhere", "--yes"),
         ("sources", "drop", "file:///nowhere", "--yes"),
         ("jobs", "show", "00000000"),
@@ -242,6 +245,43 @@ def test_documents_are_listed_shown_and_printed(rag: Rag, docs: Path) -> None:
     assert rag("documents", "text", uri).out.strip() == text.strip()
     assert "Rotating the keys" in rag("documents", "show", uri).out
     assert "keys.md" in rag("documents", "list").out
+
+
+def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
+    rag: Rag, docs: Path, store: Postgres
+) -> None:
+    rag("ingest", docs)
+    uris = [(docs / name).as_uri() for name in ("keys.md", "empty.txt")]
+    ran = rag("documents", "delete", *uris, uris[0], "--yes", "--json")
+    assert (ran.code, ran.json) == (0, {"deleted": uris, "chunks": 1})
+    assert [row["uri"] for row in rag("documents", "list", "--json").json] == [(docs / "gates.md").as_uri()]
+    assert [row["title"] for row in rag("search", "keys", "--json").json["results"]] == ["Gates"]
+    assert broken(store) == []
+    assert rag("ingest", docs, "--json").json["documents"]["added"] == 2
+    ran = rag("documents", "delete", uris[0], "--yes")
+    assert "deleted 1 documents with 1 chunks; what is still at its source is added again" in ran.out
+
+
+def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rag("ingest", docs)
+    uri = (docs / "keys.md").as_uri()
+    monkeypatch.setattr(sys, "stdin", StringIO("n\n"))
+    ran = rag("documents", "delete", uri)
+    assert (ran.code, ran.out) == (1, "Delete 1 documents of default with 1 chunks? [y/N]: ")
+    ran = rag("documents", "delete", uri, "file:///nowhere", "--yes", "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (2, "NotFoundError")
+    assert len(rag("documents", "list", "--json").json) == 3
+
+
+def test_nothing_is_deleted_while_a_job_is_at_work(rag: Rag, docs: Path, store: Postgres) -> None:
+    rag("ingest", docs)
+    uri = (docs / "keys.md").as_uri()
+    with store.connect() as connection:
+        known = Catalog(connection, DEFAULT_TENANT)
+        Ledger(connection, DEFAULT_TENANT).claim(known.collection("default").id, [known.sources()[0].id])
+        ran = rag("documents", "delete", uri, "--yes", "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (3, "BusyError")
+    assert rag("documents", "show", uri).code == 0
 
 
 def test_collections_and_sources_are_listed_and_dropped(rag: Rag, docs: Path, store: Postgres) -> None:

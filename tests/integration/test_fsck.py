@@ -9,7 +9,7 @@ from drafts import TENANT, draft
 from psycopg import Connection
 from targets import begin, publish, superuser
 
-from rag_core.storage.fsck import INVARIANTS, Violation, violations
+from rag_core.storage.fsck import INVARIANTS, SPANS, Violation, violations
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 
@@ -41,8 +41,7 @@ def test_a_healthy_store_breaks_none(store: Postgres, job: Target) -> None:
 
 
 def double(connection: "Connection[Any]") -> None:
-    """A second row of the same document, which failed; the table itself would not let it in."""
-    connection.execute("alter table documents drop constraint documents_tenant_collection_uri_key")
+    """A second row of the same document, which failed, under an id that is not its uri's."""
     connection.execute("create temp table second as select * from documents where id = %s", [NOTE.id])
     connection.execute("update second set id = %s, status = 'failed', reason = 'copy', n_chunks = 0", [NOBODY])
     connection.execute("insert into documents select * from second")
@@ -162,7 +161,38 @@ def test_no_more_are_told_than_were_asked_for(connection: "Connection[Any]") -> 
     assert len(violations(connection, most=2)) == 2
 
 
+COPIES = """
+create temp table copies as select n, gen_random_uuid() as document, gen_random_uuid() as chunk
+from generate_series(1, 40000) n;
+insert into documents select tenant, collection, document, source, uri || n, version, status, stage, reason,
+  retryable, size, modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata,
+  access, n_chunks
+from documents cross join copies where id = '{note}';
+insert into document_texts select tenant, collection, document, text
+from document_texts cross join copies where document_id = '{note}';
+insert into chunks (tenant, collection, id, document_id, ordinal, start_offset, end_offset, prefix, text, metadata,
+  content_hash)
+select tenant, collection, chunk, document, ordinal, start_offset, end_offset, prefix, text, metadata, content_hash
+from chunks cross join copies where document_id = '{note}';
+insert into vectors select tenant, collection, space, chunk, document, content_hash, embedding
+from vectors cross join copies where document_id = '{note}';
+analyze"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_large_and_many_documents_take_no_squared_time(store: Postgres, connection: "Connection[Any]") -> None:
+    large = draft("file:///large.md", *(f"Gäte {n} 🚪 {str(n) * 80}" for n in range(10_000)))
+    publish(store, large)
+    connection.execute(COPIES.format(note=NOTE.id).encode())
+    told = list[tuple[str, int, int]]()
+    assert violations(connection, tell=lambda *done: told.append(done)) == []
+    assert (SPANS, 50_000, 50_003) in told
+    connection.execute("update chunks set text = 'Gate' where id = %s", [large.chunks[-1].id])
+    assert violations(connection) == [Violation(SPANS, TENANT, "document file:///large.md, chunk 9999")]
+
+
 def test_every_invariant_is_broken_here() -> None:
     marks = [*test_what_is_wrong_with_a_document_is_told.pytestmark, *test_what_is_wrong_with_a_job_is_told.pytestmark]
     broken = {case[0] for mark in marks for case in mark.args[1]}
-    assert broken == INVARIANTS.keys()
+    assert broken == set(INVARIANTS)

@@ -1,5 +1,6 @@
 """Jobs that are cancelled, watched and tried again, from another process' point of view."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,51 @@ def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
     assert (second.documents["listed"], second.documents["completed"], second.documents["failed"]) == (2, 2, 0)
     assert stored(store).statuses() == dict.fromkeys(TREE, "completed")
     assert broken(store) == []
+
+
+def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
+    rag: CliRunner, store: Postgres, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "docs", TREE | {"broken.pdf": "%PDF-1.7\n"})
+    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
+    report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    assert (report.documents["failed"], report.dead_letters) == (3, 2)
+    job = str(report.job_id)
+    assert json.loads(rag.invoke(app, ["jobs", "show", job, "--json"]).stdout)["counts"]["dead_letters"] == 2
+
+    retried = rag.invoke(app, ["jobs", "retry", job, "--json"])
+    assert retried.exit_code == 0
+    second = json.loads(retried.stdout)
+    assert (second["documents"]["listed"], second["documents"]["completed"], second["dead_letters"]) == (2, 2, 0)
+    assert stored(store).statuses() == {**dict.fromkeys(TREE, "completed"), "broken.pdf": "failed"}
+
+    again = rag.invoke(app, ["jobs", "retry", job])
+    assert again.exit_code == 2
+    assert "has no failed documents that a retry may heal" in again.stderr
+
+
+def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", TREE)
+    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
+    first = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    second = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    for report in (first, second):
+        with store.connect() as connection:
+            letters = Ledger(connection, DEFAULT_TENANT).dead_letters(report.job_id)
+        assert letters == [(folder / "1.md").as_uri()]
+
+
+def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
+    rag: CliRunner, store: Postgres, tmp_path: Path
+) -> None:
+    folder, begun = write(tmp_path / "docs", TREE), list[UUID]()
+    with pytest.raises(FencedError):
+        sync(ONE_AT_A_TIME, store, [str(folder)]).run(
+            CancelledMidway(store, ONE_AT_A_TIME), lambda job, _: begun.append(job)
+        )
+    retried = rag.invoke(app, ["jobs", "retry", str(begun[0]), "--json"])
+    assert (retried.exit_code, json.loads(retried.stdout)["documents"]["completed"]) == (0, 3)
+    assert len(stored(store).documents) == len(TREE)
 
 
 def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, tmp_path: Path) -> None:

@@ -2,21 +2,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from drafts import TENANT, draft, failed, unchanged
+from drafts import TENANT, draft, embedded, failed, unchanged
 from psycopg import Connection
 from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import BusyError, FencedError, NotFoundError
 from rag_core.storage.fsck import violations
 from rag_core.storage.ledger import INTERRUPTED, Job, Ledger
+from rag_core.storage.parts import split
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import MAY_WRITE, NEXT_EVENT, CorpusWriter, Target
 from rag_core.types import Draft
 
 pytestmark = pytest.mark.postgres
@@ -98,6 +101,67 @@ def test_a_worker_that_outlives_its_job_is_fenced_by_the_next_claim(store: Postg
         Ledger(connection, TENANT).claim(orphaned.collection, [1])
         with pytest.raises(FencedError):
             write(orphaned, [note])
+
+
+PARTS = split(replace(draft("file:///a.md", "one", "two"), vectors=None), 1)
+WRITES: dict[str, Callable[[CorpusWriter], None]] = {
+    "batch": lambda writer: writer.publish([draft("file:///a.md", "one", "two")]),
+    "delete": lambda writer: writer.delete([PARTS[0].id]),
+    "part": lambda writer: writer.publish([embedded(PARTS[0])]),
+}
+ENDS: dict[str, Callable[[Ledger, Target], object]] = {
+    "cancel": lambda ledger, target: ledger.end(target.job, "cancelled"),
+    "claim": lambda ledger, target: ledger.claim(target.collection, [1]),
+}
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
+
+
+@pytest.mark.parametrize("write_", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("end_", ENDS.values(), ids=ENDS)
+def test_who_ends_a_job_waits_for_its_writers_and_they_never_for_each_other(
+    store: Postgres, write_: Callable[[CorpusWriter], None], end_: Callable[[Ledger, Target], object]
+) -> None:
+    target = begin(store, [PARTS[0]])
+    with store.connect() as connection, superuser(store) as watcher, ThreadPoolExecutor(2) as threads:
+        writer = target.open()
+        pause = pause_with_locks(writer)
+        writing = threads.submit(write_, writer)
+        assert pause.reached.wait(10)
+        ending = threads.submit(end_, Ledger(connection, TENANT), target)
+        while watcher.execute(WAITING).fetchone() != (1,):
+            pass
+        pause.over.set()
+        writing.result()
+        ending.result()
+        writer.close()
+        assert watcher.execute(DEADLOCKS).fetchone() == (0,)
+        assert violations(watcher) == []
+        assert Ledger(connection, TENANT).job(str(target.job))["status"] in ("cancelled", "failed")
+
+
+@dataclass
+class Pause:
+    reached: Event = field(default_factory=Event)
+    over: Event = field(default_factory=Event)
+
+
+def pause_with_locks(writer: CorpusWriter) -> Pause:
+    """Between its last statement that locks rows of documents, and the first that asks for the job's."""
+    pause, connection = Pause(), writer._connection
+
+    class Paused:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection, name)
+
+        def execute(self, statement: str, *arguments: Any, **options: Any) -> Any:
+            if statement in (NEXT_EVENT, MAY_WRITE):
+                pause.reached.set()
+                assert pause.over.wait(10)
+            return connection.execute(statement.encode(), *arguments, **options)
+
+    writer._connection = Paused()  # type: ignore[assignment]
+    return pause
 
 
 DIE_WHILE_AT_WORK = """
@@ -193,6 +257,7 @@ def test_progress_counts_documents_by_what_became_of_them(store: Postgres) -> No
             "same": 1,
             "completed": 2,
             "failed": 1,
+            "dead_letters": 1,
             "skipped": 1,
             "quarantined": 0,
             "queued": 1,

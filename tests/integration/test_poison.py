@@ -1,7 +1,6 @@
 """A folder of files that mean harm: each costs one row with a true reason, and no other document anything."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +18,10 @@ from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Entry
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 
 HEALTHY = {f"healthy-{number}.md": f"# Gate {number}\n\n{poison.STORY}\n" for number in range(10)}
 BOUNDS = Bounds(seconds=2.0, memory_mb=200)
-SECONDS = 90
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +30,7 @@ def no_child_is_left() -> Iterator[None]:
     yield
     ingestion._parse.cache_clear()
     assert [each for each in psutil.Process().children(recursive=True) if each not in before] == []
+    assert [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == list(poison.SLEEP)] == []
 
 
 def reasons(store: Postgres) -> dict[str, tuple[str, str]]:
@@ -44,6 +43,8 @@ def reasons(store: Postgres) -> dict[str, tuple[str, str]]:
 
 EXPECTED = {
     "truncated.pdf": ("failed", "damaged PDF"),
+    "ten-thousand-pages.pdf": ("failed", "too large: 10000 pages, limit 5000"),
+    "pdf-in-disguise.docx": ("completed", ""),
     "bomb.docx": ("failed", "too large: an archive entry compressed more than 200 times"),
     "entities.xml": ("failed", "damaged XML: Maximum entity amplification factor exceeded"),
     "entities.html": ("completed", ""),
@@ -53,34 +54,32 @@ EXPECTED = {
     "one-line.txt": ("failed", "too large: 50.0 MB of text, limit 20 MB"),
     "nul.txt": ("skipped", "unsupported: .txt"),
     "late-nul.txt": ("completed", ""),
+    "escapes.json": ("completed", ""),
     "surrogates.txt": ("completed", ""),
     "damaged.md.gz": ("failed", "damaged gzip"),
     "new%0Aline.md": ("completed", ""),
     "caf%E9.md": ("completed", ""),
+    "loop.md": ("skipped", "a link that leads to itself"),
+    "pipe.md": ("skipped", "no regular file"),
 }
 
 
 def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Postgres, tmp_path: Path) -> None:
     folder = poison.write_poison(tmp_path / "docs")
     write(folder, HEALTHY)
-    began = time.monotonic()
     report = ingest(store, folder)
-    assert time.monotonic() - began < SECONDS
     found = reasons(store)
-    assert set(found) == set(EXPECTED) | set(HEALTHY)  # neither the pipe nor the loops
+    assert set(found) == set(EXPECTED) | set(HEALTHY)  # and nothing twice through the link to the folder
     for name, (status, reason) in EXPECTED.items():
         assert found[name][0] == status, (name, found[name])
         assert found[name][1].startswith(reason), (name, found[name])
     assert {found[name] for name in HEALTHY} == {("completed", "")}
     assert sum(report.documents[end] for end in ("completed", "failed", "skipped", "quarantined")) == len(found)
-
-
-def test_the_names_of_poisoned_files_can_be_found_again(store: Postgres, tmp_path: Path) -> None:
-    ingest(store, poison.write_poison(tmp_path / "docs"))
     held = stored(store)
-    for name in ("new%0Aline.md", "caf%E9.md"):
+    for name in ("new%0Aline.md", "caf%E9.md", "pdf-in-disguise.docx"):
         assert poison.STORY in "".join(held.texts(name))
     assert "\0" not in "".join(held.texts("late-nul.txt"))
+    assert held.texts("escapes.json") == ["- story: A NUL  and a lone surrogate ."]
 
 
 def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> Report:
@@ -88,7 +87,7 @@ def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> 
     settings = hashing()
     sandbox = Sandbox(poison.treacherous, BOUNDS)
 
-    def prepared(sources: dict[int, Source]) -> Preparation:
+    def prepared(sources: Mapping[int, Source]) -> Preparation:
         made = preparation(settings, sources)
         made._parse = sandbox
         return made
@@ -108,9 +107,7 @@ def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> 
 def test_parsers_that_hang_crash_or_take_all_memory_cost_their_documents_only(store: Postgres, tmp_path: Path) -> None:
     acts = ("spin", "wait_in_c", "hog", "crash", "abort", "leave", "stumble", "fork_and_spin")
     folder = write(tmp_path / "docs", HEALTHY | {f"{name}.txt": name for name in acts})
-    began = time.monotonic()
     report = run(store, folder)
-    assert time.monotonic() - began < SECONDS
     found = reasons(store)
     assert {name: found[f"{name}.txt"] for name in acts} == {
         "spin": ("failed", "took longer than 2 s"),
@@ -127,7 +124,7 @@ def test_parsers_that_hang_crash_or_take_all_memory_cost_their_documents_only(st
 
 
 class ChangingSource:
-    """A file of it is written to while it is read: what was listed is no longer what is there."""
+    """Of its file somebody writes a half after the listing, and the other half after the first has been read."""
 
     def __init__(self, inner: Source, path: Path) -> None:
         self._inner, self._path, self.uri = inner, path, inner.uri
@@ -136,17 +133,21 @@ class ChangingSource:
         return self._inner.listing()
 
     def read(self, entry: Entry) -> bytes:
-        if entry.uri.endswith("/" + self._path.name):
-            self._path.write_text(f"# Changed\n\n{poison.STORY}\n")
-        return self._inner.read(entry)
+        if not entry.uri.endswith("/" + self._path.name):
+            return self._inner.read(entry)
+        self._path.write_text("# Changed\n\nThe first half.\n")
+        body = self._inner.read(entry)
+        self._path.write_text("# Changed\n\nThe first half.\n\nThe other half.\n")
+        return body
 
 
 def test_a_file_that_changes_while_it_is_read_is_as_it_was_read_and_read_again(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", HEALTHY)
     changing = ChangingSource(source(hashing(), str(folder)), folder / "healthy-3.md")
     assert run(store, folder, changing).documents["completed"] == len(HEALTHY)
-    assert stored(store).documents[stored(store).uri("healthy-3.md")]["title"] == "Changed"
-    assert run(store, folder).documents["failed"] == 0
+    assert stored(store).texts("healthy-3.md") == ["# Changed\n\nThe first half."]
+    assert run(store, folder).documents["changed"] == 1
+    assert stored(store).texts("healthy-3.md") == ["# Changed\n\nThe first half.\n\nThe other half."]
 
 
 def test_without_the_sandbox_no_child_is_started(store: Postgres, tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
 """Ingestion on Ray does what ingestion in this process does."""
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
 import pytest
 from trees import HASHING, assert_same, broken, ingest, stored, write
+from witness import witnessed
 
 from jobs.runner import RayRunner
 from rag_core.build.ingestion import sync
 from rag_core.config import Settings
+from rag_core.errors import TransientError
 from rag_core.ingestion.report import Report, RunTimes
+from rag_core.ingestion.sources.files import FilesSource
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
-from rag_core.types import DEFAULT_TENANT, Draft, document_id
+from rag_core.types import DEFAULT_TENANT, Draft, Entry, document_id
 
 pytestmark = [
     pytest.mark.ray,
@@ -25,6 +30,7 @@ pytestmark = [
 ]
 
 SETTINGS = load_settings(overrides=[*HASHING, "limits.text_mb=0.002", "ingestion.group=8"], environment={})
+ROOM = ("parsing.memory_mb=64", "parsing.detect_language=false")
 TOO_LONG = "word " * 1_000
 
 
@@ -99,6 +105,24 @@ def test_a_failing_document_costs_one_row(store: Postgres, tmp_path: Path) -> No
     assert sorted(stored(store).statuses().values()) == ["completed"] * 12 + ["failed"]
 
 
+def test_a_source_that_stays_silent_costs_its_document_only(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", files(12))
+
+    class Silent(FilesSource):  # in here, so that workers need not import it
+        def read(self, entry: Entry) -> bytes:
+            if entry.uri.endswith("/000.md"):
+                raise TransientError("read", "no answer", True)
+            return FilesSource.read(self, entry)
+
+    job = sync(SETTINGS, store, [str(folder)])
+    (real,) = job.sources
+    silent = Silent(real.uri, (), (), recursive=True, file_mb=1.0)
+    report = replace(job, sources=[silent]).run(RayRunner(SETTINGS))
+    assert broken(store) == []
+    assert (report.documents["completed"], report.documents["failed"], report.dead_letters) == (11, 1, 1)
+    assert [failure["reason"] for failure in report.failures] == ["no answer (3 attempts)"]
+
+
 def test_a_very_large_document_is_embedded_in_parts_and_stored_whole(store: Postgres, tmp_path: Path) -> None:
     sections = [
         f"## Lock {n}\n\nLock {n} was opened by pilot {n * 7} and shut by crane {n * 3}.\n" for n in range(2_000)
@@ -114,6 +138,26 @@ def test_a_very_large_document_is_embedded_in_parts_and_stored_whole(store: Post
     assert_same(one, other)
     with store.connect("rag_worker") as connection:
         assert connection.execute("select count(*) from draft_parts").fetchall() == [(0,)]
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is an embedding actor for each CPU")
+def test_the_parts_of_one_very_large_document_reach_more_than_one_actor(store: Postgres, tmp_path: Path) -> None:
+    paragraphs = (f"Lock {n} was opened by pilot {n * 7}, who shut it {n % 60} minutes later.\n" for n in range(20_000))
+    folder = write(tmp_path / "docs", {"large.txt": "\n".join(paragraphs)})
+    (tmp_path / "actors").mkdir()
+    settings = load_settings(overrides=witnessed(tmp_path / "actors", among=2), environment={})
+    report = on_ray(store, folder, "default", settings)
+    assert (report.documents["completed"], report.chunks["stored"] >= 10_000) == (1, True)
+    assert len(list((tmp_path / "actors").iterdir())) >= 2
+
+
+def test_a_document_that_kills_its_parser_costs_one_row(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", {**files(40), "hog.json": f"[{'[],' * 2_000_000}[]]"})
+    report = on_ray(store, folder, "default", load_settings(overrides=[*HASHING, *ROOM], environment={}))
+    assert (report.documents["completed"], report.documents["failed"]) == (40, 1)
+    assert [(each["stage"], each["reason"]) for each in report.failures] == [
+        ("parse", "needed more than 64 MB of memory")
+    ]
 
 
 def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from hashlib import sha512
 from itertools import count
 from pathlib import Path
 from threading import Barrier
+from time import sleep
 from typing import TypeAlias
 
 import pytest
@@ -459,6 +461,56 @@ def test_a_failure_for_good_is_not_tried_again_before_something_changes(store: P
     assert counts(run(store, listed), "same", "completed", "failed") == (4, 0, 0)
     listed.entries = [replace(entry, modified_ns=10**18 + 2) for entry in entries]
     assert counts(run(store, listed), "same", "completed", "failed") == (3, 1, 0)
+
+
+def test_a_raised_limit_takes_in_what_was_too_large(store: Postgres, tree: Path) -> None:
+    write(tree, {"long.txt": LOG * 20})
+    sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
+    low, high = hashing("limits.file_mb=0.001"), hashing("limits.file_mb=0.002")
+    assert counts(ingest(store, tree, settings=low), "completed", "failed") == (4, 1)
+    assert counts(ingest(store, tree, settings=low), "same", "failed") == (5, 0)
+    report = ingest(store, tree, settings=high)
+    assert counts(report, "changed", "same", "completed") == (1, 4, 1)
+    assert stored(store).statuses()["long.txt"] == "completed"
+
+
+def test_a_lowered_limit_refuses_only_what_is_read_anew(store: Postgres, tree: Path) -> None:
+    write(tree, {"long.txt": LOG * 20})
+    sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
+    ingest(store, tree)
+    before = stored(store)
+    low = hashing("limits.file_mb=0.001")
+    assert counts(ingest(store, tree, settings=low), "same", "failed") == (5, 0)
+    assert stored(store).ids == before.ids
+    write(tree, {"new.txt": LOG * 20})
+    assert counts(ingest(store, tree, settings=low), "added", "failed") == (1, 1)
+    assert stored(store).statuses() == {**before.statuses(), "new.txt": "failed"}
+
+
+def test_an_uri_may_be_longer_than_an_index_takes(store: Postgres, tree: Path) -> None:
+    # of names that do not compress, or their entry would be short enough
+    names = [sha512(bytes([number])).hexdigest() for number in range(24)]
+    deep = tree.joinpath(*names)
+    write(deep, {"keys.md": KEYS, "broken.pdf": "%PDF-1.7\n"})
+    assert len(deep.as_uri()) > 3000
+    report = ingest(store, tree)
+    assert counts(report, "added", "completed", "failed") == (6, 5, 1)
+    assert counts(ingest(store, tree), "changed", "failed") == (0, 0)
+    assert stored(store).texts("gates.md")
+    uri = (deep / "keys.md").as_uri()
+    with store.connect() as connection:
+        assert Catalog(connection, DEFAULT_TENANT).document("default", uri)["status"] == "completed"
+    (deep / "keys.md").unlink()
+    assert ingest(store, tree).documents["deleted"] == 1
+
+
+def test_a_source_may_have_a_long_uri_too(store: Postgres, tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*(sha512(bytes([number])).hexdigest() for number in range(24)))
+    write(deep, {"keys.md": KEYS})
+    assert ingest(store, deep).documents["added"] == 1
+    assert ingest(store, deep).documents["added"] == 0
+    with store.connect() as connection:
+        assert [source.uri for source in Catalog(connection, DEFAULT_TENANT).sources()] == [deep.as_uri()]
 
 
 def test_a_document_that_fails_costs_no_other(store: Postgres, tree: Path) -> None:

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from rag_core import errors
-from rag_core.errors import DocumentError, RagError, StageTimeoutError, UsageError
+from rag_core.errors import DocumentError, RagError, StageTimeoutError, TransientError, UsageError
 
 _LINE = re.compile(r"^([│├└─ ]*)(\w+Error) +(?:exit (\d)|a row|a worker)?")
 
@@ -46,6 +46,7 @@ def examples() -> list[RagError]:
     special = {
         StageTimeoutError: StageTimeoutError("rerank", 0.05),
         DocumentError: DocumentError("parse", "page 3 has no text layer", True, "skipped"),
+        TransientError: TransientError("read", "connection reset", True),
     }
     return [special.get(each) or each("a message") for each in defined().values()]
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from rag_core.types import Matrix, Space
 
 _WORDS = re.compile(r"\w+")
+TEXTS_AT_ONCE = 1_024
+"""The words of a text, counted and hashed, take twenty times its memory."""
 
 
 def hashing_space(dimension: int, window: int) -> Space:
@@ -26,13 +28,20 @@ class HashingEncoder:
         self._dimension = dimension
 
     def embed(self, texts: Sequence[str]) -> Matrix:
+        vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
+        for first in range(0, len(texts), TEXTS_AT_ONCE):
+            own = slice(first, first + TEXTS_AT_ONCE)
+            vectors[own] = self._embedded(texts[own])
+        return vectors
+
+    def embed_questions(self, texts: Sequence[str]) -> Matrix:
+        return self.embed(texts)
+
+    def _embedded(self, texts: Sequence[str]) -> Matrix:
         sums = np.zeros(len(texts) * self._dimension)
         places, weights = self._features(texts)
         np.add.at(sums, places, weights)
         return _normalised(sums.reshape(len(texts), self._dimension))
-
-    def embed_questions(self, texts: Sequence[str]) -> Matrix:
-        return self.embed(texts)
 
     def _features(self, texts: Sequence[str]) -> tuple[list[int], list[float]]:
         places, weights = [], []

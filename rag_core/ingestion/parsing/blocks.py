@@ -9,6 +9,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _SPACES = re.compile(r"[ \t]*\n[ \t]*")
 # What the text of a paragraph would open without being meant to: a heading, a rule, a fence
 _OPENS = re.compile(r"^(?=#{1,6}(?:[ \t]|$)|={2,}[ \t]*$|-{2,}[ \t]*$|`{3}|~{3})", re.MULTILINE)
+_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d))?")
 _PAGE_NUMBER = re.compile(r"[\W\d_]*(?:page|seite|p)?[\W\d_]*(?:of|von)?[\W\d_]*", re.IGNORECASE)
 
 
@@ -35,9 +36,12 @@ def listed(text: str, marker: str = "-", level: int = 0) -> Block:
     return Block(f"{'    ' * level}{bullet} {line}" if line else "", listed=True)
 
 
-def comment(author: str, text: str) -> Block:
+def comment(author: str, text: str, date: str = "") -> Block:
+    """`date` is in ISO 8601, and told to the minute."""
     said = " ".join(text.split())
-    return Block(f"> {author}: {said}" if author and said else f"> {said}" if said else "")
+    moment = _MINUTE.match(date)
+    by = ", ".join(each for each in (author, " ".join(filter(None, moment.groups())) if moment else "") if each)
+    return Block(f"> {by}: {said}" if by and said else f"> {said}" if said else "")
 
 
 def spread(text: str) -> list[Block]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from rag_core.ingestion.parsing.blocks import Block, listed, paragraph
 from rag_core.ingestion.parsing.equations import MATH, equation
 from rag_core.ingestion.parsing.markup import Element, elements, spoken
+from rag_core.ingestion.parsing.numbering import written
 from rag_core.ingestion.parsing.numbers import shown
 from rag_core.ingestion.parsing.office import COMPATIBILITY, RELATIONSHIP, Part, chosen
 from rag_core.ingestion.parsing.tables import Cell, Covered, table
@@ -15,6 +16,15 @@ CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 
 _MARKERS = (f"{DRAWING}buChar", f"{DRAWING}buAutoNum", f"{DRAWING}buBlip")
+_SCHEME = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc)(Period|ParenR|ParenBoth|Plain)")
+_DIGITS = {
+    "arabic": "decimal",
+    "alphaLc": "lowerLetter",
+    "alphaUc": "upperLetter",
+    "romanLc": "lowerRoman",
+    "romanUc": "upperRoman",
+}
+_AROUND = {"Period": "{}.", "ParenR": "{})", "ParenBoth": "({})", "Plain": "{}"}
 _SLIDE_NUMBER = "slidenum"
 _AUTOMATIC = re.compile(r"(?:Description automatically generated|AI-generated content may be incorrect)[^\n]*", re.I)
 _FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|svg|[ew]mf|webp)", re.I)
@@ -22,13 +32,15 @@ _FILE_NAME = re.compile(r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|svg|[ew]mf|webp)", re.
 
 def text_blocks(body: Element, is_list: bool = False) -> Iterator[Block]:
     """The paragraphs of a text body; those of a list are bulleted unless they say otherwise."""
+    counts: dict[int, int] = {}
     for each in body.iterchildren(f"{DRAWING}p"):
         properties = each.find(f"{DRAWING}pPr")
         text = "".join(_pieces(each))
-        if _is_bulleted(properties, is_list):
-            yield listed(text, level=_level(properties))
-        else:
+        if not _is_bulleted(properties, is_list):
+            counts.clear()
             yield paragraph(text)
+        elif text.strip():
+            yield listed(text, _marker(properties, counts), _level(properties))
 
 
 def alternative(said: str) -> str:
@@ -72,6 +84,22 @@ def _is_bulleted(properties: Element | None, is_list: bool) -> bool:
     if properties.find(f"{DRAWING}buNone") is not None:
         return False
     return is_list or any(properties.find(marker) is not None for marker in _MARKERS)
+
+
+def _marker(properties: Element | None, counts: dict[int, int]) -> str:
+    """`-`, `3.` or `b)`. `counts` is how far each level has come; a bullet on a level ends its count."""
+    level = _level(properties)
+    for deeper in [each for each in counts if each > level]:
+        del counts[deeper]
+    numbered = None if properties is None else properties.find(f"{DRAWING}buAutoNum")
+    scheme = None if numbered is None else _SCHEME.fullmatch(numbered.get("type", ""))
+    if numbered is None or scheme is None:
+        counts.pop(level, None)
+        return "-"
+    start = numbered.get("startAt", "1")
+    first = int(start) if start.isdecimal() and len(start) < 6 else 1
+    counts[level] = counts.get(level, first - 1) + 1
+    return _AROUND[scheme[2]].format(written(counts[level], _DIGITS[scheme[1]]))
 
 
 def _level(properties: Element | None) -> int:

@@ -3,9 +3,29 @@ text, tables as tables; no scripts, no hidden elements, no navigation.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
-from html_to_markdown import ConversionError, ConversionOptions, ConversionResult, PreprocessingOptions, convert
+from html_to_markdown import (
+    CodeBlockStyle,
+    ConversionError,
+    ConversionOptions,
+    ConversionResult,
+    HeadingStyle,
+    HiddenContent,
+    HighlightStyle,
+    InlineDataMedia,
+    LinkStyle,
+    ListIndentType,
+    NewlineStyle,
+    OutputFormat,
+    PreprocessingOptions,
+    PreprocessingPreset,
+    TierStrategy,
+    UrlEscapeStyle,
+    WhitespaceMode,
+    convert,
+)
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.encoding import decoded
@@ -18,13 +38,25 @@ PACKAGE = "html-to-markdown"
 
 _NEVER = ["svg", "iframe", "select", "video", "audio"]
 _NAVIGATION = ["nav", '[role="navigation"]']
-# Its own preprocessing drops every form and the header of a page, and with them whole ASP.NET pages and titles.
+# Its own preprocessing drops every form and the header of a page, and with them whole ASP.NET pages and titles. What it
+# would look up by name at each call, which took longer than the conversion of a small page, is told as a value.
 _WHOLE = ConversionOptions(
     strip_tags=["a"],
     compact_tables=True,
-    highlight_style="none",
-    preprocessing=PreprocessingOptions(enabled=False),
     exclude_selectors=_NEVER,
+    highlight_style=HighlightStyle.NONE,
+    preprocessing=PreprocessingOptions(enabled=False, preset=PreprocessingPreset.STANDARD),
+    heading_style=HeadingStyle.ATX,
+    list_indent_type=ListIndentType.SPACES,
+    whitespace_mode=WhitespaceMode.NORMALIZED,
+    newline_style=NewlineStyle.SPACES,
+    code_block_style=CodeBlockStyle.BACKTICKS,
+    inline_data_media=InlineDataMedia.KEEP,
+    hidden_content=HiddenContent.DROP,
+    url_escape_style=UrlEscapeStyle.ANGLE,
+    link_style=LinkStyle.INLINE,
+    output_format=OutputFormat.MARKDOWN,
+    tier_strategy=TierStrategy.AUTO,
 )
 _WITHOUT_NAVIGATION = replace(_WHOLE, exclude_selectors=_NEVER + _NAVIGATION)
 
@@ -34,6 +66,7 @@ _CHARSET = re.compile(
 _IMAGE = re.compile(r"<img\b[^<>]*>", re.I)
 _ALT = re.compile(r"""\salt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""", re.I)
 _POWER = re.compile(r"<sup>([-\u2212+]?\d+)</sup>")
+_SEPARATOR = "\U000f0a7d"  # for private use
 _FENCE = re.compile(r"(`{3,})[^`\n]*\n")
 
 
@@ -50,6 +83,15 @@ class HtmlParser:
 def markdown_of(html: str) -> str:
     """Of a part of a page: what HtmlParser would make of it."""
     return _body(_converted(_prepared(html), _WITHOUT_NAVIGATION).content or "")
+
+
+def markdown_of_each(parts: Sequence[str]) -> list[str]:
+    """`markdown_of` of each part, in one call of the converter; for parts that leave no element open."""
+    separated = f"\n<p>{_SEPARATOR}</p>\n".join(parts)
+    converted = (_converted(_prepared(separated), _WITHOUT_NAVIGATION).content or "").split(_SEPARATOR)
+    if len(converted) != len(parts):  # one of them holds the separator
+        return [markdown_of(part) for part in parts]
+    return [_body(f"{text}\n") if (text := each.strip("\n")) else "" for each in converted]
 
 
 def _prepared(html: str) -> str:

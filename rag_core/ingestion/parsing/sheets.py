@@ -29,10 +29,11 @@ from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.markup import Element, spoken
 from rag_core.ingestion.parsing.numbers import number
 from rag_core.ingestion.parsing.office import RELATIONSHIP, Part, described, main_part
+from rag_core.ingestion.parsing.percents import Percents, column_of, percent, percent_cells, percent_styles
 from rag_core.ingestion.parsing.tables import Cell, Covered, plain_table, regions
 from rag_core.types import Document
 
-VERSION = 1
+VERSION = 2
 PACKAGE = "python-calamine"
 
 _Sheet: TypeAlias = tuple[str, list[list[Cell]]]
@@ -56,7 +57,7 @@ class SheetsParser:
         packed = archive.repacked((".xml", ".rels"))
         _refuse_wide(opened(packed))
         beside = {name: list(_beside(sheet, _persons(workbook))) for name, sheet in _sheets(workbook)}
-        text = joined(_blocks(_read(packed), beside))
+        text = joined(_blocks(_read(packed, _percents(opened(packed), workbook)), beside))
         return _sectioned(described(Document(uri=uri, text=text, media_type=_MEDIA_TYPE), archive))
 
 
@@ -85,11 +86,19 @@ def _blocks(sheets: Iterable[_Sheet], beside: Mapping[str, list[Block]]) -> Iter
             yield from filled
 
 
-def _read(workbook: bytes) -> list[_Sheet]:
+def _percents(archive: Archive, workbook: Part) -> dict[str, Percents]:
+    """By the name of the sheet."""
+    styles = percent_styles(workbook)
+    if not styles:
+        return {}
+    return {name: percent_cells(archive.read(sheet.name), styles) for name, sheet in _sheets(workbook)}
+
+
+def _read(workbook: bytes, percents: Mapping[str, Percents]) -> list[_Sheet]:
     try:
         book = CalamineWorkbook.from_filelike(BytesIO(workbook))
         shown = [sheet.name for sheet in book.sheets_metadata if _is_shown(sheet.typ, sheet.visible)]
-        return [(name, _rows(book.get_sheet_by_name(name))) for name in shown]
+        return [(name, _rows(book.get_sheet_by_name(name), percents.get(name, {}))) for name in shown]
     except PasswordError as error:
         raise DocumentError("parse", "password protected") from error
     except (CalamineError, ValueError, OverflowError) as error:
@@ -139,8 +148,14 @@ def _is_shown(kind: SheetTypeEnum, visibility: SheetVisibleEnum) -> bool:
     return kind == SheetTypeEnum.WorkSheet and visibility == SheetVisibleEnum.Visible
 
 
-def _rows(sheet: CalamineSheet) -> list[list[Cell]]:
-    rows: list[list[Cell]] = [[_written(cell) for cell in row] for row in sheet.iter_rows()]
+def _rows(sheet: CalamineSheet, percents: Percents) -> list[list[Cell]]:
+    # calamine begins at the first row, but at the first column that is filled
+    before = [""] * (sheet.start or (0, 0))[1]
+    texts = [[*before, *map(_written, row)] for row in sheet.iter_rows()]
+    for (row, column), decimals in percents.items():
+        if row < len(texts) and column < len(texts[row]):
+            texts[row][column] = percent(texts[row][column], decimals)
+    rows: list[list[Cell]] = [list(row) for row in texts]
     for (top, left), (bottom, right) in sheet.merged_cell_ranges or ():
         if (bottom - top + 1) * (right - left + 1) <= _LARGEST_MERGE:
             _cover(rows[top : bottom + 1], left, right)
@@ -178,18 +193,10 @@ def _refuse_wide(archive: Archive) -> None:
     for name in archive.names:
         if name.lower().endswith(".xml") and not name.startswith(("docProps/", "customXml/")):
             places = _PLACE.findall(archive.read(name))
-            columns = max(map(_column, {column for column, _ in places}), default=0)
+            columns = max(map(column_of, {column for column, _ in places}), default=0)
             rows = max(map(int, {row for _, row in places}), default=0)
             if rows * columns > _MOST_PLACES:
                 raise DocumentError("parse", f"too large: a sheet of {rows} x {columns} cells, limit {_MOST_PLACES}")
-
-
-def _column(letters: bytes) -> int:
-    """A is 1, XFD is 16384."""
-    place = 0
-    for letter in letters.upper():
-        place = place * 26 + letter - ord("A") + 1
-    return place
 
 
 def _sheets(workbook: Part) -> Iterator[tuple[str, Part]]:
@@ -208,7 +215,7 @@ def _beside(sheet: Part, persons: Mapping[str, str]) -> Iterator[Block]:
     for part in sheet.related("threadedComment"):
         for each in part.root.iter("{*}threadedComment"):
             author = persons.get(each.get("personId", ""), "")
-            yield _noted(author, each.get("ref", ""), spoken(each.find("{*}text")))
+            yield _noted(author, each.get("ref", ""), spoken(each.find("{*}text")), each.get("dT", ""))
 
 
 def _drawn(element: Element, drawing: Part) -> Iterator[Block]:
@@ -231,8 +238,8 @@ def _comments(part: Part) -> Iterator[Block]:
             yield _noted(author, each.get("ref", ""), spoken(each.find(f"{_SHEET}text")))
 
 
-def _noted(author: str, place: str, text: str) -> Block:
-    return comment(f"{author} on {place}" if author and place else author or place, text)
+def _noted(author: str, place: str, text: str, date: str = "") -> Block:
+    return comment(f"{author} on {place}" if author and place else author or place, text, date)
 
 
 def _persons(workbook: Part) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rag_core.ingestion.parsing.office import COMPATIBILITY, RELATIONSHIP, Part,
 from rag_core.ingestion.parsing.pages import paged
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 
 _MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 _SLIDE = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -100,7 +100,8 @@ def _comments(slide: Part, authors: Mapping[str, str]) -> Iterator[Block]:
     for part in slide.related("comments"):
         for each in part.root.iter("{*}cm", "{*}reply"):
             said = next((child for child in elements(each) if str(child.tag).endswith(("}text", "}txBody"))), None)
-            yield comment(authors.get(each.get("authorId", ""), ""), spoken(said))
+            date = each.get("dt", "") or each.get("created", "")
+            yield comment(authors.get(each.get("authorId", ""), ""), spoken(said), date)
 
 
 def _authors(part: Part) -> dict[str, str]:

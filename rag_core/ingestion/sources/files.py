@@ -12,10 +12,11 @@ from rag_core.types import Entry
 
 @dataclass(frozen=True, slots=True)
 class FilesSource:
-    """The regular files below `uri` that the globs take, sorted within each folder; or the one file that it names.
+    """The files below `uri` that the globs take, sorted within each folder; or the one file that it names.
 
     A link is followed to a file inside the root, never out of it, and never to a folder. Which file a glob takes
-    is told in `globs.py`.
+    is told in `globs.py`. What is no regular file, such as a pipe, or a link that leads to itself is listed, and
+    `read` refuses it: skipped, with its reason.
     """
 
     uri: str

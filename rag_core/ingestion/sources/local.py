@@ -1,12 +1,13 @@
 """A folder, or one file, of the local disk."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from rag_core.errors import DocumentError, ListingError, SourceError
+from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.types import Entry
 
@@ -39,7 +40,9 @@ class LocalTree:
         except PermissionError as error:
             raise DocumentError("read", "permission denied") from error
         except OSError as error:
-            raise DocumentError("read", error.strerror or str(error), True) from error
+            if error.errno == errno.ELOOP:
+                raise DocumentError("read", "a link that leads to itself", status="skipped") from error
+            raise TransientError("read", error.strerror or str(error), True) from error
 
 
 def local_uri(location: str) -> str:
@@ -82,6 +85,8 @@ class _Walk:
                 yield _entry(_uri(prefix + "/", each.name), facts)
 
     def _facts(self, each: "os.DirEntry[str]") -> os.stat_result | None:
+        """None for what is no document: links to folders and out of the root. What else cannot be read is listed, so
+        that `body` says why."""
         # A link to a folder is not followed: its target inside the root is visited at its own path, so every folder
         # is visited once, loops end, and a new link renames no document.
         if each.is_symlink() and not _inside(os.path.realpath(each.path), self.real_root):
@@ -92,9 +97,9 @@ class _Walk:
             return None  # a file deleted while its folder was read, or a dangling link
         except OSError as error:
             if each.is_symlink():
-                return None  # a link that leads to itself
+                return each.stat(follow_symlinks=False)
             raise ListingError(f"{each.path!r} cannot be listed: {error}") from error
-        return facts if stat.S_ISREG(facts.st_mode) else None
+        return None if stat.S_ISDIR(facts.st_mode) else facts
 
 
 def _by_name(each: "os.DirEntry[str]") -> str:
@@ -114,7 +119,12 @@ def _inside(path: str, root: str) -> bool:
 
 
 def _content(path: str, limit: int) -> bytes:
+    _refuse_irregular(os.lstat(path))  # to open a device may set something going, and a socket cannot be opened
     with open(os.open(path, _UNTIL_READ), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise DocumentError("read", "no regular file any more", True)
+        _refuse_irregular(os.fstat(file.fileno()))
         return file.read(limit + 1)
+
+
+def _refuse_irregular(facts: os.stat_result) -> None:
+    if not (stat.S_ISREG(facts.st_mode) or stat.S_ISLNK(facts.st_mode)):
+        raise DocumentError("read", "no regular file", status="skipped")

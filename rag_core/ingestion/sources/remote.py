@@ -8,12 +8,13 @@ from typing import Any
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 
-from rag_core.errors import DocumentError, ListingError, SourceError
+from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.types import Entry
 
 _MODIFIED = ("mtime", "LastModified", "updated", "last_modified", "created")
 _ETAG = ("ETag", "etag", "checksum")
+_FORBIDDEN = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,10 @@ class RemoteTree:
 
     def body(self, entry: Entry, limit: int) -> bytes:
         """At most limit + 1 bytes."""
-        system, root = _opened(self.uri)
         below = entry.uri.removeprefix(self.uri).lstrip("/")
-        path = f"{root.rstrip('/')}/{below}" if below else root
         try:
+            system, root = _opened(self.uri)  # some drivers connect here
+            path = f"{root.rstrip('/')}/{below}" if below else root
             with system.open(path, "rb") as file:
                 return bytes(file.read(limit + 1))
         except FileNotFoundError as error:
@@ -44,7 +45,9 @@ class RemoteTree:
         except PermissionError as error:
             raise DocumentError("read", "permission denied") from error
         except Exception as error:
-            raise DocumentError("read", f"{type(error).__name__}: {error}", True) from error
+            if any(getattr(error, name, None) in _FORBIDDEN for name in ("status", "code")):
+                raise DocumentError("read", "permission denied") from error
+            raise TransientError("read", f"{type(error).__name__}: {error}", True) from error
 
 
 def remote_uri(location: str) -> str:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_core.ingestion.delta import RACY_NS, WHOLE_SECOND_NS, Delta, delta
+from rag_core.ingestion.recipe import LIMITS
 from rag_core.types import DocumentStatus, Entry, StoredDocument
 
 SECOND = WHOLE_SECOND_NS
@@ -85,6 +86,14 @@ def test_another_recipe_is_a_change_of_exactly_the_documents_that_it_reads() -> 
 def test_only_a_failure_that_may_pass_is_tried_again(status: DocumentStatus, retryable: bool, changed: int) -> None:
     change = of_one(entry(), stored(entry(), status=status, retryable=retryable))
     assert (len(change.changed), change.same) == (changed, 1 - changed)
+
+
+@pytest.mark.parametrize(("status", "changed"), [("failed", 1), ("completed", 0), ("skipped", 0), ("quarantined", 0)])
+@pytest.mark.parametrize("before", [f"{RECIPE}{LIMITS}file_mb 1", RECIPE])
+def test_other_limits_concern_only_what_failed(status: DocumentStatus, changed: int, before: str) -> None:
+    known = stored(entry(), recipe=before, status=status)
+    change = delta([entry()], {"a": known}, lambda _: f"{RECIPE}{LIMITS}file_mb 2")
+    assert len(change.changed) == changed
 
 
 @pytest.mark.parametrize("time", ["modified_ns", "changed_ns"])

@@ -6,7 +6,7 @@ from rag_core.build.ingestion import recipe
 from rag_core.ingestion.parsing import encoding, html, markdown
 from rag_core.ingestion.parsing import formats as formats_module
 from rag_core.ingestion.parsing.formats import recipe_part
-from rag_core.ingestion.recipe import Recipe
+from rag_core.ingestion.recipe import LIMITS, Recipe
 from rag_core.settings import load_settings
 from rag_core.types import Space
 
@@ -88,10 +88,18 @@ def parts() -> dict[str, str]:
         ("parsing.timeout_s=5", False),
         ("parsing.memory_mb=2048", False),
         ("files.exclude=['*.log']", False),
+        ("limits.file_mb=1", True),
     ],
 )
 def test_only_settings_that_decide_what_is_stored_of_a_document_are_in_its_recipe(setting: str, differs: bool) -> None:
-    hashing = "embedding.type=hashing"
-    before = recipe(load_settings(overrides=[hashing], environment={})).of("a.md")
-    after = recipe(load_settings(overrides=[hashing, setting], environment={})).of("a.md")
-    assert (before != after) is differs
+    assert (of_settings() != of_settings(setting)) is differs
+
+
+def of_settings(*overrides: str) -> str:
+    return recipe(load_settings(overrides=["embedding.type=hashing", *overrides], environment={})).of("a.md")
+
+
+def test_limits_stand_apart_so_that_they_concern_only_what_they_kept_out() -> None:
+    before, after = of_settings("limits.file_mb=1"), of_settings("limits.file_mb=2.5")
+    assert (before.partition(LIMITS)[2], after.partition(LIMITS)[2]) == ("file_mb 1", "file_mb 2.5")
+    assert before.partition(LIMITS)[0] == after.partition(LIMITS)[0]

@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import poison
 import psutil
@@ -110,17 +112,78 @@ def test_a_document_that_meets_a_dying_child_is_read_by_a_fresh_one(sandbox: San
     assert sandbox("file:///b.txt", TEXT).text == TEXT.decode()
 
 
-def test_a_fresh_child_that_is_killed_may_have_been_short_of_memory(sandbox: Sandbox) -> None:
-    def kill_soon() -> None:
-        wait_until(lambda: sandbox._child is not None and sandbox._child._documents == 1)
-        assert sandbox._child is not None
-        os.kill(sandbox._child._process.pid, signal.SIGKILL)
+@contextmanager
+def killed(when: Callable[[], bool], times: int, by: signal.Signals = signal.SIGKILL) -> Iterator[None]:
+    """So many children, one after the other, each as soon as it is as far as that."""
+    stop = threading.Event()
 
-    thread = threading.Thread(target=kill_soon)
+    def kill() -> None:
+        seen = set[psutil.Process]()
+        while len(seen) < times and not stop.is_set():
+            for child in {each for each in psutil.Process().children() if parses(each)} - seen:
+                if when():
+                    child.send_signal(by)
+                    seen.add(child)
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=kill)
     thread.start()
-    error = failure(sandbox, "file:///nap.txt")
-    thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def parses(process: psutil.Process) -> bool:
+    try:
+        return "sandbox_child" in "".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def naps(sandbox: Sandbox) -> bool:
+    return sandbox._child is not None and sandbox._child._documents == 1
+
+
+def starts() -> bool:
+    return True
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM], ids=lambda by: by.name)
+def test_a_document_whose_fresh_child_is_killed_once_is_read_by_another(sandbox: Sandbox, by: signal.Signals) -> None:
+    with killed(partial(naps, sandbox), times=1, by=by):
+        assert sandbox("file:///nap.txt", TEXT).text == TEXT.decode()
+    assert sandbox._child is not None
+    assert sandbox._child._documents == 1
+
+
+def test_a_child_that_is_killed_before_it_has_started_is_replaced(sandbox: Sandbox) -> None:
+    with killed(starts, times=1):
+        assert sandbox("file:///a.txt", TEXT).text == TEXT.decode()
+
+
+def test_a_document_whose_child_is_killed_twice_is_tried_again_at_the_next_sync(sandbox: Sandbox) -> None:
+    with killed(partial(naps, sandbox), times=2):
+        error = failure(sandbox, "file:///nap.txt")
     assert (error.reason, error.retryable) == ("the parser crashed (signal SIGKILL)", True)
+    assert sandbox("file:///a.txt", TEXT).text == TEXT.decode()
+
+
+def test_a_child_that_is_killed_twice_before_it_has_started_is_told_of(sandbox: Sandbox) -> None:
+    with killed(starts, times=2):
+        error = failure(sandbox, "file:///a.txt")
+    assert (error.reason, error.retryable) == ("the parser could not be started: signal SIGKILL", True)
+
+
+@pytest.mark.parametrize(("name", "starts"), [("crash", 2), ("abort", 1), ("hog", 1), ("leave", 1), ("spin", 1)])
+def test_only_a_signal_gives_the_document_of_a_fresh_child_a_second_try(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, name: str, starts: int
+) -> None:
+    start = Mock(wraps=sandbox_module._started)
+    monkeypatch.setattr(sandbox_module, "_started", start)
+    failure(sandbox, f"file:///{name}.txt")
+    assert start.call_count == starts
 
 
 def test_a_document_that_is_larger_than_allowed_does_not_come_back() -> None:

@@ -1,4 +1,5 @@
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from uuid import UUID
@@ -6,7 +7,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from rag_core.errors import DocumentError, ModelError, StoreError
+from rag_core.errors import DocumentError, ModelError, StoreError, TransientError
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, text_hash
 
@@ -27,6 +28,20 @@ class ScriptedSource:
         body = self.bodies[entry.uri]
         if isinstance(body, DocumentError):
             raise body
+        return body
+
+
+class FlakySource(ScriptedSource):
+    """Does not answer the first so many times that it is asked for a document."""
+
+    def __init__(self, **silences: int) -> None:
+        super().__init__(**dict.fromkeys(silences, b"body"))
+        self.silences = silences
+
+    def read(self, entry: Entry) -> bytes:
+        body = super().read(entry)
+        if self.reads.count(entry.uri) <= self.silences[entry.uri]:
+            raise TransientError("read", "connection reset", True)
         return body
 
 
@@ -110,8 +125,12 @@ def first_components(ready: Draft) -> list[float]:
     return [float(row[0]) for row in ready.vectors]
 
 
-def preparation(source: ScriptedSource, parser: ScriptedParser, chunker: LineChunker | None = None) -> Preparation:
-    return Preparation({1: source}, parser, chunker or LineChunker())
+def preparation(
+    source: ScriptedSource, parser: ScriptedParser, chunker: LineChunker | None = None
+) -> Callable[[Draft], Draft]:
+    """Of one document."""
+    prepare = Preparation({1: source}, parser, chunker or LineChunker())
+    return lambda one: next(prepare([one]))
 
 
 def test_a_document_is_read_parsed_and_split_and_each_part_is_timed() -> None:
@@ -141,7 +160,7 @@ def test_other_bytes_than_the_stored_ones_are_parsed() -> None:
 
 def test_an_entry_is_read_from_its_own_source() -> None:
     first, second = ScriptedSource(a=b"of the first"), ScriptedSource(a=b"of the second")
-    ready = Preparation({1: first, 2: second}, ScriptedParser(), LineChunker())(draft("a", source=2))
+    [ready] = Preparation({1: first, 2: second}, ScriptedParser(), LineChunker())([draft("a", source=2)])
     assert ready.chunks[0].text == "of the second"
     assert first.reads == []
 
@@ -151,6 +170,63 @@ def test_what_cannot_be_read_fails_with_its_reason_and_nothing_else_in_it() -> N
     ready = preparation(source, ScriptedParser())(draft("a"))
     assert ready.failure == Failure(stage="read", reason="gone since it was listed", retryable=True)
     assert (ready.document, ready.chunks, ready.vectors) == (None, (), None)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that would have been waited."""
+    waited = list[float]()
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+def prepare_all(source: ScriptedSource) -> list[Draft]:
+    prepare = Preparation({1: source}, ScriptedParser(), LineChunker())
+    return list(prepare([draft(uri) for uri in source.bodies]))
+
+
+def test_a_source_that_does_not_answer_is_asked_again_behind_all_others(waits: list[float]) -> None:
+    source = FlakySource(a=2, b=0, c=1)
+    ready = prepare_all(source)
+    assert [each.entry.uri for each in ready] == ["b", "c", "a"]
+    assert all(each.pending for each in ready)
+    assert source.reads == ["a", "b", "c", "a", "c", "a"]
+
+
+def test_the_waits_double_and_one_serves_all_documents(waits: list[float]) -> None:
+    prepare_all(FlakySource(a=9, b=9, c=9))
+    assert len(waits) == 2
+    assert 1 <= waits[0] <= 2 <= waits[1] <= 3
+
+
+def test_what_is_ready_waits_for_no_document_that_is_not(waits: list[float]) -> None:
+    prepare = Preparation({1: FlakySource(a=1, b=0)}, ScriptedParser(), LineChunker())
+    first = next(prepare([draft("a"), draft("b")]))
+    assert (first.entry.uri, waits) == ("b", [])
+
+
+def test_a_document_that_is_not_given_three_times_is_a_dead_letter(waits: list[float]) -> None:
+    source = FlakySource(a=3, b=0)
+    ready = {each.entry.uri: each for each in prepare_all(source)}
+    assert ready["a"].failure == Failure(stage="read", reason="connection reset (3 attempts)", retryable=True)
+    assert ready["b"].pending
+    assert source.reads.count("a") == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DocumentError("read", "gone since it was listed", True),
+        DocumentError("read", "permission denied"),
+        DocumentError("read", "too large: 2.0 MB or more, limit 1 MB"),
+    ],
+    ids=lambda error: error.reason,
+)
+def test_what_waiting_does_not_heal_is_not_asked_for_again(error: DocumentError, waits: list[float]) -> None:
+    source = ScriptedSource(a=error)
+    [failed] = prepare_all(source)
+    assert failed.failure == Failure(stage="read", reason=error.reason, retryable=error.retryable)
+    assert (source.reads, waits) == (["a"], [])
 
 
 def test_what_cannot_be_parsed_keeps_its_hash_so_that_it_is_not_tried_again() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rag_core.ingestion.embedding.hashing import HashingEncoder, hashing_space
+from rag_core.ingestion.embedding.hashing import TEXTS_AT_ONCE, HashingEncoder, hashing_space
 
 
 def test_every_row_has_length_1_also_without_words() -> None:
@@ -13,6 +13,12 @@ def test_every_row_has_length_1_also_without_words() -> None:
 
 def test_no_texts_give_no_rows() -> None:
     assert HashingEncoder(64).embed([]).shape == (0, 64)
+
+
+def test_many_texts_have_the_vectors_that_each_has_alone() -> None:
+    texts = [f"key {number}" for number in range(TEXTS_AT_ONCE + 2)]
+    encoder = HashingEncoder(64)
+    assert (encoder.embed(texts) == [encoder.embed([text])[0] for text in texts]).all()
 
 
 def test_texts_are_near_by_the_words_they_share_in_any_order_and_case() -> None:

@@ -84,7 +84,11 @@ def test_an_encrypted_office_file_is_password_protected() -> None:
     assert refusal(old) == "damaged archive: an old Office file, no zip"
 
 
-@pytest.mark.parametrize("body", [b"no zip at all", b"PK\x03\x04 nor this", zipped({"a.xml": "x" * 99})[:-30]])
+@pytest.mark.parametrize(
+    "body",
+    [b"no zip at all", b"PK\x03\x04 nor this", zipped({"a.xml": "x" * 99})[:-30]],
+    ids=["words", "signature", "cut off"],
+)
 def test_what_is_no_zip_is_damaged(body: bytes) -> None:
     assert refusal(body).startswith("damaged archive: ")
 

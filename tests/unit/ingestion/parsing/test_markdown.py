@@ -1,9 +1,12 @@
 import re
+from unittest.mock import Mock
 
+import html_to_markdown
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_core.ingestion.parsing import embedded_html
 from rag_core.ingestion.parsing.markdown import MarkdownParser
 from rag_core.types import Document, Section
 
@@ -147,10 +150,58 @@ def test_html_nested_too_deep_stays_as_it_is() -> None:
     assert parsed(deep).text == deep
 
 
+PARAGRAPHS = st.builds(
+    "<{0}{1}>{2}</{0}>{3}".format,
+    st.sampled_from(["p", "h2", "P"]),
+    st.sampled_from(["", " class='x'", ' hidden role="navigation"']),
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                ["---", "# ", "- ", "&lt;", "&#xF0A7D;", "&nbsp;", "\n", "<b>x</b>", "<br>", "<b>", "</p>\n<p>"]
+            ),
+            st.text(max_size=6),
+        ),
+        max_size=5,
+    ).map("".join),
+    st.sampled_from(["", " ", "\n"]),
+)
+
+
+@given(st.lists(PARAGRAPHS, min_size=2, max_size=4))
+def test_paragraphs_that_are_converted_together_become_what_each_would(blocks: list[str]) -> None:
+    plain = [block for block in blocks if embedded_html._PARAGRAPHS.fullmatch(block)]
+    assert embedded_html._paragraphs(plain) == {block: embedded_html._converted(block) for block in plain}
+
+
+def test_many_paragraphs_of_html_are_converted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert = Mock(wraps=html_to_markdown.convert)
+    monkeypatch.setattr("rag_core.ingestion.parsing.html.convert", convert)
+    document = parsed("".join(f"<p>Gate <b>{number}</b></p>\n\n" for number in range(2_000)))
+    assert document.text.startswith("Gate **0**\n\nGate **1**\n\n")
+    assert document.text.endswith("Gate **1999**\n\n")
+    assert convert.call_count == 1
+
+
 @pytest.mark.timeout(60)  # in proportion seconds, squared many minutes
 @pytest.mark.parametrize(
     "unit",
-    ["<", "<!--", "<!-- -", "<b ", "<b a=", "</", "<table\n", "<ul>\n", "<b>`", "\n<!--", "> - ", "<td>\n\n", "`<b>\n"],
+    [
+        "<",
+        "<!--",
+        "<!-- -",
+        "<b ",
+        "<b a=",
+        "</",
+        "<table\n",
+        "<ul>\n",
+        "<b>`",
+        "\n<!--",
+        "> - ",
+        "<td>\n\n",
+        "`<b>\n",
+        "<p>a<b>",
+        "<p a='",
+    ],
 )
 def test_no_repetition_takes_long(unit: str) -> None:
     assert "\0" not in parsed(unit * 200_000 + "<b>-->").text

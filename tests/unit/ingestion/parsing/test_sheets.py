@@ -12,8 +12,13 @@ NAMESPACES = (
     'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 )
 STYLES = (
-    f'<styleSheet {NAMESPACES}><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="22"/></cellXfs></styleSheet>'
+    f"<styleSheet {NAMESPACES}><numFmts>"
+    '<numFmt numFmtId="170" formatCode="0.0%;[Red]\\-0.0%"/>'
+    '<numFmt numFmtId="171" formatCode="0&quot; %&quot;"/></numFmts>'
+    '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="22"/>'
+    '<xf numFmtId="9"/><xf numFmtId="170"/><xf numFmtId="171"/></cellXfs></styleSheet>'
 )
+PERCENT, TENTHS_OF_PERCENT, NO_PERCENT = 3, 4, 5
 
 
 def text(place: str, value: str) -> str:
@@ -92,22 +97,39 @@ def test_a_merged_cell_is_told_wherever_it_reaches() -> None:
     assert "| 2024 | 2024 | sum |" in parsed({"S": sheet(rows, "A1:B1")}).text
 
 
+def test_a_merged_cell_hides_nothing_on_a_sheet_that_begins_further_right() -> None:
+    rows = {3: text("B3", "2024") + text("D3", "sum"), 4: text("B4", "b") + text("C4", "c") + text("D4", "d")}
+    assert "| 2024 | 2024 | sum |" in parsed({"S": sheet(rows, "B3:C3")}).text
+
+
+def test_percents_are_told_as_excel_shows_them() -> None:
+    cells = (
+        number("B2", "0.256", PERCENT)
+        + number("C2", "-0.12345", TENTHS_OF_PERCENT)
+        + number("D2", "7", NO_PERCENT)
+        + number("E2", "0.25")
+        + '<c r="F2" s="3" t="inlineStr"><is><t>0.5</t></is></c>'
+    )
+    assert "| 26% | -12.3% | 7 | 0.25 | 0.5 |" in parsed({"S": sheet({2: cells})}).text
+
+
 def test_a_hidden_sheet_is_left_out() -> None:
     sheets = {"Seen": sheet({1: text("A1", "x")}), "Hidden": sheet({1: text("A1", "y")})}
     assert parsed(sheets, hidden="Hidden").text == "## Seen\n\n| x |\n| --- |\n"
 
 
-def test_comments_and_threads_name_author_and_cell() -> None:
+def test_comments_and_threads_name_author_cell_and_moment() -> None:
     comments = (
         f"<comments {NAMESPACES}><authors><author>Bo</author><author>tc=1</author></authors><commentList>"
         '<comment ref="A1" authorId="0"><text><t>why?</t></text></comment>'
         '<comment ref="A1" authorId="1"><text><t>[Threaded comment]</t></text></comment></commentList></comments>'
     )
     thread = (
-        '<ThreadedComments xmlns="urn:t"><threadedComment ref="B2"><text>so</text></threadedComment></ThreadedComments>'
+        '<ThreadedComments xmlns="urn:t"><threadedComment ref="B2" dT="2026-06-18T17:12:37.41"><text>so</text>'
+        "</threadedComment></ThreadedComments>"
     )
     document = parsed({"S": sheet({1: text("A1", "x")})}, comments=comments, threadedComment=thread)
-    assert document.text.endswith("\n\n> Bo on A1: why?\n\n> B2: so\n")
+    assert document.text.endswith("\n\n> Bo on A1: why?\n\n> B2, 2026-06-18 17:12: so\n")
 
 
 def test_two_cells_far_apart_do_not_ask_for_all_memory() -> None:

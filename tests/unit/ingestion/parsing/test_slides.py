@@ -88,3 +88,28 @@ def test_notes_comments_and_alternative_texts_are_kept_and_furniture_is_not() ->
 def test_groups_are_opened_and_lines_are_kept() -> None:
     group = f"<p:grpSp><p:grpSp>{shape(words('a') + '<a:br/>' + words('b'))}</p:grpSp></p:grpSp>"
     assert parsed(group).text == "a\nb\n"
+
+
+def test_numbered_paragraphs_keep_their_numbers() -> None:
+    def step(text: str, scheme: str = "arabicPeriod", more: str = "", level: int = 0) -> str:
+        return words(text, f'<a:pPr lvl="{level}"><a:buAutoNum type="{scheme}" {more}/></a:pPr>')
+
+    steps = shape(
+        step("a"),
+        step("b", "alphaLcParenR", level=1),
+        step("c", "alphaLcParenR", level=1),
+        step("d"),
+        words("between"),
+        step("e", more='startAt="5"'),
+        step("f", "anotherScheme"),
+    )
+    assert parsed(steps).text == "1. a\n    - a) b\n    - b) c\n2. d\n\nbetween\n\n5. e\n- f\n"
+
+
+def test_a_comment_tells_its_author_and_its_moment() -> None:
+    new = '<m:reply xmlns:m="urn:m" authorId="9" created="2026-06-18T17:35:35.236"><m:txBody>so</m:txBody></m:reply>'
+    document = parsed(
+        shape(words("text")),
+        comments=f'<p:cm authorId="0" dt="2026-01-02T09:30:00"><p:text>why?</p:text></p:cm>{new}',
+    )
+    assert document.text == "text\n\n> Bo, 2026-01-02 09:30: why?\n\n> 2026-06-18 17:35: so\n"

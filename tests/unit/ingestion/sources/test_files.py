@@ -1,12 +1,14 @@
+import errno
 import os
 import shutil
+import socket
 import time
 from pathlib import Path
 
 import fsspec
 import pytest
 
-from rag_core.errors import DocumentError, ListingError, SourceError
+from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.types import Entry
 
@@ -92,21 +94,46 @@ def test_a_link_is_followed_to_a_file_inside_and_never_out_of_the_root(tmp_path:
             files.read(entry)
 
 
-def test_loops_of_links_end_and_every_folder_is_visited_once(tmp_path: Path) -> None:
+def test_every_folder_is_visited_once_whatever_leads_to_it(tmp_path: Path) -> None:
     write(tmp_path, "a/b/c.md")
     (tmp_path / "a" / "b" / "up").symlink_to(tmp_path)
     (tmp_path / "again").symlink_to("a")
-    (tmp_path / "self.md").symlink_to("self.md")
     assert names(source(tmp_path)) == ["a/b/c.md"]
 
 
-def test_a_fifo_is_neither_listed_nor_waited_for(tmp_path: Path) -> None:
-    write(tmp_path, "a.md")
-    os.mkfifo(tmp_path / "pipe.md")
-    files = source(tmp_path)
-    assert names(files) == ["a.md"]
-    with pytest.raises(DocumentError, match="no regular file any more"):
-        files.read(Entry(uri=f"{files.uri}/pipe.md", size=0, modified_ns=0))
+def test_a_link_that_leads_to_itself_is_skipped_by_name(tmp_path: Path) -> None:
+    (tmp_path / "self.md").symlink_to("self.md")
+    (tmp_path / "there.md").symlink_to("back.md")
+    (tmp_path / "back.md").symlink_to("there.md")
+    assert refusals(source(tmp_path)) == {
+        "back.md": "skipped: a link that leads to itself",
+        "self.md": "skipped: a link that leads to itself",
+        "there.md": "skipped: a link that leads to itself",
+    }
+
+
+def test_what_is_no_regular_file_is_skipped_by_name_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    os.mkfifo("pipe.md")
+    (tmp_path / "to-pipe.md").symlink_to("pipe.md")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket.md")
+        assert refusals(source(tmp_path)) == {
+            "pipe.md": "skipped: no regular file",
+            "socket.md": "skipped: no regular file",
+            "to-pipe.md": "skipped: no regular file",
+        }
+
+
+def refusals(files: FilesSource) -> dict[str, str]:
+    found = {}
+    for entry in files.listing():
+        with pytest.raises(DocumentError) as failed:
+            files.read(entry)
+        found[entry.uri.rpartition("/")[2]] = f"{failed.value.status}: {failed.value.reason}"
+    return found
 
 
 def test_a_folder_that_goes_away_during_the_listing_ends_it(tmp_path: Path) -> None:
@@ -213,3 +240,53 @@ def test_a_remote_folder_is_listed_and_read_by_its_uris() -> None:
         list(files.listing())
     with pytest.raises(DocumentError, match="gone since it was listed"):
         files.read(entries[0])
+
+
+class HttpError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "reason"),
+    [
+        (TimeoutError("no answer in 5 s"), TransientError, "TimeoutError: no answer in 5 s"),
+        (HttpError(503), TransientError, "HttpError: HTTP 503"),
+        (HttpError(429), TransientError, "HttpError: HTTP 429"),
+        (HttpError(403), DocumentError, "permission denied"),
+        (PermissionError("no"), DocumentError, "permission denied"),
+        (FileNotFoundError("no"), DocumentError, "gone since it was listed"),
+    ],
+    ids=repr,
+)
+def test_only_what_may_pass_is_transient(
+    error: Exception, kind: type[DocumentError], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/away/a.md": b"one"})
+    files = source("memory://away")
+    [entry] = files.listing()
+    monkeypatch.setattr(type(memory), "open", fails)
+    with pytest.raises(DocumentError) as failed:
+        files.read(entry)
+    assert (type(failed.value), failed.value.reason) == (kind, reason)
+    monkeypatch.undo()
+    memory.rm("/away", recursive=True)
+
+
+def test_a_disk_that_fails_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.md")
+    files = source(tmp_path)
+    [entry] = files.listing()
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "open", fails)
+    with pytest.raises(TransientError, match="Input/output error") as failed:
+        files.read(entry)
+    assert failed.value.retryable

@@ -1,0 +1,42 @@
+"""A sync on a Ray of this machine with GPUs that only Ray believes in: `python gpu_cluster.py DSN FOLDER CASES`.
+
+A process of its own, because one process knows one cluster. `CASES` is a list of [GPUs there, GPUs asked for, settings]
+in JSON; what came of each is printed as JSON.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from jobs.runner import ENVIRONMENT, RayRunner, Resources, start_ray
+from rag_core.build.ingestion import sync
+from rag_core.errors import RagError
+from rag_core.settings import load_settings
+from rag_core.storage.postgres import Postgres
+
+
+def main(dsn: str, folder: str, cases: str) -> None:
+    os.environ.update(ENVIRONMENT)
+    print(json.dumps([outcome(dsn, folder, *case) for case in json.loads(cases)]))
+
+
+def outcome(dsn: str, folder: str, there: int, asked: int, overrides: Sequence[str]) -> dict[str, Any]:
+    settings = load_settings(overrides=overrides, environment={})
+    ray.init(address="local", num_cpus=2, num_gpus=there, include_dashboard=False, log_to_driver=False)
+    start_ray()
+    try:
+        runner = RayRunner(settings, Resources(gpus=asked))
+        report = sync(settings, Postgres.open(dsn), [folder], f"of-{there}-{asked}").run(runner)
+        return {"documents": report.documents}
+    except RagError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    finally:
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

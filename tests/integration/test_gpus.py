@@ -1,0 +1,57 @@
+"""Embedding on GPUs, as far as Ray's accounts go: a real local cluster with GPUs that only Ray believes in."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trees import HASHING, broken, stored, write
+from witness import witnessed
+
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
+
+SCRIPT = Path(__file__).parents[1] / "gpu_cluster.py"
+FILES = {f"{n:03}.md": f"# Gate {n}\n\nGate {n} is four metres wide and opens at {n % 12}.\n" for n in range(3_000)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "docs", FILES)
+
+
+def on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), store.dsn, str(folder), json.dumps(cases)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return outcomes
+
+
+def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
+    store: Postgres, folder: Path, tmp_path: Path
+) -> None:
+    seen = tmp_path / "actors"
+    seen.mkdir()
+    (outcome,) = on_gpus(store, folder, (3, 2, witnessed(seen, among=2)))
+    assert outcome["documents"]["completed"] == len(FILES)
+    assert len({each.read_text() for each in seen.iterdir()}) == len(list(seen.iterdir())) == 2
+    assert broken(store) == []
+
+
+def test_gpus_that_the_cluster_has_not_are_refused_by_name(store: Postgres, folder: Path) -> None:
+    too_many, none = on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
+    assert too_many == {"error": "ClusterError", "message": "--gpus 3 is more than Ray's cluster has: 2"}
+    assert none == {"error": "ClusterError", "message": "--gpus 1 is more than Ray's cluster has: 0"}
+    assert stored(store, "of-2-3").documents == {}
+    assert broken(store) == []

@@ -1,0 +1,50 @@
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+from rag_core.ingestion.inline import GROUP_BYTES, InlineRunner
+from rag_core.types import Draft, Entry
+
+
+class RecordingWriter:
+    """Keeps the sizes of what is published together."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[int]] = []
+
+    def publish(self, drafts: Sequence[Draft]) -> None:
+        self.groups.append([draft.entry.size for draft in drafts])
+
+    def close(self) -> None: ...
+
+
+class NothingToEmbed:
+    start_seconds = 0.0
+
+    def __call__(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
+        return drafts
+
+
+def groups(*sizes: int, most: int = 3) -> list[list[int]]:
+    writer, embed = RecordingWriter(), NothingToEmbed()
+    drafts = [
+        Draft(id=uuid4(), source=1, entry=Entry(uri="a.txt", size=size, modified_ns=0), recipe="") for size in sizes
+    ]
+    target: Any = SimpleNamespace(open=lambda: writer)
+    stages: Any = {"preparation": lambda _: iter, "embedding": lambda _: embed}
+    InlineRunner(**stages, group=most).run(target, {}, drafts)
+    return writer.groups
+
+
+def test_small_documents_go_together_up_to_the_group() -> None:
+    assert groups(5, 4, 3, 2) == [[5, 4, 3], [2]]
+
+
+def test_large_documents_go_in_groups_of_bounded_size() -> None:
+    half = GROUP_BYTES // 2
+    assert groups(half, half, half, 1) == [[half, half], [half, 1]]
+
+
+def test_a_document_larger_than_a_group_goes_alone() -> None:
+    assert groups(GROUP_BYTES * 5, 1, 1) == [[GROUP_BYTES * 5], [1, 1]]
