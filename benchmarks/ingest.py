@@ -61,11 +61,12 @@ FLOOR_COPY = "copy floor from stdin (format binary)"
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds; `work` is without what started models or Ray's workers. CPU seconds are by kind of process."""
+    """Seconds. Without what started models or Ray's workers: `work`, and the CPU seconds by kind of process."""
 
     work: float
     report: Report
     cpu: Mapping[str, float]
+    starting_cpu: float
     starting: float = 0.0
     stopping: float = 0.0
 
@@ -121,7 +122,10 @@ class Bench:
         runner = RayRunner(settings) if on_ray else inline_runner(settings)
         with cpu_watched(self.roots) as cpu:
             report = sync(settings, self.postgres, [str(self.folder)]).run(runner)
-        return Round(report.seconds["total"] - report.seconds["start"], report, cpu)
+        started = report.seconds["list"] + report.seconds["start"]
+        all_of_it, used = cpu.since(0), cpu.since(started)
+        starting = sum(all_of_it.values()) - sum(used.values())
+        return Round(report.seconds["total"] - report.seconds["start"], report, used, starting)
 
 
 def main() -> None:
@@ -229,6 +233,7 @@ def _explain(bench: Bench, name: str, tenant: str, last: Round) -> None:
     print(f"{name}: total {seconds['total']:.2f} s, of these until the first text was encoded {seconds['start']:.2f} s")
     print(f"{name}: share of busy time: {_shares(own)}")
     print(f"{name}: busy ms a document: {_each(own, documents)}")
+    print(f"{name}: CPU s until then: {last.starting_cpu:.2f}")
     print(
         f"{name}: CPU ms a document:  {_each(last.cpu, documents)}; {_outside(last.cpu, own, documents)} not encoding"
     )

@@ -2,11 +2,12 @@
 
 import sys
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -35,22 +36,36 @@ def memory_watched(roots: Sequence[int]) -> Iterator[Peak]:
         yield peak
 
 
+@dataclass
+class CpuUse:
+    """CPU seconds by kind of process, as seen from time to time; of who has ended, all but the last moment."""
+
+    looks: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
+
+    def since(self, seconds: float) -> dict[str, float]:
+        """What was used after so many seconds."""
+        moment = self.looks[0][0] + seconds
+        before = next((used for at, used in reversed(self.looks) if at <= moment), {})
+        return {kind: total - before.get(kind, 0.0) for kind, total in self.looks[-1][1].items()}
+
+
 @contextmanager
-def cpu_watched(roots: Sequence[int]) -> Iterator[dict[str, float]]:
-    """CPU seconds by kind of process, when the block has ended; of who ended before, all but the last moment."""
+def cpu_watched(roots: Sequence[int]) -> Iterator[CpuUse]:
     before = {process.pid: _cpu(process) for process in _alive(roots)}
     latest: dict[int, tuple[str, float]] = {}
-    used: dict[str, float] = defaultdict(float)
+    use = CpuUse([(time.monotonic(), {})])
 
     def look() -> None:
         for process in _alive(roots):
             if seconds := _cpu(process):
                 latest[process.pid] = (_kind(process, roots[0]), seconds)
+        used: dict[str, float] = defaultdict(float)
+        for id, (kind, seconds) in latest.items():
+            used[kind] += seconds - before.get(id, 0.0)
+        use.looks.append((time.monotonic(), used))
 
     with _repeated(look):
-        yield used
-    for id, (kind, seconds) in latest.items():
-        used[kind] += seconds - before.get(id, 0.0)
+        yield use
 
 
 @contextmanager
