@@ -21,7 +21,7 @@ from rag_core.storage.publishing import CorpusWriter, Target
 from rag_core.types import Draft
 
 PART_CHUNKS = 500
-"""What one embedding actor gets of a document: of more, others take their share."""
+"""Chunks of a part. Parts that are more than a block together go to several embedding actors."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,6 +77,7 @@ def retry(job: JobArgument, options: Globals) -> None:
     Example: rag jobs retry 1f0c2ab4
     """
     from rag_core.build.ingestion import retry as again
+    from rag_core.build.ingestion import settings_of
 
     settings = options.settings
     postgres = Postgres.open(settings.store.url)
@@ -85,9 +86,10 @@ def retry(job: JobArgument, options: Globals) -> None:
         letters = known.dead_letters(found["id"])
     if not letters:
         raise NotFoundError(f"job {found['id']} has no failed documents that a retry may heal")
-    work = again(settings, postgres, found, letters)
+    frozen = settings_of(found, settings)
+    work = again(frozen, postgres, found, letters)
     with JobProgress(postgres, settings.tenant, Console(stderr=True, quiet=options.quiet)) as progress:
-        report = work.run(runner_named(RunnerName.auto, settings), progress.begin)
+        report = work.run(runner_named(RunnerName.auto, frozen), progress.begin)
     show_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)

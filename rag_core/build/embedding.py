@@ -4,6 +4,7 @@ from typing import Any, Protocol, assert_never
 
 from rag_core.build.python import python_object
 from rag_core.config import BertEmbedder, EmbeddingSettings, HashingEmbedder, PythonObject, SentenceTransformersEmbedder
+from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.questions import QuestionEncoder
 from rag_core.protocols import DocumentEmbedder, Tokenizer
 from rag_core.types import Space
@@ -63,8 +64,25 @@ def document_prompt(settings: EmbeddingSettings) -> str:
     return settings.document_prompt if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder) else ""
 
 
+def refuse_missing_device(settings: EmbeddingSettings) -> None:
+    """ModelError if the model is to compute on a GPU that this process cannot use."""
+    if not isinstance(settings, BertEmbedder | SentenceTransformersEmbedder) or not settings.device.startswith("cuda"):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ModelError(
+            f"embedding.device is {settings.device}, but PyTorch {torch.__version__} finds no GPU here: "
+            "set embedding.device to cpu, or install a driver and PyTorch for CUDA"
+        )
+
+
 def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
-    """Loads the model: seconds, and hundreds of megabytes. On a CPU it may take so many `threads`."""
+    """Loads the model: seconds, and hundreds of megabytes. ModelError if it, or its device, is not there.
+
+    On a CPU it may take so many `threads`.
+    """
+    refuse_missing_device(settings)
     match settings:
         case BertEmbedder():
             from rag_core.ingestion.embedding.bert import BertEncoder

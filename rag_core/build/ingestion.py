@@ -55,10 +55,14 @@ def sync(
     )
 
 
+def settings_of(job: Mapping[str, Any], settings: Settings) -> Settings:
+    """The configuration that a job had, in today's store."""
+    return Settings.model_validate({**job["settings"], "tenant": settings.tenant, "store": settings.store})
+
+
 def retry(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:
-    """Those documents of a job once more, from its sources and with the configuration that it had."""
-    frozen = Settings.model_validate({**job["settings"], "tenant": settings.tenant, "store": settings.store})
-    return sync(frozen, postgres, job["sources"], job["collection"], Options(only=frozenset(failed)))
+    """Those documents of a job once more, from its sources."""
+    return sync(settings, postgres, job["sources"], job["collection"], Options(only=frozenset(failed)))
 
 
 def source(settings: Settings, location: str) -> FilesSource:

@@ -324,6 +324,22 @@ def test_jobs_are_listed_and_shown_by_the_beginning_of_their_id(rag: Rag, docs: 
     assert "completed" in rag("jobs", "show", first).out
 
 
+@pytest.mark.model
+def test_a_gpu_that_is_not_there_is_refused_before_anything_starts(
+    rag: Rag, docs: Path, store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for runner in ("inline", "ray"):
+        settings = ("embedding.type=bert", "embedding.model=all-MiniLM-L6-v2", "embedding.device=cuda")
+        named = [part for setting in settings for part in ("--set", setting)]
+        ran = rag("ingest", docs, "--runner", runner, *named)
+        assert ran.code == 3
+        assert ran.err.startswith("error: embedding.device is cuda, but PyTorch")
+        assert "set embedding.device to cpu" in ran.err
+    with store.connect() as connection:
+        assert Ledger(connection, DEFAULT_TENANT).jobs() == []
+
+
 def test_fsck_finds_nothing_in_a_good_store_and_ends_with_1_for_a_broken_one(
     rag: Rag, docs: Path, store: Postgres
 ) -> None:

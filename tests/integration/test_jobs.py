@@ -11,7 +11,7 @@ from trees import broken, hashing, stored, write
 from typer.testing import CliRunner
 
 from rag_cli.app import app
-from rag_core.build.ingestion import inline_runner, retry, source, sync
+from rag_core.build.ingestion import inline_runner, retry, settings_of, source, sync
 from rag_core.config import Settings
 from rag_core.errors import DocumentError, FencedError
 from rag_core.ingestion.report import Plan, Report, RunTimes
@@ -141,13 +141,14 @@ def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Pat
 
 
 def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
-    rag: CliRunner, store: Postgres, tmp_path: Path
+    rag: CliRunner, store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, begun = write(tmp_path / "docs", TREE), list[UUID]()
     with pytest.raises(FencedError):
         sync(ONE_AT_A_TIME, store, [str(folder)]).run(
             CancelledMidway(store, ONE_AT_A_TIME), lambda job, _: begun.append(job)
         )
+    monkeypatch.setenv("RAG_EMBEDDING__MODEL", "no-model-of-that-job")  # today's configuration is not its
     retried = rag.invoke(app, ["jobs", "retry", str(begun[0]), "--json"])
     assert (retried.exit_code, json.loads(retried.stdout)["documents"]["completed"]) == (0, 3)
     assert len(stored(store).documents) == len(TREE)
@@ -157,9 +158,8 @@ def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, t
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
     report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
-    other = hashing("chunking.tokens=17")
-    again = retry(other, store, ledger_row(store, report.job_id), [f["uri"] for f in report.failures])
-    assert again.settings["chunking"]["tokens"] == ONE_AT_A_TIME.chunking.tokens != 17
+    frozen = settings_of(ledger_row(store, report.job_id), hashing("chunking.tokens=17"))
+    assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
 
 
 @pytest.fixture

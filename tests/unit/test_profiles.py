@@ -30,6 +30,12 @@ def test_a_profile_has_its_chunking_and_a_model_that_reads_it(profile: str, chun
     assert settings.embedding.model == MODEL
 
 
+def test_the_profile_for_a_gpu_embeds_there_in_the_precision_that_it_multiplies_best() -> None:
+    embedding = load_settings(None, "gpu", environment={}).embedding
+    assert isinstance(embedding, SentenceTransformersEmbedder)
+    assert (embedding.device, embedding.precision, embedding.batch_size) == ("cuda", "auto", 64)
+
+
 def test_what_detects_a_profile_is_no_setting() -> None:
     assert not [key for key in load_layered(None, "pmc", environment={}).origins if key.startswith("detect")]
 
