@@ -128,6 +128,7 @@ def inline_runner(settings: Settings) -> InlineRunner:
         preparation=partial(preparation, settings),
         embedding=partial(embedding, settings, threads=_cpus()),
         group=settings.ingestion.group,
+        readers=_cpus(),
     )
 
 

@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from math import ceil
 
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Embedding, Preparation
@@ -14,25 +17,57 @@ from rag_core.types import Draft
 GROUP_BYTES = 4_000_000
 """Of files; with its chunks and vectors, a text takes some ten times its size."""
 
+DOCUMENTS_A_READER = 50
+"""For fewer the start of another parser child takes longer than they do."""
+
 
 @dataclass(frozen=True, slots=True)
 class InlineRunner:
-    """`group` documents at the most go through the stages, and into the store, together; fewer where they are large."""
+    """`group` documents at the most go through the stages, and into the store, together; fewer where they are large.
+
+    While a thread embeds and publishes one group, so many `readers` prepare the next.
+    """
 
     preparation: Callable[[Mapping[int, Source]], Preparation]
     embedding: Callable[[CorpusWriter], Embedding]
     group: int
+    readers: int = 1
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        prepare, publishing = self.preparation(sources), 0.0
-        with closing(target.open()) as writer:
+        prepare = self.preparation(sources)
+        readers = min(self.readers, ceil(len(drafts) / DOCUMENTS_A_READER))
+        with closing(target.open()) as writer, ThreadPoolExecutor(1) as thread, _read_by(readers, prepare) as read:
             embed = self.embedding(writer)
+            seconds, publishing = 0.0, thread.submit(float)
             for group in _groups(drafts, self.group):
-                ready = embed(list(prepare(group)))
-                began = time.perf_counter()
-                writer.publish(ready)
-                publishing += time.perf_counter() - began
-        return RunTimes(start=embed.start_seconds, publish=publishing)
+                prepared = read(group)
+                seconds += publishing.result()
+                publishing = thread.submit(_published, writer, embed, prepared)
+            seconds += publishing.result()
+        return RunTimes(start=embed.start_seconds, publish=seconds)
+
+
+@contextmanager
+def _read_by(readers: int, prepare: Preparation) -> Iterator[Callable[[Sequence[Draft]], list[Draft]]]:
+    """One reader is this thread: its parser child is there for the next run, too."""
+    if readers == 1:
+        yield lambda group: list(prepare(group))
+        return
+    with ThreadPoolExecutor(readers) as pool:
+
+        def side_by_side(group: Sequence[Draft]) -> list[Draft]:
+            parts = [group[first::readers] for first in range(readers)]
+            return list(chain.from_iterable(pool.map(lambda part: list(prepare(part)), parts)))
+
+        yield side_by_side
+
+
+def _published(writer: CorpusWriter, embed: Embedding, prepared: Sequence[Draft]) -> float:
+    """Seconds that the store took."""
+    ready = embed(prepared)
+    began = time.perf_counter()
+    writer.publish(ready)
+    return time.perf_counter() - began
 
 
 def _groups(drafts: Sequence[Draft], most: int) -> Iterator[list[Draft]]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from rag_core import types
 from rag_core.errors import DocumentError
@@ -72,43 +73,40 @@ DEFAULT_BOUNDS = Bounds()
 
 
 class Sandbox:
-    """`parse`, elsewhere: it must be picklable, and importable where it is unpickled. The child starts when the first
-    document comes, goes when it has had none for a while, and at the latest with this object or this process.
+    """`parse`, elsewhere: it must be picklable, and importable where it is unpickled. Each thread has a child of its
+    own, which starts when the first document comes, goes when it has had none for a while, and at the latest with its
+    thread or this object.
     """
 
     def __init__(self, parse: Parse, bounds: Bounds = DEFAULT_BOUNDS, samples: Sequence[Sample] = ()) -> None:
         """`samples`, harmless uris and bodies, are parsed before any limit holds."""
         self._parse, self._bounds, self._samples = parse, bounds, samples
-        self._child: _Child | None = None
-        self._lock = threading.Lock()
+        self._children: WeakKeyDictionary[threading.Thread, _Child] = WeakKeyDictionary()
 
     def __call__(self, uri: str, body: bytes) -> Document:
         """DocumentError as `parse` raises it, or with what went wrong around it."""
-        with self._lock:
-            try:
-                return self._ready().document(uri, body)
-            except _EndedError as ended:
-                if not ended.perhaps_by_accident:
-                    raise ended.blame from None
-            try:
-                return self._ready().document(uri, body)
-            except _EndedError as ended:
+        try:
+            return self._ready().document(uri, body)
+        except _EndedError as ended:
+            if not ended.perhaps_by_accident:
                 raise ended.blame from None
+        try:
+            return self._ready().document(uri, body)
+        except _EndedError as ended:
+            raise ended.blame from None
 
     def close(self) -> None:
-        with self._lock:
-            self._end()
+        """Ends this thread's child."""
+        child = self._children.pop(threading.current_thread(), None)
+        if child is not None:
+            child.end()
 
     def _ready(self) -> "_Child":
-        if self._child is None or not self._child.usable:
-            self._end()
-            self._child = _Child(self._parse, self._bounds, self._samples)
-        return self._child
-
-    def _end(self) -> None:
-        if self._child is not None:
-            self._child.end()
-        self._child = None
+        child = self._children.get(threading.current_thread())
+        if child is None or not child.usable:
+            self.close()
+            child = self._children[threading.current_thread()] = _Child(self._parse, self._bounds, self._samples)
+        return child
 
 
 class _EndedError(Exception):
@@ -123,8 +121,6 @@ class _Child:
     def __init__(self, parse: Parse, bounds: Bounds, samples: Sequence[Sample]) -> None:
         self._bounds, self._documents = bounds, 0
         settings = pickle.dumps((parse, samples, bounds.seconds, bounds.memory_mb, bounds.output_bytes))
-        # it dies with the thread that started it, so no other thread may rely on it
-        self._thread = threading.current_thread()
         self._socket, theirs = socket.socketpair()
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115 - `end` closes it
         try:
@@ -140,8 +136,7 @@ class _Child:
 
     @property
     def usable(self) -> bool:
-        mine = self._thread is threading.current_thread()
-        return bool(self.end.alive) and mine and self._documents < DOCUMENTS_A_CHILD
+        return bool(self.end.alive) and self._documents < DOCUMENTS_A_CHILD
 
     def document(self, uri: str, body: bytes) -> Document:
         self._documents += 1

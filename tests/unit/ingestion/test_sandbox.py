@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -47,6 +48,11 @@ def failure(sandbox: Sandbox, uri: str, body: bytes = TEXT) -> DocumentError:
         sandbox(uri, body)
     assert caught.value.stage == "parse"
     return caught.value
+
+
+def child(sandbox: Sandbox) -> sandbox_module._Child:
+    """This thread's."""
+    return sandbox._children[threading.current_thread()]
 
 
 def test_a_document_comes_back_as_it_would_without_the_sandbox(sandbox: Sandbox) -> None:
@@ -101,14 +107,12 @@ def test_what_a_parser_does_costs_its_document_and_no_other(
 def test_what_a_parser_refuses_is_refused_and_the_child_goes_on(sandbox: Sandbox) -> None:
     assert failure(sandbox, "file:///refuse.txt").status == "skipped"
     assert failure(sandbox, "file:///nothing.txt", b"").reason == "empty"
-    assert sandbox._child is not None
-    assert sandbox._child.usable
+    assert child(sandbox).usable
 
 
 def test_a_document_that_meets_a_dying_child_is_read_by_a_fresh_one(sandbox: Sandbox) -> None:
     sandbox("file:///a.txt", TEXT)
-    assert sandbox._child is not None
-    os.kill(sandbox._child._process.pid, signal.SIGKILL)
+    os.kill(child(sandbox)._process.pid, signal.SIGKILL)
     assert sandbox("file:///b.txt", TEXT).text == TEXT.decode()
 
 
@@ -143,7 +147,7 @@ def parses(process: psutil.Process) -> bool:
 
 
 def naps(sandbox: Sandbox) -> bool:
-    return sandbox._child is not None and sandbox._child._documents == 1
+    return any(each._documents == 1 for each in list(sandbox._children.values()))
 
 
 def starts() -> bool:
@@ -154,8 +158,7 @@ def starts() -> bool:
 def test_a_document_whose_fresh_child_is_killed_once_is_read_by_another(sandbox: Sandbox, by: signal.Signals) -> None:
     with killed(partial(naps, sandbox), times=1, by=by):
         assert sandbox("file:///nap.txt", TEXT).text == TEXT.decode()
-    assert sandbox._child is not None
-    assert sandbox._child._documents == 1
+    assert child(sandbox)._documents == 1
 
 
 def test_a_child_that_is_killed_before_it_has_started_is_replaced(sandbox: Sandbox) -> None:
@@ -249,6 +252,17 @@ def test_the_child_of_a_thread_that_has_ended_is_not_relied_on() -> None:
     thread.join()
     assert made("file:///a.txt", b"").text != found[0]
     made.close()
+
+
+def test_each_thread_has_a_child_of_its_own() -> None:
+    made, together = Sandbox(poison.identity, SMALL), threading.Barrier(2)
+
+    def number(_: int) -> str:
+        together.wait(30)
+        return made("file:///a.txt", b"").text
+
+    with ThreadPoolExecutor(2) as threads:
+        assert len(set(threads.map(number, range(2)))) == 2
 
 
 ORPHAN = """
