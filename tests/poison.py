@@ -24,7 +24,6 @@ ENTITY_BOMB = """<?xml version="1.0"?>
 )
 CONTENT_TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-SLEEP = ("sleep", "3599.25")
 STORY = "The gates are opened at spring tide, never more than two at once."
 
 
@@ -126,9 +125,14 @@ def refuse() -> None:
     raise DocumentError("parse", "not today", status="skipped")
 
 
+def sleep(process: int) -> list[str]:
+    """The command of those whom a parser of that process leaves asleep: several run their tests at the same time."""
+    return ["sleep", f"{3600 + process}.25"]
+
+
 def fork_and_spin() -> None:
-    subprocess.Popen(SLEEP)
-    subprocess.Popen(SLEEP, start_new_session=True)
+    subprocess.Popen(sleep(os.getppid()))
+    subprocess.Popen(sleep(os.getppid()), start_new_session=True)
     spin()
 
 

@@ -30,7 +30,7 @@ def no_child_is_left() -> Iterator[None]:
     yield
     ingestion._parse.cache_clear()
     assert [each for each in psutil.Process().children(recursive=True) if each not in before] == []
-    assert [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == list(poison.SLEEP)] == []
+    assert [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == poison.sleep(os.getpid())] == []
 
 
 def reasons(store: Postgres) -> dict[str, tuple[str, str]]:
