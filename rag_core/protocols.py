@@ -65,3 +65,25 @@ class Retriever(Protocol):
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         """At most k hits, best first."""
         ...
+
+
+Ranking = list[tuple[UUID, float]]
+"""Chunk ids and scores, best first; ties by id."""
+
+
+class Leg(Protocol):
+    """A way to rank chunks, without their texts: what is fused before anything is fetched."""
+
+    async def rank(self, query: Query, k: int) -> Ranking:
+        """At most k."""
+        ...
+
+    async def score(self, query: Query, chunk_ids: Sequence[UUID]) -> list[float]:
+        """The exact scores that `rank` would give these chunks, in the order given."""
+        ...
+
+
+class Reranker(Protocol):
+    async def score(self, question: str, texts: Sequence[str]) -> list[float]:
+        """The higher the better, in the order given."""
+        ...
