@@ -70,7 +70,7 @@ class RayRunner:
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         """On the cluster that RAY_ADDRESS names, else on one of this machine's, which goes on after the job."""
         asked = time.time()
-        with _native_errors_logged():
+        with native_errors_logged():
             start_ray(self.resources)
             _refuse_missing_gpus(self.resources)
             _refuse_local(target, sources)
@@ -83,7 +83,7 @@ class RayRunner:
 
 
 @contextmanager
-def _native_errors_logged() -> Iterator[None]:
+def native_errors_logged() -> Iterator[None]:
     """Ray's native code writes warnings that concern nobody straight to the terminal; here they go to a file.
 
     A submitted job keeps them: its output is a log already.
@@ -138,7 +138,7 @@ def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft], resources: 
 
     from jobs.stages import Embed, Prepare
 
-    cpus = _cpus(resources)
+    cpus = cpus_of(resources)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own making
         (
@@ -151,7 +151,7 @@ def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft], resources: 
         )
 
 
-def _cpus(resources: Resources) -> int:
+def cpus_of(resources: Resources) -> int:
     import ray
 
     cluster: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]

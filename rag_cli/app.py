@@ -2,11 +2,13 @@
 
 import typer
 
+from jobs.evaluate import evaluate
 from jobs.ingest import ingest
 from rag_cli import collections, config, documents, jobs, sources, store
 from rag_cli.doctor import doctor
 from rag_cli.fsck import fsck
 from rag_cli.search import search
+from rag_cli.why import why
 
 app = typer.Typer(
     help="Keeps a knowledge base in step with its sources, and searches it.",
@@ -16,6 +18,8 @@ app = typer.Typer(
 )
 app.command()(ingest)
 app.command()(search)
+app.command()(why)
+app.command()(evaluate)
 app.add_typer(documents.app, name="documents")
 app.add_typer(collections.app, name="collections")
 app.add_typer(sources.app, name="sources")

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jobs.options import Globals, command, print_json
 from jobs.progress import TERMINAL_LINE
-from rag_core.storage.fsck import INVARIANTS, Tell, violations
+from rag_core.storage.fsck import INVARIANTS, REPAIRS, Tell, violations
 from rag_core.storage.postgres import Postgres
 
 
@@ -36,6 +36,8 @@ def fsck(options: Globals) -> None:
                 typer.echo(f"{'broken' if broken[invariant] else 'ok':7}{invariant}")
         for violation in found:
             typer.echo(f"  {violation.invariant.split()[0]} {violation.tenant}: {violation.subject}")
+        for invariant in sorted(REPAIRS.keys() & broken.keys()):
+            typer.echo(f"`{REPAIRS[invariant]}` repairs: {invariant}")
     if found:
         raise typer.Exit(1)
 

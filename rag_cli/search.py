@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
+from rag_cli.explain import Move, moves, ranks, side_by_side, stage_rows, waterfall, way, ways
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE
 from rag_core.errors import FilterError
@@ -36,56 +38,133 @@ def search(
         str | None, typer.Option(metavar="JSON", help="A condition on metadata.", show_default=False)
     ] = None,
     context: Annotated[int, typer.Option(help="Show so many chunks before and after each hit.", min=0, max=100)] = 0,
-    explain: Annotated[bool, typer.Option("--explain", help="Every score, and the time of every stage.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Each hit's rank and score at every step, and every stage's time.")
+    ] = False,
+    compare: Annotated[
+        str | None, typer.Option(metavar="PROFILE", help="Beside that profile's hits.", show_default=False)
+    ] = None,
 ) -> None:
     """Passages that answer a question, best first.
 
     Example: rag search "how do I rotate the keys?" -k 3 --filter '{"key": "language", "type": "eq", "value": "en"}'
     """
-    from rag_core.knowledge_base import KnowledgeBase
-
-    with KnowledgeBase(options.settings) as knowledge:
-        knowledge.load()
-        began = time.perf_counter()
-        hits, neighbours, stages = _searched(knowledge, question, k, collection, filter, context)
-        seconds = time.perf_counter() - began
-    if options.json:
-        found = retrieval_json(question, hits, stages, options.settings, seconds, explain)
-        print_json(_with_neighbours(found, hits, neighbours) if context else found)
-        return
-    console = output()
-    for rank, (hit, near) in enumerate(zip(hits, neighbours, strict=True), start=1):
-        _show(console, rank, hit, near, question, explain)
-    if explain:
-        _show_stages(console, stages)
-    if not hits:
+    asked = Asked(question=question, k=k, collection=collection, filter=parsed_option(filter), context=context)
+    found = _searched(options.settings, asked)
+    if compare is not None:
+        other = _searched(replace(options, profile=compare).settings, asked)
+        _compare(found, other, options, explain)
+    elif options.json:
+        print_json(_json(found, explain))
+    else:
+        _print(found, explain)
+    if not found.hits:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
 
 
-def _searched(
-    knowledge: "KnowledgeBase", question: str, k: int, collection: str, filter: str | None, context: int
-) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
-    if context:
-        return knowledge.search_around(question, k, collection, _filter(filter), context)
-    hits, stages = knowledge.explain(question, k, collection, _filter(filter))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    question: str
+    k: int
+    collection: str
+    filter: Mapping[str, Any] | None
+    context: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """`neighbours` has a list for each hit. `seconds` are without the loading of models."""
+
+    asked: Asked
+    settings: Settings
+    hits: Sequence[Hit]
+    neighbours: Sequence[Sequence[Chunk]]
+    stages: Sequence[StageReport]
+    seconds: float
+
+
+def _searched(settings: Settings, asked: Asked) -> Found:
+    from rag_core.knowledge_base import KnowledgeBase
+
+    with KnowledgeBase(settings) as knowledge:
+        knowledge.load()
+        began = time.perf_counter()
+        hits, neighbours, stages = _hits(knowledge, asked)
+        seconds = time.perf_counter() - began
+    return Found(asked=asked, settings=settings, hits=hits, neighbours=neighbours, stages=stages, seconds=seconds)
+
+
+def _hits(knowledge: "KnowledgeBase", asked: Asked) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
+    if asked.context:
+        return knowledge.search_around(asked.question, asked.k, asked.collection, asked.filter, asked.context)
+    hits, stages = knowledge.explain(asked.question, asked.k, asked.collection, asked.filter)
     return hits, [[] for _ in hits], stages
+
+
+def _json(found: Found, explain: bool) -> dict[str, Any]:
+    question, hits = found.asked.question, found.hits
+    retrieval = retrieval_json(question, hits, found.stages, found.settings, found.seconds, explain)
+    return _with_neighbours(retrieval, hits, found.neighbours) if found.asked.context else retrieval
+
+
+def _print(found: Found, explain: bool) -> None:
+    console = output()
+    for rank, (hit, near) in enumerate(zip(found.hits, found.neighbours, strict=True), start=1):
+        _show(console, rank, hit, near, found.asked.question)
+    if explain:
+        if found.hits:
+            console.print(ways(found.hits, found.stages, console.width))
+            console.print()
+        console.print(waterfall(found.stages))
+
+
+def _compare(found: Found, other: Found, options: Globals, explain: bool) -> None:
+    names = (found.settings.profile, other.settings.profile)
+    if options.json:
+        print_json(
+            {
+                "object": "comparison",
+                "query": found.asked.question,
+                "profiles": names,
+                "moves": [_move_json(move) for move in moves(found.hits, other.hits)],
+                "retrievals": [_json(each, explain) for each in (found, other)],
+            }
+        )
+        return
+    console = output()
+    console.print(side_by_side(names, found.hits, other.hits, console.width))
+    if explain:
+        for each in (found, other):
+            console.print(Text(f"\n{each.settings.profile}", style="bold"))
+            console.print(ways(each.hits, each.stages, console.width))
+            console.print()
+            console.print(waterfall(each.stages))
+
+
+def _move_json(move: Move) -> dict[str, Any]:
+    chunk, origin = move.hit.chunk, move.hit.origin
+    ranks = [move.before or None, move.after or None]
+    return {"chunk_id": chunk.id, "url": origin.uri, "title": origin.title, "ranks": ranks}
 
 
 def retrieval_json(
     question: str, hits: Sequence[Hit], stages: Sequence[StageReport], settings: Settings, seconds: float, explain: bool
 ) -> dict[str, Any]:
     timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
+    ranked = ranks(stages)
+    explained = [(hit, {"explain": way(hit, ranked)} if explain else {}) for hit in hits]
     return {
         "id": f"ret_{uuid4().hex}",
         "object": "retrieval",
         "query": question,
         "standalone_query": question,
-        "results": [_result(rank, hit, question, explain) for rank, hit in enumerate(hits, start=1)],
+        "results": [{**_result(rank, hit, question), **each} for rank, (hit, each) in enumerate(explained, start=1)],
         "profile": {"name": settings.profile, "selected_by": _selected_by(settings.profile)},
         "pipeline_version": settings.pipeline_version,
         "partial": any(report.error for report in stages),
         "degraded": [report.stage for report in stages if report.error],
         "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
+        **({"stages": stage_rows(stages)} if explain else {}),
         "next_cursor": None,
     }
 
@@ -113,9 +192,9 @@ def highlights(question: str, text: str) -> list[tuple[int, int]]:
     return [match.span() for match in pattern.finditer(text)]
 
 
-def _result(rank: int, hit: Hit, question: str, explain: bool) -> dict[str, Any]:
+def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
     chunk, origin = hit.chunk, hit.origin
-    result: dict[str, Any] = {
+    return {
         "rank": rank,
         "chunk_id": chunk.id,
         "document_id": chunk.document_id,
@@ -131,9 +210,6 @@ def _result(rank: int, hit: Hit, question: str, explain: bool) -> dict[str, Any]
         "highlights": highlights(question, chunk.text),
         "metadata": dict(origin.metadata),
     }
-    if explain:
-        result["explain"] = {stage: {"rank": rank, "score": score} for stage, score in hit.scores.items()}
-    return result
 
 
 def _with_neighbours(
@@ -145,7 +221,7 @@ def _with_neighbours(
     return {**found, "results": results}
 
 
-def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], question: str, explain: bool) -> None:
+def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], question: str) -> None:
     heading = Text.assemble((f"{rank}. ", "bold"), (hit.origin.title, "bold"), f"  {hit.score:.3f}")
     section = str(hit.chunk.metadata.get("section", ""))
     if section:
@@ -163,23 +239,14 @@ def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], qu
     console.print(passage)
     if after:
         console.print(Text(after, style="dim"))
-    if explain:
-        console.print(Text("  ".join(f"{stage} {score:.4f}" for stage, score in hit.scores.items()), style="magenta"))
     console.print()
-
-
-def _show_stages(console: Console, stages: Sequence[StageReport]) -> None:
-    longest = max((report.seconds for report in stages), default=0) or 1
-    for report in stages:
-        bar = "█" * max(1, round(30 * report.seconds / longest))
-        console.print(f"{report.stage:8} {report.seconds * 1000:8.1f} ms  {bar}  {report.error}")
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= PASSAGE else text[:PASSAGE].rsplit(" ", 1)[0] + " …"
 
 
-def _filter(text: str | None) -> Mapping[str, Any] | None:
+def parsed_option(text: str | None) -> Mapping[str, Any] | None:
     if text is None:
         return None
     try:

@@ -51,7 +51,8 @@ def stop(options: Globals) -> None:
 @app.command()
 @command
 def maintain(options: Globals) -> None:
-    """Build the vector index of every collection that has grown large, drop those not needed, refresh statistics.
+    """Build the vector index of every collection that has grown large, drop those not needed, complete and merge the
+    segments of the lexical index, refresh statistics.
 
     Every sync does this for its collection. Searches and syncs go on meanwhile.
 

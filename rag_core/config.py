@@ -7,7 +7,7 @@ YAML; what a type's own settings default to stands here. How YAML, environment a
 
 import re
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -168,7 +168,57 @@ class HashingEmbedder(Section):
 
 
 class DenseRetriever(Section):
+    """Vectors nearest to the question's."""
+
     type: Literal["dense"]
+
+
+class Bm25Retriever(Section):
+    """Exact BM25 over stemmed words."""
+
+    type: Literal["bm25"]
+    k1: float = Field(1.5, ge=0, description="how soon more of the same word in a chunk stops counting")
+    b: float = Field(0.75, ge=0, le=1, description="how much a long chunk is held back")
+
+
+class GraphRetriever(Section):
+    """What mentions the question's entities, or others within two relations. Finds nothing unless the collection was
+    ingested with `graph`."""
+
+    type: Literal["graph"]
+
+
+class CrossEncoderReranker(Section):
+    """Question and text read together: the most exact, and too slow for a CPU with more than a few candidates."""
+
+    type: Literal["cross_encoder"]
+    model: str = Field(description="a folder, or a name on the model hub")
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    device: str = "cpu"
+    batch_size: int = Field(16, ge=1)
+
+
+class LateInteractionReranker(Section):
+    """MaxSim over the vectors of tokens: of a model trained for it (ColBERT), or of any other text encoder."""
+
+    type: Literal["late_interaction"]
+    model: str = Field(description="a folder, or a name on the model hub")
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    device: str = "cpu"
+    batch_size: int = Field(16, ge=1)
+
+
+class LexicalReranker(Section):
+    """BM25 over the candidates alone: no model."""
+
+    type: Literal["lexical"]
+    language: str = Field("en", description="of stemmer and stop words, ISO 639-1; of an unknown one words stay whole")
+
+
+class RuleGraph(Section):
+    """Entities and what stands together, by rules: capitalised names, acronyms, quoted terms, identifiers."""
+
+    type: Literal["rules"]
 
 
 class IngestionSettings(Section):
@@ -190,7 +240,123 @@ ChunkingSettings = Annotated[
 EmbeddingSettings = Annotated[
     BertEmbedder | SentenceTransformersEmbedder | HashingEmbedder | PythonObject, Field(discriminator="type")
 ]
-RetrievalSettings = Annotated[DenseRetriever | PythonObject, Field(discriminator="type")]
+RerankerSettings = Annotated[
+    CrossEncoderReranker | LateInteractionReranker | LexicalReranker | PythonObject, Field(discriminator="type")
+]
+
+
+class DistributionFusion(Section):
+    """Z-scores over all candidates, each with every leg's exact score, weighted."""
+
+    type: Literal["distribution"]
+    weights: dict[str, float] = Field({}, description="by retriever; equal ones if there are none")
+
+
+class WeightedFusion(Section):
+    """Scores scaled to [0, 1] over all candidates, weighted."""
+
+    type: Literal["weighted"]
+    weights: dict[str, float] = Field({}, description="by retriever; equal ones if there are none")
+    alpha: float | None = Field(None, ge=0, le=1, description="of two retrievers the first one's weight")
+
+    @model_validator(mode="after")
+    def _one_way_of_weighing(self) -> Self:
+        if self.alpha is not None and self.weights:
+            raise ValueError("give alpha or weights, not both")
+        return self
+
+
+class RrfFusion(Section):
+    """Reciprocal rank fusion: scores do not count."""
+
+    type: Literal["rrf"]
+    k: int = Field(60, ge=0)
+
+
+class LtrFusion(Section):
+    """Learned to rank: a logistic regression over each leg's z-score and reciprocal rank, trained on a dataset."""
+
+    type: Literal["ltr"]
+    intercept: float = 0.0
+    scores: dict[str, float] = Field({}, description="coefficients of the z-scores, by retriever")
+    ranks: dict[str, float] = Field({}, description="coefficients of 1 / rank, by retriever")
+
+
+FusionSettings = Annotated[DistributionFusion | WeightedFusion | RrfFusion | LtrFusion, Field(discriminator="type")]
+
+
+class HybridRetriever(Section):
+    """Several retrievers, fused. One that is late or fails is left out, and reported."""
+
+    type: Literal["hybrid"]
+    retrievers: dict[str, "RetrievalSettings"] = Field(min_length=1)
+    fusion: FusionSettings
+    depth: int = Field(100, ge=1, description="candidates of each retriever")
+    timeout_ms: float = Field(5000, gt=0, description="for each retriever that has none in timeouts_ms")
+    timeouts_ms: dict[str, Annotated[float, Field(gt=0)]] = {}
+
+    @model_validator(mode="after")
+    def _names_are_retrievers(self) -> Self:
+        for setting, names in self._named().items():
+            if unknown := sorted(names - self.retrievers.keys()):
+                known = ", ".join(self.retrievers)
+                raise ValueError(f"{setting} must be of retrievers ({known}), got {', '.join(unknown)}")
+        if isinstance(self.fusion, WeightedFusion) and self.fusion.alpha is not None and len(self.retrievers) != 2:
+            raise ValueError(f"fusion.alpha weighs two retrievers, got {len(self.retrievers)}: give fusion.weights")
+        return self
+
+    def _named(self) -> dict[str, set[str]]:
+        match self.fusion:
+            case DistributionFusion() | WeightedFusion():
+                of_fusion = {"fusion.weights": set(self.fusion.weights)}
+            case LtrFusion():
+                of_fusion = {"fusion.scores": set(self.fusion.scores), "fusion.ranks": set(self.fusion.ranks)}
+            case RrfFusion():
+                of_fusion = {}
+            case _:
+                assert_never(self.fusion)
+        return {"timeouts_ms": set(self.timeouts_ms), **of_fusion}
+
+
+class RerankedRetriever(Section):
+    """The first hits in the order of a reranker; if it is late or fails they keep theirs, which is reported."""
+
+    type: Literal["reranked"]
+    retriever: "RetrievalSettings"
+    reranker: RerankerSettings
+    depth: int = Field(100, ge=1, description="how many hits the reranker reads")
+    timeout_ms: float = Field(30_000, gt=0)
+
+
+class PerDocumentRetriever(Section):
+    """At most so many hits of one document."""
+
+    type: Literal["per_document"]
+    retriever: "RetrievalSettings"
+    max_chunks_per_document: int = Field(ge=1)
+    depth: int = Field(100, ge=1, description="hits that they are chosen from")
+
+
+class RecencySignal(Section):
+    half_life_days: float = Field(gt=0)
+    weight: float = Field(description="of a document of today, in standard deviations of the hits' scores")
+
+
+class SignalsRetriever(Section):
+    """What metadata says for a hit is added to its score, in standard deviations of the hits' scores."""
+
+    type: Literal["signals"]
+    retriever: "RetrievalSettings"
+    recency: RecencySignal | None = None
+    weights: dict[str, dict[str, float]] = Field({}, description="by metadata key and value")
+    depth: int = Field(100, ge=1, description="hits that are reordered")
+
+
+LegSettings = DenseRetriever | Bm25Retriever | GraphRetriever
+RetrievalSettings = Annotated[
+    LegSettings | HybridRetriever | RerankedRetriever | PerDocumentRetriever | SignalsRetriever | PythonObject,
+    Field(discriminator="type"),
+]
 
 
 CONFIG_VERSION = 1
@@ -203,6 +369,7 @@ class Settings(Section):
     chunking: ChunkingSettings
     embedding: EmbeddingSettings
     retrieval: RetrievalSettings
+    graph: RuleGraph | None = Field(None, description="what documents speak of is stored for the graph retriever")
     store: StoreSettings = StoreSettings()
     files: FilesSettings = FilesSettings()
     parsing: ParsingSettings = ParsingSettings()

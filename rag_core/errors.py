@@ -4,8 +4,10 @@ RagError                      exit 1   something failed, and the message says wh
 ├── UsageError                exit 2   the command or a value in it is wrong
 │   ├── ConfigError                    a setting breaks a rule
 │   ├── FilterError                    a metadata filter that the grammar does not allow
+│   ├── DatasetError                   a dataset that cannot be read, or a line in it that breaks a rule
 │   ├── SourceError                    a source that cannot be used: unknown scheme, overlap, missing
 │   ├── SpaceError                     the embedder does not fit the stored vectors
+│   ├── VectorError                    a vector of another dimension, or one that is no direction: NaN, zeros
 │   ├── ConfirmationError              more would be deleted than is done without asking
 │   └── NotFoundError                  no such collection, document or job
 ├── UnavailableError          exit 3   something the command depends on is not there
@@ -14,6 +16,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── ListingError                   a source could not be listed to its end: nothing is deleted
 │   ├── ModelError                     a model's files are missing or cannot be read
 │   ├── BusyError                      another job holds the source
+│   ├── RetrievalError                 a leg or a reranker broke, or every leg of a retriever did
 │   └── StageTimeoutError              a stage of a request ran out of its time
 ├── DocumentError             a row    one document failed; the job goes on
 │   └── TransientError                 its source did not give it for the moment: it is asked again before that
@@ -41,11 +44,19 @@ class FilterError(UsageError):
     pass
 
 
+class DatasetError(UsageError):
+    pass
+
+
 class SourceError(UsageError):
     pass
 
 
 class SpaceError(UsageError):
+    pass
+
+
+class VectorError(UsageError):
     pass
 
 
@@ -78,6 +89,10 @@ class ModelError(UnavailableError):
 
 
 class BusyError(UnavailableError):
+    pass
+
+
+class RetrievalError(UnavailableError):
     pass
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,8 @@ from rag_core.config import Settings
 from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
 from rag_core.protocols import Retriever
+from rag_core.retrieval.tracing import trace
+from rag_core.retrieval.why import Facts
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
@@ -97,6 +100,23 @@ class KnowledgeBase:
         query = self._query(question, collection, filters)
         return self._portal.call(_recorded_around, self._corpus, self._retriever, query, k, around)
 
+    def why(
+        self,
+        question: str,
+        uri: str,
+        k: int = 10,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+        groups: Sequence[str] = (),
+        span: str = "",
+    ) -> Facts:
+        """How the document fares on its way to the hits of `explain`; `rag_core.retrieval.why.verdict` judges it.
+
+        `span` are words of it that should be found. Tells of the document whoever may read it.
+        """
+        query = replace(self._query(question, collection, filters), groups=tuple(groups))
+        return self._portal.call(trace, self._corpus, self._retriever, query, k, uri, span)
+
     def load(self) -> None:
         """Loads the models that a search needs now, and not at the first one."""
         _ = self._retriever
@@ -135,7 +155,7 @@ async def _recorded_around(
     corpus: CorpusReader, retriever: Retriever, query: Query, k: int, around: int
 ) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
     with recording() as stages:
-        async with corpus.snapshot(query):  # around the whole search: hits and neighbours are of one version
+        async with corpus.reading(query):  # around the whole search: hits and neighbours are of one version
             hits = await retriever.retrieve(query, k)
             async with stage("neighbours"):
                 neighbours = await corpus.neighbours(query, hits, around, around)

@@ -213,10 +213,15 @@ def _complaint(error: Any, merged: _Merged) -> str:
 
 
 def _setting(place: Sequence[str | int], tree: Mapping[str, Any]) -> str:
-    """As it is set: without the section's type, which pydantic puts behind the section's name."""
-    section = tree.get(str(place[0]))
-    typed = len(place) > 1 and isinstance(section, Mapping) and section.get("type") == place[1]
-    return ".".join(map(str, (place[0], *place[2:]) if typed else place))
+    """As it is set: without the types of sections, which pydantic puts behind their names."""
+    names: list[str] = []
+    section: Any = tree
+    for part in place:
+        if names and isinstance(section, Mapping) and section.get("type") == part and part not in section:
+            continue
+        names.append(str(part))
+        section = section.get(part) if isinstance(section, Mapping) else None
+    return ".".join(names)
 
 
 def _origins(setting: str, origins: Mapping[str, str]) -> list[str]:

@@ -6,14 +6,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
+from uuid import UUID
 
-from rag_core.errors import RagError, StageTimeoutError
+from rag_core.errors import RagError, StageTimeoutError, UsageError
 from rag_core.types import StageReport
 
 T = TypeVar("T")
@@ -23,10 +24,19 @@ T = TypeVar("T")
 class _Recording:
     reports: list[StageReport] = field(default_factory=list)
     deadline: float = inf
+    began: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(slots=True)
+class Stage:
+    """One that is under way. Its report will have the `ranking` that it is given: what it let through, best first."""
+
+    ranking: tuple[UUID, ...] = ()
 
 
 _recording: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 _parent: ContextVar[str] = ContextVar("parent", default="")
+_limit: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
 
 
 @contextmanager
@@ -40,14 +50,17 @@ def recording(timeout: float = inf) -> Iterator[list[StageReport]]:
 
 
 @asynccontextmanager
-async def stage(name: str, timeout: float = inf) -> AsyncIterator[None]:
+async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
     """StageTimeoutError after `timeout` seconds, or at the deadline; what runs in the block is cancelled then."""
     allowed = min(timeout, _current().deadline - time.monotonic())
     parent, token, began = _parent.get(), _parent.set(name), time.perf_counter()
     error = ""
+    limit = asyncio.timeout(None if allowed == inf else allowed)
+    outer = _limit.set(limit)
+    here = Stage()
     try:
-        async with asyncio.timeout(None if allowed == inf else allowed) as limit:
-            yield
+        async with limit:
+            yield here
     except TimeoutError as expired:
         if not limit.expired():  # of something in the block, which did not give it a name
             error = f"TimeoutError: {expired}"
@@ -62,17 +75,61 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[None]:
         raise
     finally:
         _parent.reset(token)
+        _limit.reset(outer)
         seconds = time.perf_counter() - began
-        _current().reports.append(StageReport(stage=name, seconds=seconds, error=error, parent=parent))
+        _current().reports.append(
+            StageReport(
+                stage=name,
+                seconds=seconds,
+                error=error,
+                parent=parent,
+                ranking=here.ranking,
+                began=began - _current().began,
+                allowed=allowed,
+            )
+        )
 
 
-async def attempt(name: str, work: Awaitable[T], otherwise: T, timeout: float = inf) -> T:
-    """The work's result, or `otherwise` if it fails in a named way or is late; the stage's report says which."""
+async def attempt(
+    name: str,
+    work: Awaitable[T],
+    otherwise: T,
+    timeout: float = inf,
+    ranking: Callable[[T], Iterable[UUID]] = lambda _: (),
+) -> T:
+    """The work's outcome, or `otherwise` if it fails in a named way or is late; the stage's report says which.
+
+    A UsageError is raised: asking once more would not help. `ranking` of the outcome goes to the report.
+    """
     try:
-        async with stage(name, timeout):
-            return await work
+        async with stage(name, timeout) as here:
+            outcome = await work
+            here.ranking = tuple(ranking(outcome))
+            return outcome
+    except UsageError:
+        raise
     except RagError:
         return otherwise
+
+
+@contextmanager
+def waiting() -> Iterator[float]:
+    """What the block takes does not count against the innermost stage's own timeout, only against the deadline.
+
+    Yields the seconds that the stage has left for its own work.
+    """
+    limit = _limit.get()
+    when = limit and limit.when()
+    if limit is None or when is None or limit.expired():
+        yield inf
+        return
+    now = asyncio.get_running_loop().time
+    left, deadline = when - now(), _current().deadline - time.monotonic()
+    limit.reschedule(None if deadline == inf else now() + deadline)
+    try:
+        yield left
+    finally:
+        limit.reschedule(now() + min(left, _current().deadline - time.monotonic()))
 
 
 def _current() -> _Recording:

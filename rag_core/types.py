@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
+from math import inf
 from typing import Literal, TypeAlias
 from uuid import UUID, uuid5
 
@@ -127,13 +128,18 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """How one timed part of a request went: `error` is empty when well; `ranking` holds chunk ids, best first."""
+    """How one timed part of a request went: `error` is empty when well; `ranking` holds chunk ids, best first.
+
+    `began` is in seconds since the recording's, and `allowed` how many it had from then on.
+    """
 
     stage: str
     seconds: float
     error: str = ""
     parent: str = ""
     ranking: tuple[UUID, ...] = ()
+    began: float = 0.0
+    allowed: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ def sync(
         settings=settings.model_dump(mode="json", exclude=NOT_RECORDED),
         delete_share=settings.ingestion.delete_share,
         patience=settings.store.patience_s,
+        graph=settings.graph is not None,
         options=options,
     )
 
@@ -74,7 +75,7 @@ def recipe(settings: Settings) -> Recipe:
     reading = settings.model_dump_json(
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}}, exclude={"parsing": SANDBOX}
     )
-    chunking = settings.chunking.model_dump_json()
+    chunking = settings.chunking.model_dump_json() + (settings.graph.model_dump_json() if settings.graph else "")
     limits = f"file_mb {settings.limits.file_mb:g}"
     return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding), limits)
 

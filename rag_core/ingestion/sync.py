@@ -63,6 +63,7 @@ class Sync:
     settings: Mapping[str, Any] = field(default_factory=dict)
     delete_share: float = 0.5
     patience: float = 60.0
+    graph: bool = False
     options: Options = DEFAULT_OPTIONS
     maintenance: Maintenance = DEFAULT_MAINTENANCE
 
@@ -138,6 +139,7 @@ class _Run:
             run=job.run,
             listed_ns=self._listed_ns,
             patience=sync.patience,
+            graph=sync.graph,
         )
 
     def work(self, runner: Runner, target: Target, changes: Mapping[int, Delta]) -> RunTimes:

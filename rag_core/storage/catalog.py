@@ -10,6 +10,9 @@ from psycopg import Connection
 from psycopg.rows import class_row, dict_row
 
 from rag_core.errors import NotFoundError, SourceError
+from rag_core.storage.graph.writing import DROP as DROP_GRAPH
+from rag_core.storage.graph.writing import remove_orphans
+from rag_core.storage.lexical.writing import bury_orphans
 from rag_core.storage.postgres import transaction
 from rag_core.types import Entry, Space, StoredDocument, document_id
 
@@ -79,6 +82,11 @@ where d.tenant = %(tenant)s and c.tenant = d.tenant and c.id = d.collection and 
 CHUNKS = """
 select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
+CHUNK_URIS = """
+select k.id, d.uri from chunks k
+join documents d on d.tenant = k.tenant and d.collection = k.collection and d.id = k.document_id
+join collections c on c.tenant = k.tenant and c.id = k.collection
+where k.tenant = %(tenant)s and c.name = %(collection)s and k.id = any(%(ids)s::uuid[])"""
 TEXT = "select text from document_texts where tenant = %(tenant)s and document_id = %(id)s"
 CHUNK_COUNT = """
 select coalesce(sum(d.n_chunks), 0)::int as n
@@ -91,14 +99,19 @@ DISCARD_UNUSED = (
     """delete from collections c where c.tenant = %(tenant)s and c.id = %(collection)s and c.space is null
        and not exists (select from sources s where s.tenant = c.tenant and s.collection = c.id)""",
 )
+# Its own row first: a merge of its segments holds that, and may end before the rest goes.
 DROP_COLLECTION = (
+    "delete from collections where tenant = %(tenant)s and id = %(collection)s",
+    "delete from lexical_postings where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from lexical_documents where tenant = %(tenant)s and collection = %(collection)s",
+    "delete from lexical_segments where tenant = %(tenant)s and collection = %(collection)s",
+    *DROP_GRAPH,
     "delete from vectors where tenant = %(tenant)s and collection = %(collection)s",
     "delete from chunks where tenant = %(tenant)s and collection = %(collection)s",
     "delete from document_values where tenant = %(tenant)s and collection = %(collection)s",
     "delete from document_texts where tenant = %(tenant)s and collection = %(collection)s",
     "delete from documents where tenant = %(tenant)s and collection = %(collection)s",
     "delete from sources where tenant = %(tenant)s and collection = %(collection)s",
-    "delete from collections where tenant = %(tenant)s and id = %(collection)s",
 )
 DROP_DOCUMENTS = (
     """delete from vectors
@@ -227,7 +240,11 @@ class Catalog:
         known = {source.uri: source.id for source in self.sources(collection)}
         if uri not in known:
             raise NotFoundError(f"collection {collection!r} has no source {uri}; `rag sources list` shows those it has")
-        self._run(DROP_SOURCE, collection=self.collection(collection).id, source=known[uri])
+        scope = self._scope(collection=self.collection(collection).id)
+        with self._transaction():
+            self._run(DROP_SOURCE, **scope, source=known[uri])
+            bury_orphans(self.connection, scope)
+            remove_orphans(self.connection, scope)
 
     def manifest(self, collection: int, source: int) -> dict[str, StoredDocument]:
         """What is stored of the source, by uri."""
@@ -265,7 +282,11 @@ class Catalog:
 
     def drop_documents(self, collection: str, documents: Sequence[UUID]) -> None:
         """With all that hangs on them. The next sync brings back what is still at its source."""
-        self._run(DROP_DOCUMENTS, collection=self.collection(collection).id, ids=list(documents))
+        scope = self._scope(collection=self.collection(collection).id)
+        with self._transaction():
+            self._run(DROP_DOCUMENTS, **scope, ids=list(documents))
+            bury_orphans(self.connection, scope, documents)
+            remove_orphans(self.connection, scope, documents)
 
     def release(self, collection: str, uri: str) -> str:
         """The next sync ingests exactly the bytes that were quarantined; what is told is why they were.
@@ -283,6 +304,11 @@ class Catalog:
     def chunks(self, document: UUID) -> list[dict[str, Any]]:
         """In text order."""
         return self._rows(CHUNKS, id=document)
+
+    def chunk_uris(self, collection: str, chunks: Sequence[UUID]) -> dict[UUID, str]:
+        """The uri of each chunk's document; those that are not there are left out."""
+        rows = self._rows(CHUNK_URIS, collection=collection, ids=list(chunks))
+        return {row["id"]: row["uri"] for row in rows}
 
     def text(self, document: UUID) -> str:
         rows = self._rows(TEXT, id=document)

@@ -1,10 +1,12 @@
 """The corpus as questions see it: rankings and texts, under one snapshot a retrieval."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import ceil, inf, nan
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -16,7 +18,10 @@ from psycopg.sql import SQL, Literal
 from psycopg_pool import AsyncConnectionPool
 
 from rag_core.errors import NotFoundError, SpaceError, StoreError
+from rag_core.stage import waiting
 from rag_core.storage.filters import chunk_filter, compares_chunks
+from rag_core.storage.lexical.parameters import Bm25
+from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
 from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space
 
@@ -45,6 +50,13 @@ order by v.embedding::halfvec({dimension}) <#> %(vector)s limit %(k)s"""
 SEARCH_INDEX = """
 select set_config('hnsw.iterative_scan', 'relaxed_order', true),
   set_config('hnsw.ef_search', %(breadth)s::text, true)"""
+SIMILARITIES = """
+select v.chunk_id, -(v.embedding <#> %(vector)s) as score from vectors v
+where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.space = %(space)s
+  and v.chunk_id = any(%(ids)s::uuid[])"""
+BEGIN_TURN = "savepoint turn; set local statement_timeout = {milliseconds}"
+END_TURN = "release savepoint turn"
+UNDO_TURN = "rollback to savepoint turn; release savepoint turn"
 # Counted until they are too many.
 DOCUMENTS_PASSING = """
 select count(*) < %(most_documents)s and coalesce(sum(n), 0) < %(most_chunks)s from (
@@ -75,8 +87,14 @@ READING = " -c random_page_cost=1.1 -c work_mem=32MB"
 FEW_DOCUMENTS, FEW_CHUNKS = 1_250, 5_000
 """Of fewer that pass a filter every vector is compared: as quick at 100,000 chunks as the index is, and exact."""
 
+SERVER_GRACE = 0.1
+"""Seconds that the server goes on after a turn's time: the client's own cancellation comes first, if it is alive."""
+
 BREADTH, BREADTH_FILTERED, MOST_BREADTH = 100, 400, 1_000
 """How many candidates the index is searched for. With 100 a filter that one in ten passes costs 6 % of the recall."""
+
+CACHED_BYTES = 64 << 20
+"""Of posting lists, in each process that reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +110,29 @@ class Snapshot:
         return opened_for == (query.tenant, query.collection, list(query.groups))
 
 
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """What the reads of one retrieval share: the snapshot that the first of them opens, and whose turn it is."""
+
+    query: Query
+    snapshot: Snapshot | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    opened: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def suits(self, query: Query) -> bool:
+        own = self.query
+        return (own.tenant, own.collection, own.groups) == (query.tenant, query.collection, query.groups)
+
+
 _open: ContextVar[Snapshot | None] = ContextVar("snapshot", default=None)
+_reading: ContextVar[_Reading | None] = ContextVar("reading", default=None)
 
 
 class CorpusReader:
     """Rankings and texts. Its connections belong to the event loop that first asks."""
 
-    def __init__(self, postgres: Postgres) -> None:
+    def __init__(self, postgres: Postgres, cached_bytes: int = CACHED_BYTES) -> None:
+        self._postings = PostingsCache(cached_bytes)
         self._pool = AsyncConnectionPool(
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
@@ -114,27 +148,82 @@ class CorpusReader:
         await self._pool.close()
 
     @asynccontextmanager
-    async def snapshot(self, query: Query) -> AsyncIterator[Snapshot]:
-        """The one that is open in this task for the same eyes, or a new one for the block.
+    async def reading(self, query: Query) -> AsyncIterator[_Reading]:
+        """All that is read in the block is of one snapshot, which opens when something first is.
 
-        NotFoundError without such a collection.
+        Tasks of the block may read side by side: each `snapshot` of theirs is a turn.
         """
-        outer = _open.get()
-        if outer is not None and outer.suits(query):
+        held, outer = _open.get(), _reading.get()
+        if held is not None and held.suits(query):
+            shared = _Reading(query=query, snapshot=held)
+        elif outer is not None and outer.suits(query):
             yield outer
             return
+        else:
+            shared = _Reading(query=query)
+        tokens = _open.set(None), _reading.set(shared)
         try:
-            await self._pool.open()
-            async with self._pool.connection() as connection, connection.transaction():
-                await connection.execute(SET_TENANT, {"tenant": query.tenant})
-                snapshot = Snapshot(connection=connection, scope=await _scope(connection, query))
-                token = _open.set(snapshot)
-                try:
-                    yield snapshot
-                finally:
-                    _open.reset(token)
+            async with shared.opened:
+                yield shared
         except psycopg.OperationalError as error:
-            raise StoreError(f"cannot read from the store at {self._shown}: {error}") from error
+            raise self._lost(error) from error
+        finally:
+            _open.reset(tokens[0])
+            _reading.reset(tokens[1])
+
+    @asynccontextmanager
+    async def snapshot(self, query: Query) -> AsyncIterator[Snapshot]:
+        """A turn on the snapshot of the `reading` around it, for the same eyes, or on one of its own.
+
+        A turn has the connection for itself. It ends with the time of the stage that it is in, on the server, too; if
+        it fails, or is cancelled, the snapshot serves the others as before. Within a turn there are no others.
+        NotFoundError without such a collection; StoreError for whatever the store refuses.
+        """
+        held = _open.get()
+        if held is not None and held.suits(query):
+            yield held
+            return
+        async with self.reading(query) as shared:
+            with waiting():
+                await shared.turn.acquire()
+            try:
+                async with self._turn(shared) as snapshot:
+                    token = _open.set(snapshot)
+                    try:
+                        yield snapshot
+                    finally:
+                        _open.reset(token)
+            finally:
+                shared.turn.release()
+
+    @asynccontextmanager
+    async def _turn(self, shared: _Reading) -> AsyncIterator[Snapshot]:
+        try:
+            with waiting() as left:
+                snapshot = shared.snapshot or await self._opened(shared)
+                await snapshot.connection.execute(_begin_turn(left))
+            try:
+                yield snapshot
+            except BaseException:
+                with waiting(), suppress(psycopg.OperationalError):  # a connection that is gone serves nobody
+                    await snapshot.connection.execute(UNDO_TURN)
+                raise
+            await snapshot.connection.execute(END_TURN)
+        except psycopg.Error as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: psycopg.Error) -> StoreError:
+        return StoreError(f"cannot read from the store at {self._shown}: {error}")
+
+    async def _opened(self, shared: _Reading) -> Snapshot:
+        await self._pool.open()
+        async with AsyncExitStack() as opening:
+            connection = await opening.enter_async_context(self._pool.connection())
+            await opening.enter_async_context(connection.transaction())
+            await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
+            shared.snapshot = Snapshot(connection=connection, scope=await _scope(connection, shared.query))
+            await shared.opened.enter_async_context(opening.pop_all())
+        return shared.snapshot
 
     async def nearest(self, query: Query, vector: Matrix, space: Space, k: int) -> list[tuple[UUID, float]]:
         """Chunk ids and inner products with `vector`, shape (dimension,), best first; ties by id.
@@ -147,6 +236,29 @@ class CorpusReader:
             if snapshot.scope["indexed"] and not await _few_pass(snapshot, query):
                 ranking = await _nearest_indexed(snapshot, query, vector, k)
             return ranking if len(ranking) == k else await _nearest(snapshot, NEAREST, query, vector, k)
+
+    async def bm25(self, query: Query, k: int, parameters: Bm25) -> list[tuple[UUID, float]]:
+        """Chunks that have a term of the question, and their exact scores, best first; ties by id."""
+        from rag_core.storage.lexical import reading  # compiles, or loads what is compiled: not for who does not ask
+
+        async with self.snapshot(query) as snapshot:
+            return await reading.rank(snapshot, self._postings, query, parameters, k)
+
+    async def bm25_scores(self, query: Query, ids: Sequence[UUID], parameters: Bm25) -> list[float]:
+        """What `bm25` would give these chunks, in the order given; 0 for a chunk without any term of the question."""
+        from rag_core.storage.lexical import reading
+
+        async with self.snapshot(query) as snapshot:
+            return await reading.score(snapshot, self._postings, query, parameters, ids)
+
+    async def similarities(self, query: Query, vector: Matrix, space: Space, ids: Sequence[UUID]) -> list[float]:
+        """Exact inner products with `vector`, shape (dimension,), in the order given; NaN for what has no vector."""
+        async with self.snapshot(query) as snapshot:
+            _check_space(query, snapshot.scope, space)
+            parameters = {**snapshot.scope, "vector": HalfVector(vector), "ids": list(ids)}
+            rows = await snapshot.connection.execute(SIMILARITIES, parameters, binary=True)
+            scores: dict[UUID, float] = dict(await rows.fetchall())
+        return [scores.get(id, nan) for id in ids]
 
     async def hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
         """The ranking with its texts, in its order."""
@@ -166,6 +278,12 @@ class CorpusReader:
             async for place, *row in await snapshot.connection.execute(AROUND, {**snapshot.scope, **wanted}):
                 found[place - 1].append(_chunk(row))
         return found
+
+
+def _begin_turn(seconds: float) -> bytes:
+    """Without a limit for an unlimited stage."""
+    limit = 0 if seconds == inf else ceil(1000 * (max(0.0, seconds) + SERVER_GRACE))
+    return BEGIN_TURN.format(milliseconds=limit).encode()
 
 
 async def _few_pass(snapshot: Snapshot, query: Query) -> bool:

@@ -27,6 +27,11 @@ FETCHED = 200
 """Chunks that are in memory at once, with the texts that begin there."""
 TOLD = 10_000
 
+INDEXED = "I2 every chunk is in exactly one live document of the lexical index"
+FILLED = "I2 every segment of the lexical index holds its documents and nothing else"
+REPAIRS = {INDEXED: "rag store maintain", FILLED: "rag store maintain"}
+"""The command that puts it right."""
+
 QUERIES = {
     "I1 every document of a job that has ended is in a terminal state, a failed one with its reason": """
 select j.tenant, 'job ' || j.id || ', ' || i.uri as subject from jobs j
@@ -55,6 +60,22 @@ where o.space is not null and not exists (select from vectors v
 select v.tenant, 'vector of chunk ' || v.chunk_id as subject from vectors v
 where not exists (select from chunks c
   where c.tenant = v.tenant and c.collection = v.collection and c.id = v.chunk_id)""",
+    INDEXED: """
+select tenant, 'document ' || document_id || ': ' || coalesce(l.n, 0) || ' of ' || coalesce(c.n, 0) || ' chunks'
+  as subject
+from (select tenant, collection, document_id, count(*) as n from chunks group by 1, 2, 3) c
+full join (select tenant, collection, document_id, sum(n_chunks) as n from lexical_documents where not dead
+  group by 1, 2, 3) l using (tenant, collection, document_id)
+where c.n is distinct from l.n""",
+    FILLED: """
+select tenant, 'segment ' || id as subject
+from (select tenant, collection, id, n_chunks, total_length from lexical_segments) s
+full join (select tenant, collection, segment_id as id, sum(n_chunks) as chunks, max(first_local + n_chunks) as last,
+  sum(total_length) as length from lexical_documents group by 1, 2, 3) d using (tenant, collection, id)
+full join (select tenant, collection, segment_id as id, count(*) as terms from lexical_postings group by 1, 2, 3) p
+  using (tenant, collection, id)
+where (s.n_chunks, s.n_chunks, s.total_length, s.total_length > 0)
+  is distinct from (d.chunks, d.last, d.length, p.terms is not null)""",
     "I3 the chunks of a document are numbered from 0 without a gap": """
 select tenant, 'document ' || document_id as subject from chunks
 group by tenant, collection, document_id having count(*) <> max(ordinal) + 1 or min(ordinal) <> 0""",

@@ -1,14 +1,15 @@
-"""Vector indexes come and go with the size of what they serve, and statistics with what was loaded.
+"""Vector indexes come and go with the size of what they serve, lexical segments are completed and merged, and
+statistics follow what was loaded.
 
 One partial HNSW index for each collection and space that is large; small ones are scanned, and pay nothing on insert.
 All is built and dropped concurrently, in the way of no reader and no publish.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import psycopg
 from psycopg import Connection
@@ -17,6 +18,8 @@ from psycopg.sql import SQL, Identifier
 from psycopg.sql import Literal as Constant
 
 from rag_core.errors import StoreError
+from rag_core.storage.lexical.backfill import backfill
+from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
 
 POLL = 0.2
@@ -29,6 +32,9 @@ select set_config('maintenance_work_mem',
   set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)
 from pg_settings granted, pg_settings buffers
 where granted.name = 'maintenance_work_mem' and buffers.name = 'shared_buffers'"""
+COLLECTIONS = """
+select id, name from collections
+where tenant = %(tenant)s and (%(collection)s::int is null or id = %(collection)s) order by id"""
 TENANTS = "select distinct tenant from spaces order by tenant"
 # Counted no further than it matters.
 PLACES = """
@@ -58,12 +64,18 @@ select s.relname from pg_stat_user_tables s join pg_class c on c.oid = s.relid
 where s.schemaname = 'rag' and s.n_mod_since_analyze > greatest(1000, 0.1 * c.reltuples) order by s.relname"""
 ANALYZE = "analyze (skip_locked) {table}"
 
+Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged"]
+LEXICAL: tuple[tuple[Action, str, Callable[[Connection, str, int], int]], ...] = (
+    ("completed", "documents", backfill),
+    ("merged", "segments", merge),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What was done to which index or table; `collection` is empty where it serves no collection, or more than one."""
 
-    action: Literal["built", "dropped", "analyzed"]
+    action: Action
     subject: str
     collection: str
     seconds: float
@@ -96,8 +108,9 @@ class Maintenance:
 
         StoreError if it cannot be done; the next run then begins again with what is left.
         """
+        lexical = list(_lexical(postgres, tenant, collection))
         with _session(postgres) as connection, _turn(connection):
-            return [*self._indexed(connection, tenant, collection), *_analyzed(connection)]
+            return [*lexical, *self._indexed(connection, tenant, collection), *_analyzed(connection)]
 
     def run_all(self, postgres: Postgres, tenant: str) -> list[Change]:
         """For every tenant; a login without roles sees only the rows of this one."""
@@ -136,6 +149,23 @@ class Maintenance:
         for place in places.values():
             if place.vectors >= self.build_from and not valid.get(place.index):
                 yield _build(connection, place, tenant)
+
+
+def _lexical(postgres: Postgres, tenant: str, collection: int | None) -> Iterator[Change]:
+    """Several processes may be at it at once, and publishers and searches beside them."""
+    try:
+        with postgres.connect() as connection:
+            with transaction(connection, tenant):
+                scope = {"tenant": tenant, "collection": collection}
+                places = connection.execute(COLLECTIONS, scope).fetchall()
+            for id, name in places:
+                for action, what, work in LEXICAL:
+                    began = time.perf_counter()
+                    if count := work(connection, tenant, id):
+                        subject = f"{count} lexical {what}"
+                        yield Change(action=action, subject=subject, collection=name, seconds=_since(began))
+    except psycopg.Error as error:
+        raise StoreError(f"the lexical segments could not be brought up to date: {str(error).strip()}") from error
 
 
 @contextmanager

@@ -19,8 +19,10 @@ from pgvector.psycopg import register_vector
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import StoreError
+from rag_core.errors import DocumentError, StoreError
+from rag_core.storage.graph import writing as graph
 from rag_core.storage.ledger import ADD_EVENT, WRITE_AS, fenced
+from rag_core.storage.lexical import writing as lexical
 from rag_core.storage.parts import dumped, joined, loaded
 from rag_core.storage.postgres import Postgres, transaction, while_away
 from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
@@ -198,7 +200,8 @@ UNWRITABLE = (UnicodeError, OverflowError)
 class Target:
     """Where a job writes, and as which run. Small and picklable: workers open their own writer from it.
 
-    `patience` is for how many seconds a writer waits for a store that is away.
+    `patience` is for how many seconds a writer waits for a store that is away; `graph` is whether documents also go
+    into the graph.
     """
 
     postgres: Postgres
@@ -209,6 +212,7 @@ class Target:
     run: int
     listed_ns: int
     patience: float = 60.0
+    graph: bool = False
 
     def open(self) -> "CorpusWriter":
         return CorpusWriter(self)
@@ -282,13 +286,14 @@ class CorpusWriter:
 
     def _publish_batch(self, drafts: Sequence[Draft]) -> None:
         try:
+            prepared = lexical.prepared(drafts, self._target.run)
             with self._writing():
-                self._publish(drafts)
-        except (psycopg.Error, *UNWRITABLE) as error:
+                self._publish(drafts, prepared)
+        except (psycopg.Error, DocumentError, *UNWRITABLE) as error:
             if len(drafts) == 1 and drafts[0].failure:
                 raise  # not for what is in it: there is nothing left in it
             if len(drafts) == 1:
-                self._publish_batch([drafts[0].failed(Failure(stage="publish", reason=_first_line(error)))])
+                self._publish_batch([drafts[0].failed(Failure(stage="publish", reason=_reason(error)))])
             else:
                 for draft in drafts:
                     self._publish_batch([draft])
@@ -297,8 +302,8 @@ class CorpusWriter:
         try:
             with self._writing():
                 self._add_part(draft)
-        except (psycopg.Error, *UNWRITABLE) as error:
-            failure = Failure(stage="publish", reason=_first_line(error))
+        except (psycopg.Error, DocumentError, *UNWRITABLE) as error:
+            failure = Failure(stage="publish", reason=_reason(error))
             self._publish_batch([replace(draft, part=(0, 1)).failed(failure)])
 
     def _add_part(self, draft: Draft) -> None:
@@ -309,7 +314,8 @@ class CorpusWriter:
             row = self._connection.execute(COUNT_PARTS, scope).fetchone()
             if row and row[0] == count:
                 parts = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
-                return self._publish([joined([loaded(body) for (body,) in parts])])
+                whole = joined([loaded(body) for (body,) in parts])
+                return self._publish([whole], lexical.prepared([whole], self._target.run))
         if self._connection.execute(MAY_WRITE, self._scope).fetchone() is None:
             raise fenced(self._target.job)
         return None
@@ -317,9 +323,12 @@ class CorpusWriter:
     def _delete(self, documents: Sequence[UUID]) -> None:
         with self._writing():
             self._connection.execute(DELETE_DOCUMENTS, {**self._scope, "ids": sorted(documents)})
+            lexical.bury_orphans(self._connection, self._scope, documents)
+            graph.remove_orphans(self._connection, self._scope, documents)
             self._event("delete", "deleted", {"deleted": len(documents)})
 
-    def _publish(self, drafts: Sequence[Draft]) -> None:
+    def _publish(self, drafts: Sequence[Draft], prepared: lexical.Prepared) -> None:
+        said = graph.prepared(drafts) if self._target.graph else graph.NOTHING
         self._stage_documents(drafts)
         accepted = self._accept()  # and whether it was stored before
         kept = [draft for draft in drafts if draft.id in accepted]
@@ -333,6 +342,9 @@ class CorpusWriter:
             self._connection.execute(statement, self._scope)
         if gone := sorted(draft.id for draft in kept if draft.failure and not draft.failure.retryable):
             self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": gone})
+        replaced = [draft.id for draft in kept if accepted[draft.id] and _replaces(draft)]
+        lexical.publish(self._connection, self._scope, prepared.only(accepted).segments, replaced)
+        graph.publish(self._connection, self._scope, said.only(accepted), replaced)
         self._event("publish", "published", _counts(kept))
 
     def _accept(self) -> dict[UUID, bool]:
@@ -386,6 +398,10 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
         Jsonb({stage: round(seconds, 6) for stage, seconds in draft.seconds.items()}),
         document.text if document else "",
     )
+
+
+def _replaces(draft: Draft) -> bool:
+    return not draft.same and not (draft.failure and draft.failure.retryable)
 
 
 def _status(draft: Draft) -> str:
@@ -463,5 +479,5 @@ def _numpy(vector: Any) -> Matrix:
     return np.asarray(vector.to_numpy(), dtype=np.float32)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, DocumentError) else str(error).strip().splitlines()[0]

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import nan
 from typing import TypeAlias
 from uuid import UUID
 
@@ -99,6 +100,14 @@ class MemoryCorpus:
         self.shelves[self._place] = {**shelf, document: replace(shelf[document], groups=tuple(groups))}
 
     @asynccontextmanager
+    async def reading(self, query: Query) -> AsyncIterator[None]:
+        if (query.tenant, query.collection) not in self.shelves:
+            yield
+            return
+        async with self.snapshot(query):
+            yield
+
+    @asynccontextmanager
     async def snapshot(self, query: Query) -> AsyncIterator[Shelf]:
         place = (query.tenant, query.collection)
         if place in _open.get():
@@ -127,6 +136,10 @@ class MemoryCorpus:
                 if query.filters is None or passes(query.filters, _values(kept, kept.chunks[id]))
             ]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
+
+    async def similarities(self, query: Query, vector: Matrix, space: Space, ids: Sequence[UUID]) -> list[float]:
+        own = dict(await self.nearest(replace(query, filters=None), vector, space, 1_000_000))
+        return [own.get(id, nan) for id in ids]
 
     async def hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
         async with self.snapshot(query) as shelf:

@@ -164,12 +164,14 @@ def test_a_search_prints_a_retrieval(rag: Rag, docs: Path) -> None:
     assert (retrieval["object"], retrieval["query"]) == ("retrieval", "how are keys rotated?")
     assert retrieval["profile"] == {"name": "default", "selected_by": "default"}
     assert (retrieval["partial"], retrieval["degraded"]) == (False, [])
-    assert set(retrieval["timings_ms"]) == {"embed", "dense", "fetch", "total"}
+    assert set(retrieval["timings_ms"]) >= {"embed", "dense", "bm25", "fuse", "fetch", "total"}
+    assert {row["stage"]: row["limit_ms"] is None for row in retrieval["stages"]}.items() >= {"dense": False}.items()
     (result,) = retrieval["results"]
     assert (result["rank"], result["title"], result["url"]) == (1, "Rotating the keys", (docs / "keys.md").as_uri())
     assert result["text"] == TREE["keys.md"].strip()[result["start"] : result["end"]]
-    assert result["retrievers"] == ["dense"]
-    assert result["explain"] == {"dense": {"rank": 1, "score": pytest.approx(result["score"], abs=1e-6)}}
+    assert result["retrievers"] == ["dense", "bm25", "fused"]
+    assert {step: place["rank"] for step, place in result["explain"].items()} == {"dense": 1, "bm25": 1, "fusion": 1}
+    assert result["explain"]["fusion"]["score"] == pytest.approx(result["score"], abs=1e-6)
     assert [result["text"][start:end] for start, end in result["highlights"]] == ["keys", "keys", "are", "rotated"]
 
 
@@ -179,6 +181,32 @@ def test_a_search_for_people_shows_title_place_and_passage(rag: Rag, docs: Path)
     assert "1. Rotating the keys" in ran.out
     assert (docs / "keys.md").as_uri() in ran.out
     assert "every ninety days" in ran.out
+
+
+def test_a_search_compares_two_profiles(rag: Rag, docs: Path, tmp_path: Path) -> None:
+    rag("ingest", docs)
+    config = tmp_path / "my.yaml"
+    config.write_text("profiles: {plain: {retrieval: {type: dense}}}")
+    arguments = ("search", "how are keys rotated?", "-k", 1, "--compare", "plain", "--config", config)
+    compared = rag(*arguments, "--json").json
+    assert compared["profiles"] == ["default", "plain"]
+    assert [(move["title"], move["ranks"]) for move in compared["moves"]] == [("Rotating the keys", [1, 1])]
+    assert [each["profile"]["name"] for each in compared["retrievals"]] == ["default", "plain"]
+    assert "1 in both (0 higher in plain, 0 lower)" in rag(*arguments).out
+
+
+def test_why_names_the_step_that_lost_a_document(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs)
+    told = rag("why", "how are keys rotated?", docs / "gates.md", "-k", 1, "--json").json
+    assert told["verdict"] == {
+        "step": "k",
+        "reason": "fusion ranks it 2, and 1 were asked for",
+        "remedies": ["-k 2"],
+    }
+    assert (told["legs"][0]["leg"], told["legs"][0]["handed_on"]) == ("dense", True)
+    skipped = rag("why", "how are keys rotated?", docs / "empty.txt")
+    assert (skipped.code, "Lost at ingestion: it is skipped" in skipped.out) == (0, True)
+    assert "Found: it is hit 1 of the 10 asked for" in rag("why", "how are keys rotated?", docs / "keys.md").out
 
 
 def test_a_filter_keeps_what_passes(rag: Rag, docs: Path) -> None:

@@ -9,7 +9,7 @@ from drafts import TENANT, draft
 from psycopg import Connection
 from targets import begin, publish, superuser
 
-from rag_core.storage.fsck import INVARIANTS, SPANS, Violation, violations
+from rag_core.storage.fsck import FILLED, INDEXED, INVARIANTS, SPANS, Violation, violations
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 
@@ -47,6 +47,12 @@ def double(connection: "Connection[Any]") -> None:
     connection.execute("insert into documents select * from second")
 
 
+ORPHAN = f"""
+insert into lexical_segments overriding system value
+select tenant, collection, 99, 1, 0, analysis from lexical_segments;
+insert into lexical_documents select tenant, collection, 99, 0, 1, 0, '{NOBODY}', version
+from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
+
 Damage = Callable[["Connection[Any]"], object]
 
 
@@ -81,6 +87,23 @@ Damage = Callable[["Connection[Any]"], object]
                 [NOBODY, CHUNK],
             ),
             f"vector of chunk {NOBODY}",
+        ),
+        (
+            INDEXED,
+            lambda connection: connection.execute(
+                "update lexical_documents set dead = true where document_id = %s", [OTHER.id]
+            ),
+            f"document {OTHER.id}: 0 of 2 chunks",
+        ),
+        (
+            INDEXED,
+            lambda connection: connection.execute(ORPHAN.encode()),
+            f"document {NOBODY}: 1 of 0 chunks",
+        ),
+        (
+            FILLED,
+            lambda connection: connection.execute("update lexical_segments set n_chunks = 4"),
+            "segment 1",
         ),
         (
             "I3 the chunks of a document are numbered from 0 without a gap",
@@ -176,6 +199,12 @@ select tenant, collection, chunk, document, ordinal, start_offset, end_offset, p
 from chunks cross join copies where document_id = '{note}';
 insert into vectors select tenant, collection, space, chunk, document, content_hash, embedding
 from vectors cross join copies where document_id = '{note}';
+insert into lexical_segments overriding system value
+select tenant, collection, 1000000, 40000, 40000, analysis from lexical_segments limit 1;
+insert into lexical_documents select tenant, collection, 1000000, n - 1, 1, 1, document, version
+from lexical_documents cross join copies where document_id = '{note}';
+insert into lexical_postings select tenant, collection, term, 1000000, postings
+from lexical_postings where term = 'one';
 analyze"""
 
 

@@ -67,7 +67,8 @@ def indexes(store: Postgres) -> dict[str, bool]:
 
 
 def actions(changes: list[Change]) -> list[str]:
-    return [change.action for change in changes if change.action != "analyzed"]
+    """Of vector indexes."""
+    return [change.action for change in changes if change.action in ("built", "dropped")]
 
 
 def asked(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]]) -> T:
@@ -113,7 +114,7 @@ def test_between_the_two_bounds_all_stays_as_it_is(store: Postgres) -> None:
     publish(store, *notes(25))
     EAGER.run(store, TENANT)
     delete(store, notes(12))
-    assert EAGER.run(store, TENANT) == []
+    assert actions(EAGER.run(store, TENANT)) == []
     delete(store, notes(1, first=12))
     assert actions(EAGER.run(store, TENANT)) == ["dropped"]
     assert indexes(store) == {}

@@ -1,5 +1,6 @@
 """The second wall between tenants: what Postgres itself refuses, whatever the statements say."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,8 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import violations
 from rag_core.storage.parts import split
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.vector_store.port import Vector
+from rag_core.storage.vector_store.postgres import PostgresVectorStore
 from rag_core.types import Query
 
 pytestmark = pytest.mark.postgres
@@ -48,8 +51,18 @@ def fill(store: Postgres) -> None:
     """Every table but `sources`."""
     large = draft("file:///large.md", "two", "three")
     first, *_ = split(replace(large, vectors=None), 1)
-    publish(store, draft("file:///a.md", "one"))
+    note = draft("file:///a.md", "one of Ada and Bob")
+    target = replace(begin(store, [note]), graph=True)
+    write(target, [note])
+    end(target)
     write(begin(store, [large]), [first])
+    asyncio.run(add_vector(store, Vector(values=[1, 2], metadata={"kind": "memo"})))
+
+
+async def add_vector(store: Postgres, vector: Vector) -> None:
+    vectors = PostgresVectorStore(store, TENANT, "vectors", dimension=2)
+    await vectors.add([vector])
+    await vectors.close()
 
 
 def test_every_table_with_a_tenant_is_under_forced_row_level_security(store: Postgres) -> None:

@@ -35,7 +35,7 @@ def yaml(folder: Path, text: str) -> Path:
 def test_without_anything_the_shipped_profile_counts() -> None:
     settings = settings_of()
     assert settings.profile == "default"
-    assert (settings.chunking.type, settings.embedding.type, settings.retrieval.type) == ("sections", "bert", "dense")
+    assert (settings.chunking.type, settings.embedding.type, settings.retrieval.type) == ("sections", "bert", "hybrid")
     assert settings.store.url == "embedded"
 
 

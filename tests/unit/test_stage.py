@@ -1,10 +1,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from uuid import UUID
 
 import pytest
 
-from rag_core.errors import ModelError, StageTimeoutError
-from rag_core.stage import attempt, recording, stage
+from rag_core.errors import FilterError, ModelError, StageTimeoutError
+from rag_core.stage import attempt, recording, stage, waiting
 from rag_core.types import StageReport
 
 SOON = 0.01
@@ -240,3 +241,69 @@ def test_concurrent_requests_do_not_see_each_others_reports() -> None:
     first, second = asyncio.run(work())
     assert told(first) == [("a 1", "", ""), ("a 2", "", "")]
     assert told(second) == [("b 1", "", ""), ("b 2", "", "")]
+
+
+def test_a_report_keeps_the_ranking_that_its_stage_was_given() -> None:
+    first, second = UUID(int=1), UUID(int=2)
+
+    async def found() -> list[UUID]:
+        return [second, first]
+
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            async with stage("dense") as here:
+                here.ranking = (first, second)
+            await attempt("rerank", found(), otherwise=[], ranking=lambda ids: ids)
+            await attempt("late", Work()(), otherwise="", timeout=SOON)
+        return reports
+
+    assert [report.ranking for report in run(work)] == [(first, second), (second, first), ()]
+
+
+def test_what_was_asked_wrongly_is_raised_from_an_attempt() -> None:
+    async def wrong() -> str:
+        raise FilterError("no such operator")
+
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            await attempt("dense", wrong(), otherwise="")
+        return reports
+
+    with pytest.raises(FilterError):
+        run(work)
+
+
+def test_waiting_costs_a_stage_none_of_its_own_time() -> None:
+    async def work() -> list[StageReport]:
+        with recording() as reports:
+            async with stage("dense", timeout=0.2):
+                with waiting() as left:
+                    await asyncio.sleep(0.4)
+                assert 0 < left <= 0.2
+        return reports
+
+    assert told(run(work)) == [("dense", "", "")]
+
+
+def test_after_waiting_a_stage_has_what_it_had_left() -> None:
+    async def work() -> list[StageReport]:
+        async with stage("dense", timeout=SOON):
+            with waiting():
+                pass
+            await asyncio.sleep(60)
+        return []
+
+    with pytest.raises(StageTimeoutError):
+        run(work)
+
+
+def test_waiting_ends_with_the_deadline() -> None:
+    async def work() -> list[StageReport]:
+        with recording(timeout=SOON):
+            async with stage("dense", timeout=30):
+                with waiting():
+                    await asyncio.sleep(60)
+        return []
+
+    with pytest.raises(StageTimeoutError):
+        run(work)

@@ -1,29 +1,22 @@
-"""The pipeline as plain functions: parse, chunk, embed, store, index.
-
-They work with the settings of the environment and the default profile, and raise what Python has of its own:
-ValueError for what is asked wrongly, FileNotFoundError, and RuntimeError for what cannot be done. Only what may pass
-by itself is tried again (a model that is busy or cannot be reached for the moment); nothing else is.
-"""
+"""Parse, chunk, embed, store, index."""
 
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import numpy as np
-import stamina
-from pydantic import TypeAdapter
 
-from rag_core.build.embedding import Encoder, embedding_space, encoder, tokenizer
-from rag_core.config import EmbeddingSettings, Settings
+from rag_core.build.embedding import embedding_space, tokenizer
+from rag_core.config import Settings
+from rag_core.contract.models import loaded_encoder, patiently
+from rag_core.contract.names import collection_of
 from rag_core.errors import DocumentError, ModelError, RagError
 from rag_core.ingestion.chunking.cuts import Characters
 from rag_core.ingestion.chunking.places import PagedChunker
@@ -45,10 +38,6 @@ CHUNK_SIZE, OVERLAP, SMALLEST_CHUNK = 512, 50, 100
 BATCH = 25
 REQUIRED = ("filename", "file_path", "file_size")
 
-# 3 retries, after 1, 2 and 4 seconds
-_ATTEMPTS, _FIRST_WAIT, _LONGEST_WAIT = 4, 1.0, 60.0
-_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
-_NAME = re.compile(r"\w[\w.-]{0,62}")
 _BETWEEN = "\n\n"
 _NOBODY = UUID(int=0)
 _log = logging.getLogger(__name__)
@@ -79,7 +68,7 @@ def embed_chunks(chunks: Sequence[str]) -> list[tuple[str, list[float]]]:
     settings = load_settings()
     try:
         _warn_of_long(settings, chunks)
-        embedder = _embedder(settings)
+        embedder = loaded_encoder(settings)
         batches = (chunks[first : first + BATCH] for first in range(0, len(chunks), BATCH))
         return [pair for batch in batches for pair in _pairs(embedder, batch)]
     except ModelError as error:
@@ -146,23 +135,9 @@ def _warn_of_long(settings: Settings, texts: Sequence[str]) -> None:
             _log.warning("only the first %d of %d tokens of a chunk are embedded: %.60r", room, length, text)
 
 
-def _embedder(settings: Settings) -> Encoder:
-    return _loaded(settings.embedding.model_dump_json())
-
-
-@lru_cache(maxsize=1)
-def _loaded(embedding: str) -> Encoder:
-    """By settings as text, so that a model is loaded once."""
-    settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
-    try:
-        return encoder(settings)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(str(error)) from error
-
-
 def _pairs(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple[str, list[float]]]:
     try:
-        return list(zip(texts, _vectors(embedder, texts).tolist(), strict=True))
+        return list(zip(texts, patiently(embedder.embed, texts).tolist(), strict=True))
     except ModelError:
         raise
     except Exception as error:  # noqa: BLE001 - what somebody's own embedder raises for a text has no common root
@@ -172,27 +147,8 @@ def _pairs(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple[str, 
     return [pair for text in texts for pair in _pairs(embedder, [text])]
 
 
-def _vectors(embedder: DocumentEmbedder, texts: Sequence[str]) -> Matrix:
-    """ModelError if the model stays busy or out of reach."""
-    try:
-        return stamina.retry(
-            on=is_transient, attempts=_ATTEMPTS, timeout=None, wait_initial=_FIRST_WAIT, wait_max=_LONGEST_WAIT
-        )(embedder.embed)(texts)
-    except Exception as error:
-        if is_transient(error):
-            raise ModelError(f"it did not answer {_ATTEMPTS} times: {error}") from error
-        raise
-
-
-def is_transient(error: Exception) -> bool:
-    """Whether the same may succeed a little later: no connection, no answer in time, or an HTTP status that says so."""
-    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
-    return isinstance(error, ConnectionError | TimeoutError) or status in _BUSY
-
-
 def _check(name: str, metadata: Mapping[str, Any]) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"name must be a word of letters, digits, `_`, `-` and `.`, at most 63 long, got {name!r}")
+    collection_of(name)
     if missing := [key for key in REQUIRED if key not in metadata]:
         raise ValueError(f"metadata must have {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
 
@@ -226,7 +182,7 @@ def _stored(
     name: str, document: Document, chunks: Sequence[Chunk], vectors: Matrix, metadata: Mapping[str, Any]
 ) -> UUID:
     """Through the product's own sync: of a source that is this one document, which has been read already."""
-    settings, collection = load_settings(), f"docs_{name}"
+    settings, collection = load_settings(), collection_of(name)
     entry = Entry(uri=document.uri, size=int(metadata["file_size"]), modified_ns=time.time_ns())
     try:
         sync = Sync(
@@ -236,6 +192,7 @@ def _stored(
             sources=[_OneEntry(entry)],
             recipe=Recipe(lambda _: "contract", "contract", embedding_space(settings.embedding)),
             options=Options(checksum=True),
+            graph=settings.graph is not None,
         )
         written = _Written(_titled(document, metadata, settings), tuple(chunks), vectors)
         report = sync.run(written)

@@ -1,0 +1,379 @@
+"""The lexical index to scale: build, publish, BM25 at several numbers of segments, and what else could answer.
+
+Machines are noisy, so compare the ratios of one run, not the seconds of two. Ours runs under row-level security, in an
+open snapshot; Postgres' full-text search without it, since its index serves no query under it.
+
+    python -m benchmarks.lexical
+    python -m benchmarks.lexical --size 1000000
+    python -m benchmarks.lexical --size 20000 --texts passages.jsonl
+    python -m benchmarks.lexical --size 20000 --dataset scifact     # BEIR layout: nDCG@10 of ours and of bm25s
+"""
+
+import argparse
+import asyncio
+import csv
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+import bm25s
+import numpy as np
+import psycopg
+import pytrec_eval
+
+from benchmarks.corpus import drafts, passages
+from benchmarks.scratch import scratch_folder
+from rag_core.config import Bm25Retriever
+from rag_core.storage import embedded
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.lexical import reading, writing
+from rag_core.storage.lexical.analysis import question_terms, terms
+from rag_core.storage.lexical.parameters import Bm25
+from rag_core.storage.lexical.postings_cache import PostingsCache
+from rag_core.storage.postgres import OPTIONS, Postgres, transaction
+from rag_core.storage.publishing import Target
+from rag_core.types import Chunk, Document, Draft, Entry, Query, Space, chunk_id, document_id
+
+T = TypeVar("T")
+
+TENANT, COLLECTION, LANGUAGE = "benchmark", "default", "en"
+SPACE = Space(model="none", dimension=1, window=256, fingerprint="none")
+SEGMENTS = (1, 10, 100)
+BATCH = 1_000
+QUESTIONS, WORDS = 100, 8
+STOP_WORDS = 100
+K = 100
+BM25 = Bm25(Bm25Retriever(type="bm25").k1, Bm25Retriever(type="bm25").b)
+CACHED_BYTES = 1 << 30
+NO_ROWS = "select pg_logical_emit_message(true, 'benchmark', '')"
+FULL_TEXT = """
+create table full_text (id int generated always as identity, words tsvector);
+create index on full_text using gin (words)"""
+FULL_TEXT_ADD = "insert into full_text (words) select to_tsvector('english', t) from unnest(%s::text[]) t"
+FULL_TEXT_SEARCH = """
+select id, ts_rank_cd(words, question) as score from full_text, to_tsquery('english', %s) question
+where words @@ question order by score desc limit 100"""
+
+
+@dataclass(frozen=True)
+class Timed:
+    milliseconds: list[float]
+
+    def __str__(self) -> str:
+        return f"{self.p50:8.2f} {np.percentile(self.milliseconds, 95):8.2f}"
+
+    @property
+    def p50(self) -> float:
+        return float(np.percentile(self.milliseconds, 50))
+
+
+def main() -> None:
+    arguments = _arguments()
+    print(f"{_machine()}; python -m benchmarks.lexical {shlex.join(sys.argv[1:])}".rstrip())
+    texts = passages(arguments.size, file=arguments.texts)
+    documents = list(drafts(texts, np.ones((len(texts), 1), np.float32), TENANT, COLLECTION))
+    with scratch_folder() as scratch:
+        postgres = Postgres.open(embedded.start(scratch / "postgres"))
+        try:
+            target = _stored(postgres, documents)
+            questions = _questions(texts, QUESTIONS, made_up=arguments.texts is None)
+            _writing(postgres, target, documents)
+            ours = _searching(postgres, target, documents, questions)
+            _others(postgres, texts, questions, ours)
+            if arguments.dataset:
+                _quality(postgres, arguments.dataset)
+        finally:
+            embedded.stop(scratch / "postgres")
+
+
+def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
+    """Without their segments: those are measured apart."""
+    with postgres.connect() as connection:
+        catalog = Catalog(connection, TENANT)
+        collection, space = catalog.ensure_collection(COLLECTION), catalog.ensure_space(SPACE)
+        catalog.move_to_space(collection.id, space)
+        items = [(draft.id, draft.entry.uri, "add") for draft in documents]
+        job = Ledger(connection, TENANT).begin(collection.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
+    target = Target(
+        postgres=postgres,
+        tenant=TENANT,
+        collection=collection.id,
+        space=space,
+        job=job.id,
+        run=job.run,
+        listed_ns=time.time_ns(),
+    )
+    writer = target.open()
+    for batch in _batches(documents, BATCH):
+        writer.publish(batch)
+    writer.close()
+    _forget(postgres)
+    return target
+
+
+def _writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
+    count = sum(len(draft.chunks) for draft in documents)
+    batches = list(_batches(documents, BATCH))
+    prepared, building = _timed(lambda: [writing.prepared(batch, target.run) for batch in batches])
+    with postgres.connect() as connection:
+        _, publishing = _timed(lambda: _publish_each(connection, target, prepared))
+        print(f"build     words to segments of {BATCH}    {count / building:9,.0f} chunks/s")
+        print(f"publish   the same, a transaction each {count / publishing:9,.0f} chunks/s")
+        print(f"both      {count / (building + publishing):38,.0f} chunks/s")
+        empty, one = _one_document(connection, target, documents)
+    print(f"one       document of 20 chunks        {one:9.1f} ms, an empty commit {empty:.1f} ms (medians)")
+    _forget(postgres)
+
+
+def _one_document(connection: psycopg.Connection, target: Target, documents: Sequence[Draft]) -> tuple[float, float]:
+    empty, own = [], []
+    for first in range(0, 150, 5):
+        whole = documents[first : first + 5]
+        long = replace(whole[0], id=UUID(int=first), chunks=tuple(chunk for each in whole for chunk in each.chunks))
+
+        def publish(long: Draft = long) -> None:
+            _publish(connection, target, writing.prepared([long], target.run))
+
+        own.append(1_000 * _timed(publish)[1])
+        empty.append(1_000 * _timed(lambda: _commit(connection))[1])
+    return float(np.median(empty)), float(np.median(own))
+
+
+def _commit(connection: psycopg.Connection) -> None:
+    with transaction(connection, TENANT):
+        connection.execute(NO_ROWS)
+
+
+def _publish_each(connection: psycopg.Connection, target: Target, prepared: Sequence[writing.Prepared]) -> None:
+    for each in prepared:
+        _publish(connection, target, each)
+
+
+def _publish(connection: psycopg.Connection, target: Target, prepared: writing.Prepared) -> None:
+    with transaction(connection, TENANT):
+        scope = {"tenant": TENANT, "collection": target.collection}
+        writing.publish(connection, scope, prepared.segments, ())
+
+
+def _searching(
+    postgres: Postgres, target: Target, documents: Sequence[Draft], questions: Sequence[str]
+) -> dict[int, Timed]:
+    print(
+        f"bm25      k={K}, no cache              {'p50 ms':>8} {'p95 ms':>8}   "
+        f"cached {'p50 ms':>8} {'p95 ms':>8}   to ids {'p50 ms':>8} {'p95 ms':>8}"
+    )
+    count, cold = sum(len(draft.chunks) for draft in documents), {}
+    for segments in SEGMENTS:
+        with postgres.connect() as connection:
+            for batch in _batches(documents, -(-count // segments)):
+                _publish(connection, target, writing.prepared(batch, target.run))
+        _vacuum(postgres)
+        stored = _count(postgres, "lexical_segments")
+        cold[segments], _ = asyncio.run(_searches(postgres, questions, cached_bytes=0))
+        warm, naming = asyncio.run(_searches(postgres, questions, CACHED_BYTES))
+        print(f"bm25      {stored:4} segments              {cold[segments]}         {warm}          {naming}")
+        _forget(postgres)
+    return cold
+
+
+async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: int) -> tuple[Timed, Timed]:
+    """For places and scores, and for the ids of the chunks there. The second of two rounds."""
+    reader, cache = CorpusReader(postgres), PostingsCache(cached_bytes)
+    ranking: list[float] = []
+    naming: list[float] = []
+    try:
+        async with reader.snapshot(_query("")) as snapshot:
+            for _ in range(2):
+                ranking.clear()
+                naming.clear()
+                for question in questions:
+                    began = time.perf_counter()
+                    places = await reading.places(snapshot, cache, _query(question), BM25, K)
+                    ranked = time.perf_counter()
+                    await reading.named(snapshot, places)
+                    ranking.append(1_000 * (ranked - began))
+                    naming.append(1_000 * (time.perf_counter() - ranked))
+    finally:
+        await reader.close()
+    return Timed(ranking), Timed(naming)
+
+
+def _others(postgres: Postgres, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Timed]) -> None:
+    index, seconds = _timed(lambda: _bm25s([terms(text, LANGUAGE) for text in texts]))
+
+    def ask(question: str) -> object:
+        return index.retrieve([list(question_terms(question, [LANGUAGE]))], k=K, show_progress=False)
+
+    found = _each(questions, ask)
+    mine = ours[10].p50
+    print(f"bm25s     in this process              {found}         {found.p50 / mine:5.1f} x; built in {seconds:.1f} s")
+    with psycopg.connect(postgres.dsn, options=OPTIONS, autocommit=True) as connection:
+        connection.execute(FULL_TEXT)
+        for first in range(0, len(texts), 10_000):
+            connection.execute(FULL_TEXT_ADD, [list(texts[first : first + 10_000])])
+        connection.execute("vacuum analyze full_text")
+        few = questions[:30]
+        asked = _each(few, lambda question: connection.execute(FULL_TEXT_SEARCH, [_any_word(question)]).fetchall())
+    print(f"full text any word, ts_rank_cd         {asked}         {asked.p50 / mine:5.1f} x")
+
+
+def _bm25s(tokens: list[list[str]]) -> bm25s.BM25:
+    index = bm25s.BM25(k1=BM25.k1, b=BM25.b, method="lucene")
+    index.index(tokens, show_progress=False)
+    return index
+
+
+def _any_word(question: str) -> str:
+    return " | ".join(word for word in question.split() if word.isalnum())
+
+
+def _each(questions: Sequence[str], ask: Callable[[str], object]) -> Timed:
+    ask(questions[0])
+    return Timed([1_000 * _timed(partial(ask, question))[1] for question in questions])
+
+
+def _quality(postgres: Postgres, folder: Path) -> None:
+    documents = list(_documents(folder))
+    target = _stored(postgres, documents)
+    with postgres.connect() as connection:
+        for batch in _batches(documents, BATCH):
+            _publish(connection, target, writing.prepared(batch, target.run))
+    grades = _grades(folder)
+    questions = {each["_id"]: each["text"] for each in _lines(folder / "queries.jsonl") if each["_id"] in grades}
+    index = _bm25s([terms(chunk.embedded_text, LANGUAGE) for draft in documents for chunk in draft.chunks])
+    uris = [draft.entry.uri for draft in documents]
+    by_chunk = {draft.chunks[0].id: draft.entry.uri for draft in documents}
+    runs = {"ours": asyncio.run(_run(postgres, questions, by_chunk)), "bm25s": _bm25s_run(index, questions, uris)}
+    for name, run in runs.items():
+        measured = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10"}).evaluate(run)
+        mean = np.mean([each["ndcg_cut_10"] for each in measured.values()])
+        print(
+            f"quality   {folder.name}: nDCG@10 of {name:6} {mean:.4f}   "
+            f"{len(questions)} questions, {len(uris)} documents"
+        )
+
+
+async def _run(postgres: Postgres, questions: dict[str, str], uris: dict[UUID, str]) -> dict[str, dict[str, float]]:
+    reader = CorpusReader(postgres)
+    try:
+        return {
+            id: {uris[chunk]: score for chunk, score in await reader.bm25(_query(text), K, BM25)}
+            for id, text in questions.items()
+        }
+    finally:
+        await reader.close()
+
+
+def _bm25s_run(index: bm25s.BM25, questions: dict[str, str], uris: Sequence[str]) -> dict[str, dict[str, float]]:
+    run = {}
+    for id, text in questions.items():
+        scores = index.get_scores(list(Counter(question_terms(text, [LANGUAGE])).elements()))
+        run[id] = {uris[n]: float(scores[n]) for n in np.argsort(-scores, kind="stable")[:K].tolist() if scores[n] > 0}
+    return run
+
+
+def _documents(folder: Path) -> Iterator[Draft]:
+    """One chunk each, its title before it."""
+    for line in _lines(folder / "corpus.jsonl"):
+        text, title = line["text"] or line["title"], line["title"]
+        id = document_id(TENANT, COLLECTION, line["_id"])
+        chunk = Chunk(
+            id=chunk_id(id, text, 0), document_id=id, ordinal=0, text=text, start=0, end=len(text), prefix=title
+        )
+        yield Draft(
+            id=id,
+            source=1,
+            entry=Entry(uri=line["_id"], size=len(text), modified_ns=0),
+            recipe="benchmark",
+            document=Document(uri=line["_id"], text=text, title=title, language=LANGUAGE),
+            chunks=(chunk,),
+            vectors=np.ones((1, 1), np.float32),
+        )
+
+
+def _grades(folder: Path) -> dict[str, dict[str, int]]:
+    grades: dict[str, dict[str, int]] = {}
+    with (folder / "qrels" / "test.tsv").open() as file:
+        for query, document, grade in list(csv.reader(file, delimiter="\t"))[1:]:
+            grades.setdefault(query, {})[document] = int(grade)
+    return grades
+
+
+def _lines(file: Path) -> Iterator[dict[str, str]]:
+    with file.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def _questions(texts: Sequence[str], count: int, made_up: bool) -> list[str]:
+    """Words of a passage each; of made-up ones not the most frequent, which stand for stop words."""
+    drawn = np.random.default_rng(8)
+    frequent = Counter(word for text in texts[:5_000] for word in text.split()).most_common(STOP_WORDS * made_up)
+    left_out = {word for word, _ in frequent}
+    questions: list[str] = []
+    while len(questions) < count:
+        words = sorted(set(texts[int(drawn.integers(len(texts)))].split()) - left_out)
+        if len(words) >= WORDS:
+            questions.append(" ".join(drawn.choice(words, WORDS, replace=False)))
+    return questions
+
+
+def _query(text: str) -> Query:
+    return Query(text=text, tenant=TENANT, collection=COLLECTION)
+
+
+def _batches(documents: Sequence[Draft], chunks: int) -> Iterator[Sequence[Draft]]:
+    """Of so many chunks, about: all documents have as many as the first."""
+    step = max(1, chunks // len(documents[0].chunks))
+    for first in range(0, len(documents), step):
+        yield documents[first : first + step]
+
+
+def _forget(postgres: Postgres) -> None:
+    with psycopg.connect(postgres.dsn, options=OPTIONS, autocommit=True) as connection:
+        connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
+
+
+def _vacuum(postgres: Postgres) -> None:
+    with psycopg.connect(postgres.dsn, options=OPTIONS, autocommit=True) as connection:
+        connection.execute("vacuum analyze")
+
+
+def _count(postgres: Postgres, table: str) -> int:
+    with psycopg.connect(postgres.dsn, options=OPTIONS) as connection:
+        row = connection.execute(f"select count(*) from {table}".encode()).fetchone()  # noqa: S608
+    return int(row[0]) if row else 0
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    began = time.perf_counter()
+    done = work()
+    return done, time.perf_counter() - began
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {memory} GiB"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=100_000, help="passages, four a document")
+    parser.add_argument("--texts", type=Path, help='a file with {"text": ...} a line; else made up')
+    parser.add_argument("--dataset", type=Path, help="a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Trains `ltr` fusion on a dataset: `python -m jobs.train_fusion DIR`, and its YAML into the profile."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+from uuid import UUID
+
+import numpy as np
+import typer
+import yaml
+from numpy.typing import NDArray
+from rich.console import Console
+
+from jobs.evaluate import documents_of, ingested
+from jobs.ingest import RunnerName
+from jobs.options import Globals, command, print_json
+from jobs.runner import STDERR
+from rag_core.errors import ConfigError, DatasetError
+
+if TYPE_CHECKING:
+    from rag_core.config import Settings
+    from rag_core.evaluation.dataset import Question
+    from rag_core.protocols import Ranking
+    from rag_core.retrieval.fusion import Candidates
+    from rag_core.retrieval.hybrid import Hybrid
+    from rag_core.storage.postgres import Postgres
+
+DIGITS = 4
+
+
+@dataclass(slots=True)
+class Watched:
+    """A fusion that keeps what it was given, and passes nothing on: nothing has to be fetched."""
+
+    candidates: "list[Candidates]" = field(default_factory=list)
+
+    def __call__(self, candidates: "Candidates") -> "Ranking":
+        self.candidates.append(candidates)
+        return []
+
+
+@command
+def train_fusion(
+    dataset: Annotated[Path, typer.Argument(help="A folder in BEIR's layout: corpus, queries.jsonl, qrels/.")],
+    options: Globals,
+    split: Annotated[str, typer.Option(help="Whose grades: qrels/SPLIT.tsv. Evaluate with another.")] = "train",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many questions.", show_default=False)
+    ] = None,
+    collection: Annotated[
+        str | None, typer.Option(help="Where the corpus goes; one of its own by default.", show_default=False)
+    ] = None,
+) -> None:
+    """Train the fusion of a profile's hybrid retriever, and print it as the YAML of `retrieval.fusion`.
+
+    Example: python -m jobs.train_fusion data/scifact --split train
+    """
+    from rag_core.evaluation.dataset import read_dataset
+    from rag_core.storage.postgres import Postgres
+
+    chosen = read_dataset(dataset, split).first(limit)
+    settings = options.settings
+    if settings.retrieval.type != "hybrid":
+        raise ConfigError(f"fusion is trained for a retrieval of type hybrid, got {settings.retrieval.type}")
+    name = collection or f"evaluation-{chosen.name}-{settings.profile}"
+    postgres = Postgres.open(settings.store.url)
+    with os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal:
+        console = Console(file=terminal, quiet=options.quiet)
+        ingested(chosen, name, postgres, RunnerName.auto, options, console)
+    candidates = asyncio.run(_candidates(settings, postgres, name, chosen.questions))
+    chunks = {id for each in candidates for id in each.ids}
+    documents, _ = documents_of(chunks, chosen, name, postgres, settings.tenant)
+    fusion = {"type": "ltr", **fitted(candidates, relevant_chunks(chosen.questions, candidates, documents))}
+    if options.json:
+        print_json(fusion)
+    else:
+        sys.stdout.write(yaml.safe_dump({"fusion": fusion}, sort_keys=False))
+
+
+def relevant_chunks(
+    questions: "Sequence[Question]", candidates: "Sequence[Candidates]", documents: Mapping[UUID, str]
+) -> list[NDArray[np.bool_]]:
+    """By question: whether each candidate is of a relevant document."""
+    pairs = zip(questions, candidates, strict=True)
+    return [np.array([asked.grades.get(documents[id], 0) > 0 for id in found.ids]) for asked, found in pairs]
+
+
+def fitted(candidates: "Sequence[Candidates]", relevant: Iterable[NDArray[np.bool_]]) -> dict[str, Any]:
+    """`intercept`, and by leg the coefficients of z-scores and reciprocal ranks. Only questions count of which every
+    leg answered, and something relevant was found.
+
+    DatasetError if there is none.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    from rag_core.retrieval.fusion import features
+
+    legs = max((each.legs for each in candidates), key=len, default=())
+    usable = [
+        (features(each), right)
+        for each, right in zip(candidates, relevant, strict=True)
+        if each.legs == legs and right.any() and not right.all()
+    ]
+    if not usable:
+        raise DatasetError("no question has relevant chunks among what the legs found")
+    rows, labels = (np.concatenate(parts) for parts in zip(*usable, strict=True))
+    model = LogisticRegression(max_iter=1_000).fit(rows, labels)
+    weights = np.round(model.coef_[0].reshape(-1, 2), DIGITS).tolist()
+    return {
+        "intercept": round(float(model.intercept_[0]), DIGITS),
+        "scores": {leg: score for leg, (score, _) in zip(legs, weights, strict=True)},
+        "ranks": {leg: rank for leg, (_, rank) in zip(legs, weights, strict=True)},
+    }
+
+
+async def _candidates(
+    settings: "Settings", postgres: "Postgres", collection: str, questions: "Sequence[Question]"
+) -> "list[Candidates]":
+    """One a question, in their order."""
+    from rag_core.build.retrieval import retriever
+    from rag_core.storage.corpus import CorpusReader
+    from rag_core.types import Query
+
+    corpus, watched = CorpusReader(postgres), Watched()
+    try:
+        asked = replace(cast("Hybrid", retriever(settings, corpus)), fusion=watched)
+        for question in questions:
+            await asked.retrieve(Query(text=question.text, tenant=settings.tenant, collection=collection), 1)
+    finally:
+        await corpus.close()
+    return watched.candidates
+
+
+def main() -> None:
+    app = typer.Typer(add_completion=False)
+    app.command()(train_fusion)
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Rerankers. Their models are loaded once a process."""
+
+from contextlib import suppress
+from functools import cache, partial
+from typing import TYPE_CHECKING, assert_never
+
+from rag_core.build.python import python_object
+from rag_core.config import (
+    CrossEncoderReranker,
+    LateInteractionReranker,
+    LexicalReranker,
+    PythonObject,
+    RerankerSettings,
+)
+from rag_core.errors import ModelError
+from rag_core.ingestion.embedding.model_files import model_folder
+from rag_core.protocols import Reranker
+from rag_core.reranking.cross_encoder import CrossEncoderReranker as CrossEncoder
+from rag_core.reranking.cross_encoder import cross_encoder
+from rag_core.reranking.late_interaction import LateInteractionReranker as LateInteraction
+from rag_core.reranking.late_interaction import multi_vector_encoder
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder as LoadedCrossEncoder
+    from sentence_transformers import MultiVectorEncoder
+
+
+def reranker(settings: RerankerSettings) -> Reranker:
+    """Loads the model, which may take longer than a question may. If it is not there every question is told so."""
+    with suppress(ModelError):
+        load(settings)
+    match settings:
+        case CrossEncoderReranker():
+            return _cross_encoder(settings)
+        case LateInteractionReranker():
+            return _late_interaction(settings)
+        case LexicalReranker():
+            from rag_core.reranking.lexical import LexicalReranker as Lexical
+
+            return Lexical(settings.language)
+        case PythonObject():
+            own: Reranker = python_object(settings)
+            return own
+        case _:
+            assert_never(settings)
+
+
+def load(settings: RerankerSettings) -> None:
+    """ModelError if the model, or its device, is not there."""
+    match settings:
+        case CrossEncoderReranker():
+            _cross_encoder(settings).load()
+        case LateInteractionReranker():
+            _late_interaction(settings).load()
+        case LexicalReranker() | PythonObject():
+            pass
+        case _:
+            assert_never(settings)
+
+
+@cache
+def _cross_encoder(settings: CrossEncoderReranker) -> CrossEncoder:
+    return CrossEncoder(partial(_loaded_cross_encoder, settings), settings.batch_size)
+
+
+@cache
+def _late_interaction(settings: LateInteractionReranker) -> LateInteraction:
+    return LateInteraction(partial(_loaded_late_interaction, settings), settings.batch_size)
+
+
+def _loaded_cross_encoder(settings: CrossEncoderReranker) -> "LoadedCrossEncoder":
+    from rag_core.ingestion.embedding.precision import dtype
+
+    weights = dtype(settings.precision, settings.device)
+    return cross_encoder(model_folder(settings.model), weights, settings.device)
+
+
+def _loaded_late_interaction(settings: LateInteractionReranker) -> "MultiVectorEncoder":
+    from rag_core.ingestion.embedding.precision import dtype
+
+    weights = dtype(settings.precision, settings.device)
+    return multi_vector_encoder(model_folder(settings.model), weights, settings.device)

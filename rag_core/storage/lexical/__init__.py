@@ -1,0 +1,1 @@
+"""Exact BM25 in plain tables: immutable segments of posting lists, written with the documents and merged later."""

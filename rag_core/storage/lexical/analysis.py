@@ -1,0 +1,133 @@
+"""What the lexical index calls a term: words, stemmed by Snowball without the stop words of the text's language.
+
+Scripts that are written without spaces become pairs of neighbouring characters (Lucene's CJKBigramFilter does the
+same), whatever the language is said to be. Hangul too: its particles are written onto the words.
+"""
+
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+from threading import Lock
+
+import Stemmer
+
+from rag_core.storage.lexical.stop_words import STOP_WORDS
+
+VERSION = f"1/snowball-{Stemmer.version()}"
+"""Terms of different versions do not meet: stored ones are written again when it changes."""
+
+LONGEST = 64
+"""Of a longer word its first characters are the term."""
+
+CACHED = 500_000
+
+STEMMERS = {
+    **{"ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "en": "english"},
+    **{"eo": "esperanto", "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish"},
+    **{"fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian"},
+    **{"it": "italian", "lt": "lithuanian", "nb": "norwegian", "ne": "nepali", "nl": "dutch", "nn": "norwegian"},
+    **{"no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian"},
+    **{"st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish"},
+}
+
+SPACELESS = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Of Thai, Lao, Tibetan, Myanmar, Hangul, Khmer, kana and Han."""
+
+ASCII_WORD = re.compile(r"[a-z0-9]+")
+
+
+def terms(text: str, language: str) -> list[str]:
+    """In text order, repeated as they are. `language` is an ISO 639-1 code; of an unknown one the words stay whole."""
+    stems = _stems(language if language in STEMMERS else "")
+    if text.isascii():
+        return list(filter(None, map(stems.__getitem__, ASCII_WORD.findall(text.lower()))))
+    text = unicodedata.normalize("NFKC", text).lower()
+    if SPACELESS.search(text):
+        return list(filter(None, _words_and_pairs(text, stems)))
+    return list(filter(None, map(stems.__getitem__, _word().findall(text))))
+
+
+def question_terms(question: str, languages: Iterable[str]) -> dict[str, int]:
+    """How often each term counts in a question to documents of these languages.
+
+    A question is too short to tell its language by, and may name what is written in another. So it is read in all of
+    them: a word's stem in one language meets the documents of that language, and where two agree it counts once.
+    """
+    counts: Counter[str] = Counter()
+    for language in languages:
+        counts |= Counter(terms(question, language))
+    return dict(counts)
+
+
+class _Stems(dict[str, str]):
+    """From a word to its term, which is empty for a stop word; filled as words are met."""
+
+    def __init__(self, language: str) -> None:
+        self._stop_words = STOP_WORDS.get(language, frozenset[str]())
+        self._stemmer = Stemmer.Stemmer(STEMMERS[language], 0) if language else None
+        self._lock = Lock()  # a stemmer serves one thread at a time
+
+    def __missing__(self, word: str) -> str:
+        with self._lock:
+            if len(self) >= CACHED:
+                self.clear()
+            term = self[word] = sys.intern(self._term(word))
+        return term
+
+    def _term(self, word: str) -> str:
+        if word in self._stop_words:
+            return ""
+        stem: str = self._stemmer.stemWord(word[:LONGEST]) if self._stemmer else word
+        return stem[:LONGEST]
+
+
+@cache
+def _stems(language: str) -> _Stems:
+    return _Stems(language)
+
+
+def _words_and_pairs(text: str, stems: _Stems) -> Iterator[str]:
+    for spaceless, word in _run().findall(text):
+        if word:
+            yield stems[word]
+        elif len(spaceless) == 1:
+            yield spaceless
+        else:
+            yield from (first + second for first, second in pairwise(spaceless))
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """Letters, digits, and the marks upon them, in scripts with spaces."""
+    written = (code for code in range(0x80, 0x20000) if _written(chr(code)) and not SPACELESS.match(chr(code)))
+    return re.compile(f"[a-z0-9{''.join(_ranges(written))}]+")
+
+
+@cache
+def _run() -> re.Pattern[str]:
+    """Two groups: a run of spaceless letters, or a word."""
+    written = (code for code in range(0xE00, 0x10000) if SPACELESS.match(chr(code)) and _written(chr(code)))
+    return re.compile(f"([{''.join(_ranges(written))}\U00020000-\U0003ffff]+)|({_word().pattern})")
+
+
+def _written(character: str) -> bool:
+    return character.isalnum() or unicodedata.category(character).startswith("M")
+
+
+def _ranges(codes: Iterable[int]) -> Iterator[str]:
+    """As a character class of a regular expression has them; `codes` ascend."""
+    first = last = -1
+    for code in codes:
+        if code != last + 1:
+            if first >= 0:
+                yield f"{chr(first)}-{chr(last)}"
+            first = code
+        last = code
+    yield f"{chr(first)}-{chr(last)}"

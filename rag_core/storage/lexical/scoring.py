@@ -1,0 +1,215 @@
+"""BM25 over posting lists, compiled: exact, term by term into one accumulator a segment, the best kept in a heap.
+
+A chunk's score: the sum, over the question's terms, of idf * f * (k1 + 1) / (f + k1 * (1 - b + b * length / average)),
+f being how often the chunk has the term (Robertson et al., Okapi at TREC-3; as rank_bm25 and bm25s compute it).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_core.storage.lexical.parameters import Bm25
+from rag_core.storage.lexical.segment import DTYPE
+
+F = TypeVar("F", bound=Callable[..., object])
+
+Numbers: TypeAlias = NDArray[np.int64]
+Scores: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+MOST_TIES = 1_000
+"""So many chunks that score as the k-th does are told apart by their ids; which ones, if there are more, is chance."""
+
+
+class Postings(NamedTuple):
+    """The lists of a question's terms, one behind the other, those of a segment together and there by term.
+
+    List i is of term `terms[i]` in segment `segments[i]`: an array of shape [3, sizes[i]] that begins at `starts[i]`.
+    """
+
+    flat: NDArray[np.uint16]
+    starts: Numbers
+    sizes: Numbers
+    segments: Numbers
+    terms: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """All chunks of a collection, segment after segment: chunk `local` of segment s is number `firsts[s] + local`.
+
+    `firsts` has one more entry, the number of chunks. `total_length` is that of the living ones.
+    """
+
+    firsts: Numbers
+    dead: Mask
+    total_length: int
+
+    @property
+    def living(self) -> int:
+        return len(self.dead) - int(np.count_nonzero(self.dead))
+
+
+class _Norm(NamedTuple):
+    """With `length` for each term of the chunk, what a frequency is divided by besides itself; and times what."""
+
+    times: float
+    flat: float
+    length: float
+
+
+def joined(lists: Sequence[tuple[int, int, bytes]]) -> Postings:
+    """Of (segment, term, postings), ascending."""
+    segments, terms, raw = zip(*lists, strict=True) if lists else ((), (), ())
+    sizes = np.array([len(postings) for postings in raw], np.int64) // (3 * DTYPE.itemsize)
+    return Postings(
+        flat=np.frombuffer(b"".join(raw), DTYPE),
+        starts=3 * (np.cumsum(sizes) - sizes),
+        sizes=sizes,
+        segments=np.array(segments, np.int64),
+        terms=np.array(terms, np.int64),
+    )
+
+
+def covering(firsts: Numbers, ranges: Sequence[tuple[int, int, int]]) -> Mask:
+    """True for the chunks of those (segment, first local number, count)."""
+    mask = np.zeros(firsts[-1], np.bool_)
+    for segment, first, count in ranges:
+        begin = firsts[segment] + first
+        mask[begin : begin + count] = True
+    return mask
+
+
+def weights(chunks: Chunks, postings: Postings, counts: Sequence[int]) -> Scores:
+    """Of each term: how often it counts in the question, times Lucene's idf, which is never negative."""
+    having = _document_frequencies(postings, chunks.firsts, chunks.dead, bool(chunks.dead.any()), len(counts))
+    idf: Scores = np.log1p((chunks.living - having + 0.5) / (having + 0.5))
+    return np.multiply(idf, counts)
+
+
+def best(
+    chunks: Chunks, postings: Postings, weights: Scores, bm25: Bm25, left_out: Mask, k: int
+) -> tuple[Numbers, Numbers, Scores]:
+    """Segments, local numbers and scores of the k best, and of up to MOST_TIES more that score as the k-th does;
+    in no order. A chunk without any of the terms is none of them."""
+    return _best(postings, weights, _norm(chunks, bm25), chunks.firsts, left_out, k, MOST_TIES)
+
+
+def scores(
+    chunks: Chunks, postings: Postings, weights: Scores, bm25: Bm25, segments: Numbers, locals: Numbers
+) -> Scores:
+    """To the bit what `best` gives those chunks, in the order given."""
+    return _scores(postings, weights, _norm(chunks, bm25), segments, locals)
+
+
+def _norm(chunks: Chunks, bm25: Bm25) -> _Norm:
+    average = max(chunks.total_length, 1) / max(chunks.living, 1)
+    return _Norm(bm25.k1 + 1.0, bm25.k1 * (1.0 - bm25.b), bm25.k1 * bm25.b / average)
+
+
+def compiled(function: F) -> F:
+    """Without the interpreter's lock; kept on disk for the next process, where there is a place for it."""
+    try:
+        return cast(F, numba.njit(function, nogil=True, cache=True))
+    except RuntimeError:  # neither the package's folder nor the user's can be written to
+        return cast(F, numba.njit(function, nogil=True))
+
+
+@compiled
+def _document_frequencies(postings: Postings, firsts: Numbers, dead: Mask, any_dead: bool, n_terms: int) -> Numbers:
+    """In how many living chunks each term stands."""
+    found = np.zeros(n_terms, np.int64)
+    for row in range(len(postings.starts)):
+        start, size, first = postings.starts[row], postings.sizes[row], firsts[postings.segments[row]]
+        found[postings.terms[row]] += size
+        if any_dead:
+            for local in postings.flat[start : start + size]:
+                found[postings.terms[row]] -= dead[first + local]
+    return found
+
+
+@compiled
+def _impact(postings: Postings, row: int, place: int, weight: float, norm: _Norm) -> float:
+    frequency = np.float64(postings.flat[place + postings.sizes[row]])
+    length = np.float64(postings.flat[place + 2 * postings.sizes[row]])
+    return weight * (frequency * norm.times / (frequency + norm.flat + norm.length * length))
+
+
+@compiled
+def _best(
+    postings: Postings, weights: Scores, norm: _Norm, firsts: Numbers, left_out: Mask, k: int, most_ties: int
+) -> tuple[Numbers, Numbers, Scores]:
+    accumulator = np.zeros(np.diff(firsts).max() if len(firsts) > 1 else 0, np.float64)
+    heap = np.zeros(k, np.float64)  # the k best scores so far, the least on top
+    room = 2 * k + most_ties
+    segments, locals = np.empty(room, np.int64), np.empty(room, np.int64)
+    scores = np.empty(room, np.float64)
+    found = row = 0
+    while row < len(postings.starts):
+        segment = postings.segments[row]
+        while row < len(postings.starts) and postings.segments[row] == segment:
+            weight, start = weights[postings.terms[row]], postings.starts[row]
+            for place in range(start, start + postings.sizes[row]):
+                accumulator[postings.flat[place]] += _impact(postings, row, place, weight, norm)
+            row += 1
+        first = firsts[segment]
+        for local in range(firsts[segment + 1] - first):
+            score = accumulator[local]
+            accumulator[local] = 0.0
+            if score == 0.0 or score < heap[0] or left_out[first + local]:
+                continue
+            if found == room:
+                found = _keep(segments, locals, scores, found, heap[0], k + most_ties)
+            segments[found], locals[found], scores[found] = segment, local, score
+            found += 1
+            if score > heap[0]:
+                _replace_least(heap, score)
+    found = _keep(segments, locals, scores, found, heap[0], k + most_ties)
+    return segments[:found], locals[:found], scores[:found]
+
+
+@compiled
+def _replace_least(heap: Scores, score: float) -> None:
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if child >= len(heap) or score <= heap[child]:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = score
+
+
+@compiled
+def _keep(segments: Numbers, locals: Numbers, scores: Scores, found: int, least: float, most: int) -> int:
+    """Moves to the front those above `least`, and as many that equal it as make up `most`. How many they are."""
+    ties = most - np.count_nonzero(scores[:found] > least)
+    kept = 0
+    for place in range(found):
+        if scores[place] < least or (scores[place] == least and ties == 0):
+            continue
+        ties -= scores[place] == least
+        segments[kept], locals[kept], scores[kept] = segments[place], locals[place], scores[place]
+        kept += 1
+    return kept
+
+
+@compiled
+def _scores(postings: Postings, weights: Scores, norm: _Norm, segments: Numbers, locals: Numbers) -> Scores:
+    found = np.zeros(len(segments), np.float64)
+    for wanted in range(len(segments)):
+        row = np.searchsorted(postings.segments, segments[wanted])
+        while row < len(postings.starts) and postings.segments[row] == segments[wanted]:
+            start = postings.starts[row]
+            own = postings.flat[start : start + postings.sizes[row]]
+            place = np.searchsorted(own, locals[wanted])
+            if place < len(own) and own[place] == locals[wanted]:
+                found[wanted] += _impact(postings, row, start + place, weights[postings.terms[row]], norm)
+            row += 1
+    return found

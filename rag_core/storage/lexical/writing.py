@@ -1,0 +1,145 @@
+"""Segments into the store, and tombstones for what they replace: part of the transaction that publishes or deletes.
+
+Rows travel as a few long texts and one long array, which the server takes apart: quicker than a temporary table, and
+no `COPY`, which row-level security refuses.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+
+from rag_core.errors import DocumentError
+from rag_core.storage.lexical import analysis
+from rag_core.storage.lexical.segment import MOST_CHUNKS, DocumentRow, Segment, SegmentDocument, build
+from rag_core.types import Draft
+
+ADD_SEGMENT = """
+insert into lexical_segments (tenant, collection, n_chunks, total_length, analysis)
+values (%(tenant)s, %(collection)s, %(n_chunks)s, %(total_length)s, %(analysis)s) returning id"""
+ADD_POSTINGS = """
+insert into lexical_postings (tenant, collection, term, segment_id, postings)
+select %(tenant)s, %(collection)s, term, %(segment)s, substring(%(postings)s::bytea from start for size)
+from unnest(string_to_array(%(terms)s, E'\\n'), string_to_array(%(starts)s, ' ')::int[],
+  string_to_array(%(sizes)s, ' ')::int[]) as row (term, start, size)"""
+ADD_DOCUMENTS = """
+insert into lexical_documents (tenant, collection, segment_id, first_local, n_chunks, total_length, document_id,
+  version)
+select %(tenant)s, %(collection)s, %(segment)s, row.*
+from unnest(%(firsts)s::int[], %(counts)s::int[], %(lengths)s::int[], %(ids)s::uuid[], %(versions)s::bigint[]) as row"""
+# Locked in the order of ids, as a merge locks them; then changed by a statement that sees where a merge has put them.
+LOCK_LIVE = """
+select from lexical_documents l where l.tenant = %(tenant)s and l.collection = %(collection)s
+  and l.document_id = any(%(ids)s::uuid[]) and not l.dead order by l.document_id for update"""
+BURY = """
+update lexical_documents l set dead = true where l.tenant = %(tenant)s and l.collection = %(collection)s
+  and l.document_id = any(%(ids)s::uuid[]) and not l.dead"""
+# Of these ids, or of all.
+ORPHANS = """
+select l.document_id from lexical_documents l where l.tenant = %(tenant)s and l.collection = %(collection)s
+  and (%(ids)s::uuid[] is null or l.document_id = any(%(ids)s::uuid[])) and not l.dead
+  and not exists (select from documents d where d.tenant = l.tenant and d.collection = l.collection
+    and d.id = l.document_id and d.n_chunks = l.n_chunks)
+order by l.document_id for update"""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Documents on their way into the lexical index, and the segments that hold them all."""
+
+    documents: tuple[SegmentDocument, ...]
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, documents: Sequence[SegmentDocument]) -> "Prepared":
+        return cls(tuple(documents), tuple(build(documents)))
+
+    def only(self, ids: Collection[UUID]) -> "Prepared":
+        kept = [document for document in self.documents if document.id in ids]
+        return self if len(kept) == len(self.documents) else Prepared.of(kept)
+
+
+def prepared(drafts: Sequence[Draft], version: int) -> Prepared:
+    """What takes time, for before the transaction. DocumentError for a document that fits no segment."""
+    return Prepared.of([_document(draft, version) for draft in drafts if draft.document and draft.chunks])
+
+
+def publish(
+    connection: Connection, scope: Mapping[str, Any], segments: Sequence[Segment], replaced: Sequence[UUID]
+) -> None:
+    """In the caller's transaction, which has locked the rows of these documents."""
+    bury(connection, scope, replaced)
+    for segment in segments:
+        terms = sorted(segment.postings)
+        postings = [segment.postings[term] for term in terms]
+        id = add_segment(connection, scope, segment.n_chunks, segment.total_length)
+        add_postings(connection, scope, id, terms, list(map(len, postings)), b"".join(postings))
+        _add_documents(connection, scope, id, segment.documents)
+
+
+def bury(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID]) -> None:
+    """Marks them dead wherever they stand."""
+    if documents:
+        for statement in (LOCK_LIVE, BURY):
+            connection.execute(statement, {**scope, "ids": list(documents)})
+
+
+def bury_orphans(
+    connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID] | None = None
+) -> Sequence[UUID]:
+    """Those of the documents, or of the whole collection, whose row is gone, or tells of another number of chunks."""
+    found = connection.execute(ORPHANS, {**scope, "ids": None if documents is None else list(documents)})
+    orphans = [row[0] for row in found]
+    bury(connection, scope, orphans)
+    return orphans
+
+
+def add_segment(connection: Connection, scope: Mapping[str, Any], n_chunks: int, total_length: int) -> int:
+    values = {**scope, "n_chunks": n_chunks, "total_length": total_length, "analysis": analysis.VERSION}
+    row = connection.execute(ADD_SEGMENT, values).fetchone()
+    return int(row[0]) if row else 0
+
+
+def add_postings(
+    connection: Connection,
+    scope: Mapping[str, Any],
+    segment: int,
+    terms: Sequence[str],
+    sizes: Sequence[int],
+    postings: bytes,
+) -> None:
+    """`postings` holds those of one term after the other, `sizes` how many bytes each has."""
+    starts = [end - size + 1 for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    values = {
+        "segment": segment,
+        "terms": "\n".join(terms),
+        "starts": " ".join(map(str, starts)),
+        "sizes": " ".join(map(str, sizes)),
+        "postings": postings,
+    }
+    connection.execute(ADD_POSTINGS, {**scope, **values})
+
+
+def _document(draft: Draft, version: int) -> SegmentDocument:
+    if len(draft.chunks) > MOST_CHUNKS:
+        raise DocumentError("publish", f"a document may have at most {MOST_CHUNKS} chunks, got {len(draft.chunks)}")
+    language = draft.document.language if draft.document else ""
+    chunks = [analysis.terms(chunk.embedded_text, language) for chunk in draft.chunks]
+    return SegmentDocument(draft.id, version, chunks)
+
+
+def _add_documents(
+    connection: Connection, scope: Mapping[str, Any], segment: int, documents: Sequence[DocumentRow]
+) -> None:
+    values = {
+        "segment": segment,
+        "firsts": [document.first_local for document in documents],
+        "counts": [document.n_chunks for document in documents],
+        "lengths": [document.total_length for document in documents],
+        "ids": [document.id for document in documents],
+        "versions": [document.version for document in documents],
+    }
+    connection.execute(ADD_DOCUMENTS, {**scope, **values})

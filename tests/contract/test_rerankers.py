@@ -1,0 +1,72 @@
+"""What every reranker promises."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+from rag_core.build.reranking import reranker
+from rag_core.config import CrossEncoderReranker, LateInteractionReranker, LexicalReranker, RerankerSettings
+from rag_core.protocols import Reranker
+
+QUESTION = "How do I rotate the keys?"
+TEXTS = [
+    "Rotate the keys weekly.",
+    "Doors are of oak.",
+    "",
+    "The key of a house",
+    "the " * 300 + "keys",
+    "東京 🎉",
+    "keys",
+]
+
+
+@pytest.fixture(scope="module", params=["cross_encoder", "late_interaction", "tokens", "lexical"])
+def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reranker:
+    return reranker(settings(request.param, tmp_path_factory.mktemp(request.param)))
+
+
+def settings(name: str, folder: Path) -> RerankerSettings:
+    if name == "lexical":
+        return LexicalReranker(type="lexical")
+    if name == "cross_encoder":
+        model = tiny_models.bert_files(folder, "ForSequenceClassification")
+        return CrossEncoderReranker(type="cross_encoder", model=str(model), precision="fp32", batch_size=2)
+    model = tiny_models.bert_files(folder, "") if name == "tokens" else tiny_models.multi_vector_files(folder)
+    return LateInteractionReranker(type="late_interaction", model=str(model), precision="fp32", batch_size=2)
+
+
+def scores(chosen: Reranker, question: str, texts: list[str]) -> list[float]:
+    return asyncio.run(chosen.score(question, texts))
+
+
+def test_a_score_for_each_text_in_the_order_given(chosen: Reranker) -> None:
+    given = scores(chosen, QUESTION, TEXTS)
+    assert len(given) == len(TEXTS)
+    assert len(set(given)) > 3
+    assert scores(chosen, QUESTION, TEXTS[::-1]) == pytest.approx(given[::-1], abs=1e-4)
+
+
+def test_no_texts_no_scores(chosen: Reranker) -> None:
+    assert scores(chosen, QUESTION, []) == []
+
+
+def test_an_empty_question_is_answered_too(chosen: Reranker) -> None:
+    assert len(scores(chosen, "", ["keys", ""])) == 2
+
+
+def test_equal_texts_score_alike_wherever_they_stand(chosen: Reranker) -> None:
+    first, *_, last = scores(chosen, QUESTION, ["keys", *TEXTS, "keys"])
+    assert first == pytest.approx(last, abs=1e-4)
+
+
+def test_questions_asked_at_once_get_the_scores_that_they_get_alone(chosen: Reranker) -> None:
+    questions = [QUESTION, "doors", "two keys and a house " * 20]
+
+    async def together() -> list[list[float]]:
+        return await asyncio.gather(*(chosen.score(question, TEXTS) for question in questions * 4))
+
+    alone = [scores(chosen, question, TEXTS) for question in questions]
+    for given, expected in zip(asyncio.run(together()), alone * 4, strict=True):
+        assert given == pytest.approx(expected, abs=1e-4)

@@ -1,0 +1,289 @@
+"""The bm25 leg on the real store: what it counts, whom it shows what, and under which snapshot."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
+from typing import Any, TypeVar
+from uuid import UUID
+
+import numpy as np
+import pytest
+from drafts import TENANT, draft
+from oracles import bm25s_scores, rank_bm25_scores
+from targets import begin, publish, superuser
+
+from rag_core.errors import NotFoundError
+from rag_core.protocols import Leg, Ranking
+from rag_core.retrieval.bm25 import Bm25Leg
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.filters import parsed_filter
+from rag_core.storage.lexical.analysis import question_terms, terms
+from rag_core.storage.lexical.parameters import Bm25
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Draft, Query
+
+pytestmark = pytest.mark.postgres
+
+T = TypeVar("T")
+BM25 = Bm25(k1=1.5, b=0.75)
+QUERY = Query(text="red fish", tenant=TENANT)
+WORDS = [f"word{rank}" for rank in range(40)]
+
+
+def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:
+    async def with_leg() -> T:
+        reader = CorpusReader(store, cached_bytes)
+        try:
+            return await question(Bm25Leg(reader, BM25))
+        finally:
+            await reader.close()
+
+    return asyncio.run(with_leg())
+
+
+def ranked(store: Postgres, query: Query = QUERY, k: int = 100) -> Ranking:
+    return asked(store, lambda leg: leg.rank(query, k))
+
+
+def ranked_texts(store: Postgres, *drafts: Draft, k: int = 100, **query: Any) -> list[str]:
+    """Of the drafts' chunks."""
+    known = {chunk.id: chunk.text for draft in drafts for chunk in draft.chunks}
+    return [known[id] for id, _ in ranked(store, replace(QUERY, **query), k)]
+
+
+def expected(
+    drafts: Sequence[Draft], question: str, oracle: Callable[..., Any] = rank_bm25_scores
+) -> dict[UUID, float]:
+    chunks = [chunk for draft in drafts for chunk in draft.chunks]
+    counts = question_terms(question, ["en"])
+    repeated = [term for term, count in counts.items() for _ in range(count)]
+    scores = oracle([terms(chunk.embedded_text, "en") for chunk in chunks], repeated, BM25).tolist()
+    return {chunk.id: score for chunk, score in zip(chunks, scores, strict=True) if score > 0}
+
+
+def same(ranking: Ranking, scores: dict[UUID, float]) -> bool:
+    found = dict(ranking)
+    return set(found) == set(scores) and all(abs(found[id] - scores[id]) <= 1e-9 * scores[id] for id in found)
+
+
+def corpus(seed: int, n_documents: int, run: str = "") -> list[Draft]:
+    """Of one to five chunks each, with words by Zipf's law."""
+    drawn = np.random.default_rng(seed)
+
+    def text() -> str:
+        return " ".join(WORDS[rank] for rank in np.minimum(drawn.zipf(1.4, drawn.integers(1, 40)), 40) - 1) + run
+
+    return [draft(f"file:///{n}.md", *(text() for _ in range(drawn.integers(1, 6)))) for n in range(n_documents)]
+
+
+@pytest.mark.parametrize("oracle", [rank_bm25_scores, bm25s_scores])
+def test_scores_are_those_of_the_references_after_updates_and_deletions(store: Postgres, oracle: Any) -> None:
+    old, new = corpus(1, 30), corpus(2, 10)
+    publish(store, *old[:15])
+    publish(store, *old[15:])
+    publish(store, *new)
+    target = begin(store, deleted=old[20:23])
+    writer = target.open()
+    writer.delete([each.id for each in old[20:23]])
+    writer.close()
+    living = [*new, *old[10:20], *old[23:]]
+    for question in ("word3 word7", "word0", "word39 word5 word5", "word1 word2 unknown"):
+        ranking = ranked(store, replace(QUERY, text=question), k=1000)
+        reference = expected(living, question, oracle)
+        assert set(dict(ranking)) == set(reference)
+        np.testing.assert_allclose([score for _, score in ranking], [reference[id] for id, _ in ranking], rtol=1e-6)
+        assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_a_score_on_demand_is_to_the_bit_the_one_of_the_ranking(store: Postgres) -> None:
+    drafts = corpus(3, 20)
+    publish(store, *drafts[:10])
+    publish(store, *drafts[10:])
+    query = replace(QUERY, text="word2 word11 word2")
+    ranking = ranked(store, query, k=1000)
+    ids = [chunk.id for draft in reversed(drafts) for chunk in draft.chunks]
+    scores = asked(store, lambda leg: leg.score(query, [*ids, UUID(int=1)]))
+    assert scores == [dict(ranking).get(id, 0.0) for id in ids] + [0.0]
+    assert asked(store, lambda leg: leg.score(query, [])) == []
+
+
+def test_titles_and_headings_count(store: Postgres) -> None:
+    note = draft("file:///a.md", "swims", prefix="Red fish")
+    publish(store, note)
+    assert ranked_texts(store, note) == ["swims"]
+
+
+def test_a_filter_is_applied_before_the_best_are_cut_off(store: Postgres) -> None:
+    loud = [draft(f"file:///loud{n}.md", "red fish " * 5, metadata={"year": 2023}) for n in range(20)]
+    quiet = draft("file:///quiet.md", "one red among many other words", "blue", metadata={"year": 2024})
+    publish(store, *loud, quiet)
+    only = {"filters": parsed_filter({"key": "year", "type": "eq", "value": 2024})}
+    assert ranked_texts(store, quiet, k=1, **only) == ["one red among many other words"]
+    assert ranked_texts(store, *loud, quiet, filters=parsed_filter({"key": "year", "type": "eq", "value": 1999})) == []
+
+
+def test_a_filter_leaves_the_scores_as_they_are(store: Postgres) -> None:
+    drafts = [draft("file:///a.md", "red fish", metadata={"n": 1}), draft("file:///b.md", "red", metadata={"n": 2})]
+    publish(store, *drafts)
+    only = parsed_filter({"key": "n", "type": "eq", "value": 2})
+    (pair,) = ranked(store, replace(QUERY, filters=only))
+    assert pair in ranked(store)
+
+
+def test_a_filter_on_chunks_lets_chunks_pass(store: Postgres) -> None:
+    first = draft("file:///a.md", "red one", "red two", about_chunks={"page": 1})
+    second = draft("file:///b.md", "red three", about_chunks={"page": 2})
+    mixed = replace(first, chunks=(first.chunks[0], replace(first.chunks[1], metadata={"page": 2})))
+    publish(store, mixed, second)
+    only = parsed_filter({"key": "page", "type": "eq", "value": 2})
+    assert sorted(ranked_texts(store, first, second, filters=only)) == ["red three", "red two"]
+
+
+def test_documents_of_groups_are_ranked_for_their_members_only(store: Postgres) -> None:
+    drafts = [draft("file:///a.md", "red fish red fish"), draft("file:///b.md", "red " + "fish and chips " * 9)]
+    publish(store, *drafts)
+    with superuser(store) as connection:
+        connection.execute("update documents set access = '{staff}' where id = %s", [drafts[0].id])
+    assert ranked_texts(store, *drafts, k=1) == [drafts[1].chunks[0].text]
+    assert ranked_texts(store, *drafts, k=1, groups=("staff",)) == ["red fish red fish"]
+
+
+def test_a_tenant_sees_and_counts_its_own_chunks_only(store: Postgres) -> None:
+    own, other = corpus(4, 10), [draft(f"file:///{n}.md", "word3 word3", tenant="other") for n in range(30)]
+    publish(store, *own)
+    publish(store, *other, tenant="other")
+    assert same(ranked(store, replace(QUERY, text="word3"), k=1000), expected(own, "word3"))
+
+
+def test_collections_are_counted_apart(store: Postgres) -> None:
+    own, other = corpus(5, 10), [draft(f"file:///{n}.md", "word3", collection="other") for n in range(9)]
+    publish(store, *own)
+    publish(store, *other, collection="other")
+    assert same(ranked(store, replace(QUERY, text="word3"), k=1000), expected(own, "word3"))
+    with pytest.raises(NotFoundError):
+        ranked(store, replace(QUERY, collection="missing"))
+
+
+def test_ties_are_in_the_order_of_ids_whichever_segment_they_stand_in(store: Postgres) -> None:
+    drafts = [draft(f"file:///{n}.md", "red fish") for n in range(12)]
+    for each in drafts:
+        publish(store, each)
+    ids = sorted(each.chunks[0].id for each in drafts)
+    assert [id for id, _ in ranked(store, k=5)] == ids[:5]
+    assert [id for id, _ in ranked(store, k=12)] == ids
+
+
+def test_a_question_meets_documents_of_each_language(store: Postgres) -> None:
+    english, german = draft("file:///en.md", "running dogs"), draft("file:///de.md", "Die laufenden Hunde")
+    plain, japanese = draft("file:///x.md", "hunde dogs"), draft("file:///ja.md", "東京都の犬")
+    languages = {"en": english, "de": german, "": plain, "ja": japanese}
+    drafts = [
+        replace(each, document=replace(each.document, language=language))
+        for language, each in languages.items()
+        if each.document
+    ]
+    publish(store, *drafts)
+    assert ranked_texts(store, *drafts, text="dog runs") == ["running dogs"]
+    assert sorted(ranked_texts(store, *drafts, text="Hunde")) == ["Die laufenden Hunde", "hunde dogs"]
+    assert ranked_texts(store, *drafts, text="laufende") == ["Die laufenden Hunde"]
+    assert ranked_texts(store, *drafts, text="京都") == ["東京都の犬"]
+
+
+@pytest.mark.parametrize("question", ["", "  ?!", "what is it", "unheard", "\x00 \ud800"])
+def test_a_question_without_a_known_word_finds_nothing(store: Postgres, question: str) -> None:
+    note = draft("file:///a.md", "red fish, and what it is")
+    publish(store, note)
+    query = replace(QUERY, text=question)
+    assert ranked(store, query) == []
+    assert asked(store, lambda leg: leg.score(query, [note.chunks[0].id])) == [0.0]
+
+
+def test_an_empty_collection_has_no_hits(store: Postgres) -> None:
+    begin(store)
+    assert ranked(store) == []
+
+
+def test_a_question_that_is_asked_again_reads_no_postings(store: Postgres) -> None:
+    publish(store, *corpus(6, 5))
+    query = replace(QUERY, text="word0 word1 unknown")
+
+    async def twice(leg: Leg) -> tuple[Ranking, Ranking]:
+        first = await leg.rank(query, 10)
+        with superuser(store) as connection:
+            connection.execute("delete from lexical_postings")
+        return first, await leg.rank(query, 10)
+
+    first, second = asked(store, twice)
+    assert first == second != []
+    assert asked(store, lambda leg: leg.rank(query, 10)) == []
+
+
+@pytest.mark.parametrize("cached_bytes", [0, 1 << 20])
+def test_what_is_kept_of_older_segments_does_not_hide_a_newer_one(store: Postgres, cached_bytes: int) -> None:
+    old, new = corpus(7, 6), corpus(8, 3)
+    query = replace(QUERY, text="word0 word1 word2")
+
+    async def around_a_publish(leg: Leg) -> Ranking:
+        await leg.rank(query, 10)
+        await asyncio.to_thread(publish, store, *new)
+        return await leg.rank(query, 1000)
+
+    publish(store, *old)
+    ranking = asked(store, around_a_publish, cached_bytes)
+    assert same(ranking, expected([*new, *old[3:]], query.text))
+
+
+def test_a_snapshot_ranks_what_it_was_opened_on(store: Postgres) -> None:
+    old, new = corpus(9, 5), corpus(10, 5)
+    query = replace(QUERY, text="word0 word1")
+    publish(store, *old)
+
+    async def across_a_publish(leg: Bm25Leg) -> tuple[Ranking, Ranking, Ranking]:
+        async with leg.corpus.snapshot(query):
+            before = await leg.rank(query, 1000)
+            await asyncio.to_thread(publish, store, *new)
+            within = await leg.rank(query, 1000)
+        return before, within, await leg.rank(query, 1000)
+
+    before, within, after = asked(store, across_a_publish)  # type: ignore[arg-type]
+    assert before == within
+    assert same(after, expected(new, query.text))
+
+
+def test_readers_beside_a_writer_never_see_a_mix(store: Postgres) -> None:
+    """All documents are swapped in one transaction: each reading equals one of the two corpora, and has its texts."""
+    corpora = corpus(11, 8, " even"), corpus(12, 8, " odd")
+    query = replace(QUERY, text="word0 word2 word3 even odd")
+    references = [expected(each, query.text) for each in corpora]
+    publish(store, *corpora[0])
+    done = Event()
+
+    def swap() -> None:
+        for turn in range(1, 25):
+            publish(store, *corpora[turn % 2])
+        done.set()
+
+    async def reading(leg: Bm25Leg) -> list[tuple[Ranking, list[float], list[str]]]:
+        readings = []
+        while not done.is_set():
+            async with leg.corpus.snapshot(query):
+                ranking = await leg.rank(query, 1000)
+                scores = await leg.score(query, [id for id, _ in ranking])
+                hits = await leg.corpus.hits(query, "bm25", ranking)
+            readings.append((ranking, scores, [hit.chunk.text for hit in hits]))
+            await asyncio.sleep(random.random() / 500)
+        return readings
+
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(swap)
+        readings = asked(store, reading)  # type: ignore[arg-type]
+        writing.result()
+    assert len(readings) > 20
+    for ranking, scores, texts in readings:
+        assert [score for _, score in ranking] == scores
+        assert any(same(ranking, reference) for reference in references)
+        assert len(texts) == len(ranking)
+        assert len({text.rpartition(" ")[2] for text in texts}) == 1

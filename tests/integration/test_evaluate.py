@@ -1,0 +1,222 @@
+"""`rag evaluate` on a small dataset with the hashing embedder, from its arguments to its files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import typer
+from trees import HASHING
+
+from jobs.asking import Asking, ask_here, ask_on_ray
+from jobs.train_fusion import train_fusion
+from rag_cli.app import app
+from rag_core.errors import RagError
+from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
+from rag_core.evaluation.metrics import measures, ranked
+from rag_core.settings import load_settings
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.postgres import Postgres
+from rag_core.types import DEFAULT_TENANT
+
+pytestmark = pytest.mark.postgres
+
+THINGS = (
+    "sluice",
+    "turbine",
+    "crane",
+    "lantern",
+    "anchor",
+    "barrier",
+    "pump",
+    "valve",
+    "rudder",
+    "beacon",
+    "ladder",
+    "winch",
+)
+PATIENT = "60000"
+"""Milliseconds: what is measured does not depend on how busy the machine is."""
+COLLECTION = "evaluation-harbour-default"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """For each thing three documents, of which the first answers its question; the last question's is not there."""
+    corpus = [
+        CorpusDocument(id=f"{thing}/{n}", title=thing, text=f"{text}\n\nNumber {n} of its kind in the harbour.")
+        for thing in THINGS
+        for n, text in enumerate((f"The {thing} is inspected on Mondays by the {thing} crew.", "Paint.", "Ropes."))
+    ]
+    questions = [
+        Question(id=f"q {n}", text=f"When is the {thing} inspected?", grades={f"{thing}/0": 2, f"{thing}/1": 1})
+        for n, thing in enumerate(THINGS)
+    ]
+    lacking = Question(id="lacking", text="Where is the ferry?", grades={"ferry/0": 1})
+    write_dataset(tmp_path / "harbour", corpus, [*questions, lacking])
+    return tmp_path / "harbour"
+
+
+@pytest.fixture
+def rag(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    for setting in HASHING:
+        key, _, value = setting.partition("=")
+        monkeypatch.setenv(f"RAG_{key.upper().replace('.', '__')}", value)
+    monkeypatch.setenv("RAG_RETRIEVAL__TIMEOUT_MS", PATIENT)
+    monkeypatch.setenv("RAG_STORE__URL", store.dsn)
+    monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
+
+    def run(*arguments: object, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            app([str(argument) for argument in arguments])
+        printed = capfd.readouterr()
+        assert int(ended.value.code or 0) == code, printed.err
+        return str(printed.out)
+
+    return run
+
+
+def test_an_evaluation_finds_what_answers_and_says_where_the_rest_was_lost(rag: Any, dataset: Path) -> None:
+    told = json.loads(rag("evaluate", dataset, "--json"))
+    assert (told["dataset"], told["collection"], told["questions"]) == ("harbour", COLLECTION, 13)
+    final = told["stages"]["final"]
+    assert final["measures"]["success@5"]["mean"] == pytest.approx(12 / 13)
+    assert final["measures"]["ndcg@10"]["low"] < final["measures"]["ndcg@10"]["mean"] <= 12 / 13
+    assert final["measures"]["recall@100"]["mean"] <= told["stages"]["union"]["measures"]["recall@100"]["mean"]
+    assert told["headroom"] >= 0
+    assert final["latency_ms"]["p50"] <= final["latency_ms"]["p95"]
+    assert told["lost"]["store"] == 1
+    assert sum(told["lost"].values()) == 25
+    assert told["failures"] == []
+
+
+def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
+    printed = rag("evaluate", dataset, "--limit", 12)
+    lines = {line.split()[0]: line.split() for line in printed.splitlines() if line.strip()}
+    assert printed.splitlines()[0].strip() == "harbour with default: 12 questions, 100 chunks"
+    assert lines["stage"][:3] == ["stage", "nDCG@10", "R@10"]
+    assert len(lines["final"]) == 1 + 2 * 5 + 2
+    assert len(lines["fetch"]) == 3
+    assert "of 24 relevant documents" in printed
+
+
+def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path, store: Postgres) -> None:
+    first = json.loads(rag("evaluate", dataset, "--json"))
+    second = json.loads(rag("evaluate", dataset, "--json"))
+    assert {name: stage["measures"] for name, stage in first["stages"].items()} == {
+        name: stage["measures"] for name, stage in second["stages"].items()
+    }
+    rag("evaluate", dataset, "--json")  # files as young as the first listing were read once more by the second
+    jobs = json.loads(rag("jobs", "list", "--json"))
+    with store.connect() as connection:
+        (source,) = Catalog(connection, DEFAULT_TENANT).sources(COLLECTION)
+    assert source.documents == 36
+    assert (jobs[0]["documents"], jobs[-1]["documents"]) == (0, 36)
+
+
+def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    told = json.loads(rag("evaluate", dataset, "--json", "--out", tmp_path / "out"))
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == told
+    qrels, run = read_qrels(tmp_path / "out" / "qrels.trec"), read_run(tmp_path / "out" / "runs" / "final.trec")
+    assert list(run)[:2] == ["q%200", "q%201"]
+    mean = sum(measures(ranked(run[id]), qrels[id])["map"] for id in run) / len(qrels)
+    assert mean == pytest.approx(told["stages"]["final"]["measures"]["map"]["mean"])
+    rows = pq.read_table(tmp_path / "out" / "questions.parquet").to_pylist()
+    assert [row["question_id"] for row in rows] == [f"q {n}" for n in range(12)] + ["lacking"]
+    assert dict(rows[-1]["lost"]) == {"ferry/0": "store"}
+    final = {stage["stage"]: stage for stage in rows[0]["stages"]}["final"]
+    assert dict(final["measures"])["success@5"] == 1.0
+    assert final["documents"] == ranked(run["q%200"])
+
+
+def test_a_run_that_is_compared_with_itself_is_equal(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    rag("evaluate", dataset, "--json", "--out", tmp_path / "out")
+    run = tmp_path / "out" / "runs" / "final.trec"
+    compared = json.loads(rag("evaluate", dataset, "--json", "--against", run))["comparison"]
+    assert (compared["better"], compared["worse"], compared["equal"], compared["p"]) == (0, 0, 13, 1.0)
+    (tmp_path / "empty.trec").write_text("")
+    printed = rag("evaluate", dataset, "--against", tmp_path / "empty.trec")
+    assert "better on 12 questions, worse on 0, equal on 1" in printed
+
+
+def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) -> None:
+    (dataset / "html").mkdir()
+    for thing in THINGS:
+        page = f"<html><title>{thing}</title><body><p>The {thing} is inspected on Mondays.</p></body></html>"
+        (dataset / "html" / f"{thing}.html").write_text(page)
+    grades = "".join(f"q {n}\t{thing}\t1\n" for n, thing in enumerate(THINGS))
+    (dataset / "qrels" / "test.tsv").write_text(grades)
+    told = json.loads(rag("evaluate", dataset, "--json"))
+    assert told["stages"]["final"]["measures"]["success@1"]["mean"] == 1.0
+    assert told["lost"]["store"] == 0
+
+
+def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("The sluice is inspected on Mondays.")
+    rag("ingest", tmp_path / "docs", "--collection", "mixed")
+    refused = json.loads(rag("evaluate", dataset, "--collection", "mixed", "--json", code=2))["error"]
+    assert refused["type"] == "DatasetError"
+    assert "beside the dataset" in refused["message"]
+
+
+def test_a_malformed_dataset_is_a_usage_error(rag: Any, dataset: Path) -> None:
+    (dataset / "queries.jsonl").write_text("{}\n")
+    refused = json.loads(rag("evaluate", dataset, "--json", code=2))["error"]
+    assert refused["message"] == f"{dataset}/queries.jsonl:1: '_id' must be a text that is not empty, got None"
+
+
+def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: Path, monkeypatch: Any) -> None:
+    def fails(*_: object) -> None:
+        raise RagError("no model")
+
+    monkeypatch.setattr("rag_core.knowledge_base.KnowledgeBase.explain", fails)
+    refused = json.loads(rag("evaluate", dataset, "--json", code=1))["error"]
+    assert refused["message"] == "no question could be answered: RagError: no model"
+
+
+def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = typer.Typer(add_completion=False)
+    command.command()(train_fusion)
+    with pytest.raises(SystemExit) as ended:
+        command([str(dataset), "--split", "test", "--json"])
+    learned = json.loads(capfd.readouterr().out)
+    assert ended.value.code == 0
+    assert (learned["type"], set(learned["scores"]), set(learned["ranks"])) == (
+        "ltr",
+        {"dense", "bm25"},
+        {"dense", "bm25"},
+    )
+    told = json.loads(rag("evaluate", dataset, "--set", f"retrieval.fusion={json.dumps(learned)}", "--json"))
+    assert told["stages"]["fuse"]["measures"]["success@5"]["mean"] == pytest.approx(12 / 13)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
+def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, store: Postgres) -> None:
+    rag("evaluate", dataset, "--json")
+    settings = load_settings(
+        overrides=[*HASHING, f"retrieval.timeout_ms={PATIENT}", f"store.url={store.dsn}"], environment={}
+    )
+    asking = Asking(settings=settings, collection=COLLECTION, k=20, callers=2)
+    many = [
+        Question(id=f"{n} {question.id}", text=question.text, grades={})
+        for n in range(6)
+        for question in read_dataset(dataset).questions
+    ]
+    here, there = list(ask_here(asking, many)), list(ask_on_ray(asking, many))
+    assert len(here) == len(there) == 78
+    assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
+    assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
+def test_the_command_measures_on_ray_what_it_measures_here(rag: Any, dataset: Path) -> None:
+    on_ray = json.loads(rag("evaluate", dataset, "--runner", "ray", "--json"))
+    here = json.loads(rag("evaluate", dataset, "--runner", "inline", "--json"))
+    assert on_ray["stages"]["final"]["measures"] == here["stages"]["final"]["measures"]
+    assert on_ray["failures"] == []

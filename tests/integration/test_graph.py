@@ -1,0 +1,233 @@
+"""The graph, from what ingestion writes to what a question finds."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from drafts import TENANT, draft, failed, unchanged
+from targets import begin, superuser
+from trees import write as write_tree
+
+from rag_core.build.ingestion import inline_runner, recipe, sync
+from rag_core.knowledge_base import open_knowledge_base
+from rag_core.protocols import Ranking
+from rag_core.retrieval.graph import GraphLeg
+from rag_core.settings import load_settings
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.filters import parsed_filter
+from rag_core.storage.graph import reading
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Draft, Query
+
+pytestmark = pytest.mark.postgres
+
+HASHING = ["embedding.type=hashing", "embedding.dimension=64", "parsing.sandbox=false"]
+LETTER = draft("file:///letter.md", "a letter of Ada to Charles", "the weather was fine")
+ENGINE = draft("file:///engine.md", "the engine of Charles, made for Treasury")
+PURSE = draft("file:///purse.md", "the purse of Treasury, kept by Peel", metadata={"kind": "memo"})
+PEEL = draft("file:///peel.md", "a horse of Peel and Nobody")
+
+
+def put(store: Postgres, *drafts: Draft, graph: bool = True) -> None:
+    writer = replace(begin(store, drafts), graph=graph).open()
+    writer.publish(drafts)
+    writer.close()
+
+
+def take_out(store: Postgres, *documents: UUID) -> None:
+    writer = begin(store).open()
+    writer.delete(documents)
+    writer.close()
+
+
+def ranked(store: Postgres, question: str, k: int = 10, **query: object) -> Ranking:
+    async def asked(leg: GraphLeg) -> Ranking:
+        return await leg.rank(replace(Query(text=question, tenant=TENANT), **query), k)  # type: ignore[arg-type]
+
+    return with_leg(store, asked)
+
+
+def with_leg(store: Postgres, ask: "object") -> Ranking:
+    async def asked() -> Ranking:
+        corpus = CorpusReader(store)
+        try:
+            found: Ranking = await ask(GraphLeg(corpus))  # type: ignore[operator]
+            return found
+        finally:
+            await corpus.close()
+
+    return asyncio.run(asked())
+
+
+def chunks(ranking: Ranking) -> list[UUID]:
+    return [id for id, _ in ranking]
+
+
+def first(*drafts: Draft) -> list[UUID]:
+    return [draft.chunks[0].id for draft in drafts]
+
+
+def rows(store: Postgres) -> dict[str, int]:
+    with superuser(store) as connection:
+        counted = "select (select count(*) from rag.mentions), (select count(*) from rag.relations)"
+        [(mentions, relations)] = connection.execute(counted).fetchall()
+    return {"mentions": mentions, "relations": relations}
+
+
+def test_a_question_finds_its_entity_and_what_is_related_up_to_two_hops_away(store: Postgres) -> None:
+    put(store, LETTER, ENGINE, PURSE, PEEL)
+    ranking = ranked(store, "what did ada write?")
+    assert chunks(ranking) == first(LETTER, ENGINE, PURSE)  # Peel is three hops from Ada
+
+
+def test_scores_are_the_shares_of_the_walk(store: Postgres) -> None:
+    put(store, LETTER)
+    [(chunk, score)] = ranked(store, "Ada?")
+    # ada -> charles -> ada, each the only relation of the other, half of the strength left at each step; one mention
+    # each, of an entity that one chunk mentions
+    assert chunk == LETTER.chunks[0].id
+    assert score == pytest.approx((1 + 0.25) / 2 + 0.5 / 2)
+
+
+def test_an_entity_that_many_mention_says_less_of_each(store: Postgres) -> None:
+    put(store, *(draft(f"file:///{n}.md", f"it is number {n} of Ada") for n in range(4)))
+    assert [score for _, score in ranked(store, "Ada")] == pytest.approx([0.5 / (1 + log(4))] * 4)
+
+
+def test_no_way_leads_to_or_through_what_too_many_mention(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [draft(f"file:///{n}.md", f"a letter of Ada to number {n}") for n in range(3)]
+    put(store, ENGINE, *letters, draft("file:///last.md", "a letter of Ada to Charles"))
+    assert first(ENGINE)[0] in chunks(ranked(store, "Ada"))
+    monkeypatch.setattr(reading, "HUB", 3)
+    assert len(ranked(store, "Ada")) == 4
+    assert first(ENGINE)[0] not in chunks(ranked(store, "Ada"))
+    assert first(letters[0])[0] not in chunks(ranked(store, "Treasury"))
+
+
+def test_a_question_without_an_entity_of_the_collection_finds_nothing(store: Postgres) -> None:
+    put(store, LETTER, ENGINE)
+    assert ranked(store, "who is Grace Hopper?") == []
+    assert ranked(store, "") == []
+
+
+def test_no_more_than_k_come_and_ties_are_in_the_order_of_ids(store: Postgres) -> None:
+    put(store, *(draft(f"file:///{n}.md", f"it is number {n} of Ada") for n in range(6)))
+    everything = chunks(ranked(store, "Ada"))
+    assert everything == sorted(everything)
+    assert chunks(ranked(store, "Ada", k=2)) == everything[:2]
+
+
+def test_scores_of_single_chunks_are_those_of_the_ranking(store: Postgres) -> None:
+    put(store, LETTER, ENGINE, PURSE, PEEL)
+    everything = [*first(PEEL, PURSE, LETTER, ENGINE), LETTER.chunks[1].id, UUID(int=7)]
+
+    async def scored(leg: GraphLeg) -> Ranking:
+        query = Query(text="Ada", tenant=TENANT)
+        return list(zip(everything, await leg.score(query, everything), strict=True))
+
+    known = dict(ranked(store, "Ada"))
+    assert dict(with_leg(store, scored)) == {id: known.get(id, 0.0) for id in everything}
+
+
+def test_filters_leave_out_chunks_but_not_the_way_to_others(store: Postgres) -> None:
+    put(store, LETTER, ENGINE, PURSE)
+    memo = parsed_filter({"key": "kind", "type": "eq", "value": "memo"})
+    assert chunks(ranked(store, "Ada", filters=memo)) == first(PURSE)
+
+
+def test_what_the_asker_may_not_read_is_neither_found_nor_a_way(store: Postgres) -> None:
+    put(store, LETTER, ENGINE, PURSE)
+    with superuser(store) as connection:
+        connection.execute("update rag.documents set access = '{staff}' where id = %s", [ENGINE.id])
+    assert chunks(ranked(store, "Ada")) == first(LETTER)
+    assert chunks(ranked(store, "Ada", groups=("staff",))) == first(LETTER, ENGINE, PURSE)
+
+
+def test_another_tenant_has_another_graph(store: Postgres) -> None:
+    put(store, LETTER)
+    begin(store, tenant="another-tenant")
+    assert ranked(store, "Ada", tenant="another-tenant") == []
+
+
+def test_a_new_version_takes_the_place_of_the_old_one(store: Postgres) -> None:
+    put(store, LETTER, ENGINE)
+    put(store, draft("file:///letter.md", "a letter of Mary to Charles", "the weather was fine"))
+    assert ranked(store, "Ada") == []
+    assert chunks(ranked(store, "Mary"))[0] == draft("file:///letter.md", "a letter of Mary to Charles").chunks[0].id
+    assert rows(store) == {"mentions": 4, "relations": 4}
+
+
+@pytest.mark.parametrize(
+    ("newer", "stays"),
+    [(unchanged(LETTER), True), (failed(LETTER, retryable=True), True), (failed(LETTER), False)],
+    ids=["unchanged", "failed for the moment", "failed for good"],
+)
+def test_the_graph_says_what_the_stored_version_says(store: Postgres, newer: Draft, stays: bool) -> None:
+    put(store, LETTER)
+    put(store, newer)
+    assert (rows(store)["mentions"] > 0) is stays
+    assert bool(ranked(store, "Ada")) is stays
+
+
+@pytest.mark.parametrize("how", ["delete", "drop document", "drop source", "drop collection", "no graph any more"])
+def test_what_is_gone_says_nothing(store: Postgres, how: str) -> None:
+    put(store, LETTER)
+    with store.connect() as connection:
+        catalog = Catalog(connection, TENANT)
+        match how:
+            case "delete":
+                take_out(store, LETTER.id)
+            case "drop document":
+                catalog.drop_documents("default", [LETTER.id])
+            case "drop source":
+                source = catalog.ensure_source(catalog.collection("default"), "file:///")
+                with superuser(store) as behind:
+                    behind.execute("update rag.documents set source = %s", [source])
+                catalog.drop_source("default", "file:///")
+            case "drop collection":
+                catalog.drop_collection("default")
+            case _:
+                put(store, draft("file:///letter.md", "a letter of Ada, but changed"), graph=False)
+    assert rows(store) == {"mentions": 0, "relations": 0}
+
+
+def test_a_batch_that_is_rolled_back_leaves_nothing(store: Postgres) -> None:
+    put(store, LETTER, draft("file:///bad.md", "a \0 of Ada"))
+    assert rows(store) == {"mentions": 2, "relations": 2}
+    assert chunks(ranked(store, "Ada")) == first(LETTER)
+
+
+def ingested(store: Postgres, folder: Path, settings: Sequence[str]) -> int:
+    chosen = load_settings(None, None, [f"store.url={store.dsn}", *HASHING, *settings])
+    return sync(chosen, store, [str(folder)]).run(inline_runner(chosen)).documents["completed"]
+
+
+def test_the_graph_is_filled_only_when_the_profile_asks_and_then_for_all_that_was_stored(
+    store: Postgres, tmp_path: Path
+) -> None:
+    folder = write_tree(tmp_path / "docs", {"a.md": "A letter of Ada to Charles.\n", "b.md": "Nothing at all.\n"})
+    assert ingested(store, folder, []) == 2
+    assert rows(store) == {"mentions": 0, "relations": 0}
+    assert ingested(store, folder, ["graph.type=rules"]) == 2
+    assert rows(store) == {"mentions": 2, "relations": 2}
+    assert ingested(store, folder, ["graph.type=rules"]) == 0
+
+
+def test_a_profile_may_search_by_the_graph(store: Postgres, tmp_path: Path) -> None:
+    folder = write_tree(tmp_path / "docs", {"a.md": "A letter of Ada to Charles.\n", "b.md": "Nothing at all.\n"})
+    with open_knowledge_base(
+        store.dsn, settings=[*HASHING, "graph.type=rules", "retrieval={type: graph}"]
+    ) as knowledge:
+        knowledge.ingest(folder)
+        [hit] = knowledge.search("who is Charles?")
+        assert (hit.origin.uri, hit.scores) == ((folder / "a.md").as_uri(), {"graph": hit.score})
+
+
+def test_without_a_graph_documents_are_read_as_before() -> None:
+    plain, graph = load_settings(None, None, HASHING), load_settings(None, None, [*HASHING, "graph.type=rules"])
+    assert recipe(plain).of("a.md") != recipe(graph).of("a.md")

@@ -1,0 +1,271 @@
+"""Documents planted where each step loses one: `trace` finds out, over a real store, and `verdict` names the step."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from drafts import TENANT, draft, failed
+from fakes.legs import ScriptedLeg, ScriptedReranker
+from targets import begin, end, publish, superuser
+
+from rag_core.errors import NotFoundError, RetrievalError
+from rag_core.protocols import Retriever
+from rag_core.retrieval.fusion import distribution, rrf
+from rag_core.retrieval.hybrid import Hybrid
+from rag_core.retrieval.legs import LegRetriever
+from rag_core.retrieval.per_document import PerDocument
+from rag_core.retrieval.reranked import Reranked
+from rag_core.retrieval.tracing import trace
+from rag_core.retrieval.why import Facts, verdict
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.filters import parsed_filter
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Query, chunk_id, document_id
+
+pytestmark = pytest.mark.postgres
+
+QUERY = Query(text="how are keys rotated?", tenant=TENANT)
+ONLY_GERMAN = parsed_filter({"key": "language", "type": "eq", "value": "de"})
+LONG = ("the first part of it", "the second part of it", "the third part of it")
+FILES = [f"file-{number:02}" for number in range(30)]
+FIRST, LAST = "file-00", "file-29"
+
+
+def chunk(uri: str, ordinal: int = 0) -> UUID:
+    document = document_id(TENANT, "default", uri)
+    return chunk_id(document, LONG[ordinal] if uri == "long" else f"text of {uri}", 0)
+
+
+def falling(uris: Sequence[str]) -> dict[UUID, float]:
+    """The first of them is the best."""
+    return {chunk(uri): 1 - place / 100 for place, uri in enumerate(uris)}
+
+
+@pytest.fixture
+def planted(store: Postgres) -> Postgres:
+    publish(store, *(draft(uri, f"text of {uri}", metadata={"language": "en"}) for uri in FILES), draft("long", *LONG))
+    return store
+
+
+class Asked:
+    """A retriever over the planted store, of legs that do as they are told."""
+
+    def __init__(self, store: Postgres) -> None:
+        self._store = store
+
+    def __call__(self, uri: str, query: Query = QUERY, k: int = 10, span: str = "", **made: Any) -> Facts:
+        async def asked() -> Facts:
+            corpus = CorpusReader(self._store)
+            try:
+                return await trace(corpus, retriever(corpus, **made), query, k, uri, span)
+            finally:
+                await corpus.close()
+
+        return asyncio.run(asked())
+
+
+def retriever(
+    corpus: CorpusReader,
+    dense: Mapping[UUID, float] | None = None,
+    bm25: Mapping[UUID, float] | None = None,
+    error: Exception | None = None,
+    depth: int = 100,
+    weight: float = 0.5,
+    fusion: Any = None,
+    most: int = 0,
+    rerank: int = 0,
+    reranker: ScriptedReranker | None = None,
+) -> Retriever:
+    legs = {
+        "dense": ScriptedLeg(scores=falling(FILES) if dense is None else dense),
+        "bm25": ScriptedLeg(scores=falling(FILES) if bm25 is None else bm25, error=error),
+    }
+    weighing = fusion or partial(distribution, weights={"dense": 1 - weight, "bm25": weight})
+    made: Retriever = Hybrid(corpus=corpus, legs=legs, fusion=weighing, depth=depth)
+    if most:
+        made = PerDocument(retriever=made, most=most, depth=100)
+    if rerank:
+        made = Reranked(retriever=made, reranker=reranker or ScriptedReranker(word=FIRST), depth=rerank)
+    return made
+
+
+@pytest.fixture
+def ask(planted: Postgres) -> Asked:
+    return Asked(planted)
+
+
+def test_a_document_that_was_never_stored(ask: Asked) -> None:
+    assert verdict(ask("elsewhere")).step == "never_stored"
+
+
+def test_a_document_that_a_job_deleted_is_told_with_the_job(ask: Asked, planted: Postgres) -> None:
+    target = begin(planted, deleted=[draft(FIRST, "")])
+    writer = target.open()
+    writer.delete([document_id(TENANT, "default", FIRST)])
+    writer.close()
+    end(target)
+    found = verdict(ask(FIRST))
+    assert found.step == "deleted"
+    assert f"job {target.job} deleted it" in found.reason
+
+
+def test_a_document_that_a_command_deleted(ask: Asked, planted: Postgres) -> None:
+    with planted.connect() as connection:
+        Catalog(connection, TENANT).drop_documents("default", [document_id(TENANT, "default", FIRST)])
+    found = verdict(ask(FIRST))
+    assert found.step == "deleted"
+    assert "by command" in found.reason
+
+
+def test_a_document_that_could_not_be_parsed_is_told_with_the_reason_and_the_job(ask: Asked, planted: Postgres) -> None:
+    target = publish(planted, failed(draft("broken", "text")))
+    facts = ask("broken")
+    assert verdict(facts).step == "ingestion"
+    assert "failed, at read: it was a test" in verdict(facts).reason
+    assert facts.stored.job == target.job
+
+
+def test_a_document_of_another_collection(ask: Asked, planted: Postgres) -> None:
+    publish(planted, draft("manual", "text", collection="manuals"), collection="manuals")
+    found = verdict(ask("manual"))
+    assert found.step == "other_collection"
+    assert "--collection manuals" in found.remedies
+
+
+def test_a_document_of_another_tenant_was_never_stored(ask: Asked, planted: Postgres) -> None:
+    publish(planted, draft("theirs", "text", tenant="another-tenant"), tenant="another-tenant")
+    assert verdict(ask("theirs")).step == "never_stored"
+
+
+def test_a_document_that_only_others_may_read(ask: Asked, planted: Postgres) -> None:
+    with superuser(planted) as connection:
+        id = document_id(TENANT, "default", FIRST)
+        connection.execute("update documents set access = %s where id = %s", [["board", "audit"], id])
+    found = verdict(ask(FIRST))
+    assert (found.step, found.remedies) == ("access", ("--group board", "--group audit"))
+    assert verdict(ask(FIRST, replace(QUERY, groups=("audit",)))).step == "found"
+
+
+def test_a_document_that_the_filter_excludes(ask: Asked) -> None:
+    facts = ask(FIRST, replace(QUERY, filters=ONLY_GERMAN))
+    assert verdict(facts).step == "filter"
+    assert not facts.legs
+
+
+def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(ask: Asked, planted: Postgres) -> None:
+    publish(planted, failed(draft(FIRST, "text"), retryable=True))
+    assert verdict(ask(FIRST)).step == "found"
+
+
+def test_a_document_below_every_legs_depth_has_its_true_rank_and_the_depth_that_it_needs(ask: Asked) -> None:
+    facts = ask(LAST, depth=12, bm25=falling(FILES[:5]))
+    assert [(leg.leg, leg.place.rank, leg.handed_on) for leg in facts.legs] == [
+        ("dense", 30, False),
+        ("bm25", 0, False),
+    ]
+    assert facts.legs[0].place.score == pytest.approx(0.71)
+    found = verdict(facts)
+    assert (found.step, found.remedies) == ("depth", ("a depth of 30, for dense",))
+    assert verdict(ask(LAST, depth=30, bm25=falling(FILES[:5]))).step == "k"
+
+
+def outvoted(**more: Any) -> dict[str, Any]:
+    """bm25 has the last file first; dense, with nearly all the weight, has it last."""
+    return {"bm25": falling([LAST, *FILES[:-1]]), "weight": 0.1, **more}
+
+
+def test_a_document_that_a_light_leg_has_on_top_and_the_weight_that_keeps_it(ask: Asked) -> None:
+    facts = ask(LAST, **outvoted())
+    found = verdict(facts)
+    assert found.step == "fusion"
+    assert "bm25 ranks it 1 but weighs 0.10" in found.reason
+    needed = float(re.findall(r"a weight of ([\d.]+) for bm25", found.remedies[0])[0])
+    assert verdict(ask(LAST, **outvoted(weight=needed))).step == "found"
+    assert verdict(ask(LAST, **outvoted(weight=needed - 0.02))).step == "fusion"
+
+
+def test_where_nothing_is_weighed_no_weight_is_advised(ask: Asked) -> None:
+    facts = ask(LAST, k=1, **outvoted(fusion=partial(rrf, k=60)))
+    assert verdict(facts).step == "k"
+    assert facts.legs[1].weight_needed == 0
+
+
+def test_a_document_below_k_and_the_k_that_finds_it(ask: Asked) -> None:
+    found = verdict(ask("file-13"))
+    assert (found.step, found.remedies) == ("k", ("-k 14",))
+    facts = ask("file-13", k=14)
+    assert verdict(facts).step == "found"
+    assert facts.hit.rank == 14
+
+
+def long_first() -> dict[str, Any]:
+    scores = {**{chunk("long", ordinal): 2 - ordinal / 10 for ordinal in range(3)}, **falling(FILES)}
+    return {"dense": scores, "bm25": scores}
+
+
+def test_a_span_whose_chunk_is_one_too_many_of_its_document(ask: Asked) -> None:
+    found = verdict(ask("long", span="third part", most=2, **long_first()))
+    assert found.step == "max_chunks_per_document"
+    assert "2 chunks of the document rank above it, and 2 may come" in found.reason
+    assert verdict(ask("long", span="third part", most=3, **long_first())).step == "found"
+    assert verdict(ask("long", most=2, **long_first())).step == "found"
+
+
+def test_a_span_that_chunk_borders_cut(ask: Asked) -> None:
+    facts = ask("long", span="part of it\n\nthe second", **long_first())
+    assert verdict(facts).step == "span"
+    assert "chunks 0 and 1 hold parts of it" in verdict(facts).reason
+    assert verdict(ask("long", span="not in it", **long_first())).step == "span"
+
+
+def test_a_document_below_the_rerankers_depth(ask: Asked) -> None:
+    found = verdict(ask("file-22", rerank=20))
+    assert (found.step, found.remedies) == ("rerank_depth", ("rerank_depth 23",))
+
+
+def test_a_document_that_the_reranker_moved_down(ask: Asked) -> None:
+    class Backwards(ScriptedReranker):
+        async def score(self, question: str, texts: Sequence[str]) -> list[float]:  # noqa: ARG002
+            return [float(place) for place in range(len(texts))]
+
+    facts = ask("file-02", rerank=20, reranker=Backwards(word=""))
+    found = verdict(facts)
+    assert found.step == "rerank"
+    assert "moved it from 3 to 18" in found.reason
+    assert facts.steps[-1].place.score == 2.0
+
+
+def test_a_reranker_that_failed_lost_nothing(ask: Asked) -> None:
+    broken = ScriptedReranker(word="", error=RetrievalError("out of memory"))
+    facts = ask("file-13", rerank=20, reranker=broken)
+    assert [step.step for step in facts.steps] == ["fusion"]
+    assert verdict(facts).remedies == ("-k 14",)
+
+
+def test_a_leg_that_failed_is_to_blame_when_no_other_knows_the_document(ask: Asked) -> None:
+    found = verdict(ask(LAST, dense=falling(FILES[:20]), error=RetrievalError("no index")))
+    assert (found.step, found.reason) == ("leg", "bm25 failed: no index")
+
+
+def test_a_leg_by_itself_is_cut_by_k(planted: Postgres) -> None:
+    async def asked() -> Facts:
+        corpus = CorpusReader(planted)
+        try:
+            alone = LegRetriever(corpus, "dense", ScriptedLeg(scores=falling(FILES)))
+            return await trace(corpus, alone, QUERY, 10, "file-13")
+        finally:
+            await corpus.close()
+
+    found = verdict(asyncio.run(asked()))
+    assert (found.step, found.reason) == ("k", "dense ranks it 14, and 10 were asked for")
+
+
+def test_a_collection_that_is_not_there_is_an_error(ask: Asked) -> None:
+    with pytest.raises(NotFoundError, match="there is no collection 'docz'"):
+        ask(FIRST, replace(QUERY, collection="docz"))

@@ -1,0 +1,62 @@
+"""Models of random weights, small enough for a test to make, in the files that real ones come in."""
+
+from pathlib import Path
+
+WORDS = tuple("how do i rotate turn the keys key weekly doors are of oak and a house has two by night".split())  # noqa: SIM905
+WINDOW = 32
+"""Tokens that such a model reads."""
+
+
+def bert_files(folder: Path, head: str, labels: int = 1) -> Path:
+    """A two-layer BERT below the `head`, one of transformers' auto classes without its `AutoModel`. It counts its
+    positions, and says nothing else of its window."""
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS) + 5,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=WINDOW,
+        initializer_range=0.5,
+        num_labels=labels,
+    )
+    getattr(transformers, f"AutoModel{head}").from_config(config).save_pretrained(folder)
+    _tokenizer_files(folder)
+    return folder
+
+
+def multi_vector_files(folder: Path) -> Path:
+    """A model trained for late interaction, as sentence-transformers stores one: a projection to 8 numbers a token."""
+    import torch
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    encoder = Transformer(str(bert_files(folder / "bert", "")))
+    torch.manual_seed(7)
+    projection = Dense(32, 8, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
+    modules = [encoder, projection, MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
+    MultiVectorEncoder(modules=modules, device="cpu").save_pretrained(str(folder / "saved"), create_model_card=False)
+    return folder / "saved"
+
+
+def _tokenizer_files(folder: Path) -> None:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS))}
+    words = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    words.normalizer = normalizers.Lowercase()
+    words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+    )
+    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    tokens = {f"{name}_token": token for name, token in special.items()}
+    PreTrainedTokenizerFast(tokenizer_object=words, **tokens).save_pretrained(folder)

@@ -1,0 +1,164 @@
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import pytest
+
+from rag_core.evaluation.dataset import Question
+from rag_core.evaluation.report import as_json, compared, evaluation
+from rag_core.evaluation.stages import BELOW, Judged, Trace, judged, losses, run, summaries
+from rag_core.types import StageReport
+
+DOCUMENTS = {UUID(int=n): f"d{n // 2}" for n in range(60)}
+"""Chunks 2n and 2n + 1 are of document n."""
+EVERY = frozenset(DOCUMENTS.values())
+
+
+def chunks(*numbers: int) -> tuple[UUID, ...]:
+    return tuple(UUID(int=n) for n in numbers)
+
+
+def report(stage: str, *ranking: int, seconds: float = 0.0, error: str = "") -> StageReport:
+    return StageReport(stage=stage, seconds=seconds, error=error, ranking=chunks(*ranking))
+
+
+def one(
+    grades: Mapping[str, int],
+    stages: Sequence[StageReport],
+    final: Sequence[int],
+    stored: frozenset[str] = EVERY,
+    id: str = "q",
+    seconds: float = 0.0,
+) -> Judged:
+    trace = Trace(question=id, ranking=chunks(*final), stages=tuple(stages), seconds=seconds)
+    return judged(Question(id=id, text="?", grades=grades), trace, DOCUMENTS, stored)
+
+
+def test_a_document_stands_where_its_best_chunk_stands() -> None:
+    found = one({"d1": 1}, [report("dense", 4, 3, 5, 2)], [3, 2, 4])
+    assert (found.legs, found.behind) == ({"dense": ["d2", "d1"]}, {"final": ["d1", "d2"]})
+    assert (found.measures["dense"]["mrr"], found.measures["final"]["mrr"]) == (0.5, 1.0)
+
+
+def test_the_union_is_what_the_legs_found_in_the_best_order() -> None:
+    stages = [report("bm25", 0, 2), report("dense", 6, 0), report("fuse", 0, 6, 2), report("fetch")]
+    found = one({"d1": 1, "d3": 3}, stages, [0, 6])
+    assert list(found.measures) == ["bm25", "dense", "union", "fuse", "final"]
+    assert found.rankings["union"] == ["d3", "d1", "d0"]
+    assert found.measures["union"]["ndcg@10"] == 1.0
+
+
+def test_one_leg_alone_has_no_union() -> None:
+    found = summaries([one({"d1": 1}, [report("dense", 2)], [2])])
+    assert [each.stage for each in found] == ["dense", "final"]
+
+
+def test_what_one_leg_found_while_the_other_was_down_is_in_the_union() -> None:
+    well = one({"d1": 1}, [report("dense", 0), report("bm25", 2), report("fuse", 2, 0)], [2])
+    late = [report("dense", 0, 2), report("bm25", error="late"), report("fuse", 0, 2)]
+    ill = one({"d1": 1}, late, [2], id="r")
+    by_stage = {each.stage: each for each in summaries([well, ill])}
+    assert by_stage["union"].measures["success@1"].mean == 1.0
+
+
+def test_without_recorded_rankings_the_hits_are_judged() -> None:
+    found = one({"d1": 1, "d9": 1}, [report("dense"), report("fetch")], [2])
+    assert list(found.rankings) == ["final"]
+    assert found.lost == {"d1": "", "d9": "final"}
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ("d29", "store"),
+        ("d20", "legs"),
+        ("d3", "fuse"),
+        ("d4", "rerank"),
+        ("d5", "final"),
+        ("d16", BELOW),
+        ("d0", ""),
+    ],
+)
+def test_a_document_is_lost_at_the_first_stage_that_lacks_it(document: str, place: str) -> None:
+    far = range(0, 34, 2)  # d0 to d16
+    fused = [n for n in far if n != 6]
+    reranked = [n for n in fused if n != 8]
+    stages = [report("dense", *far), report("bm25", *far), report("fuse", *fused), report("rerank", *reranked)]
+    found = one({document: 1}, stages, [n for n in reranked if n != 10], EVERY - {"d29"})
+    assert found.lost == {document: place}
+
+
+def test_a_leg_that_is_down_counts_as_zero_and_its_error_is_counted() -> None:
+    well = one({"d1": 1}, [report("dense", 2, seconds=0.1), report("bm25", 2, seconds=0.2)], [2], seconds=0.4)
+    down = report("bm25", seconds=0.6, error="timeout after 0.600 s")
+    ill = one({"d1": 1}, [report("dense", 2, seconds=0.3), down], [2], id="r", seconds=0.8)
+    by_stage = {each.stage: each for each in summaries([well, ill])}
+    assert by_stage["bm25"].measures["recall@10"].mean == 0.5
+    assert by_stage["dense"].measures["recall@10"].mean == 1.0
+    assert (by_stage["bm25"].errors, by_stage["dense"].errors) == (1, 0)
+    assert by_stage["dense"].latency is not None
+    assert by_stage["dense"].latency.p50 == pytest.approx(0.2)
+    assert by_stage["final"].latency is not None
+    assert by_stage["final"].latency.p95 == pytest.approx(0.78)
+
+
+def test_stages_are_told_in_the_order_of_the_flow() -> None:
+    names = ("dense", "bm25", "fuse", "fetch", "rerank")
+    stages = [report(name, 2) for name in names]
+    within = [
+        StageReport(stage="embed", seconds=0.1, parent="dense"),
+        StageReport(stage="x", seconds=0.1, parent="fuse"),
+    ]
+    found = summaries([one({"d1": 1}, stages, [2], id="less"), one({"d1": 1}, [*within, *stages], [2])])
+    expected = ["bm25", "dense: embed", "dense", "union", "fuse: x", "fuse", "fetch", "rerank", "final"]
+    assert [each.stage for each in found] == expected
+    assert [each.stage for each in found if not each.measures] == ["dense: embed", "fuse: x", "fetch"]
+
+
+def test_a_reranker_that_fails_passes_on_what_it_was_given() -> None:
+    stages = [report("dense", 2, 0), report("bm25", 0), report("fuse", 2, 0), report("rerank", error="late")]
+    found = one({"d1": 1}, stages, [2, 0])
+    assert found.rankings["rerank"] == ["d1", "d0"]
+    assert found.lost == {"d1": ""}
+
+
+def test_a_leg_that_is_asked_again_adds_to_its_ranking() -> None:
+    stages = [report("dense", 0), report("fuse", 0), report("dense", 2), report("fuse", 2)]
+    found = one({"d1": 1}, stages, [2])
+    assert (list(found.legs), found.legs["dense"], found.behind["fuse"]) == (["dense"], ["d0", "d1"], ["d0", "d1"])
+
+
+def test_losses_are_counted_over_all_questions() -> None:
+    questions = [one({"d1": 1, "d9": 1, "d8": 0}, [report("dense", 2)], [2]), one({"d7": 1}, [report("dense", 2)], [2])]
+    counted = losses(questions)
+    assert (counted[""], counted["legs"], sum(counted.values())) == (1, 2, 3)
+
+
+def test_a_failed_question_counts_as_zero_and_is_named() -> None:
+    well = one({"d1": 1}, [report("dense", 2)], [2])
+    trace = Trace(question="bad", seconds=1.0, error="StoreError: away")
+    failed = judged(Question(id="bad", text="?", grades={"d1": 1}), trace, DOCUMENTS, EVERY)
+    told = as_json(evaluation([well, failed]))
+    assert told["stages"]["final"]["measures"]["success@1"]["mean"] == 0.5
+    assert told["failures"] == [{"question": "bad", "reason": "StoreError: away"}]
+
+
+def test_headroom_is_what_a_perfect_order_of_the_union_would_add() -> None:
+    stages = [report("dense", 0, 2), report("bm25", 0), report("fuse", 0, 2)]
+    told = as_json(evaluation([one({"d1": 1}, stages, [0, 2])]))
+    assert told["headroom"] == pytest.approx(1 - 1 / 1.584962500721156)
+    assert as_json(evaluation([one({"d1": 1}, stages[:1], [0, 2])]))["headroom"] is None
+
+
+def test_a_trec_run_keeps_the_order_of_the_stage() -> None:
+    found = one({"d1": 1}, [report("dense", 4, 3, 5)], [3])
+    assert run([found], "dense") == {"q": {"d2": 1.0, "d1": 0.5}}
+    assert run([found], "bm25") == {}
+
+
+def test_another_run_is_compared_question_by_question() -> None:
+    questions = [one({"d1": 1}, [], [2], id=str(n)) for n in range(8)]
+    other = {str(n): {"d1": 1.0} for n in range(2)} | {"2": {"d0": 2.0, "d1": 1.0}}
+    found = compared(questions, other)
+    assert (found.better, found.worse, found.equal) == (6, 0, 2)
+    assert found.difference.mean == pytest.approx((5 + 1 - 1 / 1.584962500721156) / 8)
+    assert found.p == 2 / 2**6

@@ -1,0 +1,137 @@
+"""What stands behind a ranking: rerankers, signals, and the cap of hits of one document."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from drafts import TENANT, chunks
+from fakes.legs import ScriptedReranker
+
+from rag_core.errors import ModelError
+from rag_core.retrieval.per_document import PerDocument
+from rag_core.retrieval.reranked import Reranked
+from rag_core.retrieval.signals import Recency, Signals
+from rag_core.stage import recording
+from rag_core.types import Hit, Origin, Query, StageReport, document_id
+
+QUERY = Query(text="which?", tenant=TENANT)
+TODAY = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+@dataclass
+class Hits:
+    """A retriever that always finds these."""
+
+    hits: Sequence[Hit]
+
+    async def retrieve(self, query: Query, k: int) -> list[Hit]:  # noqa: ARG002
+        return list(self.hits[:k])
+
+
+def hit(text: str, score: float, uri: str = "file:///a.md", days: float | None = None, **metadata: Any) -> Hit:
+    (chunk,) = chunks(document_id(TENANT, "default", uri), [text])
+    updated_at = None if days is None else TODAY - timedelta(days=days)
+    origin = Origin(uri=uri, title="", updated_at=updated_at, metadata=metadata)
+    return Hit(chunk=chunk, origin=origin, score=score, scores={"fused": score})
+
+
+def retrieved(retriever: Any, k: int = 10) -> tuple[list[Hit], list[StageReport]]:
+    async def recorded() -> tuple[list[Hit], list[StageReport]]:
+        with recording() as stages:
+            return await retriever.retrieve(QUERY, k), stages
+
+    return asyncio.run(recorded())
+
+
+def texts(hits: Sequence[Hit]) -> list[str]:
+    return [hit.chunk.text for hit in hits]
+
+
+FOUND = Hits([hit("a", 4.0), hit("b x", 3.0), hit("c x x", 2.0), hit("d x x x", 1.0)])
+
+
+def test_a_reranker_orders_the_first_hits_and_the_others_follow() -> None:
+    hits, (report,) = retrieved(Reranked(retriever=FOUND, reranker=ScriptedReranker(word="x"), depth=3))
+    assert texts(hits) == ["c x x", "b x", "a", "d x x x"]
+    assert (hits[0].score, hits[0].scores) == (2.0, {"fused": 2.0, "rerank": 2.0})
+    assert (report.stage, report.ranking) == ("rerank", tuple(hit.chunk.id for hit in hits))
+    hits, _ = retrieved(Reranked(retriever=FOUND, reranker=ScriptedReranker(word="x"), depth=2), k=4)
+    assert texts(hits) == ["b x", "a", "c x x", "d x x x"]
+
+
+def test_a_hit_from_below_k_can_come_to_the_top() -> None:
+    hits, _ = retrieved(Reranked(retriever=FOUND, reranker=ScriptedReranker(word="x"), depth=4), k=1)
+    assert texts(hits) == ["d x x x"]
+
+
+def test_the_reranker_reads_title_and_headings_with_the_text() -> None:
+    prefixed = Hits([replace(each, chunk=replace(each.chunk, prefix="Title > Part")) for each in FOUND.hits])
+    reranker = ScriptedReranker(word="x")
+    retrieved(Reranked(retriever=prefixed, reranker=reranker, depth=1))
+    assert reranker.read == ["Title > Part\na"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "reported"),
+    [
+        (ScriptedReranker(word="x", seconds=60), "timeout after 0.020 s"),
+        (ScriptedReranker(word="x", error=ModelError("no weights")), "no weights"),
+        (ScriptedReranker(word="x", error=RuntimeError("out of memory")), "RuntimeError: out of memory"),
+    ],
+)
+def test_if_the_reranker_is_late_or_breaks_the_hits_stay_and_the_report_says_so(
+    broken: ScriptedReranker, reported: str
+) -> None:
+    hits, (report,) = retrieved(Reranked(retriever=FOUND, reranker=broken, depth=4, timeout=0.02), k=3)
+    assert hits == FOUND.hits[:3]
+    assert (report.stage, report.error) == ("rerank", reported)
+
+
+def test_a_reranker_that_loses_a_score_is_one_that_breaks() -> None:
+    class Forgetful:
+        async def score(self, question: str, texts: Sequence[str]) -> list[float]:  # noqa: ARG002
+            return [1.0]
+
+    hits, (report,) = retrieved(Reranked(retriever=FOUND, reranker=Forgetful(), depth=4))
+    assert hits == FOUND.hits
+    assert report.error == "the reranker must give a score a text, got 1 for 4"
+
+
+def test_nothing_found_is_nothing_to_rerank() -> None:
+    reranker = ScriptedReranker(word="x", error=ModelError("never asked"))
+    assert retrieved(Reranked(retriever=Hits([]), reranker=reranker, depth=4)) == ([], [])
+
+
+def test_an_old_document_falls_behind_by_half_a_weight_a_half_life() -> None:
+    found = Hits([hit("old", 1.0, days=60), hit("new", 1.0, days=0), hit("undated", 1.0), hit("month", 1.0, days=30)])
+    signals = Signals(retriever=found, depth=10, recency=Recency(half_life=30, weight=0.8), now=lambda: TODAY)
+    hits, (report,) = retrieved(signals)
+    assert [(hit.chunk.text, hit.score) for hit in hits] == [("new", 0.8), ("month", 0.4), ("old", 0.2), ("undated", 0)]
+    assert (report.stage, report.ranking) == ("signals", tuple(hit.chunk.id for hit in hits))
+
+
+def test_signals_are_added_in_deviations_of_the_scores() -> None:
+    found = Hits([hit("a", 30.0), hit("b", 20.0), hit("c", 10.0, source="handbook", tags=["safety", "it"])])
+    weights = {"source": {"handbook": 1.0}, "tags": {"safety": 0.5, "it": 0.25}}
+    hits, _ = retrieved(Signals(retriever=found, depth=10, weights=weights))
+    unit = (3 / 2) ** 0.5
+    assert {hit.chunk.text: hit.score for hit in hits} == pytest.approx({"a": unit, "b": 0, "c": 1.75 - unit})
+    assert hits[0].scores == pytest.approx({"fused": 30.0, "signals": unit})
+
+
+def test_a_date_ahead_of_now_is_no_more_recent_than_today() -> None:
+    found = Hits([hit("ahead", 1.0, days=-100)])
+    signals = Signals(retriever=found, depth=10, recency=Recency(half_life=1, weight=0.5), now=lambda: TODAY)
+    assert retrieved(signals)[0][0].score == 0.5
+
+
+def test_of_one_document_only_the_best_hits_are_taken() -> None:
+    names = ["a1", "a2", "b1", "a3", "b2"]
+    found = Hits([hit(name, 5.0 - n, uri=f"file:///{name[0]}.md") for n, name in enumerate(names)])
+    hits, (report,) = retrieved(PerDocument(retriever=found, most=1, depth=10), k=2)
+    assert texts(hits) == ["a1", "b1"]
+    assert report.ranking == tuple(hit.chunk.id for hit in hits)
+    assert texts(retrieved(PerDocument(retriever=found, most=2, depth=10), k=3)[0]) == ["a1", "a2", "b1"]

@@ -1,0 +1,80 @@
+"""What the settings of retrieval may say, and which profile has which."""
+
+import pytest
+
+from rag_core.build.retrieval import fusion
+from rag_core.config import HybridRetriever, RerankedRetriever, WeightedFusion
+from rag_core.errors import ConfigError
+from rag_core.settings import load_settings
+
+
+def retrieval(*overrides: str, profile: str = "default"):  # type: ignore[no-untyped-def]
+    return load_settings(None, profile, overrides, {}).retrieval
+
+
+def complaint(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        retrieval(*overrides)
+    return str(raised.value)
+
+
+def test_the_default_fuses_vectors_and_words_in_equal_parts() -> None:
+    chosen = retrieval()
+    assert isinstance(chosen, HybridRetriever)
+    assert {name: leg.type for name, leg in chosen.retrievers.items()} == {"dense": "dense", "bm25": "bm25"}
+    assert (chosen.fusion.type, chosen.fusion.weights, chosen.depth) == (
+        "distribution",
+        {"dense": 0.5, "bm25": 0.5},
+        100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("profile", "reranker"),
+    [
+        ("gpu", "cross_encoder"),
+        ("pmc", "cross_encoder"),
+        ("dailymed", "lexical"),
+        ("clinicaltrials", "late_interaction"),
+    ],
+)
+def test_a_profile_has_its_reranker_behind_a_hybrid(profile: str, reranker: str) -> None:
+    chosen = retrieval(profile=profile)
+    assert isinstance(chosen, RerankedRetriever)
+    assert (chosen.reranker.type, chosen.retriever.type) == (reranker, "hybrid")
+
+
+def test_a_weight_of_no_retriever_is_refused_by_name() -> None:
+    assert "fusion.weights must be of retrievers (dense, bm25), got splade" in complaint(
+        "retrieval.fusion.weights.splade=1"
+    )
+    assert "timeouts_ms must be of retrievers (dense, bm25), got graph" in complaint("retrieval.timeouts_ms.graph=5")
+
+
+def test_alpha_is_the_weight_of_the_first_of_two() -> None:
+    chosen = retrieval("retrieval.fusion={type: weighted, alpha: 0.7}")
+    assert isinstance(chosen.fusion, WeightedFusion)
+    weights = fusion(chosen.fusion, list(chosen.retrievers)).keywords["weights"]  # type: ignore[attr-defined]
+    assert weights == pytest.approx({"dense": 0.7, "bm25": 0.3})
+
+
+def test_alpha_of_three_or_beside_weights_is_refused() -> None:
+    third = "retrieval.retrievers.title={type: bm25}"
+    assert "fusion.alpha weighs two retrievers, got 3" in complaint(
+        "retrieval.fusion={type: weighted, alpha: 0.7}", third
+    )
+    both = "retrieval.fusion={type: weighted, alpha: 0.7, weights: {dense: 1}}"
+    assert "give alpha or weights, not both" in complaint(both)
+
+
+def test_a_complaint_names_a_setting_as_it_is_set_however_deep() -> None:
+    assert complaint("retrieval.retrievers.bm25.b=2").startswith("retrieval.retrievers.bm25.b: ")
+
+
+def test_retrievers_are_nested_as_deep_as_one_likes() -> None:
+    chosen = retrieval(
+        "retrieval={type: per_document, max_chunks_per_document: 2, retriever: {type: signals, "
+        "recency: {half_life_days: 30, weight: 0.5}, retriever: {type: reranked, reranker: {type: lexical}, "
+        "retriever: {type: dense}}}}"
+    )
+    assert chosen.retriever.retriever.retriever.type == "dense"

@@ -1,0 +1,226 @@
+"""The verdict on a document's way, over facts alone."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, SpanFacts, StepFacts, verdict
+from rag_core.storage.whereabouts import Whereabouts
+from rag_core.types import Chunk
+
+DOCUMENT = uuid4()
+CHUNK = Chunk(id=uuid4(), document_id=DOCUMENT, ordinal=0, text="keys", start=0, end=4)
+STORED = Whereabouts(
+    uri="file:///keys.md",
+    collection="default",
+    status="completed",
+    chunks=(CHUNK,),
+    passing=frozenset([CHUNK.id]),
+)
+ABSENT = Whereabouts(uri="file:///keys.md", collection="default")
+
+
+def at(rank: int) -> Place:
+    return Place(chunk=0, rank=rank, score=1 / (1 + rank))
+
+
+def leg(name: str, rank: int, **more: Any) -> LegFacts:
+    place = {"place": at(rank)} if rank else {}
+    return LegFacts(leg=name, **{"depth": 100, "weight": 0.5, "handed_on": 0 < rank <= 100, **place, **more})
+
+
+def step(name: str, rank: int, passes: int = 10, reader: str = "k", **more: Any) -> StepFacts:
+    return StepFacts(step=name, place=at(rank) if rank else NOWHERE, passes=passes, reader=reader, **more)
+
+
+def lost(fused: int, *legs: LegFacts, **more: Any) -> Facts:
+    """A document that is none of the 10 hits."""
+    return Facts(**{"stored": STORED, "k": 10, "legs": legs, "steps": (step("fusion", fused),), **more})
+
+
+def reranked(fused: int, *legs: LegFacts, **more: Any) -> Facts:
+    """By a reranker that reads 20."""
+    return lost(fused, *legs, steps=(step("fusion", fused, passes=20, reader="rerank"), *more.pop("then", ())), **more)
+
+
+ALONE = lost(1, leg("dense", 1))
+
+
+@pytest.mark.parametrize(
+    ("facts", "lost_at", "reason", "remedy"),
+    [
+        (replace(ALONE, stored=ABSENT), "never_stored", "no job has ever", "`rag ingest` a source that has it"),
+        (
+            replace(ALONE, stored=replace(ABSENT, deleted=True, job=DOCUMENT)),
+            "deleted",
+            f"job {DOCUMENT} deleted it",
+            "`rag ingest` its source again, if it is still there",
+        ),
+        (
+            replace(ALONE, stored=replace(ABSENT, deleted=True)),
+            "deleted",
+            "deleted by command",
+            "`rag ingest` its source again, if it is still there",
+        ),
+        (
+            replace(ALONE, stored=replace(ABSENT, elsewhere=("manuals", "old"))),
+            "other_collection",
+            "manuals and old",
+            "--collection manuals",
+        ),
+        (
+            replace(ALONE, stored=replace(ABSENT, status="failed", stage="parse", reason="no text layer")),
+            "ingestion",
+            "failed, at parse: no text layer",
+            "repair the document at its source, then `rag ingest`",
+        ),
+        (
+            replace(ALONE, stored=replace(ABSENT, status="failed", stage="read", reason="away", retryable=True)),
+            "ingestion",
+            "failed, at read: away",
+            "`rag ingest` its source again: it is tried anew",
+        ),
+        (
+            replace(ALONE, stored=replace(ABSENT, status="quarantined", stage="scan", reason="macros")),
+            "ingestion",
+            "quarantined, at scan: macros",
+            "`rag documents release` it, then `rag ingest`",
+        ),
+        (
+            replace(ALONE, stored=replace(STORED, groups=("board",), readable=False)),
+            "access",
+            "only board may read it",
+            "--group board",
+        ),
+        (
+            replace(ALONE, stored=replace(STORED, passing=frozenset())),
+            "filter",
+            "none of its 1 chunk pass",
+            "ask without --filter, or with a wider one",
+        ),
+        (
+            replace(ALONE, span=SpanFacts(words="the keys", parts=(3, 4))),
+            "span",
+            "chunks 3 and 4 hold parts",
+            "a higher chunking.overlap or chunking.tokens, then `rag ingest`",
+        ),
+        (
+            replace(ALONE, span=SpanFacts(words="the locks")),
+            "span",
+            "does not hold the span",
+            "spell it as `rag documents text` does",
+        ),
+        (
+            lost(0, leg("dense", 143), leg("bm25", 0)),
+            "depth",
+            "dense ranks it 143, and hands on 100; bm25 does not rank it at all",
+            "a depth of 143, for dense",
+        ),
+        (
+            lost(0, leg("dense", 143), leg("bm25", 2, handed_on=False, error="timeout after 0.050 s")),
+            "leg",
+            "bm25, which ranks it 2, failed: timeout after 0.050 s",
+            "an answer of bm25",
+        ),
+        (
+            lost(0, leg("dense", 143), leg("bm25", 0, unknown=True, error="no index")),
+            "leg",
+            "bm25 failed: no index",
+            "an answer of bm25",
+        ),
+        (
+            lost(0, leg("dense", 7, handed_on=False)),
+            "leg",
+            "dense, which ranks it 7, missed it: its index is approximate",
+            "an answer of dense",
+        ),
+        (
+            lost(14, leg("dense", 90), leg("bm25", 2, weight=0.3, weight_needed=0.55)),
+            "fusion",
+            "bm25 ranks it 2 but weighs 0.30; the fusion ranks it 14, and 10 go on",
+            "a weight of 0.55 for bm25",
+        ),
+        (
+            lost(14, leg("dense", 12), leg("bm25", 15)),
+            "k",
+            "fusion ranks it 14, and 10 were asked for",
+            "-k 14",
+        ),
+        (
+            lost(14, leg("dense", 90), leg("bm25", 2)),
+            "k",
+            "fusion ranks it 14, and 10 were asked for",
+            "-k 14",
+        ),
+        (
+            lost(5, leg("dense", 5), steps=(step("dense", 5), step("per_document", 0, most=2, in_document=3))),
+            "max_chunks_per_document",
+            "2 chunks of the document rank above it, and 2 may come",
+            "max_chunks_per_document 3",
+        ),
+        (
+            lost(50, leg("dense", 50), steps=(step("dense", 50, passes=30, reader="per_document"),)),
+            "per_document_depth",
+            "dense ranks it 50, and the cap by document reads 30",
+            "per_document_depth 50",
+        ),
+        (
+            reranked(31, leg("dense", 30), leg("bm25", 40)),
+            "rerank_depth",
+            "fusion ranks it 31, and the reranker reads 20",
+            "rerank_depth 31",
+        ),
+        (
+            reranked(31, leg("dense", 3, weight_needed=0.9), leg("bm25", 40)),
+            "fusion",
+            "dense ranks it 3 but weighs 0.50",
+            "rerank_depth 31",
+        ),
+        (
+            reranked(4, leg("dense", 5), then=[step("rerank", 13)]),
+            "rerank",
+            "the reranker moved it from 4 to 13, and 10 go on",
+            "-k 13",
+        ),
+        (
+            reranked(15, leg("dense", 15), then=[step("rerank", 13)]),
+            "k",
+            "reranker ranks it 13, and 10 were asked for",
+            "-k 13",
+        ),
+        (
+            lost(4, leg("dense", 4), steps=(step("dense", 4), step("signals", 12))),
+            "signals",
+            "the signals moved it from 4 to 12",
+            "lower weights of the signals",
+        ),
+    ],
+)
+def test_the_first_step_that_lost_it_is_named_with_what_would_have_kept_it(
+    facts: Facts, lost_at: str, reason: str, remedy: str
+) -> None:
+    found = verdict(facts)
+    assert found.step == lost_at
+    assert reason in found.reason
+    assert remedy in found.remedies
+
+
+def test_a_document_among_the_hits_is_found_whatever_its_legs_did() -> None:
+    facts = replace(lost(9, leg("dense", 143), leg("bm25", 4)), hit=at(9))
+    assert verdict(facts).step == "found"
+    assert verdict(facts).reason == "it is hit 9 of the 10 asked for"
+
+
+def test_the_store_is_asked_before_the_rankings() -> None:
+    """Each state loses the document by itself; the earliest one is named."""
+    hidden = replace(STORED, groups=("board",), readable=False, passing=frozenset())
+    assert verdict(replace(ALONE, stored=hidden)).step == "access"
+    filtered = replace(STORED, passing=frozenset())
+    assert verdict(replace(ALONE, stored=filtered, span=SpanFacts(words="x"))).step == "filter"
+
+
+def test_a_document_that_fails_now_is_searched_in_its_former_version() -> None:
+    former = replace(STORED, status="failed", stage="read", reason="away", retryable=True)
+    assert verdict(lost(14, leg("dense", 12), stored=former)).step == "k"

@@ -1,0 +1,81 @@
+import unicodedata
+
+import pytest
+
+from rag_core.storage.lexical.analysis import LONGEST, question_terms, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("The running dogs", "en", ["run", "dog"]),
+        ("Die laufenden Hunde", "de", ["laufend", "hund"]),
+        ("The running dogs", "xx", ["the", "running", "dogs"]),
+        ("The running dogs", "", ["the", "running", "dogs"]),
+        ("rotate_keys(v2.5)", "en", ["rotat", "key", "v2", "5"]),
+        ("don't", "en", ["don"]),
+        ("l'homme qu'elle aime", "fr", ["homm", "aim"]),
+        ("ŁÓDŹ", "xx", ["łódź"]),
+        ("", "en", []),
+        (" ... — ...", "en", []),
+    ],
+)
+def test_words_are_lower_cased_and_stemmed_in_their_language_without_its_stop_words(
+    text: str, language: str, expected: list[str]
+) -> None:
+    assert terms(text, language) == expected
+
+
+def test_a_term_that_is_repeated_counts_each_time() -> None:
+    assert terms("key, keys and KEYS", "en") == ["key", "key", "key"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("東京都", ["東京", "京都"]),
+        ("東", ["東"]),
+        ("タワー。東京", ["タワ", "ワー", "東京"]),
+        ("ภาษา", ["ภา", "าษ", "ษา"]),
+        ("한국어", ["한국", "국어"]),
+        ("GPU手机 15", ["gpu", "手机", "15"]),
+        ("ﾀﾜｰ", ["タワ", "ワー"]),
+    ],
+)
+@pytest.mark.parametrize("language", ["ja", "en", ""])
+def test_scripts_without_spaces_become_pairs_of_characters_in_any_language(
+    text: str, expected: list[str], language: str
+) -> None:
+    assert terms(text, language) == expected
+
+
+def test_a_mark_belongs_to_the_word_that_it_stands_in() -> None:
+    assert terms("हिन्दी भाषा", "xx") == ["हिन्दी", "भाषा"]
+
+
+def test_composed_and_decomposed_letters_are_the_same() -> None:
+    assert terms("naïve café", "en") == terms(unicodedata.normalize("NFD", "naïve café"), "en") == ["naïv", "café"]
+
+
+def test_one_letter_that_is_not_ascii_changes_no_other_word() -> None:
+    text = "Retrieval of rotated keys, v2.5 and don't"
+    assert terms(f"{text} é", "en") == [*terms(text, "en"), "é"]
+
+
+@pytest.mark.parametrize("language", ["en", "xx"])
+def test_of_a_long_word_the_first_characters_are_the_term(language: str) -> None:
+    assert terms("x" * 1000, language) == ["x" * LONGEST]
+
+
+def test_a_question_is_read_in_every_language_and_counts_a_word_once_where_they_agree() -> None:
+    assert question_terms("running dogs, running", ["en"]) == {"run": 2, "dog": 1}
+    assert question_terms("running dogs", ["de", "en"]) == {"running": 1, "run": 1, "dog": 1}
+    assert question_terms("Tokio 東京", ["de", "en"]) == {"tokio": 1, "東京": 1}
+
+
+def test_a_question_of_stop_words_alone_has_no_terms() -> None:
+    assert question_terms("what is it?", ["en"]) == {}
+
+
+def test_a_question_to_nothing_has_no_terms() -> None:
+    assert question_terms("anything", []) == {}

@@ -1,0 +1,83 @@
+"""Which segments are merged, and what their postings become."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from rag_core.storage.lexical import merging
+from rag_core.storage.lexical.merging import Part, Size, due, merged
+from rag_core.storage.lexical.segment import MOST_CHUNKS
+
+
+def sizes(*live: int, dead: int = 0) -> list[Size]:
+    return [Size(id, chunks + dead, chunks) for id, chunks in enumerate(live)]
+
+
+@pytest.mark.parametrize(
+    ("segments", "chosen"),
+    [
+        pytest.param(sizes(*[20] * 15), [], id="few small ones stay"),
+        pytest.param(sizes(*[20] * 16), list(range(16)), id="sixteen of a size become one"),
+        pytest.param(sizes(*[20] * 15, 300), [], id="one of another size is not the sixteenth"),
+        pytest.param(sizes(300, *[20] * 16), list(range(1, 17)), id="nor does it join them"),
+        pytest.param(sizes(*[300] * 16, 3), [16, *range(16)], id="smaller ones join, the smallest first"),
+        pytest.param(sizes(*[5_000] * 16), list(range(13)), id="no more than fit"),
+        pytest.param(sizes(*[40_000] * 20), [], id="those that are more than half full stay"),
+        pytest.param(sizes(85, dead=15), [], id="some dead stay"),
+        pytest.param(sizes(84, dead=16), [0], id="many dead go"),
+        pytest.param(sizes(0, dead=1), [0], id="what is all dead goes"),
+        pytest.param([*sizes(20, 20), Size(7, 10, 1), Size(8, 10, 2)], [7, 8], id="many dead come first"),
+        pytest.param(
+            [Size(n, 20, 20, current=False) for n in range(16)], [], id="terms of another analysis do not mix"
+        ),
+        pytest.param([Size(1, 20, 0, current=False)], [1], id="nor stay when they are dead"),
+    ],
+)
+def test_which_are_due(segments: list[Size], chosen: list[int]) -> None:
+    assert due(segments) == chosen
+
+
+def test_chunks_written_again_are_few_however_many_small_segments_come() -> None:
+    stored: list[int] = []
+    written = 0
+    for _ in range(4_000):
+        stored.append(20)
+        while chosen := due(sizes(*stored)):
+            total = sum(stored[id] for id in chosen)
+            assert total <= MOST_CHUNKS
+            written += total
+            stored = [*(live for id, live in enumerate(stored) if id not in set(chosen)), total]
+    assert sum(stored) == 80_000
+    assert written < 4 * 80_000
+    assert len(stored) < 40
+
+
+def part(places: Sequence[int], **postings: Sequence[tuple[int, int, int]]) -> Part:
+    """Of each term (local id, frequency, length)."""
+    tables = [np.array(rows, "<u2").T.ravel() for rows in postings.values()]
+    counts = np.array([len(rows) for rows in postings.values()], np.int64)
+    return Part(np.array(places, np.int64), list(postings), counts, np.concatenate([np.empty(0, "<u2"), *tables]))
+
+
+def read(terms: Sequence[str], sizes: Sequence[int], body: bytes) -> Mapping[str, list[list[int]]]:
+    assert sum(sizes) == len(body)
+    ends = np.cumsum(sizes).tolist()
+    tables = [np.frombuffer(body[end - size : end], "<u2") for size, end in zip(sizes, ends, strict=True)]
+    return {term: table.reshape(3, -1).T.tolist() for term, table in zip(terms, tables, strict=True)}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1_000])
+def test_postings_are_renumbered_in_order_without_the_dead(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "POSTINGS_AT_ONCE", at_once)
+    first = part([0, -1, 1], both=[(0, 1, 5), (1, 2, 6), (2, 3, 7)], dead=[(1, 9, 6)], a=[(2, 1, 7)])
+    second = part([-1, 2], z=[(1, 4, 8)], both=[(0, 1, 1), (1, 5, 8)])
+    assert read(*merged([first, second])) == {
+        "a": [[1, 1, 7]],
+        "both": [[0, 1, 5], [1, 3, 7], [2, 5, 8]],
+        "z": [[2, 4, 8]],
+    }
+
+
+def test_segments_without_a_term_make_one_without_a_term() -> None:
+    assert merged([part([0]), part([1, -1])]) == ([], [], b"")
