@@ -14,8 +14,8 @@ from rag_core.protocols import Source
 from rag_core.storage.publishing import CorpusWriter, Target
 from rag_core.types import Draft
 
-GROUP_BYTES = 4_000_000
-"""Of files; with its chunks and vectors, a text takes some ten times its size."""
+GROUP_BYTES = 512 * 1024
+"""Of files: seconds of encoding, so that the preparation of all but the first group costs nothing."""
 
 DOCUMENTS_A_READER = 50
 """For fewer the start of another parser child takes longer than they do."""
