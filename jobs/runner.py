@@ -178,7 +178,7 @@ def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
     from jobs.tables import drafts_to_table
 
     size = sum(draft.entry.size for draft in drafts)
-    count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 2 * cpus))
+    count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
     return [drafts_to_table(drafts[first::count]) for first in range(count)]
 
 

@@ -1,12 +1,12 @@
 """Ingestion in this process: for a small delta, where starting Ray would take longer than the work."""
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
-from math import ceil
+from itertools import chain, takewhile
 
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Embedding, Preparation
@@ -14,18 +14,15 @@ from rag_core.protocols import Source
 from rag_core.storage.publishing import CorpusWriter, Target
 from rag_core.types import Draft
 
-GROUP_BYTES = 4_000_000
-"""Of files; with its chunks and vectors, a text takes some ten times its size."""
-
-DOCUMENTS_A_READER = 50
-"""For fewer the start of another parser child takes longer than they do."""
+GROUP_BYTES = 512 * 1024
+"""Of files: seconds of encoding, so that the preparation of all but the first group costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class InlineRunner:
     """`group` documents at the most go through the stages, and into the store, together; fewer where they are large.
 
-    While a thread embeds and publishes one group, so many `readers` prepare the next.
+    While one group is embedded and published, so many `readers` prepare the next.
     """
 
     preparation: Callable[[Mapping[int, Source]], Preparation]
@@ -34,40 +31,43 @@ class InlineRunner:
     readers: int = 1
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        prepare = self.preparation(sources)
-        readers = min(self.readers, ceil(len(drafts) / DOCUMENTS_A_READER))
-        with closing(target.open()) as writer, ThreadPoolExecutor(1) as thread, _read_by(readers, prepare) as read:
+        groups, publishing = list(_groups(drafts, self.group)), 0.0
+        readers = min(self.readers, len(groups) - 1)  # what is little is read before they have started
+        with closing(target.open()) as writer, closing(_read(self.preparation(sources), readers, groups)) as prepared:
             embed = self.embedding(writer)
-            seconds, publishing = 0.0, thread.submit(float)
-            for group in _groups(drafts, self.group):
-                prepared = read(group)
-                seconds += publishing.result()
-                publishing = thread.submit(_published, writer, embed, prepared)
-            seconds += publishing.result()
-        return RunTimes(start=embed.start_seconds, publish=seconds)
+            for group in prepared:
+                ready = embed(group)
+                began = time.perf_counter()
+                writer.publish(ready)
+                publishing += time.perf_counter() - began
+        return RunTimes(start=embed.start_seconds, publish=publishing)
 
 
-@contextmanager
-def _read_by(readers: int, prepare: Preparation) -> Iterator[Callable[[Sequence[Draft]], list[Draft]]]:
-    """One reader is this thread: its parser child is there for the next run, too."""
-    if readers == 1:
-        yield lambda group: list(prepare(group))
+def _read(prepare: Preparation, readers: int, groups: Sequence[list[Draft]]) -> Generator[list[Draft], None, None]:
+    """Without readers this thread reads, and its parser child is there for the next run, too."""
+    if readers == 0:
+        yield from (list(prepare(group)) for group in groups)
         return
+    ended = threading.Event()
+
+    def read(part: Sequence[Draft]) -> list[Draft]:
+        return list(takewhile(lambda _: not ended.is_set(), prepare(part)))
+
     with ThreadPoolExecutor(readers) as pool:
+        ahead: list[Future[list[Draft]]] = []
+        try:
+            for group in groups:
+                ahead += [pool.submit(read, group[first::readers]) for first in range(readers)]
+                if len(ahead) > readers:
+                    yield _taken(ahead, readers)
+            yield _taken(ahead, readers)
+        finally:
+            ended.set()
 
-        def side_by_side(group: Sequence[Draft]) -> list[Draft]:
-            parts = [group[first::readers] for first in range(readers)]
-            return list(chain.from_iterable(pool.map(lambda part: list(prepare(part)), parts)))
 
-        yield side_by_side
-
-
-def _published(writer: CorpusWriter, embed: Embedding, prepared: Sequence[Draft]) -> float:
-    """Seconds that the store took."""
-    ready = embed(prepared)
-    began = time.perf_counter()
-    writer.publish(ready)
-    return time.perf_counter() - began
+def _taken(ahead: "list[Future[list[Draft]]]", count: int) -> list[Draft]:
+    done = [ahead.pop(0).result() for _ in range(count)]
+    return list(chain.from_iterable(done))
 
 
 def _groups(drafts: Sequence[Draft], most: int) -> Iterator[list[Draft]]:
