@@ -35,7 +35,7 @@ class Reranked:
         if len(scores) != len(read):
             raise RetrievalError(f"the reranker must give a score a text, got {len(scores)} for {len(read)}")
         reranked = [hit.rescored("rerank", score) for hit, score in zip(read, scores, strict=True)]
-        return sorted(reranked, key=lambda hit: (-hit.score, hit.chunk.id)) + rest
+        return sorted(reranked, key=lambda hit: -hit.score) + rest  # who ties keeps the order that it came in
 
 
 def _ids(hits: Iterable[Hit]) -> Iterator[UUID]:

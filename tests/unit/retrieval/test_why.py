@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 
@@ -10,8 +10,8 @@ from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, SpanFacts, S
 from rag_core.storage.whereabouts import Whereabouts
 from rag_core.types import Chunk
 
-DOCUMENT = uuid4()
-CHUNK = Chunk(id=uuid4(), document_id=DOCUMENT, ordinal=0, text="keys", start=0, end=4)
+DOCUMENT = UUID(int=1)
+CHUNK = Chunk(id=UUID(int=2), document_id=DOCUMENT, ordinal=0, text="keys", start=0, end=4)
 STORED = Whereabouts(
     uri="file:///keys.md",
     collection="default",
