@@ -129,7 +129,8 @@ def waiting() -> Iterator[float]:
     try:
         yield left
     finally:
-        limit.reschedule(now() + min(left, _current().deadline - time.monotonic()))
+        if not limit.expired():
+            limit.reschedule(now() + min(left, _current().deadline - time.monotonic()))
 
 
 def _current() -> _Recording:

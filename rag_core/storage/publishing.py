@@ -167,11 +167,14 @@ with taken as (
 select draft from taken order by part"""
 MAY_WRITE = "select from jobs where tenant = %(tenant)s and id = %(job)s and status = 'running'"
 
+# A statement of its own: within the one that deletes, rows are locked in whatever order it comes to them.
+LOCK_DELETED = """
+select from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])
+order by id for update"""
 DELETE_DOCUMENTS = """
 with gone as (
   delete from documents where tenant = %(tenant)s and collection = %(collection)s and version < %(run)s
-    and id in (select id from documents where tenant = %(tenant)s and collection = %(collection)s
-      and id = any(%(ids)s::uuid[]) order by id for update) returning id
+    and id = any(%(ids)s::uuid[]) returning id
 ), texts as (
   delete from document_texts t using gone
   where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = gone.id
@@ -322,7 +325,8 @@ class CorpusWriter:
 
     def _delete(self, documents: Sequence[UUID]) -> None:
         with self._writing():
-            self._connection.execute(DELETE_DOCUMENTS, {**self._scope, "ids": sorted(documents)})
+            for statement in (LOCK_DELETED, DELETE_DOCUMENTS):
+                self._connection.execute(statement, {**self._scope, "ids": sorted(documents)})
             lexical.bury_orphans(self._connection, self._scope, documents)
             graph.remove_orphans(self._connection, self._scope, documents)
             self._event("delete", "deleted", {"deleted": len(documents)})
