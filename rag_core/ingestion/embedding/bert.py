@@ -1,6 +1,6 @@
 """BERT's forward pass (Devlin et al. 2019) for sentence encoders: starts in a third of sentence-transformers' time.
 
-Texts of almost equal length are encoded together, so next to nothing is padded.
+Texts of equal length are encoded together, so nothing is padded and nothing masked.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,6 @@ from rag_core.ingestion.embedding.tokens import load_tokenizer
 from rag_core.types import Matrix
 
 _BATCH_TOKENS = 2048
-_STEP = 4
-"""Lengths are rounded up to it: below 512 tokens a batch is slower, and few texts have the very same length."""
 
 
 class BertEncoder:
@@ -68,23 +66,18 @@ class BertEncoder:
 
     @torch.inference_mode()
     def _pooled(self, batch: list[list[int]]) -> Matrix:
-        longest = max(map(len, batch))
-        ids = torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens in batch], device=self._device)
-        lengths = torch.tensor([len(tokens) for tokens in batch], device=self._device)
-        own = torch.arange(longest, device=self._device) < lengths[:, None]
-        hidden = self._bert.forward(ids, None if bool(own.all()) else own).float()
-        mean = (hidden * own[..., None]).sum(dim=1) / lengths[:, None]
-        pooled = F.normalize(hidden[:, 0] if self._pooling == "cls" else mean, dim=-1)
+        hidden = self._bert.forward(torch.tensor(batch, device=self._device)).float()
+        pooled = F.normalize(hidden[:, 0] if self._pooling == "cls" else hidden.mean(dim=1), dim=-1)
         vectors: Matrix = pooled.cpu().numpy()
         return vectors
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Indexes of texts of almost equal length, at most _BATCH_TOKENS tokens together. The longest come first, so that
+    """Indexes of texts of equal length, at most _BATCH_TOKENS tokens together. The longest come first, so that
     threads end together."""
     batches: list[list[int]] = []
-    rounded = [-(-length // _STEP) * _STEP for length in lengths]
-    for length, rows in groupby(sorted(range(len(rounded)), key=lambda row: -rounded[row]), key=rounded.__getitem__):
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    for length, rows in groupby(order, key=lengths.__getitem__):
         same, size = list(rows), max(1, _BATCH_TOKENS // length)
         batches += [same[start : start + size] for start in range(0, len(same), size)]
     return batches
@@ -139,23 +132,21 @@ class _Bert:
         self._norm = _affine(weights, "embeddings.LayerNorm")
         self._layers = [_layer(weights, f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])]
 
-    def forward(self, ids: Tensor, own: Tensor | None = None) -> Tensor:
-        """Shape (texts, tokens) to (texts, tokens, hidden). `own` tells a text's tokens from padding, in that shape."""
-        mask = None if own is None else own[:, None, None, :]
+    def forward(self, ids: Tensor) -> Tensor:
+        """Shape (texts, tokens) to (texts, tokens, hidden)."""
         hidden = self._normed(F.embedding(ids, self._words) + self._positions[: ids.shape[1]], self._norm)
         for layer in self._layers:
-            attended = F.linear(self._attended(hidden, layer, mask), *layer.attended)
+            attended = F.linear(self._attended(hidden, layer), *layer.attended)
             hidden = self._normed(hidden + attended, layer.attended_norm)
             narrow = F.linear(F.gelu(F.linear(hidden, *layer.wide)), *layer.narrow)
             hidden = self._normed(hidden + narrow, layer.narrow_norm)
         return hidden
 
-    def _attended(self, hidden: Tensor, layer: _Layer, mask: Tensor | None) -> Tensor:
+    def _attended(self, hidden: Tensor, layer: _Layer) -> Tensor:
         texts, tokens, width = hidden.shape
         joined = F.linear(hidden, *layer.queries_keys_values).view(texts, tokens, 3, self._heads, -1)
         queries, keys, values = joined.permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        return attended.transpose(1, 2).reshape(texts, tokens, width)
+        return F.scaled_dot_product_attention(queries, keys, values).transpose(1, 2).reshape(texts, tokens, width)
 
     def _normed(self, hidden: Tensor, norm: _Affine) -> Tensor:
         return F.layer_norm(hidden, hidden.shape[-1:], norm.weight, norm.bias, self._epsilon)
