@@ -25,7 +25,7 @@ demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and s
 	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
 
 test: $(READY)  ## all tests that need no GPU and no network
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
 	$(BIN)/pytest -m chaos tests/chaos
