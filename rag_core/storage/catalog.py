@@ -114,6 +114,9 @@ DROP_COLLECTION = (
     "delete from sources where tenant = %(tenant)s and collection = %(collection)s",
 )
 DROP_DOCUMENTS = (
+    # in the order of ids, as every statement that locks rows
+    """select from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])
+       order by id for update""",
     """delete from vectors
        where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
     """delete from chunks

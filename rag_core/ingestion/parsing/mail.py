@@ -26,6 +26,7 @@ _DEEPEST = 3  # messages attached to messages
 _FORWARDED = "message/rfc822"
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 # What the standard library's parsers of addresses and parameters raise on strange headers
+_CONTENT_TYPE = re.compile(rb"^content-type:", re.IGNORECASE | re.MULTILINE)
 _STRANGE = (MessageError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 
 
@@ -45,9 +46,17 @@ class MailParser:
     def parse(self, uri: str, body: bytes) -> Document:
         _refuse(body)
         try:
-            return document_of(uri, _read(message_from_bytes(body, policy=policy.default), 0), "message/rfc822")
+            return document_of(uri, _read(_message(body), 0), "message/rfc822")
         except RecursionError as error:
             raise DocumentError("parse", "damaged mail: parts nested too deep") from error
+
+
+def _message(body: bytes) -> MIMEPart:
+    """Where Python fails at a content type, the mail is plain text."""
+    try:
+        return message_from_bytes(body, policy=policy.default)
+    except (LookupError, AttributeError, TypeError):
+        return message_from_bytes(_CONTENT_TYPE.sub(rb"X-\g<0>", body), policy=policy.default)
 
 
 def _refuse(body: bytes) -> None:
