@@ -106,6 +106,15 @@ def scores(
     return _scores(postings, weights, _norm(chunks, bm25), segments, locals)
 
 
+def compile_all() -> None:
+    """What this machine has not compiled yet takes seconds: not while a question waits."""
+    chunks = Chunks(firsts=np.array([0, 1], np.int64), dead=np.zeros(1, np.bool_), total_length=1)
+    postings = joined([(0, 0, np.array([[0], [1], [1]], DTYPE).tobytes())])
+    weighted, place, bm25 = weights(chunks, postings, [1]), np.zeros(1, np.int64), Bm25(1.5, 0.75)
+    best(chunks, postings, weighted, bm25, chunks.dead, 1)
+    scores(chunks, postings, weighted, bm25, place, place)
+
+
 def _norm(chunks: Chunks, bm25: Bm25) -> _Norm:
     average = max(chunks.total_length, 1) / max(chunks.living, 1)
     return _Norm(bm25.k1 + 1.0, bm25.k1 * (1.0 - bm25.b), bm25.k1 * bm25.b / average)
