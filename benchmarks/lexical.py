@@ -13,8 +13,6 @@ import argparse
 import asyncio
 import csv
 import json
-import os
-import platform
 import shlex
 import sys
 import time
@@ -32,12 +30,12 @@ import psycopg
 import pytrec_eval
 
 from benchmarks.corpus import drafts, passages
+from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
+from benchmarks.targets import begun
 from rag_core.config import Bm25Retriever
 from rag_core.storage import embedded
-from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.ledger import Ledger
 from rag_core.storage.lexical import reading, writing
 from rag_core.storage.lexical.analysis import question_terms, terms
 from rag_core.storage.lexical.parameters import Bm25
@@ -81,7 +79,7 @@ class Timed:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{_machine()}; python -m benchmarks.lexical {shlex.join(sys.argv[1:])}".rstrip())
+    print(f"{machine()}; python -m benchmarks.lexical {shlex.join(sys.argv[1:])}".rstrip())
     texts = passages(arguments.size, file=arguments.texts)
     documents = list(drafts(texts, np.ones((len(texts), 1), np.float32), TENANT, COLLECTION))
     with scratch_folder() as scratch:
@@ -100,21 +98,7 @@ def main() -> None:
 
 def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
     """Without their segments: those are measured apart."""
-    with postgres.connect() as connection:
-        catalog = Catalog(connection, TENANT)
-        collection, space = catalog.ensure_collection(COLLECTION), catalog.ensure_space(SPACE)
-        catalog.move_to_space(collection.id, space)
-        items = [(draft.id, draft.entry.uri, "add") for draft in documents]
-        job = Ledger(connection, TENANT).begin(collection.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
-    target = Target(
-        postgres=postgres,
-        tenant=TENANT,
-        collection=collection.id,
-        space=space,
-        job=job.id,
-        run=job.run,
-        listed_ns=time.time_ns(),
-    )
+    target = begun(postgres, TENANT, COLLECTION, SPACE, documents)
     writer = target.open()
     for batch in _batches(documents, BATCH):
         writer.publish(batch)
@@ -360,11 +344,6 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
     began = time.perf_counter()
     done = work()
     return done, time.perf_counter() - began
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {memory} GiB"
 
 
 def _arguments() -> argparse.Namespace:

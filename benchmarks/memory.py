@@ -10,7 +10,6 @@ object store. Looking at them takes CPU: unwatched, more documents are done in a
 
 import argparse
 import os
-import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from benchmarks.corpus import BREAK, passages
+from benchmarks.machine import machine
 from benchmarks.processes import Peak, memory_watched
 from benchmarks.scratch import scratch_folder
 from jobs.runner import RayRunner
@@ -76,7 +76,7 @@ class Bench:
 def main() -> None:
     arguments = _arguments()
     settings = load_settings(overrides=["embedding.type=hashing"], environment={})
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs; {settings.pipeline_version}")
+    print(f"{machine()}; {settings.pipeline_version}")
     with scratch_folder() as scratch:
         dsn = embedded.start(scratch / "postgres")
         try:

@@ -9,8 +9,6 @@ remembered. Callers ask one question after another, all in one process and one e
 
 import argparse
 import asyncio
-import os
-import platform
 import shlex
 import sys
 import time
@@ -22,7 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.corpus import drafts, passages, vectors
+from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
+from benchmarks.targets import begun
 from rag_core.build.embedding import embedding_space
 from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
@@ -30,12 +30,9 @@ from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
 from rag_core.stage import recording
 from rag_core.storage import embedded
-from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.ledger import Ledger
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Query, StageReport
 
 TENANT, COLLECTION = "benchmark", "default"
@@ -55,7 +52,7 @@ class Asked:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{_machine()}; python -m benchmarks.retrieval {shlex.join(sys.argv[1:])}".rstrip())
+    print(f"{machine()}; python -m benchmarks.retrieval {shlex.join(sys.argv[1:])}".rstrip())
     settings = load_settings(None, "default", arguments.set, environment={})
     texts = passages(arguments.rows, file=arguments.texts)
     documents = list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION))
@@ -70,22 +67,7 @@ def main() -> None:
 
 def _load(postgres: Postgres, settings: Settings, documents: Sequence[Draft]) -> None:
     began = time.perf_counter()
-    with postgres.connect() as connection:
-        catalog = Catalog(connection, TENANT)
-        collection = catalog.ensure_collection(COLLECTION)
-        space = catalog.ensure_space(embedding_space(settings.embedding))
-        catalog.move_to_space(collection.id, space)
-        items = [(draft.id, draft.entry.uri, "add") for draft in documents]
-        job = Ledger(connection, TENANT).begin(collection.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
-    target = Target(
-        postgres=postgres,
-        tenant=TENANT,
-        collection=collection.id,
-        space=space,
-        job=job.id,
-        run=job.run,
-        listed_ns=time.time_ns(),
-    )
+    target = begun(postgres, TENANT, COLLECTION, embedding_space(settings.embedding), documents)
     with closing(target.open()) as writer:
         for first in range(0, len(documents), BATCH):
             writer.publish(documents[first : first + BATCH])
@@ -151,11 +133,6 @@ def _show(callers: int, asked: Asked) -> None:
 def _row(callers: int, stage: str, milliseconds: Sequence[float], errors: int, throughput: str = "") -> None:
     p50, p95 = np.percentile(milliseconds, [50, 95])
     print(f"{callers:7} {stage:12} {p50:8.1f} {p95:8.1f} {errors:7} {throughput}".rstrip())
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {memory} GiB"
 
 
 def _arguments() -> argparse.Namespace:

@@ -9,8 +9,6 @@ but for the raw COPY that publishing is held against.
 
 import argparse
 import asyncio
-import os
-import platform
 import shlex
 import sys
 import time
@@ -26,15 +24,14 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
 from benchmarks.corpus import SPACE, drafts, passages, vectors
+from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
+from benchmarks.targets import begun
 from rag_core.storage import embedded
-from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
-from rag_core.storage.ledger import Ledger
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Matrix, Query
 
 TENANT, COLLECTION = "benchmark", "default"
@@ -66,7 +63,7 @@ class Searches:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{_machine()}; python -m benchmarks.store {shlex.join(sys.argv[1:])}".rstrip())
+    print(f"{machine()}; python -m benchmarks.store {shlex.join(sys.argv[1:])}".rstrip())
     texts, embeddings = passages(arguments.rows, file=arguments.texts), vectors(arguments.rows)
     documents = list(drafts(texts, embeddings, TENANT, COLLECTION))
     with scratch_folder() as scratch:
@@ -106,30 +103,11 @@ def _floor_rows(documents: Sequence[Draft]) -> Iterator[tuple[object, ...]]:
 
 
 def _publish(postgres: Postgres, documents: Sequence[Draft]) -> float:
-    with postgres.connect() as connection:
-        target = _job(postgres, connection, documents)
-        with closing(target.open()) as writer:
-            began = time.perf_counter()
-            for first in range(0, len(documents), BATCH):
-                writer.publish(documents[first : first + BATCH])
-            return time.perf_counter() - began
-
-
-def _job(postgres: Postgres, connection: psycopg.Connection, documents: Sequence[Draft]) -> Target:
-    catalog = Catalog(connection, TENANT)
-    collection, space = catalog.ensure_collection(COLLECTION), catalog.ensure_space(SPACE)
-    catalog.move_to_space(collection.id, space)
-    items = [(draft.id, draft.entry.uri, "add") for draft in documents]
-    job = Ledger(connection, TENANT).begin(collection.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
-    return Target(
-        postgres=postgres,
-        tenant=TENANT,
-        collection=collection.id,
-        space=space,
-        job=job.id,
-        run=job.run,
-        listed_ns=time.time_ns(),
-    )
+    with closing(begun(postgres, TENANT, COLLECTION, SPACE, documents).open()) as writer:
+        began = time.perf_counter()
+        for first in range(0, len(documents), BATCH):
+            writer.publish(documents[first : first + BATCH])
+        return time.perf_counter() - began
 
 
 def _compare_searches(postgres: Postgres, questions: Matrix) -> None:
@@ -172,11 +150,6 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
     finally:
         await reader.close()
     return Searches(ids, milliseconds)
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {memory} GiB"
 
 
 def _arguments() -> argparse.Namespace:

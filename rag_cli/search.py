@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
+from rag_cli.asked import Collection, Filter, Hits
 from rag_cli.explain import Move, moves, ranks, side_by_side, stage_rows, waterfall, way, ways
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE
@@ -32,11 +33,9 @@ PASSAGE = 600
 def search(
     question: Annotated[str, typer.Argument(help="What is asked.")],
     options: Globals,
-    k: Annotated[int, typer.Option("-k", help="How many hits.", min=1, max=1000)] = 10,
-    collection: Annotated[str, typer.Option(help="Where it is asked.")] = DEFAULT_COLLECTION,
-    filter: Annotated[
-        str | None, typer.Option(metavar="JSON", help="A condition on metadata.", show_default=False)
-    ] = None,
+    k: Hits = 10,
+    collection: Collection = DEFAULT_COLLECTION,
+    filter: Filter = None,
     context: Annotated[int, typer.Option(help="Show so many chunks before and after each hit.", min=0, max=100)] = 0,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each hit's rank and score at every step, and every stage's time.")

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
+from rag_cli.asked import Collection, Filter, Hits
 from rag_cli.search import parsed_option
 from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, StepFacts, Verdict, verdict
 from rag_core.types import DEFAULT_COLLECTION
@@ -22,11 +23,9 @@ def why(
     question: Annotated[str, typer.Argument(help="What is asked.")],
     uri: Annotated[str, typer.Argument(help="The document: its uri, or a path to it.")],
     options: Globals,
-    k: Annotated[int, typer.Option("-k", help="How many hits.", min=1, max=1000)] = 10,
-    collection: Annotated[str, typer.Option(help="Where it is asked.")] = DEFAULT_COLLECTION,
-    filter: Annotated[
-        str | None, typer.Option(metavar="JSON", help="A condition on metadata.", show_default=False)
-    ] = None,
+    k: Hits = 10,
+    collection: Collection = DEFAULT_COLLECTION,
+    filter: Filter = None,
     group: Annotated[
         list[str] | None, typer.Option(help="Asked as a member of this group; several times.", show_default=False)
     ] = None,

@@ -38,7 +38,6 @@ from rag_core.retrieval.reranked import Reranked
 from rag_core.retrieval.signals import Recency, Signals
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.scoring import compile_all
 
 
 def retriever(settings: Settings, corpus: CorpusReader) -> Retriever:
@@ -74,7 +73,6 @@ class _Builder:
             case DenseRetriever():
                 return self._dense
             case Bm25Retriever():
-                compile_all()
                 return Bm25Leg(self._corpus, Bm25(chosen.k1, chosen.b))
             case GraphRetriever():
                 return GraphLeg(self._corpus)

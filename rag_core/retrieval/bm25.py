@@ -17,6 +17,11 @@ class Bm25Leg:
     corpus: CorpusReader
     parameters: Bm25
 
+    def __post_init__(self) -> None:
+        from rag_core.storage.lexical.scoring import compile_all  # imports numba: not for who only lists or ingests
+
+        compile_all()
+
     async def rank(self, query: Query, k: int) -> Ranking:
         """A chunk that has none of the question's words is not ranked."""
         return await self.corpus.bm25(query, k, self.parameters)

@@ -46,7 +46,8 @@ class BertEncoder:
         self._device = device
         self._bert = _Bert(config, _weights(folder, dtype(precision, device), device))
         self._pooling, self._dimension = pooling(folder)[0], int(config["hidden_size"])
-        self._document_prompt, self._query_prompt, self._threads = document_prompt, query_prompt, threads
+        self._document_prompt, self._query_prompt = document_prompt, query_prompt
+        self._pool = ThreadPoolExecutor(threads)
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         return self._encoded([self._document_prompt + text for text in texts])
@@ -58,10 +59,9 @@ class BertEncoder:
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
         rows = np.empty((len(texts), self._dimension), np.float32)
         batches = _batches([len(ids) for ids in tokens])
-        with ThreadPoolExecutor(self._threads) as pool:
-            encoded = pool.map(self._pooled, ([tokens[row] for row in batch] for batch in batches))
-            for batch, vectors in zip(batches, encoded, strict=True):
-                rows[batch] = vectors
+        encoded = self._pool.map(self._pooled, ([tokens[row] for row in batch] for batch in batches))
+        for batch, vectors in zip(batches, encoded, strict=True):
+            rows[batch] = vectors
         return rows
 
     @torch.inference_mode()

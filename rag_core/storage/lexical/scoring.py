@@ -6,6 +6,7 @@ f being how often the chunk has the term (Robertson et al., Okapi at TREC-3; as 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 import numba
@@ -106,6 +107,7 @@ def scores(
     return _scores(postings, weights, _norm(chunks, bm25), segments, locals)
 
 
+@cache
 def compile_all() -> None:
     """What this machine has not compiled yet takes seconds: not while a question waits."""
     chunks = Chunks(firsts=np.array([0, 1], np.int64), dead=np.zeros(1, np.bool_), total_length=1)
