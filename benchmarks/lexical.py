@@ -36,7 +36,7 @@ from benchmarks.targets import begun
 from rag_core.config import Bm25Retriever
 from rag_core.storage import embedded
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.lexical import reading, writing
+from rag_core.storage.lexical import kinds, reading, writing
 from rag_core.storage.lexical.analysis import question_terms, terms
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
@@ -148,7 +148,7 @@ def _publish_each(connection: psycopg.Connection, target: Target, prepared: Sequ
 def _publish(connection: psycopg.Connection, target: Target, prepared: writing.Prepared) -> None:
     with transaction(connection, TENANT):
         scope = {"tenant": TENANT, "collection": target.collection}
-        writing.publish(connection, scope, prepared.segments, ())
+        writing.add(connection, scope, prepared)
 
 
 def _searching(
@@ -178,13 +178,15 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
     ranking: list[float] = []
     naming: list[float] = []
     try:
-        async with reader.snapshot(_query("")) as snapshot:
+        async with reader.snapshot(_query("")) as opened:
+            snapshot = reading.of_kind(opened, kinds.WORDS)
             for _ in range(2):
                 ranking.clear()
                 naming.clear()
                 for question in questions:
-                    began = time.perf_counter()
-                    places = await reading.places(snapshot, cache, _query(question), BM25, K)
+                    query, began = _query(question), time.perf_counter()
+                    asked = await reading.asked(snapshot, cache, query, BM25)
+                    places = await reading.places(snapshot, asked, query, K)
                     ranked = time.perf_counter()
                     await reading.named(snapshot, places)
                     ranking.append(1_000 * (ranked - began))

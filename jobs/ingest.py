@@ -60,8 +60,7 @@ def ingest(
 
     Example: rag ingest docs/ --collection handbook
     """
-    from rag_core.build.embedding import refuse_missing_device
-    from rag_core.build.ingestion import sync
+    from rag_core.build.ingestion import refuse_missing_devices, sync
     from rag_core.ingestion.sync import Options
     from rag_core.storage.postgres import Postgres
 
@@ -75,7 +74,7 @@ def ingest(
         _show_plan(job.plan(), options)
         return
     if "RAY_ADDRESS" not in os.environ:  # else other machines embed
-        refuse_missing_device(settings.embedding)
+        refuse_missing_devices(settings)
     # its own descriptor: the Ray runner takes standard error away from Ray's native code
     with (
         os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal,

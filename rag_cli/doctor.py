@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from jobs.options import Globals, command, print_json
-from rag_core.config import Settings
+from rag_core.config import Settings, SpladeSettings
 from rag_core.errors import RagError
 from rag_core.storage import embedded
 
@@ -54,6 +54,8 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     yield Finding("cpus", "ok", f"{os.cpu_count()}, {platform.machine()}")
     yield _disk()
     yield _attempt("model", lambda: _model(settings))
+    if splade := settings.splade:
+        yield _attempt("splade model", lambda: _splade(splade))
     yield _attempt("settings", lambda: _fits(settings))
     yield _attempt("store", lambda: _store(settings))
 
@@ -86,6 +88,12 @@ def _model(settings: Settings) -> Finding:
 
     space = embedding_space(settings.embedding)
     return Finding("model", "ok", f"{space.model}: {space.dimension} dimensions, reads {space.window} tokens")
+
+
+def _splade(settings: SpladeSettings) -> Finding:
+    from rag_core.build.splade import fingerprint
+
+    return Finding("splade model", "ok", f"fingerprint {fingerprint(settings)}")
 
 
 def _fits(settings: Settings) -> Finding:

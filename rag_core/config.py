@@ -9,7 +9,7 @@ import re
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from rag_core.types import DEFAULT_TENANT
 
@@ -167,6 +167,16 @@ class HashingEmbedder(Section):
     window: int = Field(512, ge=16)
 
 
+class SentenceTransformersSplade(Section):
+    """Any model that sentence-transformers can load as a SPLADE encoder, also one that only looks the question up."""
+
+    type: Literal["sentence_transformers"]
+    model: str = Field(description="a folder, or a name on the model hub")
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    device: str = "cpu"
+    batch_size: int = Field(8, ge=1)
+
+
 class DenseRetriever(Section):
     """Vectors nearest to the question's."""
 
@@ -179,6 +189,12 @@ class Bm25Retriever(Section):
     type: Literal["bm25"]
     k1: float = Field(1.5, ge=0, description="how soon more of the same word in a chunk stops counting")
     b: float = Field(0.75, ge=0, le=1, description="how much a long chunk is held back")
+
+
+class SpladeRetriever(Section):
+    """Learned term weights: the words of question and text, and those that a model adds to them. Needs `splade`."""
+
+    type: Literal["splade"]
 
 
 class GraphRetriever(Section):
@@ -240,6 +256,7 @@ ChunkingSettings = Annotated[
 EmbeddingSettings = Annotated[
     BertEmbedder | SentenceTransformersEmbedder | HashingEmbedder | PythonObject, Field(discriminator="type")
 ]
+SpladeSettings = Annotated[SentenceTransformersSplade | PythonObject, Field(discriminator="type")]
 RerankerSettings = Annotated[
     CrossEncoderReranker | LateInteractionReranker | LexicalReranker | PythonObject, Field(discriminator="type")
 ]
@@ -352,11 +369,21 @@ class SignalsRetriever(Section):
     depth: int = Field(100, ge=1, description="hits that are reordered")
 
 
-LegSettings = DenseRetriever | Bm25Retriever | GraphRetriever
+LegSettings = DenseRetriever | Bm25Retriever | SpladeRetriever | GraphRetriever
 RetrievalSettings = Annotated[
     LegSettings | HybridRetriever | RerankedRetriever | PerDocumentRetriever | SignalsRetriever | PythonObject,
     Field(discriminator="type"),
 ]
+
+
+def _asks_splade(retrieval: RetrievalSettings) -> bool:
+    match retrieval:
+        case HybridRetriever():
+            return any(map(_asks_splade, retrieval.retrievers.values()))
+        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
+            return _asks_splade(retrieval.retriever)
+        case _:
+            return isinstance(retrieval, SpladeRetriever)
 
 
 CONFIG_VERSION = 1
@@ -369,6 +396,9 @@ class Settings(Section):
     chunking: ChunkingSettings
     embedding: EmbeddingSettings
     retrieval: RetrievalSettings
+    splade: SpladeSettings | None = Field(
+        None, validate_default=True, description="chunks get term weights for the splade retriever"
+    )
     graph: RuleGraph | None = Field(None, description="what documents speak of is stored for the graph retriever")
     store: StoreSettings = StoreSettings()
     files: FilesSettings = FilesSettings()
@@ -377,6 +407,13 @@ class Settings(Section):
     metadata: MetadataSettings = MetadataSettings()
     ingestion: IngestionSettings = IngestionSettings()
     limits: Limits = Limits()
+
+    @field_validator("splade")
+    @classmethod
+    def _there_for_its_retriever(cls, splade: SpladeSettings | None, others: ValidationInfo) -> SpladeSettings | None:
+        if splade is None and "retrieval" in others.data and _asks_splade(others.data["retrieval"]):
+            raise ValueError("a splade retriever needs it: give {type: sentence_transformers, model: ...}")
+        return splade
 
     @property
     def pipeline_version(self) -> str:

@@ -1,14 +1,14 @@
 """Every role of the system, one method each. What has the method is the role; there is nothing to inherit.
 
-The query path is async, the ingest path is sync; no role exists in both colours but the embedder,
-which encodes documents in bulk and questions one at a time.
+The query path is async, the ingest path is sync; no role exists in both colours but the embedder
+and SPLADE's weigher, which encode documents in bulk and questions one at a time.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from rag_core.types import Chunk, Document, Entry, Hit, Matrix, Query
+from rag_core.types import Chunk, Document, Entry, Hit, Matrix, Query, TermWeights
 
 
 class Source(Protocol):
@@ -58,6 +58,18 @@ class DocumentEmbedder(Protocol):
 class QueryEmbedder(Protocol):
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Shape (len(texts), dimension), in the order given; rows have length 1."""
+        ...
+
+
+class DocumentWeigher(Protocol):
+    def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
+        """In the order given."""
+        ...
+
+
+class QueryWeigher(Protocol):
+    async def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
+        """In the order given."""
         ...
 
 

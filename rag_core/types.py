@@ -152,6 +152,17 @@ class Space:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True)
+class TermWeights:
+    """A text as SPLADE has it: terms, each once, and beside them their weights, above 0."""
+
+    terms: tuple[str, ...]
+    weights: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One line of a source's listing. Equal entries mean unread equal bytes, but for the racy rule of `delta`."""
@@ -202,6 +213,7 @@ class Draft:
     `known_sha256` is what the store holds for the same recipe: equal bytes need no work, and `same` says so.
     `released` is the hash of bytes that are not quarantined.
     `vectors` has one row a chunk, in their order; `embedded` counts the rows that were encoded and not reused.
+    `weights` has one for each chunk, too, or none where the profile has no SPLADE.
     `part` is its number, from 0, and how many there are: a very large document travels as several drafts.
     """
 
@@ -217,6 +229,7 @@ class Draft:
     chunks: tuple[Chunk, ...] = ()
     vectors: Matrix | None = None
     embedded: int = 0
+    weights: tuple[TermWeights, ...] = ()
     failure: Failure | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     part: tuple[int, int] = (0, 1)
@@ -234,7 +247,7 @@ class Draft:
         return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds})
 
     def failed(self, failure: Failure) -> "Draft":
-        return replace(self, failure=failure, document=None, chunks=(), vectors=None)
+        return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())
 
 
 def text_hash(text: str) -> bytes:

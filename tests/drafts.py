@@ -18,6 +18,7 @@ from rag_core.types import (
     Matrix,
     Metadata,
     Space,
+    TermWeights,
     chunk_id,
     document_id,
     text_hash,
@@ -34,6 +35,13 @@ def vector(text: str) -> Matrix:
     """Shape (dimension,), of length 1; the same for the same text."""
     row = np.random.default_rng(int.from_bytes(text_hash(text))).standard_normal(SPACE.dimension)
     return (row / np.linalg.norm(row)).astype(np.float32)
+
+
+def weights(text: str) -> TermWeights:
+    """Of its words, in (0, 3); the same for the same text."""
+    terms = tuple(dict.fromkeys(text.split()))
+    drawn = np.random.default_rng(int.from_bytes(text_hash(text))).uniform(0.001, 3, len(terms))
+    return TermWeights(terms, drawn.astype(np.float32))
 
 
 def document(uri: str, texts: Sequence[str], metadata: Metadata | None = None, title: str = "A title") -> Document:
@@ -92,6 +100,10 @@ def embedded(draft: Draft) -> Draft:
     return replace(draft, vectors=vectors, embedded=len(vectors), seconds={"embed": 0.25})
 
 
+def weighed(draft: Draft) -> Draft:
+    return replace(draft, weights=tuple(weights(chunk.embedded_text) for chunk in draft.chunks))
+
+
 def failed(draft: Draft, retryable: bool = False, skipped: bool = False) -> Draft:
     status = "skipped" if skipped else "failed"
     return draft.failed(Failure(stage="read", reason="it was a test", retryable=retryable, status=status))
@@ -99,5 +111,5 @@ def failed(draft: Draft, retryable: bool = False, skipped: bool = False) -> Draf
 
 def unchanged(draft: Draft, modified_ns: int = MODIFIED_NS) -> Draft:
     """As listed anew, with the bytes that are stored."""
-    blank = replace(draft, document=None, chunks=(), vectors=None, embedded=0)
+    blank = replace(draft, document=None, chunks=(), vectors=None, weights=(), embedded=0)
     return replace(blank, same=True, entry=replace(draft.entry, modified_ns=modified_ns))

@@ -21,6 +21,7 @@ def begin(
     tenant: str = TENANT,
     collection: str = DEFAULT_COLLECTION,
     space: Space = SPACE,
+    splade: str = "",
 ) -> Target:
     """A job with those documents to do, by nobody: it holds no source."""
     with store.connect() as connection:
@@ -39,6 +40,7 @@ def begin(
         job=job.id,
         run=job.run,
         listed_ns=MODIFIED_NS,
+        splade=splade,
     )
 
 

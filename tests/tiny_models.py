@@ -7,7 +7,7 @@ WINDOW = 32
 """Tokens that such a model reads."""
 
 
-def bert_files(folder: Path, head: str, labels: int = 1) -> Path:
+def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32) -> Path:
     """A two-layer BERT below the `head`, one of transformers' auto classes without its `AutoModel`. It counts its
     positions, and says nothing else of its window."""
     import torch
@@ -16,7 +16,7 @@ def bert_files(folder: Path, head: str, labels: int = 1) -> Path:
     torch.manual_seed(7)
     config = transformers.BertConfig(
         vocab_size=len(WORDS) + 5,
-        hidden_size=32,
+        hidden_size=width,
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=64,
@@ -41,6 +41,30 @@ def multi_vector_files(folder: Path) -> Path:
     projection = Dense(32, 8, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
     modules = [encoder, projection, MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
     MultiVectorEncoder(modules=modules, device="cpu").save_pretrained(str(folder / "saved"), create_model_card=False)
+    return folder / "saved"
+
+
+def splade_files(folder: Path) -> Path:
+    """SPLADE as sentence-transformers stores it. Of random logits, a text has about half of all terms."""
+    from sentence_transformers import SparseEncoder
+
+    made = SparseEncoder(str(bert_files(folder / "bert", "ForMaskedLM", width=16)), device="cpu")
+    made.save_pretrained(str(folder / "saved"), create_model_card=False)
+    return folder / "saved"
+
+
+def two_sided_splade_files(folder: Path) -> Path:
+    """SPLADE that looks up what a question's own words weigh, as sentence-transformers stores it."""
+    import torch
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    documents = Transformer(str(bert_files(folder / "bert", "ForMaskedLM")), transformer_task="fill-mask")
+    torch.manual_seed(7)
+    questions = SparseStaticEmbedding(tokenizer=documents.tokenizer, weight=torch.rand(len(WORDS) + 5))
+    router = Router.for_query_document(query_modules=[questions], document_modules=[documents, SpladePooling("max")])
+    SparseEncoder(modules=[router], device="cpu").save_pretrained(str(folder / "saved"), create_model_card=False)
     return folder / "saved"
 
 

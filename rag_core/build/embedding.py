@@ -66,14 +66,20 @@ def document_prompt(settings: EmbeddingSettings) -> str:
 
 def refuse_missing_device(settings: EmbeddingSettings) -> None:
     """ModelError if the model is to compute on a GPU that this process cannot use."""
-    if not isinstance(settings, BertEmbedder | SentenceTransformersEmbedder) or not settings.device.startswith("cuda"):
+    if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder):
+        refuse_missing_gpu("embedding", settings.device)
+
+
+def refuse_missing_gpu(section: str, device: str) -> None:
+    """ModelError if `device`, which that section of the settings names, is a GPU that this process cannot use."""
+    if not device.startswith("cuda"):
         return
     import torch
 
     if not torch.cuda.is_available():
         raise ModelError(
-            f"embedding.device is {settings.device}, but PyTorch {torch.__version__} finds no GPU here: "
-            "set embedding.device to cpu, or install a driver and PyTorch for CUDA"
+            f"{section}.device is {device}, but PyTorch {torch.__version__} finds no GPU here: "
+            f"set {section}.device to cpu, or install a driver and PyTorch for CUDA"
         )
 
 

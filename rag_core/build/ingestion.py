@@ -6,8 +6,9 @@ from functools import lru_cache, partial
 from typing import Any, assert_never
 
 from rag_core.build.chunking import chunker
-from rag_core.build.embedding import embedding_space, encoder
-from rag_core.config import Limits, ParsingSettings, Settings
+from rag_core.build.embedding import embedding_space, encoder, refuse_missing_device, refuse_missing_gpu
+from rag_core.build.splade import fingerprint, weigher
+from rag_core.config import Limits, ParsingSettings, SentenceTransformersSplade, Settings
 from rag_core.ingestion import scan
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.metadata import Rules, mapped
@@ -52,6 +53,7 @@ def sync(
         delete_share=settings.ingestion.delete_share,
         patience=settings.store.patience_s,
         graph=settings.graph is not None,
+        splade=_splade(settings),
         options=options,
     )
 
@@ -76,8 +78,13 @@ def recipe(settings: Settings) -> Recipe:
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}}, exclude={"parsing": SANDBOX}
     )
     chunking = settings.chunking.model_dump_json() + (settings.graph.model_dump_json() if settings.graph else "")
+    chunking += _splade(settings)
     limits = f"file_mb {settings.limits.file_mb:g}"
     return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding), limits)
+
+
+def _splade(settings: Settings) -> str:
+    return fingerprint(settings.splade) if settings.splade else ""
 
 
 def preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:
@@ -121,7 +128,15 @@ def _rules(settings: Settings) -> Rules:
 
 
 def embedding(settings: Settings, writer: CorpusWriter, threads: int = 1) -> Embedding:
-    return Embedding(partial(encoder, settings.embedding, threads), writer.known_vectors)
+    open_weigher = partial(weigher, settings.splade, threads) if settings.splade else None
+    return Embedding(partial(encoder, settings.embedding, threads), writer.known_vectors, open_weigher)
+
+
+def refuse_missing_devices(settings: Settings) -> None:
+    """ModelError if a model is to compute on a GPU that this process cannot use."""
+    refuse_missing_device(settings.embedding)
+    if isinstance(settings.splade, SentenceTransformersSplade):
+        refuse_missing_gpu("splade", settings.splade.device)
 
 
 def inline_runner(settings: Settings) -> InlineRunner:

@@ -7,6 +7,7 @@ from typing import assert_never
 from rag_core.build.embedding import embedding_space, encoder
 from rag_core.build.python import python_object
 from rag_core.build.reranking import reranker
+from rag_core.build.splade import fingerprint, weigher
 from rag_core.config import (
     Bm25Retriever,
     DenseRetriever,
@@ -23,9 +24,11 @@ from rag_core.config import (
     RrfFusion,
     Settings,
     SignalsRetriever,
+    SpladeRetriever,
     WeightedFusion,
 )
-from rag_core.ingestion.embedding.questions import Questions
+from rag_core.errors import ConfigError
+from rag_core.ingestion.embedding.questions import Questions, WeighedQuestions
 from rag_core.protocols import Leg, Retriever
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
@@ -36,6 +39,7 @@ from rag_core.retrieval.legs import LegRetriever, RetrieverLeg
 from rag_core.retrieval.per_document import PerDocument
 from rag_core.retrieval.reranked import Reranked
 from rag_core.retrieval.signals import Recency, Signals
+from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
 
@@ -51,7 +55,7 @@ class _Builder:
 
     def retriever(self, chosen: RetrievalSettings, name: str) -> Retriever:
         match chosen:
-            case DenseRetriever() | Bm25Retriever() | GraphRetriever():
+            case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
                 return LegRetriever(self._corpus, name, self._leg(chosen))
             case HybridRetriever():
                 return self._hybrid(chosen)
@@ -74,6 +78,8 @@ class _Builder:
                 return self._dense
             case Bm25Retriever():
                 return Bm25Leg(self._corpus, Bm25(chosen.k1, chosen.b))
+            case SpladeRetriever():
+                return self._splade
             case GraphRetriever():
                 return GraphLeg(self._corpus)
             case _:
@@ -84,9 +90,16 @@ class _Builder:
         embedding = self._settings.embedding
         return DenseLeg(self._corpus, Questions(encoder(embedding)), embedding_space(embedding))
 
+    @cached_property
+    def _splade(self) -> Leg:
+        splade = self._settings.splade
+        if splade is None:
+            raise ConfigError("a splade retriever needs the section splade, got none")
+        return SpladeLeg(self._corpus, WeighedQuestions(weigher(splade)), fingerprint(splade))
+
     def _part(self, chosen: RetrievalSettings, name: str) -> Leg:
         match chosen:
-            case DenseRetriever() | Bm25Retriever() | GraphRetriever():
+            case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
                 return self._leg(chosen)
             case _:
                 return RetrieverLeg(self.retriever(chosen, name))

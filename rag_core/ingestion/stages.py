@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
+from typing import TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -16,8 +17,10 @@ import stamina
 
 from rag_core.errors import DocumentError, ModelError, RagError, TransientError
 from rag_core.ingestion.scan import Scan, flagged, quarantine_reason, unscanned
-from rag_core.protocols import Chunker, DocumentEmbedder, Source
+from rag_core.protocols import Chunker, DocumentEmbedder, DocumentWeigher, Source
 from rag_core.types import Document, Draft, Failure, Matrix, text_hash
+
+M = TypeVar("M")
 
 ATTEMPTS, FIRST_WAIT, LONGEST_WAIT = 3, 1.0, 60.0
 """How often a source is asked for a document, and the seconds between: each time twice as many, and up to one more."""
@@ -92,29 +95,31 @@ class Preparation:
 
 
 class Embedding:
-    """Gives the chunks of many documents their vectors: stored ones by hash, each other text encoded once.
+    """Gives the chunks of many documents their vectors: stored ones by hash, each other text encoded once. With a
+    weigher, also their term weights: of all, because stored ones cannot be read back.
 
-    The model is loaded when the first text has to be encoded; `start_seconds` is what that took.
+    The models are loaded when the first text has to be encoded; `start_seconds` is what that took.
     """
 
     def __init__(
         self,
         open_embedder: Callable[[], DocumentEmbedder],
         known_vectors: Callable[[Sequence[bytes]], Mapping[bytes, Matrix]],
+        open_weigher: Callable[[], DocumentWeigher] | None = None,
     ) -> None:
-        self._open_embedder, self._known_vectors = open_embedder, known_vectors
+        self._open_embedder, self._known_vectors, self._open_weigher = open_embedder, known_vectors, open_weigher
         self.start_seconds = 0.0
 
     def load(self) -> None:
-        """Loads the model now."""
-        _ = self._embedder
+        """Loads the models now."""
+        _ = self._embedder, self._weigher
 
     def __call__(self, drafts: Sequence[Draft]) -> list[Draft]:
         pending = [draft for draft in drafts if draft.pending]
         if not pending:
             return list(drafts)
         try:
-            done = {_key(draft): draft for draft in self._embedded(pending)}
+            done = {_key(draft): draft for draft in self._weighed(list(self._embedded(pending)))}
         except RagError as error:
             failure = Failure(stage="embed", reason=str(error), retryable=True)
             done = {_key(draft): draft.failed(failure) for draft in pending}
@@ -136,15 +141,37 @@ class Embedding:
             matrix = np.stack([vectors[key] for key in hashes])
             yield replace(draft, vectors=matrix, embedded=len(encoded)).timed("embed", seconds * len(encoded))
 
+    def _weighed(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
+        weigher = self._weigher
+        if weigher is None:
+            return drafts
+        clock = _Clock()
+        texts = list(dict.fromkeys(chunk.embedded_text for draft in drafts for chunk in draft.chunks))
+        weights = dict(zip(texts, weigher.weigh(texts), strict=True))
+        seconds = clock.lap() / sum(len(draft.chunks) for draft in drafts)
+        return [
+            replace(draft, weights=tuple(weights[chunk.embedded_text] for chunk in draft.chunks)).timed(
+                "embed", seconds * len(draft.chunks)
+            )
+            for draft in drafts
+        ]
+
     @cached_property
     def _embedder(self) -> DocumentEmbedder:
+        return self._loaded("embedding", self._open_embedder)
+
+    @cached_property
+    def _weigher(self) -> DocumentWeigher | None:
+        return self._loaded("SPLADE", self._open_weigher) if self._open_weigher else None
+
+    def _loaded(self, role: str, opening: Callable[[], M]) -> M:
         clock = _Clock()
         try:
-            return self._open_embedder()
+            return opening()
         except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"the embedding model cannot be loaded: {error}") from error
+            raise ModelError(f"the {role} model cannot be loaded: {error}") from error
         finally:
-            self.start_seconds = clock.lap()
+            self.start_seconds += clock.lap()
 
 
 def _key(draft: Draft) -> tuple[UUID, tuple[int, int]]:

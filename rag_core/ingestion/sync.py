@@ -52,7 +52,7 @@ DEFAULT_MAINTENANCE = Maintenance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """One sync of one collection. `settings` are kept with the job as they are now."""
+    """One sync of one collection. `settings` are kept with the job as they are now; `splade` is as `Target` has it."""
 
     postgres: Postgres
     tenant: str
@@ -64,6 +64,7 @@ class Sync:
     delete_share: float = 0.5
     patience: float = 60.0
     graph: bool = False
+    splade: str = ""
     options: Options = DEFAULT_OPTIONS
     maintenance: Maintenance = DEFAULT_MAINTENANCE
 
@@ -140,6 +141,7 @@ class _Run:
             listed_ns=self._listed_ns,
             patience=sync.patience,
             graph=sync.graph,
+            splade=sync.splade,
         )
 
     def work(self, runner: Runner, target: Target, changes: Mapping[int, Delta]) -> RunTimes:
@@ -205,7 +207,7 @@ class _Run:
         self._sources = dict(zip(ids, self._sync.sources, strict=True))
         self._ledger.claim(self._collection.id, ids)
         if self._collection.space is not None:
-            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space)
+            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space, self._sync.splade)
 
     def _refuse_partial_move(self) -> None:
         """A document that changes while half of a collection is in another space would be found in neither."""

@@ -68,6 +68,12 @@ left join (select document_id, count(*) as n from vectors
   where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s group by 1) v on v.document_id = d.id
 where d.tenant = %(tenant)s and d.collection = %(collection)s
   and (d.n_chunks <> coalesce(c.n, 0) or d.n_chunks <> coalesce(v.n, 0))"""
+WEIGHTLESS = """
+select d.id from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s and d.n_chunks > 0
+  and not exists (select from lexical_documents l
+    join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
+    where l.tenant = d.tenant and l.collection = d.collection and l.document_id = d.id and l.kind = 'splade'
+      and not l.dead and l.n_chunks = d.n_chunks and s.analysis = %(splade)s)"""
 DOCUMENTS = """
 select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, d.version, d.media_type, d.language,
   d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at,
@@ -260,14 +266,14 @@ class Catalog:
         known = {source.uri: source.id for source in self.sources(collection)}
         return self.manifest(self.collection(collection).id, known[uri]) if uri in known else {}
 
-    def damaged(self, collection: int, space: int) -> frozenset[UUID]:
-        """Documents that have lost chunks, or vectors in that space, behind the back of every job."""
-        scope = self._scope(collection=collection, space=space)
+    def damaged(self, collection: int, space: int, splade: str = "") -> frozenset[UUID]:
+        """Documents that have lost chunks, vectors in that space, or the weights of that SPLADE model, if it is one,
+        behind the back of every job."""
+        scope = self._scope(collection=collection, space=space, splade=splade)
         with self._transaction():
             totals = self.connection.execute(TOTALS, scope).fetchone() or (0,)
-            if len(set(totals)) == 1:
-                return frozenset()
-            return frozenset(row[0] for row in self.connection.execute(DAMAGED, scope))
+            statements = [DAMAGED] * (len(set(totals)) > 1) + [WEIGHTLESS] * bool(splade)
+            return frozenset(row[0] for each in statements for row in self.connection.execute(each.encode(), scope))
 
     def documents(
         self, collection: str, status: str | None = None, after: str = "", limit: int = 100

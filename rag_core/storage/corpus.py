@@ -23,7 +23,7 @@ from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
-from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space
+from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space, TermWeights
 
 COLLECTION = """
 select c.id, c.space, s.fingerprint, s.model, s.dimension, coalesce((select i.indisvalid from pg_index i
@@ -94,7 +94,7 @@ BREADTH, BREADTH_FILTERED, MOST_BREADTH = 100, 400, 1_000
 """How many candidates the index is searched for. With 100 a filter that one in ten passes costs 6 % of the recall."""
 
 CACHED_BYTES = 64 << 20
-"""Of posting lists, in each process that reads."""
+"""Of posting lists of words, and as many of SPLADE's, in each process that reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class CorpusReader:
     """Rankings and texts. Its connections belong to the event loop that first asks."""
 
     def __init__(self, postgres: Postgres, cached_bytes: int = CACHED_BYTES) -> None:
-        self._postings = PostingsCache(cached_bytes)
+        self._postings, self._weights = PostingsCache(cached_bytes), PostingsCache(cached_bytes)
         self._pool = AsyncConnectionPool(
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
@@ -250,6 +250,25 @@ class CorpusReader:
 
         async with self.snapshot(query) as snapshot:
             return await reading.score(snapshot, self._postings, query, parameters, ids)
+
+    async def splade(self, query: Query, weights: TermWeights, fingerprint: str, k: int) -> list[tuple[UUID, float]]:
+        """Chunks that have a term of the question's `weights`, and their dot products with it, best first; ties by id.
+
+        SpaceError if the collection holds no weights of the model of that fingerprint.
+        """
+        from rag_core.storage.lexical import splade
+
+        async with self.snapshot(query) as snapshot:
+            return await splade.rank(snapshot, self._weights, query, weights, fingerprint, k)
+
+    async def splade_scores(
+        self, query: Query, weights: TermWeights, fingerprint: str, ids: Sequence[UUID]
+    ) -> list[float]:
+        """What `splade` would give these chunks, in the order given; NaN for a chunk that has no weights."""
+        from rag_core.storage.lexical import splade
+
+        async with self.snapshot(query) as snapshot:
+            return await splade.score(snapshot, self._weights, query, weights, fingerprint, ids)
 
     async def similarities(self, query: Query, vector: Matrix, space: Space, ids: Sequence[UUID]) -> list[float]:
         """Exact inner products with `vector`, shape (dimension,), in the order given; NaN for what has no vector."""

@@ -29,7 +29,8 @@ TOLD = 10_000
 
 INDEXED = "I2 every chunk is in exactly one live document of the lexical index"
 FILLED = "I2 every segment of the lexical index holds its documents and nothing else"
-REPAIRS = {INDEXED: "rag store maintain", FILLED: "rag store maintain"}
+WEIGHTED = "I2 SPLADE's weights are of all chunks of a document that is there"
+REPAIRS = dict.fromkeys((INDEXED, FILLED, WEIGHTED), "rag store maintain")
 """The command that puts it right."""
 
 QUERIES = {
@@ -64,9 +65,15 @@ where not exists (select from chunks c
 select tenant, 'document ' || document_id || ': ' || coalesce(l.n, 0) || ' of ' || coalesce(c.n, 0) || ' chunks'
   as subject
 from (select tenant, collection, document_id, count(*) as n from chunks group by 1, 2, 3) c
-full join (select tenant, collection, document_id, sum(n_chunks) as n from lexical_documents where not dead
-  group by 1, 2, 3) l using (tenant, collection, document_id)
+full join (select tenant, collection, document_id, sum(n_chunks) as n from lexical_documents
+  where kind = 'words' and not dead group by 1, 2, 3) l using (tenant, collection, document_id)
 where c.n is distinct from l.n""",
+    WEIGHTED: """
+select l.tenant, 'document ' || l.document_id || ': ' || l.n_chunks || ' of ' || coalesce(d.n_chunks, 0) || ' chunks'
+  as subject
+from lexical_documents l
+left join documents d on d.tenant = l.tenant and d.collection = l.collection and d.id = l.document_id
+where l.kind = 'splade' and not l.dead and l.n_chunks is distinct from d.n_chunks""",
     FILLED: """
 select tenant, 'segment ' || id as subject
 from (select tenant, collection, id, n_chunks, total_length from lexical_segments) s

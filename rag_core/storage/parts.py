@@ -42,6 +42,7 @@ def joined(parts: Sequence[Draft]) -> Draft:
         chunks=tuple(chunk for part in parts for chunk in part.chunks),
         vectors=np.concatenate([part.vectors for part in parts if part.vectors is not None]),
         embedded=sum(part.embedded for part in parts),
+        weights=tuple(weights for part in parts for weights in part.weights),
     )
     for part in parts[1:]:
         for stage, seconds in part.seconds.items():

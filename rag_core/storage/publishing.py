@@ -204,7 +204,7 @@ class Target:
     """Where a job writes, and as which run. Small and picklable: workers open their own writer from it.
 
     `patience` is for how many seconds a writer waits for a store that is away; `graph` is whether documents also go
-    into the graph.
+    into the graph, and `splade` the fingerprint of the model that weighs their terms, empty where none does.
     """
 
     postgres: Postgres
@@ -216,6 +216,7 @@ class Target:
     listed_ns: int
     patience: float = 60.0
     graph: bool = False
+    splade: str = ""
 
     def open(self) -> "CorpusWriter":
         return CorpusWriter(self)
@@ -289,7 +290,7 @@ class CorpusWriter:
 
     def _publish_batch(self, drafts: Sequence[Draft]) -> None:
         try:
-            prepared = lexical.prepared(drafts, self._target.run)
+            prepared = self._prepared(drafts)
             with self._writing():
                 self._publish(drafts, prepared)
         except (psycopg.Error, DocumentError, *UNWRITABLE) as error:
@@ -318,7 +319,7 @@ class CorpusWriter:
             if row and row[0] == count:
                 parts = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
                 whole = joined([loaded(body) for (body,) in parts])
-                return self._publish([whole], lexical.prepared([whole], self._target.run))
+                return self._publish([whole], self._prepared([whole]))
         if self._connection.execute(MAY_WRITE, self._scope).fetchone() is None:
             raise fenced(self._target.job)
         return None
@@ -331,7 +332,13 @@ class CorpusWriter:
             graph.remove_orphans(self._connection, self._scope, documents)
             self._event("delete", "deleted", {"deleted": len(documents)})
 
-    def _publish(self, drafts: Sequence[Draft], prepared: lexical.Prepared) -> None:
+    def _prepared(self, drafts: Sequence[Draft]) -> list[lexical.Prepared]:
+        words = lexical.prepared(drafts, self._target.run)
+        if not self._target.splade:
+            return [words]
+        return [words, lexical.prepared_weights(drafts, self._target.run, self._target.splade)]
+
+    def _publish(self, drafts: Sequence[Draft], prepared: Sequence[lexical.Prepared]) -> None:
         said = graph.prepared(drafts) if self._target.graph else graph.NOTHING
         self._stage_documents(drafts)
         accepted = self._accept()  # and whether it was stored before
@@ -347,7 +354,9 @@ class CorpusWriter:
         if gone := sorted(draft.id for draft in kept if draft.failure and not draft.failure.retryable):
             self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": gone})
         replaced = [draft.id for draft in kept if accepted[draft.id] and _replaces(draft)]
-        lexical.publish(self._connection, self._scope, prepared.only(accepted).segments, replaced)
+        lexical.bury(self._connection, self._scope, replaced)
+        for terms in prepared:
+            lexical.add(self._connection, self._scope, terms.only(accepted))
         graph.publish(self._connection, self._scope, said.only(accepted), replaced)
         self._event("publish", "published", _counts(kept))
 

@@ -1,4 +1,5 @@
-"""What a leg promises: the dense and the bm25 one in Postgres, the dense one in memory, and the scripted one."""
+"""What a leg promises: the dense, the bm25 and the splade one in Postgres, the dense one in memory, and the scripted
+one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from drafts import SPACE, TENANT, draft, vector
+from drafts import SPACE, TENANT, draft, vector, weighed, weights
 from fakes.corpus import MemoryCorpus
 from fakes.legs import ScriptedLeg
 from targets import publish
@@ -15,9 +16,11 @@ from targets import publish
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
+from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.types import Draft, Matrix, Query
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Draft, Matrix, Query, TermWeights
 
 T = TypeVar("T")
 NOTES = [
@@ -39,12 +42,27 @@ class Vectors:
         return np.stack([vector(text) for text in texts])
 
 
+class Weights:
+    """A weigher that counts."""
+
+    def __init__(self) -> None:
+        self.weighed: list[str] = []
+
+    async def weigh(self, texts: list[str]) -> list[TermWeights]:
+        self.weighed.extend(texts)
+        return [weights(text) for text in texts]
+
+
 def dense(corpus: Any) -> Leg:
     return DenseLeg(corpus, Vectors(), SPACE)
 
 
 def bm25(corpus: Any) -> Leg:
     return Bm25Leg(corpus, Bm25(1.5, 0.75))
+
+
+def splade(corpus: Any) -> Leg:
+    return SpladeLeg(corpus, Weights(), "model")
 
 
 def scripted(corpus: Any) -> Leg:
@@ -64,6 +82,7 @@ Ask = Callable[[Callable[[Leg], Awaitable[T]]], T]
     params=[
         pytest.param((dense, True), id="dense", marks=pytest.mark.postgres),
         pytest.param((bm25, True), id="bm25", marks=pytest.mark.postgres),
+        pytest.param((splade, True), id="splade", marks=pytest.mark.postgres),
         pytest.param((dense, False), id="dense in memory"),
         pytest.param((scripted, False), id="scripted"),
     ]
@@ -73,7 +92,7 @@ def ask(request: pytest.FixtureRequest) -> Ask[Any]:
     make, stored = request.param
     store = request.getfixturevalue("store") if stored else None
     if store:
-        publish(store, *NOTES)
+        publish(store, *map(weighed, NOTES), splade="model")
 
     async def asked(work: Callable[[Leg], Awaitable[T]]) -> T:
         corpus = CorpusReader(store) if store else in_memory()
@@ -126,6 +145,24 @@ def test_a_question_is_encoded_once_however_often_the_leg_is_asked() -> None:
 
     asyncio.run(asked())
     assert embedder.embedded == ["rotated keys", "another"]
+
+
+@pytest.mark.postgres
+def test_a_question_is_weighed_once_however_often_the_leg_is_asked(store: Postgres) -> None:
+    publish(store, *map(weighed, NOTES), splade="model")
+    weigher = Weights()
+
+    async def asked() -> None:
+        corpus = CorpusReader(store)
+        leg = SpladeLeg(corpus, weigher, "model")
+        for _ in range(2):
+            ranking = await leg.rank(QUERY, 2)
+            await leg.score(QUERY, [id for id, _ in ranking])
+        await leg.rank(replace(QUERY, text="another"), 2)
+        await corpus.close()
+
+    asyncio.run(asked())
+    assert weigher.weighed == ["rotated keys", "another"]
 
 
 def test_a_chunk_without_a_vector_has_no_cosine(ask: Ask[Any]) -> None:

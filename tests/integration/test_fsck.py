@@ -9,7 +9,7 @@ from drafts import TENANT, draft
 from psycopg import Connection
 from targets import begin, publish, superuser
 
-from rag_core.storage.fsck import FILLED, INDEXED, INVARIANTS, SPANS, Violation, violations
+from rag_core.storage.fsck import FILLED, INDEXED, INVARIANTS, SPANS, WEIGHTED, Violation, violations
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 
@@ -51,6 +51,12 @@ ORPHAN = f"""
 insert into lexical_segments overriding system value
 select tenant, collection, 99, 1, 0, analysis from lexical_segments;
 insert into lexical_documents select tenant, collection, 99, 0, 1, 0, '{NOBODY}', version
+from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
+
+TWO_WEIGHED = f"""
+insert into lexical_segments overriding system value
+select tenant, collection, 99, 2, 0, 'model', 'splade' from lexical_segments;
+insert into lexical_documents select tenant, collection, 99, 0, 2, 0, document_id, version, false, 'splade'
 from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
 
 Damage = Callable[["Connection[Any]"], object]
@@ -99,6 +105,11 @@ Damage = Callable[["Connection[Any]"], object]
             INDEXED,
             lambda connection: connection.execute(ORPHAN.encode()),
             f"document {NOBODY}: 1 of 0 chunks",
+        ),
+        (
+            WEIGHTED,
+            lambda connection: connection.execute(TWO_WEIGHED.encode()),
+            f"document {NOTE.id}: 2 of 1 chunks",
         ),
         (
             FILLED,

@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 import psycopg
 import pytest
-from drafts import TENANT, draft, failed, unchanged
+from drafts import TENANT, draft, failed, unchanged, weighed
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -64,11 +64,16 @@ class Stored:
 
 def stored(connection: "Connection[Any]", tenant: str = TENANT) -> Stored:
     with transaction(connection, tenant):
-        segments = connection.execute("select id, n_chunks, total_length from lexical_segments").fetchall()
+        segments = connection.execute(
+            "select id, n_chunks, total_length from lexical_segments where kind = 'words'"
+        ).fetchall()
         documents = connection.execute(
             "select segment_id, first_local, n_chunks, total_length, document_id, dead from lexical_documents"
+            " where kind = 'words'"
         ).fetchall()
-        rows = connection.execute("select segment_id, term, postings from lexical_postings", binary=True).fetchall()
+        rows = connection.execute(
+            "select segment_id, term, postings from lexical_postings where kind = 'words'", binary=True
+        ).fetchall()
     dead = [row for row in documents if row[5]]
     n = sum(segment[1] for segment in segments) - sum(row[2] for row in dead)
     length = sum(segment[2] for segment in segments) - sum(row[3] for row in dead)
@@ -87,6 +92,30 @@ def stored(connection: "Connection[Any]", tenant: str = TENANT) -> Stored:
     return Stored(n, length / n if n else 0.0, postings)
 
 
+def stored_weights(connection: "Connection[Any]") -> dict[ChunkKey, dict[str, int]]:
+    """Of the live chunks, in steps."""
+    with transaction(connection, TENANT):
+        documents = connection.execute(
+            "select segment_id, first_local, n_chunks, document_id from lexical_documents"
+            " where kind = 'splade' and not dead"
+        ).fetchall()
+        rows = connection.execute(
+            "select segment_id, term, postings from lexical_postings where kind = 'splade'", binary=True
+        ).fetchall()
+    places = {
+        (segment, first + ordinal): (document, ordinal)
+        for segment, first, count, document in documents
+        for ordinal in range(count)
+    }
+    found: dict[ChunkKey, dict[str, int]] = {chunk: {} for chunk in places.values()}
+    for segment, term, body in rows:
+        for local, steps in np.frombuffer(body, "<u2").reshape(2, -1).T.tolist():
+            if chunk := places.get((segment, local)):
+                assert term not in found[chunk]
+                found[chunk][term] = steps
+    return found
+
+
 def reference(live: Sequence[Draft], terms: Sequence[str]) -> dict[ChunkKey, float]:
     """By rank_bm25, of the chunks that have one of the terms."""
     tokens = {(note.id, chunk.ordinal): analyzed(chunk.embedded_text) for note in live for chunk in note.chunks}
@@ -102,6 +131,16 @@ def analyzed(text: str) -> list[str]:
 
 
 QUESTION = analyzed(" ".join([*WORDS, "amber"]))
+
+
+def assert_weights_are_those_of(connection: "Connection[Any]", live: Sequence[Draft]) -> None:
+    assert stored_weights(connection) == {
+        (each.id, ordinal): {
+            term: round(weight * 8192) for term, weight in zip(own.terms, own.weights.tolist(), strict=True)
+        }
+        for each in live
+        for ordinal, own in enumerate(each.weights)
+    }
 
 
 def assert_exact(connection: "Connection[Any]", live: Sequence[Draft]) -> None:
@@ -320,7 +359,7 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
     monkeypatch.setattr("rag_core.storage.lexical.backfill.CHUNKS_AT_ONCE", 1)
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.publish", stopping_after(3))
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.add", stopping_after(3))
     with pytest.raises(KeyboardInterrupt):
         backfill_all(store)
     monkeypatch.undo()
@@ -330,7 +369,7 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
 
 
 def stopping_after(batches: int) -> Callable[..., None]:
-    from rag_core.storage.lexical.writing import publish as write_segments
+    from rag_core.storage.lexical.writing import add as write_segments
 
     def write_some(*arguments: Any) -> None:
         nonlocal batches
@@ -412,7 +451,7 @@ class Segments(RuleBasedStateMachine):
                 "truncate documents, document_texts, document_values, chunks, vectors, jobs, job_items, job_events,"
                 " lexical_segments, lexical_documents, lexical_postings"
             )
-        self.target = begin(store)
+        self.target = begin(store, splade="model")
         self.store, self.live, self.run = store, dict[UUID, Draft](), self.target.run
         self.connection = store.connect()
         self.writer = self.target.open()
@@ -437,7 +476,7 @@ class Segments(RuleBasedStateMachine):
     some = st.lists(st.integers(0, 7), min_size=1, max_size=3, unique=True)
 
     def notes(self, batch: list[tuple[int, list[list[str]]]]) -> list[Draft]:
-        return [note(n, *(" ".join(words) for words in texts)) for n, texts in batch]
+        return [weighed(note(n, *(" ".join(words) for words in texts))) for n, texts in batch]
 
     @rule(batch=batches)
     def publish(self, batch: list[tuple[int, list[list[str]]]]) -> None:
@@ -511,6 +550,10 @@ class Segments(RuleBasedStateMachine):
     @invariant()
     def scores_are_exact(self) -> None:
         assert_exact(self.connection, list(self.live.values()))
+
+    @invariant()
+    def weights_are_those_that_were_published(self) -> None:
+        assert_weights_are_those_of(self.connection, list(self.live.values()))
 
 
 def test_after_any_history_scores_equal_those_of_rank_bm25(store: Postgres) -> None:

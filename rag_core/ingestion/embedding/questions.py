@@ -1,16 +1,22 @@
-"""An encoder as the query path sees it."""
+"""Encoders as the query path sees them."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from anyio import to_thread
 
-from rag_core.types import Matrix
+from rag_core.types import Matrix, TermWeights
 
 
 class QuestionEncoder(Protocol):
     def embed_questions(self, texts: Sequence[str]) -> Matrix:
         """Shape (len(texts), dimension), in the order given; rows have length 1."""
+        ...
+
+
+class QuestionWeigher(Protocol):
+    def weigh_questions(self, texts: Sequence[str]) -> list[TermWeights]:
+        """In the order given."""
         ...
 
 
@@ -22,3 +28,13 @@ class Questions:
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         return await to_thread.run_sync(self._encoder.embed_questions, texts)
+
+
+class WeighedQuestions:
+    """The same for SPLADE."""
+
+    def __init__(self, encoder: QuestionWeigher) -> None:
+        self._encoder = encoder
+
+    async def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
+        return await to_thread.run_sync(self._encoder.weigh_questions, texts)

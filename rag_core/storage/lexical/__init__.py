@@ -1,1 +1,1 @@
-"""Exact BM25 in plain tables: immutable segments of posting lists, written with the documents and merged later."""
+"""Exact BM25 and SPLADE in plain tables: immutable segments of postings, written with the documents, merged later."""

@@ -1,5 +1,5 @@
 """Brings the lexical index in step with the corpus: what was stored before there was one or analyzed otherwise, and
-what was damaged since.
+what was damaged since. What is lost of SPLADE's, which takes its model to make, the next sync brings back.
 
 It looks for documents that are missing, so it goes on where it was stopped. Each batch is read and built outside of a
 transaction; what a publisher has changed meanwhile is left to him.
@@ -14,9 +14,10 @@ from uuid import UUID
 from psycopg import Connection
 
 from rag_core.storage.lexical import analysis
+from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.merging import DROP, HOLD_COLLECTION, LOCK_DOCUMENTS
 from rag_core.storage.lexical.segment import MOST_CHUNKS, SegmentDocument
-from rag_core.storage.lexical.writing import Prepared, bury_orphans, publish
+from rag_core.storage.lexical.writing import Prepared, add, bury, bury_orphans
 from rag_core.storage.postgres import transaction
 
 CHUNKS_AT_ONCE = 10_000
@@ -49,8 +50,8 @@ select d.id, d.n_chunks from documents d
 where d.tenant = %(tenant)s and d.collection = %(collection)s and d.id > %(after)s
   and d.n_chunks between 1 and %(most)s and not exists (select from lexical_documents l
     join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
-    where l.tenant = d.tenant and l.collection = d.collection and l.document_id = d.id and not l.dead
-      and s.analysis = %(analysis)s)
+    where l.tenant = d.tenant and l.collection = d.collection and l.document_id = d.id and l.kind = %(kind)s
+      and not l.dead and s.analysis = %(analysis)s)
 order by d.id limit 1000"""
 # As Chunk.embedded_text.
 TEXTS = """
@@ -65,16 +66,17 @@ where d.tenant = %(tenant)s and d.collection = %(collection)s order by d.id for 
 DONE = """
 select l.document_id from lexical_documents l
 join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
-where l.tenant = %(tenant)s and l.collection = %(collection)s and l.document_id = any(%(ids)s::uuid[]) and not l.dead
-  and s.analysis = %(analysis)s"""
+where l.tenant = %(tenant)s and l.collection = %(collection)s and l.document_id = any(%(ids)s::uuid[])
+  and l.kind = %(kind)s and not l.dead and s.analysis = %(analysis)s"""
 
 
 def backfill(connection: Connection, tenant: str, collection: int) -> int:
     """How many documents had to be written. Any number of processes may do it at once, beside publishers."""
-    scope = {"tenant": tenant, "collection": collection, "analysis": analysis.VERSION, "most": MOST_CHUNKS}
+    scope = {"tenant": tenant, "collection": collection, "most": MOST_CHUNKS}
     with transaction(connection, tenant):
         _discard_broken(connection, scope)
         bury_orphans(connection, scope)
+    scope |= {"kind": WORDS, "analysis": analysis.VERSION}
     return sum(_add(connection, scope, ids) for ids in _missing(connection, scope))
 
 
@@ -109,7 +111,8 @@ def _add(connection: Connection, scope: Mapping[str, Any], ids: Sequence[UUID]) 
     with transaction(connection, scope["tenant"]):
         unchanged = {row[0] for row in connection.execute(LOCK_UNCHANGED, {**scope, **read, "versions": versions})}
         missing = unchanged - {row[0] for row in connection.execute(DONE, {**scope, **read})}
-        publish(connection, scope, prepared.only(missing).segments, sorted(missing))
+        bury(connection, scope, sorted(missing), kinds=[WORDS])
+        add(connection, scope, prepared.only(missing))
     return len(missing)
 
 

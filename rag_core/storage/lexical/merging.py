@@ -4,7 +4,7 @@ A merge writes where a document's row stands, a publish that it is dead. Whoever
 newest row, so no tombstone is lost. Merges take segments that no other merge has, so any number may run.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from rag_core.storage.lexical import analysis
+from rag_core.storage.lexical.kinds import COLUMNS, WORDS
 from rag_core.storage.lexical.segment import DTYPE, MOST_CHUNKS
 from rag_core.storage.lexical.writing import add_postings, add_segment
 from rag_core.storage.postgres import transaction
@@ -30,19 +30,19 @@ DEAD_SHARE = 0.15
 
 MOST_SEGMENTS = 256
 POSTINGS_AT_ONCE = 1_000_000
-BYTES_A_POSTING = 3 * DTYPE.itemsize
 
 # What no live document covers is dead, be it a tombstone or not.
 SIZES = """
 select s.id, s.n_chunks as chunks, coalesce(sum(d.n_chunks), 0)::int as live,
-  s.analysis = %(analysis)s as current
+  s.kind, s.analysis
 from lexical_segments s
 left join lexical_documents d
   on d.tenant = s.tenant and d.collection = s.collection and d.segment_id = s.id and not d.dead
-where s.tenant = %(tenant)s and s.collection = %(collection)s group by s.id, s.n_chunks, s.analysis order by s.id"""
+where s.tenant = %(tenant)s and s.collection = %(collection)s group by s.id, s.n_chunks, s.kind, s.analysis
+order by s.id"""
 HOLD_COLLECTION = "select from collections where tenant = %(tenant)s and id = %(collection)s for key share"
 TAKE = """
-select id, n_chunks from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
+select id, n_chunks, kind, analysis from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
   and id = any(%(segments)s::bigint[]) order by id for update skip locked"""
 LIVE = """
 select segment_id, first_local, n_chunks, total_length from lexical_documents
@@ -55,7 +55,7 @@ from lexical_postings where tenant = %(tenant)s and collection = %(collection)s 
 LOCK_DOCUMENTS = """
 select from lexical_documents
 where tenant = %(tenant)s and collection = %(collection)s and segment_id = any(%(segments)s::bigint[])
-order by document_id, segment_id, first_local for update"""
+order by document_id, kind, segment_id, first_local for update"""
 MOVE = """
 update lexical_documents d set segment_id = %(segment)s, first_local = moved.first
 from unnest(%(from_segments)s::bigint[], %(from_firsts)s::int[], %(firsts)s::int[]) as moved (segment_id, was, first)
@@ -73,19 +73,20 @@ DROP = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A segment's chunks, as built and still live; `current` if today's analysis made its terms."""
+    """A segment's chunks, as built and still live, and what made its terms."""
 
     id: int
     chunks: int
     live: int
-    current: bool = True
+    kind: str = WORDS
+    analysis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A segment as it is stored. `places`, one a chunk: its number in the merged segment, or -1 where it goes.
 
-    `sizes` counts the postings of each term; `table` holds them all, term by term, as [3, size] each.
+    `sizes` counts the postings of each term; `table` holds them all, term by term, as [columns, size] each.
     """
 
     places: Numbers
@@ -104,7 +105,7 @@ class _Live:
 
 def merge(connection: Connection, tenant: str, collection: int) -> int:
     """Until nothing is due; how many segments went. What another merge holds is left to it."""
-    scope = {"tenant": tenant, "collection": collection, "analysis": analysis.VERSION}
+    scope = {"tenant": tenant, "collection": collection}
     gone = 0
     while segments := due(_sizes(connection, tenant, scope)):
         with transaction(connection, tenant):
@@ -115,10 +116,17 @@ def merge(connection: Connection, tenant: str, collection: int) -> int:
 
 
 def due(sizes: Sequence[Size]) -> list[int]:
-    """The segments to make one of now: those that hold too many dead, else as many small ones as fit one segment."""
-    current = [size for size in sizes if size.current or not size.live]
-    spoiled = [size for size in current if size.live < (1 - DEAD_SHARE) * size.chunks]
-    chosen = sorted(spoiled or _crowded(current), key=lambda size: (size.live, size.id))
+    """The segments to make one of now, all with terms of one making: those that hold too many dead, else as many small
+    ones as fit one segment."""
+    alike = defaultdict[tuple[str, str], list[Size]](list)
+    for size in sizes:
+        alike[size.kind, size.analysis].append(size)
+    return next(filter(None, map(_due, alike.values())), [])
+
+
+def _due(sizes: Sequence[Size]) -> list[int]:
+    spoiled = [size for size in sizes if size.live < (1 - DEAD_SHARE) * size.chunks]
+    chosen = sorted(spoiled or _crowded(sizes), key=lambda size: (size.live, size.id))
     totals = accumulate(size.live for size in chosen)
     fitting = [size.id for size, total in zip(chosen, totals, strict=True) if total <= MOST_CHUNKS]
     return fitting[:MOST_SEGMENTS] if spoiled or len(fitting) > 1 else []
@@ -144,13 +152,15 @@ def _sizes(connection: Connection, tenant: str, scope: Mapping[str, Any]) -> lis
 def _merged(connection: Connection, scope: Mapping[str, Any]) -> bool:
     if connection.execute(HOLD_COLLECTION, scope).fetchone() is None:
         return False
-    taken: dict[int, int] = dict(connection.execute(TAKE, scope).fetchall())
+    taken = connection.execute(TAKE, scope).fetchall()
     if len(taken) < len(scope["segments"]):
         return False
+    _, _, kind, analysis = taken[0]
     with connection.cursor(row_factory=class_row(_Live)) as cursor:
         live = cursor.execute(LIVE, scope).fetchall()
     if live:
-        _write(connection, scope, taken, live)
+        chunks = {id: n_chunks for id, n_chunks, *_ in taken}
+        _write(connection, {**scope, "kind": kind, "analysis": analysis}, chunks, live)
     for statement in DROP:
         connection.execute(statement.encode(), scope)
     return True
@@ -166,7 +176,7 @@ def _write(connection: Connection, scope: Mapping[str, Any], taken: Mapping[int,
         places[document.segment_id][own] = np.arange(first, first + document.n_chunks)
     parts = [_part(connection, {**scope, "segment": segment}, places[segment]) for segment in taken]
     segment = add_segment(connection, scope, ends[-1], sum(document.total_length for document in live))
-    add_postings(connection, scope, segment, *merged(parts))
+    add_postings(connection, scope, segment, *merged(parts, COLUMNS[scope["kind"]]))
     connection.execute(LOCK_DOCUMENTS, scope)
     values = {
         "segment": segment,
@@ -182,16 +192,16 @@ def _part(connection: Connection, scope: Mapping[str, Any], places: Numbers) -> 
     return Part(
         places=places,
         terms=terms.split("\n") if terms else [],
-        sizes=np.array(sizes.split(), np.int64) // BYTES_A_POSTING,
+        sizes=np.array(sizes.split(), np.int64) // (COLUMNS[scope["kind"]] * DTYPE.itemsize),
         table=np.frombuffer(table, DTYPE),
     )
 
 
-def merged(parts: Sequence[Part]) -> tuple[list[str], list[int], bytes]:
+def merged(parts: Sequence[Part], columns: int = 3) -> tuple[list[str], list[int], bytes]:
     """The terms in their order, how many bytes the postings of each have, and these one after the other."""
     terms, rows = _numbered([part.terms for part in parts])
     sizes = np.concatenate([part.sizes for part in parts])
-    starts = 3 * (np.cumsum(sizes) - sizes)
+    starts = columns * (np.cumsum(sizes) - sizes)
     table = np.concatenate([part.table for part in parts])
     places = np.concatenate([part.places for part in parts])
     chunks = np.array([len(part.places) for part in parts])
@@ -200,14 +210,15 @@ def merged(parts: Sequence[Part]) -> tuple[list[str], list[int], bytes]:
     counts, tables = np.zeros(len(terms), np.int64), []
     for some in _slices(rows[order], sizes[order]):
         at = order[some]
-        columns = table[_cells(starts[at], sizes[at])]
-        place = places[np.repeat(bases[at], sizes[at]) + columns[0]]
-        columns[0] = place
+        postings = table[_cells(starts[at], sizes[at], columns)]
+        place = places[np.repeat(bases[at], sizes[at]) + postings[0]]
+        postings[0] = place
         own = np.bincount(np.repeat(rows[at], sizes[at])[place >= 0], minlength=len(terms))
-        tables.append(_joined(columns[:, place >= 0], own))
+        tables.append(_joined(postings[:, place >= 0], own))
         counts += own
     kept = np.flatnonzero(counts)
-    return [terms[number] for number in kept], (BYTES_A_POSTING * counts[kept]).tolist(), b"".join(tables)
+    lengths = columns * DTYPE.itemsize * counts[kept]
+    return [terms[number] for number in kept], lengths.tolist(), b"".join(tables)
 
 
 def _numbered(lists: Sequence[Sequence[str]]) -> tuple[list[str], Numbers]:
@@ -228,14 +239,16 @@ def _slices(rows: Numbers, sizes: Numbers) -> Iterator[slice]:
         first = last
 
 
-def _joined(columns: NDArray[np.uint16], counts: Numbers) -> bytes:
-    table = np.empty(columns.size, DTYPE)
-    table[_cells(3 * (np.cumsum(counts) - counts), counts)] = columns
+def _joined(postings: NDArray[np.uint16], counts: Numbers) -> bytes:
+    columns = len(postings)
+    table = np.empty(postings.size, DTYPE)
+    table[_cells(columns * (np.cumsum(counts) - counts), counts, columns)] = postings
     return table.tobytes()
 
 
-def _cells(starts: Numbers, sizes: Numbers) -> Numbers:
-    """Where the numbers of each posting stand, shape (3, postings), in tables of [3, size] that begin at `starts`."""
+def _cells(starts: Numbers, sizes: Numbers, columns: int) -> Numbers:
+    """Where the numbers of each posting stand, shape (columns, postings), in tables of [columns, size] that begin at
+    `starts`."""
     first = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-    cells: Numbers = first + np.arange(3)[:, None] * np.repeat(sizes, sizes)
+    cells: Numbers = first + np.arange(columns)[:, None] * np.repeat(sizes, sizes)
     return cells

@@ -1,20 +1,42 @@
 """Questions to the lexical index, in the statements of one snapshot: what they count is exact under it."""
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
 from uuid import UUID
 
 import numpy as np
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Composed
 
 from rag_core.storage.corpus import HIDDEN, Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.analysis import question_terms
+from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
-from rag_core.storage.lexical.scoring import Chunks, Mask, Postings, Scores, best, covering, joined, scores, weights
+from rag_core.storage.lexical.scoring import (
+    Chunks,
+    Mask,
+    Numbers,
+    Scores,
+    best,
+    covering,
+    joined,
+    scores,
+    weights,
+)
 from rag_core.types import Query
 
+CHUNKS = SQL("""
+select 'segment', '', id, 0, n_chunks, total_length from lexical_segments
+where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
+union all
+select 'dead', '', segment_id, first_local, n_chunks, total_length from lexical_documents
+where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and dead
+union all
+select 'hidden', '', segment_id, first_local, n_chunks, total_length from lexical_documents
+where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and not dead
+  and document_id in ({hidden})""").format(hidden=SQL(HIDDEN))
 # The languages by jumps from one to the next in their index: there are few, of many documents.
 OVERVIEW = SQL("""
 with recursive languages (language) as (
@@ -24,27 +46,20 @@ with recursive languages (language) as (
   select (select d.language from documents d where d.tenant = %(tenant)s and d.collection = %(collection_id)s
             and d.n_chunks > 0 and d.language > l.language order by d.language limit 1)
   from languages l where l.language is not null)
-select 'segment', '', id, 0, n_chunks, total_length from lexical_segments
-where tenant = %(tenant)s and collection = %(collection_id)s
+{chunks}
 union all
-select 'dead', '', segment_id, first_local, n_chunks, total_length from lexical_documents
-where tenant = %(tenant)s and collection = %(collection_id)s and dead
-union all
-select 'hidden', '', segment_id, first_local, n_chunks, total_length from lexical_documents
-where tenant = %(tenant)s and collection = %(collection_id)s and not dead and document_id in ({hidden})
-union all
-select 'language', language, 0, 0, 0, 0 from languages where language is not null""").format(hidden=SQL(HIDDEN))
+select 'text', language, 0, 0, 0, 0 from languages where language is not null""").format(chunks=CHUNKS)
 POSTINGS = """
 select segment_id, term, postings from lexical_postings
-where tenant = %(tenant)s and collection = %(collection_id)s and term = any(%(terms)s)"""
+where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and term = any(%(terms)s)"""
 POSTINGS_OF = f"{POSTINGS} and segment_id = any(%(segments)s)"
 PASSING_DOCUMENTS = """
 select l.segment_id, l.first_local, l.n_chunks from lexical_documents l
-where l.tenant = %(tenant)s and l.collection = %(collection_id)s and not l.dead and {filter}"""
+where l.tenant = %(tenant)s and l.collection = %(collection_id)s and l.kind = %(kind)s and not l.dead and {filter}"""
 PASSING_CHUNKS = """
 select l.segment_id, l.first_local + v.ordinal, 1 from chunks v
 join lexical_documents l on l.tenant = v.tenant and l.collection = v.collection and l.document_id = v.document_id
-  and not l.dead
+  and l.kind = %(kind)s and not l.dead
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}"""
 # `limit` keeps the planner from looking up all chunks of a document.
 CHUNKS_AT = """
@@ -61,21 +76,31 @@ select wanted.place - 1, l.segment_id, l.first_local + c.ordinal
 from unnest(%(ids)s::uuid[]) with ordinality as wanted (id, place)
 join chunks c on c.tenant = %(tenant)s and c.collection = %(collection_id)s and c.id = wanted.id
 join lexical_documents l on l.tenant = %(tenant)s and l.collection = %(collection_id)s
-  and l.document_id = c.document_id and not l.dead"""
+  and l.document_id = c.document_id and l.kind = %(kind)s and not l.dead"""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question as the index sees it. `segments` are ids, ascending; `chunks` has them in that order.
+class Overview:
+    """What the index holds of a collection. `segments` has the place of each in `chunks` by its id, ascending.
 
-    `hidden` are ranges of chunks that the asker may not see: (place of the segment, first, count).
+    `hidden` are ranges of chunks that the asker may not see: (place of the segment, first, count). `texts` is what the
+    statement tells besides.
     """
 
-    segments: list[int]
+    segments: dict[int, int]
     chunks: Chunks
     hidden: list[tuple[int, int, int]]
-    postings: Postings
-    weights: Scores
+    texts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as the index sees it. `best` finds the k best chunks without those that are left out, and `scores`
+    gives those of segments, by their places, and local numbers."""
+
+    overview: Overview
+    best: Callable[[Mask, int], tuple[Numbers, Numbers, Scores]]
+    scores: Callable[[Numbers, Numbers], Scores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +114,47 @@ class Places:
 
 async def rank(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, k: int) -> list[tuple[UUID, float]]:
     """At most k chunks that have a term of the question, best first; ties by id."""
-    ranking = await named(snapshot, await places(snapshot, cache, query, bm25, k))
+    snapshot = of_kind(snapshot, WORDS)
+    return await ranked(snapshot, await asked(snapshot, cache, query, bm25), query, k)
+
+
+async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
+    """What `rank` would give them; 0 for a chunk that has no term of the question, or is not stored."""
+    snapshot, given = of_kind(snapshot, WORDS), np.zeros(len(ids))
+    question = await asked(snapshot, cache, query, bm25)
+    rows, segments, locals = await places_of(snapshot, question.overview, ids)
+    given[rows] = question.scores(segments, locals)
+    return [float(each) for each in given]
+
+
+async def asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:
+    found = await overview(snapshot, OVERVIEW)
+    counts = question_terms(query.text, found.texts)
+    postings = joined(await lists(snapshot, cache, found.segments, list(counts)))
+    weighted = weights(found.chunks, postings, list(counts.values()))
+    return Asked(
+        overview=found,
+        best=partial(best, found.chunks, postings, weighted, bm25),
+        scores=partial(scores, found.chunks, postings, weighted, bm25),
+    )
+
+
+def of_kind(snapshot: Snapshot, kind: str, **values: str) -> Snapshot:
+    """For statements about the terms of that kind."""
+    return replace(snapshot, scope={**snapshot.scope, "kind": kind, **values})
+
+
+async def ranked(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> list[tuple[UUID, float]]:
+    ranking = await named(snapshot, await places(snapshot, asked, query, k))
     return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
-async def places(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, k: int) -> Places:
+async def places(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> Places:
     """The k best, and those that tie with the last of them."""
-    asked = await _asked(snapshot, cache, query)
-    left_out = await _left_out(snapshot, asked, query)
-    segments, locals, found = best(asked.chunks, asked.postings, asked.weights, bm25, left_out, k)
-    return Places([asked.segments[place] for place in segments], locals.tolist(), found.tolist())
+    left_out = await _left_out(snapshot, asked.overview, query)
+    segments, locals, found = asked.best(left_out, k)
+    ids = list(asked.overview.segments)
+    return Places([ids[place] for place in segments], locals.tolist(), found.tolist())
 
 
 async def named(snapshot: Snapshot, places: Places) -> list[tuple[UUID, float]]:
@@ -108,31 +164,33 @@ async def named(snapshot: Snapshot, places: Places) -> list[tuple[UUID, float]]:
     return [(id, places.scores[place - 1]) async for place, id in rows]
 
 
-async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
-    """What `rank` would give them; 0 for a chunk that has no term of the question, or is not stored."""
-    asked = await _asked(snapshot, cache, query)
+async def places_of(snapshot: Snapshot, overview: Overview, ids: Sequence[UUID]) -> tuple[Numbers, Numbers, Numbers]:
+    """Of the chunks that are indexed: places in `ids`, places of their segments, and their numbers in there."""
     rows = await snapshot.connection.execute(PLACES_OF, {**snapshot.scope, "ids": list(ids)}, binary=True)
-    numbered = {segment: place for place, segment in enumerate(asked.segments)}
-    places = np.array([(n, numbered[segment], local) async for n, segment, local in rows], np.int64).reshape(-1, 3)
-    given = np.zeros(len(ids))
-    given[places[:, 0]] = scores(asked.chunks, asked.postings, asked.weights, bm25, places[:, 1], places[:, 2])
-    return [float(each) for each in given]
+    places = [(n, overview.segments[segment], local) async for n, segment, local in rows]
+    table = np.array(places, np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
 
 
-async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query) -> _Asked:
-    cursor = await snapshot.connection.execute(OVERVIEW, snapshot.scope, binary=True)
+async def overview(snapshot: Snapshot, statement: Composed) -> Overview:
+    cursor = await snapshot.connection.execute(statement, snapshot.scope, binary=True)
     rows = await cursor.fetchall()
-    counts = question_terms(query.text, [language for kind, language, *_ in rows if kind == "language"])
     sizes = sorted((id, n) for kind, _, id, _, n, _ in rows if kind == "segment")
     numbered = {id: place for place, (id, _) in enumerate(sizes)}
     firsts = np.cumsum([0, *(n for _, n in sizes)], dtype=np.int64)
     dead = [(numbered[id], first, n) for kind, _, id, first, n, _ in rows if kind == "dead"]
     hidden = [(numbered[id], first, n) for kind, _, id, first, n, _ in rows if kind == "hidden"]
     length = sum(-length if kind == "dead" else length for kind, *_, length in rows if kind != "hidden")
-    chunks = Chunks(firsts, covering(firsts, dead), length)
-    lists = await _lists(snapshot, cache, numbered.keys(), list(counts))
-    postings = joined([(place, n, own[id]) for id, place in numbered.items() for n, own in enumerate(lists) if own[id]])
-    return _Asked(list(numbered), chunks, hidden, postings, weights(chunks, postings, list(counts.values())))
+    texts = [text for kind, text, *_ in rows if kind == "text"]
+    return Overview(numbered, Chunks(firsts, covering(firsts, dead), length), hidden, texts)
+
+
+async def lists(
+    snapshot: Snapshot, cache: PostingsCache, segments: Mapping[int, int], terms: Sequence[str]
+) -> list[tuple[int, int, bytes]]:
+    """As (place of the segment, number of the term, postings), ascending."""
+    known = await _lists(snapshot, cache, segments.keys(), terms)
+    return [(place, n, own[id]) for id, place in segments.items() for n, own in enumerate(known) if own[id]]
 
 
 async def _lists(
@@ -164,9 +222,9 @@ async def _read(
     return lists
 
 
-async def _left_out(snapshot: Snapshot, asked: _Asked, query: Query) -> Mask:
+async def _left_out(snapshot: Snapshot, overview: Overview, query: Query) -> Mask:
     """What the asker may not see, and what does not pass the filter: with it the k best are the k best that pass."""
-    left_out = asked.chunks.dead | covering(asked.chunks.firsts, asked.hidden)
+    left_out = overview.chunks.dead | covering(overview.chunks.firsts, overview.hidden)
     if query.filters is None:
         return left_out
     if compares_chunks(query.filters):
@@ -176,6 +234,5 @@ async def _left_out(snapshot: Snapshot, asked: _Asked, query: Query) -> Mask:
     condition, values = chunk_filter(query.filters, *columns)
     parameters = {**snapshot.scope, **values}
     rows = await snapshot.connection.execute(SQL(statement).format(filter=condition), parameters, binary=True)
-    numbered = {segment: place for place, segment in enumerate(asked.segments)}
-    passing = [(numbered[segment], first, n) async for segment, first, n in rows]
-    return left_out | ~covering(asked.chunks.firsts, passing)
+    passing = [(overview.segments[segment], first, n) async for segment, first, n in rows]
+    return left_out | ~covering(overview.chunks.firsts, passing)

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_core.storage.lexical.kinds import COLUMNS, WORDS
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.segment import DTYPE
 
@@ -29,7 +30,8 @@ MOST_TIES = 1_000
 class Postings(NamedTuple):
     """The lists of a question's terms, one behind the other, those of a segment together and there by term.
 
-    List i is of term `terms[i]` in segment `segments[i]`: an array of shape [3, sizes[i]] that begins at `starts[i]`.
+    List i is of term `terms[i]` in segment `segments[i]`: an array of shape [columns, sizes[i]] that begins at
+    `starts[i]`.
     """
 
     flat: NDArray[np.uint16]
@@ -55,6 +57,16 @@ class Chunks:
         return len(self.dead) - int(np.count_nonzero(self.dead))
 
 
+class Kept(NamedTuple):
+    """The k best so far: `heap` has their scores, the least on top. Behind them the arrays have room for what ties with
+    it, and for as many again, of which most go when the room is full."""
+
+    heap: Scores
+    segments: Numbers
+    locals: Numbers
+    scores: Scores
+
+
 class _Norm(NamedTuple):
     """With `length` for each term of the chunk, what a frequency is divided by besides itself; and times what."""
 
@@ -63,13 +75,13 @@ class _Norm(NamedTuple):
     length: float
 
 
-def joined(lists: Sequence[tuple[int, int, bytes]]) -> Postings:
+def joined(lists: Sequence[tuple[int, int, bytes]], kind: str = WORDS) -> Postings:
     """Of (segment, term, postings), ascending."""
     segments, terms, raw = zip(*lists, strict=True) if lists else ((), (), ())
-    sizes = np.array([len(postings) for postings in raw], np.int64) // (3 * DTYPE.itemsize)
+    sizes = np.array([len(postings) for postings in raw], np.int64) // (COLUMNS[kind] * DTYPE.itemsize)
     return Postings(
         flat=np.frombuffer(b"".join(raw), DTYPE),
-        starts=3 * (np.cumsum(sizes) - sizes),
+        starts=COLUMNS[kind] * (np.cumsum(sizes) - sizes),
         sizes=sizes,
         segments=np.array(segments, np.int64),
         terms=np.array(terms, np.int64),
@@ -154,11 +166,7 @@ def _impact(postings: Postings, row: int, place: int, weight: float, norm: _Norm
 def _best(
     postings: Postings, weights: Scores, norm: _Norm, firsts: Numbers, left_out: Mask, k: int, most_ties: int
 ) -> tuple[Numbers, Numbers, Scores]:
-    accumulator = np.zeros(np.diff(firsts).max() if len(firsts) > 1 else 0, np.float64)
-    heap = np.zeros(k, np.float64)  # the k best scores so far, the least on top
-    room = 2 * k + most_ties
-    segments, locals = np.empty(room, np.int64), np.empty(room, np.int64)
-    scores = np.empty(room, np.float64)
+    accumulator, kept = accumulating(firsts), keeping(k, most_ties)
     found = row = 0
     while row < len(postings.starts):
         segment = postings.segments[row]
@@ -167,20 +175,48 @@ def _best(
             for place in range(start, start + postings.sizes[row]):
                 accumulator[postings.flat[place]] += _impact(postings, row, place, weight, norm)
             row += 1
-        first = firsts[segment]
-        for local in range(firsts[segment + 1] - first):
-            score = accumulator[local]
-            accumulator[local] = 0.0
-            if score == 0.0 or score < heap[0] or left_out[first + local]:
-                continue
-            if found == room:
-                found = _keep(segments, locals, scores, found, heap[0], k + most_ties)
-            segments[found], locals[found], scores[found] = segment, local, score
-            found += 1
-            if score > heap[0]:
-                _replace_least(heap, score)
-    found = _keep(segments, locals, scores, found, heap[0], k + most_ties)
-    return segments[:found], locals[:found], scores[:found]
+        found = collect(accumulator, segment, firsts, left_out, kept, found, k + most_ties)
+    return kept_best(kept, found, k + most_ties)
+
+
+@compiled
+def accumulating(firsts: Numbers) -> Scores:
+    """Zeros for the chunks of the largest segment."""
+    return np.zeros(np.diff(firsts).max() if len(firsts) > 1 else 0, np.float64)
+
+
+@compiled
+def keeping(k: int, most_ties: int) -> Kept:
+    room = 2 * k + most_ties
+    return Kept(np.zeros(k), np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float64))
+
+
+@compiled
+def collect(
+    accumulator: Scores, segment: int, firsts: Numbers, left_out: Mask, kept: Kept, found: int, most: int
+) -> int:
+    """Takes over from the segment's scores what may be of the best, and leaves zeros. How many are kept now."""
+    heap, first = kept.heap, firsts[segment]
+    least = heap[0]
+    for local in range(firsts[segment + 1] - first):
+        score = accumulator[local]
+        accumulator[local] = 0.0
+        if score == 0.0 or score < least or left_out[first + local]:
+            continue
+        if found == len(kept.scores):
+            found = _keep(kept.segments, kept.locals, kept.scores, found, least, most)
+        kept.segments[found], kept.locals[found], kept.scores[found] = segment, local, score
+        found += 1
+        if score > least:
+            _replace_least(heap, score)
+            least = heap[0]
+    return found
+
+
+@compiled
+def kept_best(kept: Kept, found: int, most: int) -> tuple[Numbers, Numbers, Scores]:
+    found = _keep(kept.segments, kept.locals, kept.scores, found, kept.heap[0], most)
+    return kept.segments[:found], kept.locals[:found], kept.scores[:found]
 
 
 @compiled

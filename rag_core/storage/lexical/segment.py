@@ -1,32 +1,41 @@
 """A segment of the lexical index, before it is stored: for every term one posting list of the chunks that have it.
 
-Term frequencies and lengths are stored, not weights: those move with every document that is published.
+Of words, term frequencies and lengths are stored, not weights: those move with every document that is published.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_core.storage.lexical.kinds import SPLADE, WORDS
+from rag_core.types import TermWeights
+
+Lengths: TypeAlias = NDArray[np.int64]
+
 MOST_CHUNKS = 65_536
 """Local ids fit 16 bits."""
 
 MOST = 65_535
-"""What a frequency or a length is cut to."""
+"""What a frequency, a length or a weight is cut to."""
+
+WEIGHT_STEP = 1 / 8192
+"""SPLADE's weights, ln(1 + x), hardly pass 5, and this reaches 8. One below half a step is left out."""
 
 DTYPE = np.dtype("<u2")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDocument:
-    """A version of a document: the terms of each of its chunks, in their order."""
+    """A version of a document: the terms of each of its chunks, in their order, with weights where they have any."""
 
     id: UUID
     version: int
-    chunks: Sequence[Sequence[str]]
+    chunks: Sequence[Sequence[str]] | Sequence[TermWeights]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,9 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`postings` holds an array of 16-bit little-endian numbers for each term, of shape [3, n]: the local ids of the
-    chunks that have it, ascending; how often each has it; the chunk's length in terms."""
+    """`postings` holds an array of 16-bit little-endian numbers for each term. Of words, its shape is [3, n]: the local
+    ids of the chunks that have it, ascending; how often each has it; the chunk's length in terms. Of SPLADE, [2, n]:
+    the local ids, and the weights in steps of WEIGHT_STEP."""
 
     n_chunks: int
     total_length: int
@@ -51,12 +61,12 @@ class Segment:
     postings: Mapping[str, bytes]
 
 
-def build(documents: Iterable[SegmentDocument]) -> list[Segment]:
+def build(documents: Iterable[SegmentDocument], kind: str = WORDS) -> list[Segment]:
     """As few as hold all documents, each whole, in the order given.
 
     ValueError for a document of more chunks than a segment can number.
     """
-    return [_segment(group) for group in _grouped(documents)]
+    return [_segment(group, POSTINGS[kind]) for group in _grouped(documents)]
 
 
 def _grouped(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocument]]:
@@ -74,18 +84,20 @@ def _grouped(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocum
         yield group
 
 
-def _segment(documents: Sequence[SegmentDocument]) -> Segment:
+def _segment(
+    documents: Sequence[SegmentDocument], postings: Callable[[Sequence[Any], Lengths], dict[str, bytes]]
+) -> Segment:
     chunks = [chunk for document in documents for chunk in document.chunks]
     lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MOST)
     return Segment(
         n_chunks=len(chunks),
         total_length=int(lengths.sum()),
         documents=tuple(_rows(documents, lengths)),
-        postings=_postings(chunks, lengths),
+        postings=postings(chunks, lengths),
     )
 
 
-def _rows(documents: Sequence[SegmentDocument], lengths: NDArray[np.int64]) -> Iterator[DocumentRow]:
+def _rows(documents: Sequence[SegmentDocument], lengths: Lengths) -> Iterator[DocumentRow]:
     first = 0
     for document in documents:
         n_chunks = len(document.chunks)
@@ -94,14 +106,41 @@ def _rows(documents: Sequence[SegmentDocument], lengths: NDArray[np.int64]) -> I
         first += n_chunks
 
 
-def _postings(chunks: Sequence[Sequence[str]], lengths: NDArray[np.int64]) -> dict[str, bytes]:
-    """One number for every (term, chunk) that there is, sorted: equal ones stand together and are counted."""
-    numbers = {term: number for number, term in enumerate(dict.fromkeys(chain.from_iterable(chunks)))}
-    sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
-    occurrences = np.fromiter(map(numbers.__getitem__, chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
-    occurrences = (occurrences << 16) | np.repeat(np.arange(len(chunks)), sizes)
+def _word_postings(chunks: Sequence[Sequence[str]], lengths: Lengths) -> dict[str, bytes]:
+    numbers, occurrences = _occurrences(chunks)
     pairs, frequencies = np.unique(occurrences, return_counts=True)
     local = pairs & 0xFFFF
-    table = np.stack([local, np.minimum(frequencies, MOST), lengths[local]]).astype(DTYPE)
+    return _by_term(numbers, pairs, np.stack([local, np.minimum(frequencies, MOST), lengths[local]]))
+
+
+def _weighted_postings(chunks: Sequence[TermWeights], _: Lengths) -> dict[str, bytes]:
+    numbers, occurrences = _occurrences([chunk.terms for chunk in chunks])
+    weights = np.concatenate([chunk.weights for chunk in chunks], dtype=np.float64)
+    steps = np.minimum(np.rint(weights / WEIGHT_STEP), MOST).astype(np.int64)
+    order = np.argsort(occurrences)
+    order = order[steps[order] > 0]
+    pairs = occurrences[order]
+    return _by_term(numbers, pairs, np.stack([pairs & 0xFFFF, steps[order]]))
+
+
+POSTINGS: Mapping[str, Callable[[Sequence[Any], Lengths], dict[str, bytes]]] = {
+    WORDS: _word_postings,
+    SPLADE: _weighted_postings,
+}
+
+
+def _occurrences(chunks: Sequence[Sequence[str]]) -> tuple[dict[str, int], NDArray[np.int64]]:
+    """The number of each term; and for every term of every chunk one number, the term's above 16 bits for the chunk's:
+    sorted, equal ones stand together."""
+    numbers = {term: number for number, term in enumerate(dict.fromkeys(chain.from_iterable(chunks)))}
+    sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
+    terms = np.fromiter(map(numbers.__getitem__, chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
+    return numbers, (terms << 16) | np.repeat(np.arange(len(chunks)), sizes)
+
+
+def _by_term(numbers: Mapping[str, int], pairs: NDArray[np.int64], table: NDArray[np.int64]) -> dict[str, bytes]:
+    """The columns of the table that are the term's; `pairs`, sorted, says of which term and chunk each is."""
+    columns = table.astype(DTYPE)
     ends = np.searchsorted(pairs >> 16, np.arange(len(numbers)), side="right").tolist()
-    return {term: table[:, first:end].tobytes() for term, first, end in zip(numbers, [0, *ends], ends)}  # noqa: B905
+    spans = zip(numbers, [0, *ends], ends)  # noqa: B905
+    return {term: columns[:, first:end].tobytes() for term, first, end in spans if end > first}

@@ -13,53 +13,61 @@ from uuid import UUID
 from psycopg import Connection
 
 from rag_core.errors import DocumentError
-from rag_core.storage.lexical import analysis
+from rag_core.storage.lexical.analysis import VERSION
+from rag_core.storage.lexical.analysis import terms as analyzed
+from rag_core.storage.lexical.kinds import KINDS, SPLADE, WORDS
 from rag_core.storage.lexical.segment import MOST_CHUNKS, DocumentRow, Segment, SegmentDocument, build
 from rag_core.types import Draft
 
 ADD_SEGMENT = """
-insert into lexical_segments (tenant, collection, n_chunks, total_length, analysis)
-values (%(tenant)s, %(collection)s, %(n_chunks)s, %(total_length)s, %(analysis)s) returning id"""
+insert into lexical_segments (tenant, collection, kind, n_chunks, total_length, analysis)
+values (%(tenant)s, %(collection)s, %(kind)s, %(n_chunks)s, %(total_length)s, %(analysis)s) returning id"""
 ADD_POSTINGS = """
-insert into lexical_postings (tenant, collection, term, segment_id, postings)
-select %(tenant)s, %(collection)s, term, %(segment)s, substring(%(postings)s::bytea from start for size)
+insert into lexical_postings (tenant, collection, kind, term, segment_id, postings)
+select %(tenant)s, %(collection)s, %(kind)s, term, %(segment)s, substring(%(postings)s::bytea from start for size)
 from unnest(string_to_array(%(terms)s, E'\\n'), string_to_array(%(starts)s, ' ')::int[],
   string_to_array(%(sizes)s, ' ')::int[]) as row (term, start, size)"""
 ADD_DOCUMENTS = """
-insert into lexical_documents (tenant, collection, segment_id, first_local, n_chunks, total_length, document_id,
+insert into lexical_documents (tenant, collection, kind, segment_id, first_local, n_chunks, total_length, document_id,
   version)
-select %(tenant)s, %(collection)s, %(segment)s, row.*
+select %(tenant)s, %(collection)s, %(kind)s, %(segment)s, row.*
 from unnest(%(firsts)s::int[], %(counts)s::int[], %(lengths)s::int[], %(ids)s::uuid[], %(versions)s::bigint[]) as row"""
 # Locked in the order of ids, as a merge locks them; then changed by a statement that sees where a merge has put them.
 LOCK_LIVE = """
 select from lexical_documents l where l.tenant = %(tenant)s and l.collection = %(collection)s
-  and l.document_id = any(%(ids)s::uuid[]) and not l.dead order by l.document_id for update"""
+  and l.document_id = any(%(ids)s::uuid[]) and l.kind = any(%(kinds)s) and not l.dead
+order by l.document_id, l.kind for update"""
 BURY = """
 update lexical_documents l set dead = true where l.tenant = %(tenant)s and l.collection = %(collection)s
-  and l.document_id = any(%(ids)s::uuid[]) and not l.dead"""
+  and l.document_id = any(%(ids)s::uuid[]) and l.kind = any(%(kinds)s) and not l.dead"""
 # Of these ids, or of all.
 ORPHANS = """
 select l.document_id from lexical_documents l where l.tenant = %(tenant)s and l.collection = %(collection)s
   and (%(ids)s::uuid[] is null or l.document_id = any(%(ids)s::uuid[])) and not l.dead
   and not exists (select from documents d where d.tenant = l.tenant and d.collection = l.collection
     and d.id = l.document_id and d.n_chunks = l.n_chunks)
-order by l.document_id for update"""
+order by l.document_id, l.kind for update"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Documents on their way into the lexical index, and the segments that hold them all."""
+    """Documents on their way into the lexical index, and the segments that hold them all.
+
+    `analysis` says what made the terms: of `kind` splade, the model's fingerprint.
+    """
 
     documents: tuple[SegmentDocument, ...]
     segments: tuple[Segment, ...]
+    kind: str = WORDS
+    analysis: str = VERSION
 
     @classmethod
-    def of(cls, documents: Sequence[SegmentDocument]) -> "Prepared":
-        return cls(tuple(documents), tuple(build(documents)))
+    def of(cls, documents: Sequence[SegmentDocument], kind: str = WORDS, analysis: str = VERSION) -> "Prepared":
+        return cls(tuple(documents), tuple(build(documents, kind)), kind, analysis)
 
     def only(self, ids: Collection[UUID]) -> "Prepared":
         kept = [document for document in self.documents if document.id in ids]
-        return self if len(kept) == len(self.documents) else Prepared.of(kept)
+        return self if len(kept) == len(self.documents) else Prepared.of(kept, self.kind, self.analysis)
 
 
 def prepared(drafts: Sequence[Draft], version: int) -> Prepared:
@@ -67,12 +75,16 @@ def prepared(drafts: Sequence[Draft], version: int) -> Prepared:
     return Prepared.of([_document(draft, version) for draft in drafts if draft.document and draft.chunks])
 
 
-def publish(
-    connection: Connection, scope: Mapping[str, Any], segments: Sequence[Segment], replaced: Sequence[UUID]
-) -> None:
-    """In the caller's transaction, which has locked the rows of these documents."""
-    bury(connection, scope, replaced)
-    for segment in segments:
+def prepared_weights(drafts: Sequence[Draft], version: int, fingerprint: str) -> Prepared:
+    """The same for the weights that the drafts carry, made by the model of that fingerprint."""
+    documents = [SegmentDocument(draft.id, version, draft.weights) for draft in drafts if draft.weights]
+    return Prepared.of(documents, SPLADE, fingerprint)
+
+
+def add(connection: Connection, scope: Mapping[str, Any], prepared: Prepared) -> None:
+    """In the caller's transaction, which has locked the rows of these documents, and buried what it replaces."""
+    scope = {**scope, "kind": prepared.kind, "analysis": prepared.analysis}
+    for segment in prepared.segments:
         terms = sorted(segment.postings)
         postings = [segment.postings[term] for term in terms]
         id = add_segment(connection, scope, segment.n_chunks, segment.total_length)
@@ -80,11 +92,13 @@ def publish(
         _add_documents(connection, scope, id, segment.documents)
 
 
-def bury(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID]) -> None:
+def bury(
+    connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID], kinds: Sequence[str] = KINDS
+) -> None:
     """Marks them dead wherever they stand."""
     if documents:
         for statement in (LOCK_LIVE, BURY):
-            connection.execute(statement, {**scope, "ids": list(documents)})
+            connection.execute(statement, {**scope, "ids": list(documents), "kinds": list(kinds)})
 
 
 def bury_orphans(
@@ -98,8 +112,7 @@ def bury_orphans(
 
 
 def add_segment(connection: Connection, scope: Mapping[str, Any], n_chunks: int, total_length: int) -> int:
-    values = {**scope, "n_chunks": n_chunks, "total_length": total_length, "analysis": analysis.VERSION}
-    row = connection.execute(ADD_SEGMENT, values).fetchone()
+    row = connection.execute(ADD_SEGMENT, {**scope, "n_chunks": n_chunks, "total_length": total_length}).fetchone()
     return int(row[0]) if row else 0
 
 
@@ -127,7 +140,7 @@ def _document(draft: Draft, version: int) -> SegmentDocument:
     if len(draft.chunks) > MOST_CHUNKS:
         raise DocumentError("publish", f"a document may have at most {MOST_CHUNKS} chunks, got {len(draft.chunks)}")
     language = draft.document.language if draft.document else ""
-    chunks = [analysis.terms(chunk.embedded_text, language) for chunk in draft.chunks]
+    chunks = [analyzed(chunk.embedded_text, language) for chunk in draft.chunks]
     return SegmentDocument(draft.id, version, chunks)
 
 

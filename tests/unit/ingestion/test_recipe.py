@@ -33,6 +33,18 @@ def test_changed_chunking_changes_every_recipe() -> None:
     assert affected(fingerprints(), fingerprints(chunking='{"tokens": 100}')) == [True, True]
 
 
+def test_another_splade_model_changes_every_recipe() -> None:
+    made = [
+        recipe(load_settings(None, None, ["embedding={type: hashing}", *splade], {})).of("a.md")
+        for splade in ([], [weigher("one")], [weigher("two")])
+    ]
+    assert len(set(made)) == 3
+
+
+def weigher(fingerprint: str) -> str:
+    return f'splade={{type: python, object: "fakes.splade:WordWeights", arguments: {{fingerprint: {fingerprint}}}}}'
+
+
 def test_another_space_changes_every_recipe() -> None:
     assert affected(fingerprints(), fingerprints(space=replace(SPACE, fingerprint="n-8"))) == [True, True]
 

@@ -9,7 +9,7 @@ import pytest
 
 from rag_core.errors import DocumentError, ModelError, StoreError, TransientError
 from rag_core.ingestion.stages import Embedding, Preparation
-from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, text_hash
+from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, TermWeights, text_hash
 
 DIMENSION = 4
 
@@ -83,6 +83,23 @@ class CountingEmbedder:
         if self.error:
             raise self.error
         return np.array([[len(text)] * DIMENSION for text in texts], np.float32)
+
+
+class CountingWeigher:
+    """Each text is one term of weight 1."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.loads, self.batches = error, 0, list[list[str]]()
+
+    def open(self) -> "CountingWeigher":
+        self.loads += 1
+        return self
+
+    def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
+        self.batches.append(list(texts))
+        if self.error:
+            raise self.error
+        return [TermWeights((text,), np.ones(1, np.float32)) for text in texts]
 
 
 class ScriptedVectors:
@@ -302,6 +319,30 @@ def test_the_model_is_loaded_once_and_the_time_of_it_is_told() -> None:
     embed([prepared("b", "two")])
     assert embedder.loads == 1
     assert embed.start_seconds > 0
+
+
+def test_every_chunk_is_weighed_also_where_its_vector_is_stored() -> None:
+    embedder, weigher = CountingEmbedder(), CountingWeigher()
+    embed = Embedding(embedder.open, ScriptedVectors({"stored": 0.5}), weigher.open)
+    first, second = embed([prepared("a", "stored", "new", "stored"), prepared("b", "new", prefix="Title")])
+    assert weigher.batches == [["stored", "new", "Title\nnew"]]
+    assert [each.terms for each in first.weights] == [("stored",), ("new",), ("stored",)]
+    assert [each.terms for each in second.weights] == [("Title\nnew",)]
+    assert first.seconds["embed"] > 0
+
+
+def test_both_models_are_loaded_before_they_are_needed() -> None:
+    embedder, weigher = CountingEmbedder(), CountingWeigher()
+    embed = Embedding(embedder.open, ScriptedVectors(), weigher.open)
+    embed.load()
+    assert (embedder.loads, weigher.loads) == (1, 1)
+
+
+def test_a_weigher_that_fails_fails_what_was_pending_for_the_moment() -> None:
+    weigher = CountingWeigher(ModelError("out of memory"))
+    (ready,) = Embedding(CountingEmbedder().open, ScriptedVectors(), weigher.open)([prepared("a", "x")])
+    assert ready.failure == Failure(stage="embed", reason="out of memory", retryable=True)
+    assert (ready.vectors, ready.weights) == (None, ())
 
 
 def test_failed_and_unchanged_documents_pass_through_in_their_place() -> None:

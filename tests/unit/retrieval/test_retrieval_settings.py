@@ -51,6 +51,44 @@ def test_a_weight_of_no_retriever_is_refused_by_name() -> None:
     assert "timeouts_ms must be of retrievers (dense, bm25), got graph" in complaint("retrieval.timeouts_ms.graph=5")
 
 
+SPLADE = "splade={type: sentence_transformers, model: some/splade}"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "retrieval={type: splade}",
+        "retrieval.retrievers.learned={type: splade}",
+        "retrieval={type: per_document, max_chunks_per_document: 1, retriever: {type: signals, retriever: "
+        "{type: reranked, reranker: {type: lexical}, retriever: {type: splade}}}}",
+    ],
+)
+def test_a_splade_retriever_needs_weights_wherever_it_stands(tree: str) -> None:
+    assert complaint(tree).startswith("splade: Value error, a splade retriever needs it: give {type: ")
+    assert load_settings(None, "default", [tree, SPLADE], {}).splade is not None
+
+
+def test_weights_may_be_made_without_a_retriever_of_theirs() -> None:
+    assert load_settings(None, "default", [SPLADE], {}).splade is not None
+    assert load_settings(None, "default", [], {}).splade is None
+
+
+@pytest.mark.parametrize(
+    ("profile", "legs", "weights"),
+    [
+        ("gpu", {"dense", "bm25"}, {"dense": 0.5, "bm25": 0.5}),
+        ("pmc", {"dense", "splade"}, {"dense": 0.5, "splade": 0.5}),
+        ("dailymed", {"dense", "bm25"}, {"dense": 0.5, "bm25": 0.5}),
+        ("clinicaltrials", {"dense", "bm25", "splade"}, {}),
+    ],
+)
+def test_a_profile_has_its_legs(profile: str, legs: set[str], weights: dict[str, float]) -> None:
+    chosen = retrieval(profile=profile)
+    assert set(chosen.retriever.retrievers) == legs
+    assert chosen.retriever.fusion.weights == weights
+    assert (load_settings(None, profile, (), {}).splade is not None) == ("splade" in legs)
+
+
 def test_alpha_is_the_weight_of_the_first_of_two() -> None:
     chosen = retrieval("retrieval.fusion={type: weighted, alpha: 0.7}")
     assert isinstance(chosen.fusion, WeightedFusion)

@@ -29,9 +29,14 @@ def sizes(*live: int, dead: int = 0) -> list[Size]:
         pytest.param(sizes(0, dead=1), [0], id="what is all dead goes"),
         pytest.param([*sizes(20, 20), Size(7, 10, 1), Size(8, 10, 2)], [7, 8], id="many dead come first"),
         pytest.param(
-            [Size(n, 20, 20, current=False) for n in range(16)], [], id="terms of another analysis do not mix"
+            [Size(n, 20, 20, analysis=f"{n % 2}") for n in range(30)], [], id="terms of two analyses do not mix"
         ),
-        pytest.param([Size(1, 20, 0, current=False)], [1], id="nor stay when they are dead"),
+        pytest.param(
+            [Size(n, 20, 20, kind=("words", "splade")[n % 2]) for n in range(32)],
+            list(range(0, 32, 2)),
+            id="nor do those of two kinds",
+        ),
+        pytest.param([*sizes(20), Size(1, 20, 0, analysis="old")], [1], id="what is dead goes, whatever made it"),
     ],
 )
 def test_which_are_due(segments: list[Size], chosen: list[int]) -> None:
@@ -77,6 +82,15 @@ def test_postings_are_renumbered_in_order_without_the_dead(at_once: int, monkeyp
         "both": [[0, 1, 5], [1, 3, 7], [2, 5, 8]],
         "z": [[2, 4, 8]],
     }
+
+
+def test_postings_of_two_columns_are_renumbered_as_those_of_three() -> None:
+    tables = [np.array([[0, 1, 2], [10, 11, 12]], "<u2"), np.array([[1], [20]], "<u2")]
+    first = Part(np.array([0, -1, 1]), ["a"], np.array([3]), tables[0].ravel())
+    second = Part(np.array([-1, 2]), ["a"], np.array([1]), tables[1].ravel())
+    terms, lengths, body = merged([first, second], columns=2)
+    assert (terms, lengths) == (["a"], [12])
+    assert np.frombuffer(body, "<u2").reshape(2, -1).tolist() == [[0, 1, 2], [10, 12, 20]]
 
 
 def test_segments_without_a_term_make_one_without_a_term() -> None:

@@ -1,0 +1,67 @@
+"""Questions to the weighted terms of SPLADE, in the statements of one snapshot."""
+
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+import numpy as np
+from psycopg.sql import SQL
+
+from rag_core.errors import SpaceError
+from rag_core.storage.corpus import Snapshot
+from rag_core.storage.lexical.kinds import SPLADE
+from rag_core.storage.lexical.postings_cache import PostingsCache
+from rag_core.storage.lexical.reading import CHUNKS, Asked, lists, of_kind, overview, places_of, ranked
+from rag_core.storage.lexical.scoring import joined
+from rag_core.storage.lexical.segment import WEIGHT_STEP
+from rag_core.storage.lexical.weighing import best, scores
+from rag_core.types import Query, TermWeights
+
+# What another model weighed is dead for this one. The text is there if there are documents that could be weighed.
+OVERVIEW = SQL("""
+{chunks}
+union all
+select 'dead', '', id, 0, n_chunks, 0 from lexical_segments
+where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and analysis <> %(analysis)s
+union all
+select 'text', '', 0, 0, 0, 0 where exists (
+  select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)
+""").format(chunks=CHUNKS)
+
+
+async def rank(
+    snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights, fingerprint: str, k: int
+) -> list[tuple[UUID, float]]:
+    """At most k chunks that have a term of the question, best first; ties by id."""
+    snapshot = of_kind(snapshot, SPLADE, analysis=fingerprint)
+    return await ranked(snapshot, await _asked(snapshot, cache, query, weights), query, k)
+
+
+async def score(
+    snapshot: Snapshot,
+    cache: PostingsCache,
+    query: Query,
+    weights: TermWeights,
+    fingerprint: str,
+    ids: Sequence[UUID],
+) -> list[float]:
+    """What `rank` would give them; 0 for a chunk that has no term of the question, NaN for one without weights."""
+    snapshot, given = of_kind(snapshot, SPLADE, analysis=fingerprint), np.full(len(ids), np.nan)
+    asked = await _asked(snapshot, cache, query, weights)
+    rows, segments, locals = await places_of(snapshot, asked.overview, ids)
+    chunks = asked.overview.chunks
+    weighted = ~chunks.dead[chunks.firsts[segments] + locals]
+    given[rows[weighted]] = asked.scores(segments[weighted], locals[weighted])
+    return [float(each) for each in given]
+
+
+async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
+    found = await overview(snapshot, OVERVIEW)
+    if found.texts and not found.chunks.living:
+        raise SpaceError(
+            f"collection {query.collection!r} holds no term weights of the profile's SPLADE model: ingest it again "
+            "with this profile"
+        )
+    postings = joined(await lists(snapshot, cache, found.segments, weights.terms), SPLADE)
+    steps = weights.weights.astype(np.float64) * WEIGHT_STEP
+    return Asked(found, partial(best, found.chunks, postings, steps), partial(scores, postings, steps))

@@ -1,0 +1,114 @@
+"""SPLADE's posting lists, and dot products over them."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from rag_core.storage.lexical.kinds import SPLADE
+from rag_core.storage.lexical.scoring import Chunks, covering, joined
+from rag_core.storage.lexical.segment import MOST, WEIGHT_STEP, Segment, SegmentDocument, build
+from rag_core.storage.lexical.weighing import best, scores
+from rag_core.types import TermWeights
+
+WORDS = [f"w{rank}" for rank in range(40)]
+Weighted = dict[str, float]
+
+
+def weights(given: Weighted) -> TermWeights:
+    return TermWeights(tuple(given), np.array(list(given.values()), np.float32))
+
+
+def segment(*documents: Sequence[Weighted]) -> Segment:
+    (built,) = build(
+        (
+            SegmentDocument(UUID(int=number), 1, [weights(chunk) for chunk in chunks])
+            for number, chunks in enumerate(documents)
+        ),
+        SPLADE,
+    )
+    return built
+
+
+def table(segment: Segment, term: str) -> list[list[int]]:
+    return np.frombuffer(segment.postings[term], "<u2").reshape(2, -1).tolist()
+
+
+def quantised(weight: float) -> float:
+    return min(round(float(np.float32(weight)) / WEIGHT_STEP), MOST) * WEIGHT_STEP
+
+
+def ranked(
+    segments: Sequence[Segment], question: Weighted, k: int = 1000, left_out: Sequence[tuple[int, int, int]] = ()
+) -> dict[tuple[int, int], float]:
+    """Scores by (segment, local number), best first."""
+    firsts = np.cumsum([0, *(each.n_chunks for each in segments)], dtype=np.int64)
+    chunks = Chunks(firsts, np.zeros(firsts[-1], np.bool_), 0)
+    lists = [
+        (place, number, each.postings[term])
+        for place, each in enumerate(segments)
+        for number, term in enumerate(question)
+        if term in each.postings
+    ]
+    postings, steps = joined(lists, SPLADE), np.array(list(question.values())) * WEIGHT_STEP
+    places, locals, found = best(chunks, postings, steps, covering(firsts, left_out), k)
+    assert scores(postings, steps, places, locals).tolist() == found.tolist()
+    order = np.argsort(-found, kind="stable").tolist()
+    return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}
+
+
+def corpus(seed: int, n_chunks: int) -> list[Weighted]:
+    drawn = np.random.default_rng(seed)
+    return [
+        {WORDS[n]: drawn.exponential(0.7) for n in drawn.choice(40, drawn.integers(0, 20), replace=False)}
+        for _ in range(n_chunks)
+    ]
+
+
+def test_a_posting_is_a_chunk_and_a_weight_in_steps() -> None:
+    one = segment([{"red": 1.0, "fish": 0.5}, {"red": 2.00001}], [{"fish": 1.49 * WEIGHT_STEP}])
+    assert table(one, "red") == [[0, 1], [8192, 16384]]
+    assert table(one, "fish") == [[0, 2], [4096, 1]]
+    assert (one.n_chunks, one.total_length) == (3, 4)
+    assert [(row.first_local, row.n_chunks, row.total_length) for row in one.documents] == [(0, 2, 3), (2, 1, 1)]
+
+
+def test_a_weight_of_less_than_half_a_step_is_left_out_and_the_largest_are_cut() -> None:
+    one = segment([{"faint": 0.49 * WEIGHT_STEP, "loud": 9.5}])
+    assert set(one.postings) == {"loud"}
+    assert table(one, "loud") == [[0], [MOST]]
+
+
+def test_a_chunk_without_terms_keeps_its_number() -> None:
+    one = segment([{}, {"red": 1.0}], [{}])
+    assert (one.n_chunks, table(one, "red")) == (3, [[1], [8192]])
+    assert segment([{}]).postings == {}
+
+
+@pytest.mark.parametrize("question", [{"w0": 1.0}, {"w3": 2.5, "w7": 0.01, "w29": 1.2}, dict.fromkeys(WORDS, 0.3)])
+def test_scores_are_dot_products(question: Weighted) -> None:
+    texts = corpus(seed=1, n_chunks=300)
+    segments = [segment(texts[:100]), segment(texts[100:110], texts[110:299]), segment(texts[299:])]
+    firsts = [0, 100, 299]
+    found = {firsts[place] + local: score for (place, local), score in ranked(segments, question).items()}
+    asked = np.array([question.get(word, 0.0) for word in WORDS])
+    exact = np.array([[chunk.get(word, 0.0) for word in WORDS] for chunk in texts])
+    stored = np.vectorize(quantised)(exact) @ asked
+    assert set(found) == set(np.flatnonzero(stored).tolist())
+    np.testing.assert_allclose([found[n] for n in sorted(found)], stored[sorted(found)], rtol=1e-12)
+    assert np.abs(stored - exact @ asked).max() <= asked.sum() * WEIGHT_STEP / 2 + 1e-6
+    assert list(found) == sorted(found, key=lambda n: -stored[n])
+
+
+def test_the_k_best_are_those_of_the_best_that_are_not_left_out() -> None:
+    one = segment(corpus(seed=3, n_chunks=500))
+    question = {"w2": 1.0, "w9": 0.4}
+    passing = [score for (_, local), score in ranked([one], question).items() if local >= 100]
+    found = ranked([one], question, k=10, left_out=[(0, 0, 100)])
+    assert list(found.values())[:10] == passing[:10]
+
+
+def test_unknown_terms_find_nothing() -> None:
+    assert ranked([segment([{"red": 1.0}])], {"blue": 1.0}) == {}
+    assert ranked([], {"red": 1.0}) == {}
