@@ -113,12 +113,30 @@ class _Affine(NamedTuple):
     bias: Tensor
 
 
+class _Linear:
+    """`F.linear` with its weights already in the order in which oneDNN reads them, where that is at hand.
+
+    `F.linear` reorders them at every call: a third of the time of a short question, a twelfth of that of a full batch.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self._bias = bias
+        self._packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _BATCH_TOKENS) if self._packed else weight
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        if not self._packed:
+            return F.linear(hidden, self._weight, self._bias)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, self._weight, self._bias, "none", [], "")
+        return product
+
+
 class _Layer(NamedTuple):
-    queries_keys_values: _Affine
-    attended: _Affine
+    queries_keys_values: _Linear
+    attended: _Linear
     attended_norm: _Affine
-    wide: _Affine
-    narrow: _Affine
+    wide: _Linear
+    narrow: _Linear
     narrow_norm: _Affine
 
 
@@ -136,15 +154,15 @@ class _Bert:
         """Shape (texts, tokens) to (texts, tokens, hidden)."""
         hidden = self._normed(F.embedding(ids, self._words) + self._positions[: ids.shape[1]], self._norm)
         for layer in self._layers:
-            attended = F.linear(self._attended(hidden, layer), *layer.attended)
+            attended = layer.attended(self._attended(hidden, layer))
             hidden = self._normed(hidden + attended, layer.attended_norm)
-            narrow = F.linear(F.gelu(F.linear(hidden, *layer.wide)), *layer.narrow)
+            narrow = layer.narrow(F.gelu(layer.wide(hidden)))
             hidden = self._normed(hidden + narrow, layer.narrow_norm)
         return hidden
 
     def _attended(self, hidden: Tensor, layer: _Layer) -> Tensor:
         texts, tokens, width = hidden.shape
-        joined = F.linear(hidden, *layer.queries_keys_values).view(texts, tokens, 3, self._heads, -1)
+        joined = layer.queries_keys_values(hidden).view(texts, tokens, 3, self._heads, -1)
         queries, keys, values = joined.permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(queries, keys, values).transpose(1, 2).reshape(texts, tokens, width)
 
@@ -155,11 +173,11 @@ class _Bert:
 def _layer(weights: dict[str, Tensor], name: str) -> _Layer:
     parts = [_affine(weights, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
     return _Layer(
-        queries_keys_values=_Affine(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts])),
-        attended=_affine(weights, f"{name}.attention.output.dense"),
+        queries_keys_values=_Linear(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts])),
+        attended=_Linear(*_affine(weights, f"{name}.attention.output.dense")),
         attended_norm=_affine(weights, f"{name}.attention.output.LayerNorm"),
-        wide=_affine(weights, f"{name}.intermediate.dense"),
-        narrow=_affine(weights, f"{name}.output.dense"),
+        wide=_Linear(*_affine(weights, f"{name}.intermediate.dense")),
+        narrow=_Linear(*_affine(weights, f"{name}.output.dense")),
         narrow_norm=_affine(weights, f"{name}.output.LayerNorm"),
     )
 
