@@ -121,7 +121,7 @@ class _Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self._bias = bias
-        self._packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self._packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _BATCH_TOKENS) if self._packed else weight
 
     def __call__(self, hidden: Tensor) -> Tensor:
