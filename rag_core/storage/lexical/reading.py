@@ -97,7 +97,7 @@ async def named(snapshot: Snapshot, places: Places) -> list[tuple[UUID, float]]:
     """The ids of the chunks, in any order."""
     where = {"segments": places.segments, "locals": places.locals}
     rows = await snapshot.connection.execute(CHUNKS_AT, {**snapshot.scope, **where}, binary=True)
-    return [(id, places.scores[place - 1]) async for place, id in rows]
+    return [(id, places.scores[place - 1]) for place, id in await rows.fetchall()]
 
 
 async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
@@ -105,13 +105,21 @@ async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm
     asked = await _asked(snapshot, cache, query)
     rows = await snapshot.connection.execute(PLACES_OF, {**snapshot.scope, "ids": list(ids)}, binary=True)
     numbered = {segment: place for place, segment in enumerate(asked.segments)}
-    places = np.array([(n, numbered[segment], local) async for n, segment, local in rows], np.int64).reshape(-1, 3)
+    found = [(n, numbered[segment], local) for n, segment, local in await rows.fetchall()]
+    places = np.array(found, np.int64).reshape(-1, 3)
     given = np.zeros(len(ids))
     given[places[:, 0]] = scores(asked.chunks, asked.postings, asked.weights, bm25, places[:, 1], places[:, 2])
     return [float(each) for each in given]
 
 
 async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query) -> _Asked:
+    known: _Asked | None = snapshot.kept.get((_Asked, query.text))
+    if known is None:
+        known = snapshot.kept[_Asked, query.text] = await _read_question(snapshot, cache, query)
+    return known
+
+
+async def _read_question(snapshot: Snapshot, cache: PostingsCache, query: Query) -> _Asked:
     segments, chunks, hidden = await _overview(snapshot)
     asked = read_question(query.text, list(chunks.languages))
     lists = await _lists(snapshot, cache, set(segments), list(asked.counts))
@@ -180,7 +188,8 @@ async def _left_out(snapshot: Snapshot, asked: _Asked, query: Query) -> Mask:
         statement, columns = PASSING_DOCUMENTS, ("l.document_id", "l.document_id")
     condition, values = chunk_filter(query.filters, *columns)
     parameters = {**snapshot.scope, **values}
-    rows = await snapshot.connection.execute(SQL(statement).format(filter=condition), parameters, binary=True)
+    asked_for = SQL(statement).format(filter=condition)
+    rows = await snapshot.connection.execute(asked_for, parameters, prepare=False, binary=True)
     numbered = {segment: place for place, segment in enumerate(asked.segments)}
-    passing = [(numbered[segment], first, n) async for segment, first, n in rows]
+    passing = [(numbered[segment], first, n) for segment, first, n in await rows.fetchall()]
     return left_out | ~covering(asked.chunks.firsts, passing)
