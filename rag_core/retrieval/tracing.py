@@ -202,7 +202,7 @@ async def _filled(candidates: Candidates, name: str, leg: Leg, way: _Way) -> Can
     missing = candidates.missing(name)
     if not missing or not way.answered(f"{name} scores"):
         return candidates
-    return candidates.filled(name, missing, await leg.score(way.query, missing))
+    return candidates.filled(name, await leg.score(way.query, missing))
 
 
 def _shares(fusion: Fusion, legs: Sequence[str]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Questions to the lexical index, in the statements of one snapshot: what they count is exact under it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from uuid import UUID
@@ -9,31 +10,22 @@ from psycopg.sql import SQL
 
 from rag_core.storage.corpus import HIDDEN, Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
-from rag_core.storage.lexical.analysis import question_terms
+from rag_core.storage.lexical.analysis import read_question
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.lexical.scoring import Chunks, Mask, Postings, Scores, best, covering, joined, scores, weights
 from rag_core.types import Query
 
-# The languages by jumps from one to the next in their index: there are few, of many documents.
 OVERVIEW = SQL("""
-with recursive languages (language) as (
-  (select language from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0
-   order by language limit 1)
-  union all
-  select (select d.language from documents d where d.tenant = %(tenant)s and d.collection = %(collection_id)s
-            and d.n_chunks > 0 and d.language > l.language order by d.language limit 1)
-  from languages l where l.language is not null)
-select 'segment', '', id, 0, n_chunks, total_length from lexical_segments
+select 'segment', id, 0, n_chunks, total_length, languages, '' from lexical_segments
 where tenant = %(tenant)s and collection = %(collection_id)s
 union all
-select 'dead', '', segment_id, first_local, n_chunks, total_length from lexical_documents
+select 'dead', segment_id, first_local, n_chunks, total_length, null, language from lexical_documents
 where tenant = %(tenant)s and collection = %(collection_id)s and dead
 union all
-select 'hidden', '', segment_id, first_local, n_chunks, total_length from lexical_documents
+select 'hidden', segment_id, first_local, n_chunks, total_length, null, '' from lexical_documents
 where tenant = %(tenant)s and collection = %(collection_id)s and not dead and document_id in ({hidden})
-union all
-select 'language', language, 0, 0, 0, 0 from languages where language is not null""").format(hidden=SQL(HIDDEN))
+""").format(hidden=SQL(HIDDEN))
 POSTINGS = """
 select segment_id, term, postings from lexical_postings
 where tenant = %(tenant)s and collection = %(collection_id)s and term = any(%(terms)s)"""
@@ -105,7 +97,7 @@ async def named(snapshot: Snapshot, places: Places) -> list[tuple[UUID, float]]:
     """The ids of the chunks, in any order."""
     where = {"segments": places.segments, "locals": places.locals}
     rows = await snapshot.connection.execute(CHUNKS_AT, {**snapshot.scope, **where}, binary=True)
-    return [(id, places.scores[place - 1]) async for place, id in rows]
+    return [(id, places.scores[place - 1]) for place, id in await rows.fetchall()]
 
 
 async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
@@ -113,26 +105,47 @@ async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm
     asked = await _asked(snapshot, cache, query)
     rows = await snapshot.connection.execute(PLACES_OF, {**snapshot.scope, "ids": list(ids)}, binary=True)
     numbered = {segment: place for place, segment in enumerate(asked.segments)}
-    places = np.array([(n, numbered[segment], local) async for n, segment, local in rows], np.int64).reshape(-1, 3)
+    found = [(n, numbered[segment], local) for n, segment, local in await rows.fetchall()]
+    places = np.array(found, np.int64).reshape(-1, 3)
     given = np.zeros(len(ids))
     given[places[:, 0]] = scores(asked.chunks, asked.postings, asked.weights, bm25, places[:, 1], places[:, 2])
     return [float(each) for each in given]
 
 
 async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query) -> _Asked:
+    known: _Asked | None = snapshot.kept.get((_Asked, query.text))
+    if known is None:
+        known = snapshot.kept[_Asked, query.text] = await _read_question(snapshot, cache, query)
+    return known
+
+
+async def _read_question(snapshot: Snapshot, cache: PostingsCache, query: Query) -> _Asked:
+    segments, chunks, hidden = await _overview(snapshot)
+    asked = read_question(query.text, list(chunks.languages))
+    lists = await _lists(snapshot, cache, set(segments), list(asked.counts))
+    found = [(place, n, own[id]) for place, id in enumerate(segments) for n, own in enumerate(lists) if own[id]]
+    postings = joined(found)
+    return _Asked(segments, chunks, hidden, postings, weights(chunks, postings, asked))
+
+
+async def _overview(snapshot: Snapshot) -> tuple[list[int], Chunks, list[tuple[int, int, int]]]:
+    """The segments' ids, ascending, their chunks, and the ranges of these that are hidden from the asker."""
     cursor = await snapshot.connection.execute(OVERVIEW, snapshot.scope, binary=True)
-    rows = await cursor.fetchall()
-    counts = question_terms(query.text, [language for kind, language, *_ in rows if kind == "language"])
-    sizes = sorted((id, n) for kind, _, id, _, n, _ in rows if kind == "segment")
+    ranges: dict[str, list[tuple[int, int, int]]] = {"segment": [], "dead": [], "hidden": []}
+    total_length, living = 0, Counter[str]()
+    for kind, id, first, n, length, languages, language in await cursor.fetchall():
+        ranges[kind].append((id, first, n))
+        if kind == "segment":
+            total_length += length
+            living.update(languages)
+        elif kind == "dead":
+            total_length -= length
+            living[language] -= n
+    sizes = sorted((id, n) for id, _, n in ranges["segment"])
     numbered = {id: place for place, (id, _) in enumerate(sizes)}
     firsts = np.cumsum([0, *(n for _, n in sizes)], dtype=np.int64)
-    dead = [(numbered[id], first, n) for kind, _, id, first, n, _ in rows if kind == "dead"]
-    hidden = [(numbered[id], first, n) for kind, _, id, first, n, _ in rows if kind == "hidden"]
-    length = sum(-length if kind == "dead" else length for kind, *_, length in rows if kind != "hidden")
-    chunks = Chunks(firsts, covering(firsts, dead), length)
-    lists = await _lists(snapshot, cache, numbered.keys(), list(counts))
-    postings = joined([(place, n, own[id]) for id, place in numbered.items() for n, own in enumerate(lists) if own[id]])
-    return _Asked(list(numbered), chunks, hidden, postings, weights(chunks, postings, list(counts.values())))
+    dead, hidden = ([(numbered[id], first, n) for id, first, n in ranges[kind]] for kind in ("dead", "hidden"))
+    return list(numbered), Chunks(firsts, covering(firsts, dead), total_length, +living), hidden
 
 
 async def _lists(
@@ -175,7 +188,8 @@ async def _left_out(snapshot: Snapshot, asked: _Asked, query: Query) -> Mask:
         statement, columns = PASSING_DOCUMENTS, ("l.document_id", "l.document_id")
     condition, values = chunk_filter(query.filters, *columns)
     parameters = {**snapshot.scope, **values}
-    rows = await snapshot.connection.execute(SQL(statement).format(filter=condition), parameters, binary=True)
+    asked_for = SQL(statement).format(filter=condition)
+    rows = await snapshot.connection.execute(asked_for, parameters, prepare=False, binary=True)
     numbered = {segment: place for place, segment in enumerate(asked.segments)}
-    passing = [(numbered[segment], first, n) async for segment, first, n in rows]
+    passing = [(numbered[segment], first, n) for segment, first, n in await rows.fetchall()]
     return left_out | ~covering(asked.chunks.firsts, passing)

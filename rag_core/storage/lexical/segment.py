@@ -22,10 +22,11 @@ DTYPE = np.dtype("<u2")
 
 @dataclass(frozen=True, slots=True)
 class SegmentDocument:
-    """A version of a document: the terms of each of its chunks, in their order."""
+    """A version of a document: the terms of each of its chunks, in their order, and the language that made them."""
 
     id: UUID
     version: int
+    language: str
     chunks: Sequence[Sequence[str]]
 
 
@@ -38,6 +39,7 @@ class DocumentRow:
     first_local: int
     n_chunks: int
     total_length: int
+    language: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,6 @@ class Segment:
     """`postings` holds an array of 16-bit little-endian numbers for each term, of shape [3, n]: the local ids of the
     chunks that have it, ascending; how often each has it; the chunk's length in terms."""
 
-    n_chunks: int
-    total_length: int
     documents: tuple[DocumentRow, ...]
     postings: Mapping[str, bytes]
 
@@ -78,8 +78,6 @@ def _segment(documents: Sequence[SegmentDocument]) -> Segment:
     chunks = [chunk for document in documents for chunk in document.chunks]
     lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MOST)
     return Segment(
-        n_chunks=len(chunks),
-        total_length=int(lengths.sum()),
         documents=tuple(_rows(documents, lengths)),
         postings=_postings(chunks, lengths),
     )
@@ -90,7 +88,7 @@ def _rows(documents: Sequence[SegmentDocument], lengths: NDArray[np.int64]) -> I
     for document in documents:
         n_chunks = len(document.chunks)
         total = int(lengths[first : first + n_chunks].sum())
-        yield DocumentRow(document.id, document.version, first, n_chunks, total)
+        yield DocumentRow(document.id, document.version, first, n_chunks, total, document.language)
         first += n_chunks
 
 
