@@ -37,7 +37,7 @@ from rag_core.config import Bm25Retriever
 from rag_core.storage import embedded
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical import kinds, reading, writing
-from rag_core.storage.lexical.analysis import question_terms, terms
+from rag_core.storage.lexical.analysis import terms
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.postgres import OPTIONS, Postgres, transaction
@@ -200,7 +200,7 @@ def _others(postgres: Postgres, texts: Sequence[str], questions: Sequence[str], 
     index, seconds = _timed(lambda: _bm25s([terms(text, LANGUAGE) for text in texts]))
 
     def ask(question: str) -> object:
-        return index.retrieve([list(question_terms(question, [LANGUAGE]))], k=K, show_progress=False)
+        return index.retrieve([list(dict.fromkeys(terms(question, LANGUAGE)))], k=K, show_progress=False)
 
     found = _each(questions, ask)
     mine = ours[10].p50
@@ -265,7 +265,7 @@ async def _run(postgres: Postgres, questions: dict[str, str], uris: dict[UUID, s
 def _bm25s_run(index: bm25s.BM25, questions: dict[str, str], uris: Sequence[str]) -> dict[str, dict[str, float]]:
     run = {}
     for id, text in questions.items():
-        scores = index.get_scores(list(Counter(question_terms(text, [LANGUAGE])).elements()))
+        scores = index.get_scores(terms(text, LANGUAGE))
         run[id] = {uris[n]: float(scores[n]) for n in np.argsort(-scores, kind="stable")[:K].tolist() if scores[n] > 0}
     return run
 

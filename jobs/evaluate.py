@@ -2,10 +2,9 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 from rich.console import Console
@@ -29,6 +28,14 @@ FEW_QUESTIONS = 2_000
 """Fewer are answered sooner than Ray has started. Where a cluster waits, half a minute's worth of them is few."""
 FEW_FOR_A_CLUSTER = 200
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
+SHOWN_CHUNK_MEASURES = {
+    "nDCG@10": "ndcg@10",
+    "R@10": "recall@10",
+    "Success@5": "success@5",
+    "MRR": "mrr",
+    "char R@10": "char_recall@10",
+    "char IoU@5": "char_iou@5",
+}
 SHOWN_FAILURES = 5
 
 
@@ -167,31 +174,20 @@ def _judged(
     dataset: "Dataset", collection: str, traces: "Sequence[Trace]", postgres: "Postgres", tenant: str
 ) -> "list[Judged]":
     """In the order of the questions."""
-    from rag_core.evaluation.stages import judged
+    from jobs.evaluation_store import answers_in, stored_of
+    from rag_core.evaluation.stages import judged, judged_by_chunk
 
     rankings = ((trace.ranking, *(report.ranking for report in trace.stages)) for trace in traces)
     chunks = {id for of_one in rankings for ranking in of_one for id in ranking}
-    documents, stored = documents_of(chunks, dataset, collection, postgres, tenant)
+    stored = stored_of(chunks, dataset, collection, postgres, tenant)
+    answers = answers_in(stored, dataset, postgres, tenant)
+    documents, known = {id: place.document for id, place in stored.chunks.items()}, frozenset(stored.documents)
     by_question = {trace.question: trace for trace in traces}
-    return [judged(each, by_question[each.id], documents, stored) for each in dataset.questions]
-
-
-def documents_of(
-    chunks: Iterable[UUID], dataset: "Dataset", collection: str, postgres: "Postgres", tenant: str
-) -> tuple[dict[UUID, str], frozenset[str]]:
-    """The dataset's ids: of each chunk's document, and of all documents that are stored."""
-    from rag_core.evaluation.dataset import named_id, written_id
-    from rag_core.ingestion.sources.local import path_of
-    from rag_core.storage.catalog import Catalog
-
-    id_of = named_id if dataset.corpus.is_dir() else written_id
-    with postgres.connect() as connection:
-        catalog = Catalog(connection, tenant)
-        uris = catalog.chunk_uris(collection, list(chunks))
-        (source,) = catalog.sources(collection)
-        manifest = catalog.manifest_of(collection, source.uri)
-    stored = frozenset(id_of(path_of(uri)) for uri, document in manifest.items() if document.status == "completed")
-    return {chunk: id_of(path_of(uri)) for chunk, uri in uris.items()}, stored
+    found = [judged(each, by_question[each.id], documents, known) for each in dataset.questions]
+    return [
+        judged_by_chunk(each, answers[each.question.id], stored.chunks) if each.question.id in answers else each
+        for each in found
+    ]
 
 
 def _tell(found: "Evaluation", described: dict[str, Any], options: Globals) -> None:
@@ -205,6 +201,8 @@ def _tell(found: "Evaluation", described: dict[str, Any], options: Globals) -> N
     if found.headroom is not None:
         console.print(f"a perfect order of what the legs found would add {found.headroom:.3f} nDCG@10")
     console.print(_losses(found))
+    if found.with_spans:
+        console.print(_chunk_table(found))
     if found.comparison:
         console.print(_comparison(found.comparison))
     for each in found.failed[:SHOWN_FAILURES]:
@@ -225,6 +223,20 @@ def _table(found: "Evaluation", described: dict[str, Any]) -> Table:
         table.add_column(name, justify="right")
     for each in found.stages:
         table.add_row(*_row(each))
+    return table
+
+
+def _chunk_table(found: "Evaluation") -> Table:
+    unheld = f"; of {len(found.in_no_chunk)} no chunk holds any of it" if found.in_no_chunk else ""
+    title = f"chunks, by the answer spans of {len(found.with_spans)} questions{unheld}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", no_wrap=True)
+    for name in SHOWN_CHUNK_MEASURES:
+        table.add_column(name, justify="right")
+    for each in found.stages:
+        if each.chunk_measures:
+            values = (each.chunk_measures[name] for name in SHOWN_CHUNK_MEASURES.values())
+            table.add_row(each.stage, *map(_interval, values))
     return table
 
 

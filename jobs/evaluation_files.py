@@ -17,6 +17,8 @@ STAGE = pa.struct(
         ("stage", pa.string()),
         ("documents", pa.list_(pa.string())),  # best first
         ("measures", pa.map_(pa.string(), pa.float64())),
+        ("chunks", pa.list_(pa.string())),  # best first
+        ("chunk_measures", pa.map_(pa.string(), pa.float64())),
     ]
 )
 TIMING = pa.struct([("stage", pa.string()), ("seconds", pa.float64()), ("error", pa.string())])
@@ -28,6 +30,7 @@ QUESTIONS = pa.schema(
         ("error", pa.string()),
         ("grades", pa.map_(pa.string(), pa.int64())),
         ("lost", pa.map_(pa.string(), pa.string())),
+        ("relevant_chunks", pa.list_(pa.string())),
         ("stages", pa.list_(STAGE)),
         ("timings", pa.list_(TIMING)),
     ]
@@ -55,8 +58,15 @@ def _row(each: Judged) -> dict[str, Any]:
         "error": each.trace.error,
         "grades": list(each.question.grades.items()),
         "lost": list(each.lost.items()),
+        "relevant_chunks": list(map(str, each.answer.held)),
         "stages": [
-            {"stage": stage, "documents": list(ranking), "measures": list(each.measures[stage].items())}
+            {
+                "stage": stage,
+                "documents": list(ranking),
+                "measures": list(each.measures[stage].items()),
+                "chunks": list(map(str, each.chunks.get(stage, ()))),
+                "chunk_measures": list(each.chunk_measures.get(stage, {}).items()),
+            }
             for stage, ranking in each.rankings.items()
         ],
         "timings": [

@@ -15,7 +15,8 @@ import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 
-from jobs.evaluate import documents_of, ingested
+from jobs.evaluate import ingested
+from jobs.evaluation_store import stored_of
 from jobs.ingest import RunnerName
 from jobs.options import Globals, command, print_json
 from jobs.runner import STDERR
@@ -73,7 +74,8 @@ def train_fusion(
         ingested(chosen, name, postgres, RunnerName.auto, options, console)
     candidates = asyncio.run(_candidates(settings, postgres, name, chosen.questions))
     chunks = {id for each in candidates for id in each.ids}
-    documents, _ = documents_of(chunks, chosen, name, postgres, settings.tenant)
+    places = stored_of(chunks, chosen, name, postgres, settings.tenant).chunks
+    documents = {id: place.document for id, place in places.items()}
     fusion = {"type": "ltr", **fitted(candidates, relevant_chunks(chosen.questions, candidates, documents))}
     if options.json:
         print_json(fusion)

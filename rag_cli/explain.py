@@ -19,7 +19,8 @@ STAGES = {"fused": "fuse"}
 """Which stage gave a score, where it is not called as the score is."""
 
 SHOWN = {"fused": "fusion"}
-LAST = ("fused", "rerank")
+LAST = ("fused", "signals", "rerank")
+"""The scores that no leg gave."""
 BAR = 40
 """Columns of a bar, so that a row fits 80 with a long name and two times."""
 
@@ -129,7 +130,7 @@ def _add_titles(table: Table, name: str, width: int) -> None:
 
 
 def _names(hits: Sequence[Hit]) -> list[str]:
-    """Of the scores: legs as they come, then fusion and reranker."""
+    """Of the scores: legs as they come, then what is behind them."""
     found = dict.fromkeys(name for hit in hits for name in hit.scores)
     return [*(name for name in found if name not in LAST), *(name for name in LAST if name in found)]
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
 from rag_cli.asked import Collection, Filter, Hits
-from rag_cli.explain import Move, moves, ranks, side_by_side, stage_rows, waterfall, way, ways
+from rag_cli.explain import LAST, Move, moves, ranks, side_by_side, stage_rows, waterfall, way, ways
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE
 from rag_core.errors import FilterError
@@ -205,7 +205,7 @@ def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
         "start": chunk.start,
         "end": chunk.end,
         "score": round(hit.score, 6),
-        "retrievers": list(hit.scores),
+        "retrievers": [name for name in hit.scores if name not in LAST],
         "highlights": highlights(question, chunk.text),
         "metadata": dict(origin.metadata),
     }

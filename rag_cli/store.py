@@ -52,9 +52,9 @@ def stop(options: Globals) -> None:
 @command
 def maintain(options: Globals) -> None:
     """Build the vector index of every collection that has grown large, drop those not needed, complete and merge the
-    segments of the lexical index, refresh statistics.
+    segments of the lexical index, remove what breaks the graph's invariants, refresh statistics.
 
-    Every sync does this for its collection. Searches and syncs go on meanwhile.
+    Every sync does this for its collection, but for the graph. Searches and syncs go on meanwhile.
 
     Example: rag store maintain
     """

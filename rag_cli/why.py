@@ -35,7 +35,7 @@ def why(
 ) -> None:
     """Why a document is among a question's hits or not: the step that lost it, and what would have kept it.
 
-    Shows what the store knows about the document whoever may read it.
+    Of a document that only other groups may read it shows what it shows of one that was never stored.
 
     Example: rag why "how do I rotate the keys?" docs/keys.md
     """
@@ -84,7 +84,7 @@ def _stored(facts: Facts, found: Verdict) -> Iterator[tuple[bool, str, Place, st
     yield bool(stored.chunks), "stored", NOWHERE, state
     if not stored.chunks:
         return
-    yield stored.readable, "access", NOWHERE, ", ".join(stored.groups) or "everyone"
+    yield True, "access", NOWHERE, ", ".join(stored.groups) or "everyone"
     yield bool(stored.passing), "filter", NOWHERE, f"{len(stored.passing)} of {len(stored.chunks)} chunks pass"
     if facts.span:
         whole = ", ".join(map(str, facts.span.whole))
@@ -126,7 +126,6 @@ def _json(question: str, facts: Facts, found: Verdict) -> dict[str, Any]:
             "deleted": stored.deleted,
             "elsewhere": stored.elsewhere,
             "groups": stored.groups,
-            "readable": stored.readable,
             "chunks": len(stored.chunks),
             "chunks_passing": len(stored.passing),
         },

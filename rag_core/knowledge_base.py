@@ -112,7 +112,7 @@ class KnowledgeBase:
     ) -> Facts:
         """How the document fares on its way to the hits of `explain`; `rag_core.retrieval.why.verdict` judges it.
 
-        `span` are words of it that should be found. Tells of the document whoever may read it.
+        `span` are words of it that should be found. A document that is not for `groups` is as one never stored.
         """
         query = replace(self._query(question, collection, filters), groups=tuple(groups))
         return self._portal.call(trace, self._corpus, self._retriever, query, k, uri, span)

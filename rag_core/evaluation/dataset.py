@@ -4,13 +4,16 @@
     DIR/documents/, DIR/html/  files whose names, without suffix, are the document ids
     DIR/queries.jsonl          {"_id", "text"} a line; of a conversation the last turn of the user is the question
     DIR/qrels/test.tsv         query id, document id, grade, under a header
+    DIR/qrels/test.spans.jsonl {"query_id", "document_id", "start", "end"} a line: where answers stand, optional
 
-A question of another split than `test` may stand in `queries_SPLIT.jsonl`.
+A question of another split than `test` may stand in `queries_SPLIT.jsonl`. Spans are in code points of a text in
+corpus.jsonl, half open. A document with a span has the grade 1 where qrels, which may be absent then, give none.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -18,6 +21,7 @@ from urllib.parse import quote, unquote
 
 from rag_core.errors import DatasetError
 from rag_core.evaluation.metrics import Grades, Scores, ranked, relevant
+from rag_core.evaluation.spans import Span
 
 Value = TypeVar("Value", int, float)
 Qrels: TypeAlias = Mapping[str, Grades]
@@ -39,6 +43,7 @@ class Question:
     id: str
     text: str
     grades: Grades
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +72,20 @@ def read_dataset(folder: Path, split: str = "test") -> Dataset:
     """DatasetError for what is not there, and for a line that breaks a rule."""
     own = folder / f"queries_{split}.jsonl"
     texts = read_queries(own if own.is_file() else folder / "queries.jsonl")
-    qrels = read_qrels(folder / "qrels" / f"{split}.tsv")
+    spans = read_spans(path) if (path := folder / "qrels" / f"{split}.spans.jsonl").is_file() else {}
+    qrels = _grades(folder / "qrels" / f"{split}.tsv", spans)
     if strange := sorted(qrels.keys() - texts.keys()):
         raise DatasetError(f"{folder}: {len(strange)} graded questions have no text, the first is {strange[0]!r}")
-    questions = [Question(id=id, text=text, grades=qrels.get(id, {})) for id, text in texts.items()]
+    questions = [
+        Question(id=id, text=text, grades=qrels.get(id, {}), spans=spans.get(id, ())) for id, text in texts.items()
+    ]
     graded = tuple(question for question in questions if relevant(question.grades))
     if not graded:
         raise DatasetError(f"{folder}: no question has a relevant document in qrels/{split}.tsv")
-    return Dataset(name=folder.resolve().name, corpus=_corpus(folder), questions=graded)
+    corpus = _corpus(folder)
+    if spans:
+        _refuse_elsewhere(chain.from_iterable(spans.values()), corpus)
+    return Dataset(name=folder.resolve().name, corpus=corpus, questions=graded)
 
 
 def read_corpus(path: Path) -> Iterator[CorpusDocument]:
@@ -112,6 +123,18 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     return grades
 
 
+def read_spans(path: Path) -> dict[str, tuple[Span, ...]]:
+    """By question."""
+    spans: dict[str, tuple[Span, ...]] = {}
+    for place, row in _json_lines(path):
+        query, document = _string(place, row, "query_id"), _string(place, row, "document_id")
+        start, end = row.get("start"), row.get("end")
+        if type(start) is not int or type(end) is not int or not 0 <= start < end:
+            raise DatasetError(f"{place}: a span has whole numbers 0 <= start < end, got {start!r} and {end!r}")
+        spans[query] = (*spans.get(query, ()), Span(document=document, start=start, end=end))
+    return spans
+
+
 def read_run(path: Path) -> dict[str, dict[str, float]]:
     """TREC's six columns. The fourth, the rank, counts for nothing: as for trec_eval, the score does."""
     run: dict[str, dict[str, float]] = {}
@@ -135,6 +158,13 @@ def write_dataset(
     _write(folder / "queries.jsonl", (json.dumps(row, ensure_ascii=False) for row in texts))
     grades = ((each.id, id, str(grade)) for each in questions for id, grade in each.grades.items())
     _write(folder / "qrels" / f"{split}.tsv", map("\t".join, [HEADER, *grades]))
+    spans = [
+        {"query_id": each.id, "document_id": span.document, "start": span.start, "end": span.end}
+        for each in questions
+        for span in each.spans
+    ]
+    if spans:
+        _write(folder / "qrels" / f"{split}.spans.jsonl", (json.dumps(row, ensure_ascii=False) for row in spans))
 
 
 def write_qrels(path: Path, qrels: Qrels) -> None:
@@ -189,6 +219,23 @@ def written_id(path: str) -> str:
 
 def named_id(path: str) -> str:
     return Path(path).stem
+
+
+def _grades(path: Path, spans: Mapping[str, Sequence[Span]]) -> dict[str, dict[str, int]]:
+    given = read_qrels(path) if path.is_file() or not spans else {}
+    implied = {query: {span.document: 1 for span in each} for query, each in spans.items()}
+    return {query: implied.get(query, {}) | given.get(query, {}) for query in (given | implied)}
+
+
+def _refuse_elsewhere(spans: Iterable[Span], corpus: Path) -> None:
+    """Spans that are not within a text of the dataset. A document may be missing, as for grades."""
+    if corpus.is_dir():
+        raise DatasetError(f"{corpus.parent}: spans are of texts in corpus.jsonl, got a corpus in {corpus.name}/")
+    lengths = {document.id: len(document.text) for document in read_corpus(corpus)}
+    for span in spans:
+        if span.end > (length := lengths.get(span.document, span.end)):
+            place = f"got {span.start} to {span.end} of document {span.document!r}"
+            raise DatasetError(f"a span must lie within its document's {length} characters, {place}")
 
 
 def _corpus(folder: Path) -> Path:

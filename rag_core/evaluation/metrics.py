@@ -86,7 +86,7 @@ def measures(ranking: Sequence[str], grades: Grades, cuts: Sequence[int] = CUTS)
     return whole | {f"{name}@{k}": measure(ranking, grades, k) for k in cuts for name, measure in AT_K.items()}
 
 
-def oracle(candidates: Iterable[str], grades: Grades) -> list[str]:
+def oracle(candidates: Iterable[Id], grades: Mapping[Id, int]) -> list[Id]:
     """The best order in which these candidates could stand."""
     return sorted(distinct(candidates), key=lambda id: -max(0, grades.get(id, 0)))
 

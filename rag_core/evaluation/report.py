@@ -40,6 +40,15 @@ class Evaluation:
         return [each for each in self.questions if each.trace.error]
 
     @property
+    def with_spans(self) -> list[Judged]:
+        return [each for each in self.questions if each.answer.length]
+
+    @property
+    def in_no_chunk(self) -> list[Judged]:
+        """Whose answer was not stored: chunks can hold nothing of it."""
+        return [each for each in self.with_spans if not each.answer.held]
+
+    @property
     def headroom(self) -> float | None:
         """By how much the best order of what the legs found would be better; None without several legs."""
         means = {each.stage: each.measures[MEASURE].mean for each in self.stages if MEASURE in each.measures}
@@ -75,6 +84,8 @@ def as_json(found: Evaluation) -> dict[str, Any]:
     """Times in milliseconds, as everywhere on the wire."""
     return {
         "questions": len(found.questions),
+        "questions_with_spans": len(found.with_spans),
+        "answers_in_no_chunk": len(found.in_no_chunk),
         "stages": {each.stage: _stage(each) for each in found.stages},
         "headroom": found.headroom,
         "lost": {place or "found": count for place, count in found.lost.items()},
@@ -86,6 +97,7 @@ def as_json(found: Evaluation) -> dict[str, Any]:
 def _stage(summary: StageSummary) -> dict[str, Any]:
     return {
         "measures": {name: asdict(each) for name, each in summary.measures.items()},
+        "chunk_measures": {name: asdict(each) for name, each in summary.chunk_measures.items()},
         "latency_ms": _milliseconds(summary.latency),
         "errors": summary.errors,
     }

@@ -1,21 +1,23 @@
 """What every stage of retrieval added and lost, from the rankings that the stages' reports hold.
 
-Rankings are of documents here: each document where its best chunk stands. Legs are the stages with a ranking before
+Rankings are of documents here, each document where its best chunk stands; where a question has answer spans, its
+chunks are measured too. Legs are the stages with a ranking before
 the fusion, or the first one where nothing is fused. A stage that recorded no ranking is not judged; the hits
 themselves always are, as `final`. A stage within another is only timed, as `dense: embed`.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from uuid import UUID
 
 import numpy as np
 
 from rag_core.evaluation.dataset import Question
-from rag_core.evaluation.metrics import distinct, measures, oracle, relevant
+from rag_core.evaluation.metrics import Id, distinct, measures, oracle, relevant
 from rag_core.evaluation.significance import Estimate, estimates
+from rag_core.evaluation.spans import UNMARKED, Answer, Span, span_measures
 from rag_core.types import StageReport
 
 FUSE, FETCH = "fuse", "fetch"
@@ -42,7 +44,8 @@ class Trace:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """One question. `legs` and `behind` them are rankings by stage, the last one `final`; `measures` are of these and
-    of the union. `lost` says of every relevant document where it was lost, empty for one among the first TOP hits."""
+    of the union. `lost` says of every relevant document where it was lost, empty for one among the first TOP hits.
+    `chunks` and their `chunk_measures` are by stage, too; empty where the question has no answer spans."""
 
     question: Question
     trace: Trace
@@ -50,13 +53,14 @@ class Judged:
     behind: Mapping[str, Sequence[str]]
     measures: Mapping[str, Mapping[str, float]]
     lost: Mapping[str, str]
+    answer: Answer = UNMARKED
+    chunks: Mapping[str, Sequence[UUID]] = field(default_factory=dict)
+    chunk_measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def rankings(self) -> dict[str, Sequence[str]]:
         """In the order of the flow."""
-        found = chain.from_iterable(self.legs.values())
-        union = {UNION: oracle(found, self.question.grades)} if self.legs else {}
-        return {**self.legs, **union, **self.behind}
+        return _with_union(self.legs, self.behind, self.question.grades)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +73,21 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSummary:
-    """`measures` is empty for a stage without a ranking, `latency` is None for one that is no timed stage."""
+    """`measures` are empty for a stage without a ranking, `latency` is None for one that is no timed stage.
+
+    `chunk_measures` are of the questions with answer spans.
+    """
 
     stage: str
     measures: Mapping[str, Estimate]
     latency: Latency | None
     errors: int = 0
+    chunk_measures: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 def judged(question: Question, trace: Trace, documents: Mapping[UUID, str], stored: frozenset[str]) -> Judged:
     """`documents` by chunk, `stored` are those that can be found at all; both by their ids in the dataset."""
-    reports = [report for report in trace.stages if not report.parent and report.stage != FETCH]
-    legs, behind = _flow(reports)
-    behind[FINAL] = list(trace.ranking)
+    legs, behind = _flow(trace)
     places = Judged(
         question=question,
         trace=trace,
@@ -95,6 +101,18 @@ def judged(question: Question, trace: Trace, documents: Mapping[UUID, str], stor
         measures={stage: measures(ranking, question.grades) for stage, ranking in places.rankings.items()},
         lost={id: lost_at(id, places.legs, places.behind, stored) for id in relevant(question.grades)},
     )
+
+
+def judged_by_chunk(found: Judged, answer: Answer, chunks: Mapping[UUID, Span]) -> Judged:
+    """With the measures of its chunks, of which `chunks` says where they stand."""
+    legs, behind = (
+        {stage: distinct(id for id in ranking if id in chunks) for stage, ranking in rankings.items()}
+        for rankings in _flow(found.trace)
+    )
+    held = {id: int(characters.sum()) for id, characters in answer.held.items()}
+    rankings = _with_union(dict(sorted(legs.items())), behind, held)
+    measured = {stage: span_measures(ranking, answer, chunks) for stage, ranking in rankings.items()}
+    return replace(found, answer=answer, chunks=rankings, chunk_measures=measured)
 
 
 def lost_at(
@@ -115,13 +133,15 @@ def summaries(questions: Sequence[Judged]) -> list[StageSummary]:
     Where there is but one leg, the union is left out.
     """
     ranked = set(chain.from_iterable(question.measures for question in questions))
+    by_chunk = [each.chunk_measures for each in questions if each.chunk_measures]
     errors = Counter(_label(each) for question in questions for each in question.trace.stages if each.error)
     return [
         StageSummary(
             stage=stage,
-            measures=_estimated(questions, stage) if stage in ranked else {},
+            measures=_estimated([each.measures for each in questions], stage) if stage in ranked else {},
             latency=_latency(questions, stage),
             errors=errors[stage],
+            chunk_measures=_estimated(by_chunk, stage) if by_chunk and stage in ranked else {},
         )
         for stage in _in_order(questions)
     ]
@@ -143,9 +163,17 @@ def run(questions: Sequence[Judged], stage: str) -> dict[str, dict[str, float]]:
     }
 
 
-def _flow(reports: Sequence[StageReport]) -> tuple[dict[str, list[UUID]], dict[str, list[UUID]]]:
-    """Chunks by leg, and by the stages behind them. Of a stage that ran more than once all that it ranked; a stage
-    behind the legs that failed passed on what it was given."""
+def _with_union(
+    legs: Mapping[str, Sequence[Id]], behind: Mapping[str, Sequence[Id]], grades: Mapping[Id, int]
+) -> dict[str, Sequence[Id]]:
+    union = {UNION: oracle(chain.from_iterable(legs.values()), grades)} if legs else {}
+    return {**legs, **union, **behind}
+
+
+def _flow(trace: Trace) -> tuple[dict[str, list[UUID]], dict[str, list[UUID]]]:
+    """Chunks by leg, and by the stages behind them, the last one the hits. Of a stage that ran more than once all that
+    it ranked; a stage behind the legs that failed passed on what it was given."""
+    reports = [report for report in trace.stages if not report.parent and report.stage != FETCH]
     legs: dict[str, list[UUID]] = {}
     behind: dict[str, list[UUID]] = {}
     fused = any(report.stage == FUSE for report in reports)
@@ -154,7 +182,7 @@ def _flow(reports: Sequence[StageReport]) -> tuple[dict[str, list[UUID]], dict[s
         given = next(reversed(behind.values()), []) if report.error and known is behind else report.ranking
         if given:
             (legs if report.stage in legs else known).setdefault(report.stage, []).extend(given)
-    return legs, behind
+    return legs, {**behind, FINAL: list(trace.ranking)}
 
 
 def _documents(chunks: Iterable[UUID], documents: Mapping[UUID, str]) -> list[str]:
@@ -175,9 +203,9 @@ def _label(report: StageReport) -> str:
     return f"{report.parent}: {report.stage}" if report.parent else report.stage
 
 
-def _estimated(questions: Sequence[Judged], stage: str) -> dict[str, Estimate]:
-    names = list(questions[0].measures[FINAL])
-    rows = [[question.measures.get(stage, {}).get(name, 0.0) for name in names] for question in questions]
+def _estimated(measured: Sequence[Mapping[str, Mapping[str, float]]], stage: str) -> dict[str, Estimate]:
+    names = list(measured[0][FINAL])
+    rows = [[by_stage.get(stage, {}).get(name, 0.0) for name in names] for by_stage in measured]
     return dict(zip(names, estimates(np.array(rows)), strict=True))
 
 

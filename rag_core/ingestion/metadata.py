@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 1
+VERSION = 2
 
 # The first key that a document has gives the value, and all of them go.
 _SOURCES = {
@@ -48,10 +48,16 @@ def described(document: Document, detect_language: bool = True) -> Document:
 
 
 def mapped(document: Document, rules: Rules) -> Document:
-    """By the rules in this order: rename, drop, from_path, set; a later one wins. `from_path` gives strings."""
+    """By the rules in this order: rename, drop, from_path, set; a later one wins. `from_path` gives strings.
+
+    A `language` that comes out of it is the document's, whatever was detected.
+    """
     renamed = {rules.rename.get(key, key): value for key, value in _unrenamed_first(document.metadata, rules)}
     kept = {key: value for key, value in renamed.items() if key not in rules.drop}
-    return replace(document, metadata={**kept, **_from_path(document.uri, rules.from_path), **rules.set})
+    metadata = {**kept, **_from_path(document.uri, rules.from_path), **rules.set}
+    return replace(
+        document, metadata=metadata, language=_primary(str(metadata.get("language", ""))) or document.language
+    )
 
 
 def _unrenamed_first(metadata: Metadata, rules: Rules) -> Iterable[tuple[str, Value]]:

@@ -12,7 +12,7 @@ from rag_core.types import Query
 
 @dataclass(frozen=True, slots=True)
 class Bm25Leg:
-    """The question is read in every language that the collection has documents of: see `analysis.question_terms`."""
+    """The question is read in every language that the collection has documents of: see `analysis.read_question`."""
 
     corpus: CorpusReader
     parameters: Bm25

@@ -6,6 +6,7 @@ A leg that does not know a candidate's score gives NaN for it, and then counts a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, isnan, nan
+from operator import attrgetter
 from typing import TypeAlias
 from uuid import UUID
 
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from rag_core.protocols import Ranking
 
 Scores: TypeAlias = NDArray[np.float64]
+
+_INT = attrgetter("int")
+"""Of a UUID: its order, compared in a tenth of the time."""
 
 DIGITS = 12
 """Decimals of a fused score: what differs less is a tie, whatever the order in which it was added up."""
@@ -33,25 +37,28 @@ class Candidates:
     ranks: Scores
 
     def missing(self, leg: str) -> list[UUID]:
+        """The chunks that the leg gave no score, in the order of `ids`."""
         row = self.scores[self.legs.index(leg)]
-        return [id for id, score in zip(self.ids, row, strict=True) if np.isnan(score)]
+        return [self.ids[place] for place in np.flatnonzero(np.isnan(row)).tolist()]
 
-    def filled(self, leg: str, ids: Sequence[UUID], scores: Sequence[float]) -> "Candidates":
-        """With the leg's scores for these of the chunks; their ranks stay as they are."""
-        places = {id: place for place, id in enumerate(self.ids)}
-        matrix = self.scores.copy()
-        matrix[self.legs.index(leg), [places[id] for id in ids]] = scores
+    def filled(self, leg: str, scores: Sequence[float]) -> "Candidates":
+        """With the leg's scores for those that it is missing, in their order; ranks stay as they are."""
+        matrix, row = self.scores.copy(), self.legs.index(leg)
+        matrix[row, np.isnan(matrix[row])] = scores
         return replace(self, scores=matrix)
 
-    def of(self, leg: str) -> dict[UUID, float]:
-        """The scores that the leg gave."""
-        row = self.scores[self.legs.index(leg)].tolist()
-        return {id: score for id, score in zip(self.ids, row, strict=True) if not isnan(score)}
+    def of(self, ids: Sequence[UUID]) -> list[dict[str, float]]:
+        """For each of these chunks the scores that legs gave it, by leg."""
+        places = {id: place for place, id in enumerate(self.ids)}
+        columns = self.scores[:, [places[id] for id in ids]].T.tolist()
+        return [
+            {leg: score for leg, score in zip(self.legs, column, strict=True) if not isnan(score)} for column in columns
+        ]
 
 
 def union(rankings: Mapping[str, Ranking]) -> Candidates:
     """By leg. What a ranking has twice counts where it stands first."""
-    ids = sorted({id for ranking in rankings.values() for id, _ in ranking})
+    ids = sorted({id for ranking in rankings.values() for id, _ in ranking}, key=_INT)
     first = [_first(ranking) for ranking in rankings.values()]
     shape = (len(rankings), len(ids))
     found = [found.get(id, (np.inf, nan)) for found in first for id in ids]
@@ -151,4 +158,4 @@ def _first(ranking: Ranking) -> dict[UUID, tuple[float, float]]:
 
 
 def _ranked(ids: Sequence[UUID], scores: Sequence[float]) -> Ranking:
-    return sorted(zip(ids, scores, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return sorted(zip(ids, scores, strict=True), key=lambda pair: (-pair[1], pair[0].int))

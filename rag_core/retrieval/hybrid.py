@@ -73,7 +73,7 @@ class Hybrid:
         missing = {name: candidates.missing(name) for name in candidates.legs}
         scores = await _together({name: self._scores(name, query, ids) for name, ids in missing.items() if ids})
         for name, given in scores.items():
-            candidates = candidates.filled(name, missing[name], given) if given else candidates
+            candidates = candidates.filled(name, given) if given else candidates
         return candidates
 
     async def _scores(self, name: str, query: Query, ids: list[UUID]) -> list[float]:
@@ -92,9 +92,5 @@ async def _together(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
 
 
 def _explained(hits: list[Hit], candidates: Candidates) -> list[Hit]:
-    scores = {leg: candidates.of(leg) for leg in candidates.legs}
-    return [replace(hit, scores={**_of(scores, hit.chunk.id), **hit.scores}) for hit in hits]
-
-
-def _of(scores: Mapping[str, Mapping[UUID, float]], id: UUID) -> dict[str, float]:
-    return {leg: given[id] for leg, given in scores.items() if id in given}
+    scores = candidates.of([hit.chunk.id for hit in hits])
+    return [replace(hit, scores={**own, **hit.scores}) for hit, own in zip(hits, scores, strict=True)]

@@ -78,7 +78,7 @@ async def trace(corpus: CorpusReader, retriever: Retriever, query: Query, k: int
             stored = await whereabouts(snapshot, query, uri)
         looked_for = _span(stored, span) if span and stored.chunks else None
         targets = _targets(stored, looked_for)
-        if not stored.readable or not targets:
+        if not targets:
             return Facts(stored=stored, k=k, span=looked_for)
         readers, innermost = _taken_apart(retriever)
         way = await _searched(retriever, readers, query, k, stored, targets)
@@ -202,7 +202,7 @@ async def _filled(candidates: Candidates, name: str, leg: Leg, way: _Way) -> Can
     missing = candidates.missing(name)
     if not missing or not way.answered(f"{name} scores"):
         return candidates
-    return candidates.filled(name, missing, await leg.score(way.query, missing))
+    return candidates.filled(name, await leg.score(way.query, missing))
 
 
 def _shares(fusion: Fusion, legs: Sequence[str]) -> dict[str, float]:

@@ -15,7 +15,6 @@ Step: TypeAlias = Literal[
     "other_collection",
     "deleted",
     "ingestion",
-    "access",
     "filter",
     "span",
     "leg",
@@ -145,8 +144,9 @@ def _not_stored(facts: Facts) -> Iterator[Verdict]:
         remedies = (*(f"--collection {name}" for name in stored.elsewhere), f"ingest it into {stored.collection}")
         yield Verdict(step="other_collection", reason=reason, remedies=remedies)
     else:
-        remedies = ("`rag ingest` a source that has it", "spell the uri as `rag documents list` does")
-        yield Verdict(step="never_stored", reason="no job has ever taken it in", remedies=remedies)
+        ingest, spell = "`rag ingest` a source that has it", "spell the uri as `rag documents list` does"
+        reason = "no job has ever taken it in, or only others may read it"
+        yield Verdict(step="never_stored", reason=reason, remedies=(ingest, spell, "--group, for its members"))
 
 
 def _not_searchable(facts: Facts) -> Iterator[Verdict]:
@@ -154,9 +154,6 @@ def _not_searchable(facts: Facts) -> Iterator[Verdict]:
     if stored.status in ("failed", "skipped", "quarantined") and not stored.chunks:
         reason = f"it is {stored.status}, at {stored.stage}: {stored.reason}"
         yield Verdict(step="ingestion", reason=reason, remedies=_ingestion_remedies(stored))
-    if not stored.readable:
-        remedies = tuple(f"--group {group}" for group in stored.groups)
-        yield Verdict(step="access", reason=f"only {_listed(stored.groups)} may read it", remedies=remedies)
     if not stored.passing:
         reason = f"the filter lets none of its {_counted(len(stored.chunks), 'chunk')} pass"
         yield Verdict(step="filter", reason=reason, remedies=("ask without --filter, or with a wider one",))

@@ -88,8 +88,8 @@ where d.tenant = %(tenant)s and c.tenant = d.tenant and c.id = d.collection and 
 CHUNKS = """
 select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
-CHUNK_URIS = """
-select k.id, d.uri from chunks k
+CHUNK_PLACES = """
+select k.id, d.uri, k.start_offset as start, k.end_offset as end from chunks k
 join documents d on d.tenant = k.tenant and d.collection = k.collection and d.id = k.document_id
 join collections c on c.tenant = k.tenant and c.id = k.collection
 where k.tenant = %(tenant)s and c.name = %(collection)s and k.id = any(%(ids)s::uuid[])"""
@@ -314,10 +314,9 @@ class Catalog:
         """In text order."""
         return self._rows(CHUNKS, id=document)
 
-    def chunk_uris(self, collection: str, chunks: Sequence[UUID]) -> dict[UUID, str]:
-        """The uri of each chunk's document; those that are not there are left out."""
-        rows = self._rows(CHUNK_URIS, collection=collection, ids=list(chunks))
-        return {row["id"]: row["uri"] for row in rows}
+    def chunk_places(self, collection: str, chunks: Sequence[UUID]) -> list[dict[str, Any]]:
+        """The `uri` of each chunk's document, and `start` and `end` there; those that are not there are left out."""
+        return self._rows(CHUNK_PLACES, collection=collection, ids=list(chunks))
 
     def text(self, document: UUID) -> str:
         rows = self._rows(TEXT, id=document)

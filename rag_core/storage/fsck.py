@@ -30,7 +30,10 @@ TOLD = 10_000
 INDEXED = "I2 every chunk is in exactly one live document of the lexical index"
 FILLED = "I2 every segment of the lexical index holds its documents and nothing else"
 WEIGHTED = "I2 SPLADE's weights are of all chunks of a document that is there"
-REPAIRS = dict.fromkeys((INDEXED, FILLED, WEIGHTED), "rag store maintain")
+MENTIONED = "I2 every mention in the graph is of an entity, and in a chunk of its document"
+RELATED = "I2 every relation in the graph is between entities that its document mentions"
+NAMED = "I2 no entity in the graph that no chunk mentions"
+REPAIRS = dict.fromkeys((INDEXED, FILLED, WEIGHTED, MENTIONED, RELATED, NAMED), "rag store maintain")
 """The command that puts it right."""
 
 QUERIES = {
@@ -76,13 +79,36 @@ left join documents d on d.tenant = l.tenant and d.collection = l.collection and
 where l.kind = 'splade' and not l.dead and l.n_chunks is distinct from d.n_chunks""",
     FILLED: """
 select tenant, 'segment ' || id as subject
-from (select tenant, collection, id, n_chunks, total_length from lexical_segments) s
-full join (select tenant, collection, segment_id as id, sum(n_chunks) as chunks, max(first_local + n_chunks) as last,
-  sum(total_length) as length from lexical_documents group by 1, 2, 3) d using (tenant, collection, id)
+from (select tenant, collection, id, n_chunks, total_length, languages from lexical_segments) s
+full join (
+  select tenant, collection, id, sum(n) as chunks, max(last) as last, sum(length) as length,
+    jsonb_object_agg(language, n) as languages
+  from (select tenant, collection, segment_id as id, language, sum(n_chunks) as n, max(first_local + n_chunks) as last,
+    sum(total_length) as length from lexical_documents group by 1, 2, 3, 4) own
+  group by 1, 2, 3) d using (tenant, collection, id)
 full join (select tenant, collection, segment_id as id, count(*) as terms from lexical_postings group by 1, 2, 3) p
   using (tenant, collection, id)
-where (s.n_chunks, s.n_chunks, s.total_length, s.total_length > 0)
-  is distinct from (d.chunks, d.last, d.length, p.terms is not null)""",
+where (s.n_chunks, s.n_chunks, s.total_length, s.languages, s.total_length > 0)
+  is distinct from (d.chunks, d.last, d.length, d.languages, p.terms is not null)""",
+    MENTIONED: """
+select m.tenant, 'chunk ' || m.chunk_id || ', entity ' || m.entity as subject from mentions m
+where not exists (select from entities e where e.tenant = m.tenant and e.collection = m.collection and e.id = m.entity)
+union
+select m.tenant, 'chunk ' || m.chunk_id || ', entity ' || m.entity from mentions m
+where not exists (select from chunks c where c.tenant = m.tenant and c.collection = m.collection and c.id = m.chunk_id
+  and c.document_id = m.document_id)""",
+    RELATED: """
+select r.tenant, 'document ' || r.document_id || ', ' || r.source || ' to ' || r.target as subject from relations r
+where not exists (select from mentions m where m.tenant = r.tenant and m.collection = r.collection
+  and m.document_id = r.document_id and m.entity = r.source)
+union
+select r.tenant, 'document ' || r.document_id || ', ' || r.source || ' to ' || r.target from relations r
+where not exists (select from mentions m where m.tenant = r.tenant and m.collection = r.collection
+  and m.document_id = r.document_id and m.entity = r.target)""",
+    NAMED: """
+select e.tenant, 'entity ' || e.name as subject from entities e
+where not exists (select from mentions m
+  where m.tenant = e.tenant and m.collection = e.collection and m.entity = e.id)""",
     "I3 the chunks of a document are numbered from 0 without a gap": """
 select tenant, 'document ' || document_id as subject from chunks
 group by tenant, collection, document_id having count(*) <> max(ordinal) + 1 or min(ordinal) <> 0""",

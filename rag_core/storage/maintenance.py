@@ -1,12 +1,12 @@
-"""Vector indexes come and go with the size of what they serve, lexical segments are completed and merged, and
-statistics follow what was loaded.
+"""Vector indexes come and go with the size of what they serve, lexical segments are completed and merged, the graph is
+rid of what breaks its invariants, and statistics follow what was loaded.
 
 One partial HNSW index for each collection and space that is large; small ones are scanned, and pay nothing on insert.
 All is built and dropped concurrently, in the way of no reader and no publish.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -18,6 +18,7 @@ from psycopg.sql import SQL, Identifier
 from psycopg.sql import Literal as Constant
 
 from rag_core.errors import StoreError
+from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
@@ -64,11 +65,11 @@ select s.relname from pg_stat_user_tables s join pg_class c on c.oid = s.relid
 where s.schemaname = 'rag' and s.n_mod_since_analyze > greatest(1000, 0.1 * c.reltuples) order by s.relname"""
 ANALYZE = "analyze (skip_locked) {table}"
 
-Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged"]
-LEXICAL: tuple[tuple[Action, str, Callable[[Connection, str, int], int]], ...] = (
-    ("completed", "documents", backfill),
-    ("merged", "segments", merge),
-)
+Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged", "removed"]
+Work: TypeAlias = tuple[Action, str, Callable[[Connection, str, int], int]]
+LEXICAL: tuple[Work, ...] = (("completed", "lexical documents", backfill), ("merged", "lexical segments", merge))
+GRAPH: tuple[Work, ...] = (("removed", "graph rows", repair),)
+"""Not after every sync: it reads all of the graph, which syncs keep right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +109,11 @@ class Maintenance:
 
         StoreError if it cannot be done; the next run then begins again with what is left.
         """
-        lexical = list(_lexical(postgres, tenant, collection))
-        with _session(postgres) as connection, _turn(connection):
-            return [*lexical, *self._indexed(connection, tenant, collection), *_analyzed(connection)]
+        with _session(postgres) as connection:
+            analyzed = _analyzed(connection)  # first: what was just loaded is looked through next
+            completed = list(_completed(postgres, tenant, collection, LEXICAL if collection else LEXICAL + GRAPH))
+            with _turn(connection):
+                return [*analyzed, *completed, *self._indexed(connection, tenant, collection)]
 
     def run_all(self, postgres: Postgres, tenant: str) -> list[Change]:
         """For every tenant; a login without roles sees only the rows of this one."""
@@ -151,7 +154,7 @@ class Maintenance:
                 yield _build(connection, place, tenant)
 
 
-def _lexical(postgres: Postgres, tenant: str, collection: int | None) -> Iterator[Change]:
+def _completed(postgres: Postgres, tenant: str, collection: int | None, todo: Sequence[Work]) -> Iterator[Change]:
     """Several processes may be at it at once, and publishers and searches beside them."""
     try:
         with postgres.connect() as connection:
@@ -159,13 +162,13 @@ def _lexical(postgres: Postgres, tenant: str, collection: int | None) -> Iterato
                 scope = {"tenant": tenant, "collection": collection}
                 places = connection.execute(COLLECTIONS, scope).fetchall()
             for id, name in places:
-                for action, what, work in LEXICAL:
+                for action, what, work in todo:
                     began = time.perf_counter()
                     if count := work(connection, tenant, id):
-                        subject = f"{count} lexical {what}"
+                        subject = f"{count} {what}"
                         yield Change(action=action, subject=subject, collection=name, seconds=_since(began))
     except psycopg.Error as error:
-        raise StoreError(f"the lexical segments could not be brought up to date: {str(error).strip()}") from error
+        raise StoreError(f"segments and graph could not be brought up to date: {str(error).strip()}") from error
 
 
 @contextmanager

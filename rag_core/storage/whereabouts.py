@@ -1,4 +1,7 @@
-"""What became of one document on its way into the collection, and which of its chunks a query may see."""
+"""What became of one document on its way into the collection, and which of its chunks a query may see.
+
+One that the asker may not read is told of as one that was never stored.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +16,22 @@ from rag_core.types import Chunk, Query, document_id
 
 DOCUMENT = """
 select d.status, coalesce(d.stage, '') as stage, coalesce(d.reason, '') as reason, d.retryable, d.access as groups,
-  d.access = '{}' or d.access && %(groups)s::text[] as readable, j.id as job
+  j.id as job
 from documents d left join jobs j on j.tenant = d.tenant and j.run = d.version
-where d.tenant = %(tenant)s and d.collection = %(collection_id)s and d.id = %(id)s"""
+where d.tenant = %(tenant)s and d.collection = %(collection_id)s and d.id = %(id)s
+  and (d.access = '{}' or d.access && %(groups)s::text[])"""
 LAST_JOB = """
 select i.job_id as job, i.status = 'deleted' as deleted
 from jobs j join job_items i on i.tenant = j.tenant and i.job_id = j.id and i.document_id = %(id)s
 where j.tenant = %(tenant)s and j.collection = %(collection_id)s and i.status in ('completed', 'same', 'deleted')
+  and not exists (select from documents d
+    where d.tenant = %(tenant)s and d.collection = %(collection_id)s and d.id = %(id)s)
 order by j.run desc limit 1"""
 COLLECTIONS = "select id, name from collections where tenant = %(tenant)s order by name"
 HOLDING = """
 select c.name from unnest(%(collections)s::int[], %(ids)s::uuid[]) as wanted (collection, id)
 join documents d on d.tenant = %(tenant)s and d.collection = wanted.collection and d.id = wanted.id and d.n_chunks > 0
+  and (d.access = '{}' or d.access && %(groups)s::text[])
 join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.collection <> %(collection_id)s order by c.name"""
 CHUNKS = """
@@ -55,7 +62,6 @@ class Whereabouts:
     reason: str = ""
     retryable: bool = False
     groups: tuple[str, ...] = ()
-    readable: bool = True
     job: UUID | None = None
     deleted: bool = False
     elsewhere: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import log1p
 from threading import Event
 from typing import Any, TypeVar
 from uuid import UUID
@@ -20,8 +21,9 @@ from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
-from rag_core.storage.lexical.analysis import question_terms, terms
+from rag_core.storage.lexical.analysis import terms
 from rag_core.storage.lexical.parameters import Bm25
+from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Query
 
@@ -58,15 +60,18 @@ def expected(
     drafts: Sequence[Draft], question: str, oracle: Callable[..., Any] = rank_bm25_scores
 ) -> dict[UUID, float]:
     chunks = [chunk for draft in drafts for chunk in draft.chunks]
-    counts = question_terms(question, ["en"])
-    repeated = [term for term, count in counts.items() for _ in range(count)]
-    scores = oracle([terms(chunk.embedded_text, "en") for chunk in chunks], repeated, BM25).tolist()
+    own = [terms(chunk.embedded_text, "en") for chunk in chunks]
+    scores = oracle(own, terms(question, "en"), BM25).tolist()
     return {chunk.id: score for chunk, score in zip(chunks, scores, strict=True) if score > 0}
 
 
 def same(ranking: Ranking, scores: dict[UUID, float]) -> bool:
     found = dict(ranking)
     return set(found) == set(scores) and all(abs(found[id] - scores[id]) <= 1e-9 * scores[id] for id in found)
+
+
+def of_language(draft: Draft, language: str) -> Draft:
+    return replace(draft, document=replace(draft.document, language=language)) if draft.document else draft
 
 
 def corpus(seed: int, n_documents: int, run: str = "") -> list[Draft]:
@@ -180,16 +185,42 @@ def test_a_question_meets_documents_of_each_language(store: Postgres) -> None:
     english, german = draft("file:///en.md", "running dogs"), draft("file:///de.md", "Die laufenden Hunde")
     plain, japanese = draft("file:///x.md", "hunde dogs"), draft("file:///ja.md", "東京都の犬")
     languages = {"en": english, "de": german, "": plain, "ja": japanese}
-    drafts = [
-        replace(each, document=replace(each.document, language=language))
-        for language, each in languages.items()
-        if each.document
-    ]
+    drafts = [of_language(each, language) for language, each in languages.items()]
     publish(store, *drafts)
     assert ranked_texts(store, *drafts, text="dog runs") == ["running dogs"]
     assert sorted(ranked_texts(store, *drafts, text="Hunde")) == ["Die laufenden Hunde", "hunde dogs"]
     assert ranked_texts(store, *drafts, text="laufende") == ["Die laufenden Hunde"]
     assert ranked_texts(store, *drafts, text="京都") == ["東京都の犬"]
+
+
+def test_english_said_to_be_german_is_not_found_for_its_stop_words(store: Postgres) -> None:
+    english = [draft(f"file:///{n}.md", f"the red fish number {n} of the pond") for n in range(20)]
+    german = of_language(draft("file:///de.md", "who has the number of the river"), "de")
+    best = draft("file:///best.md", "the president")
+    publish(store, *english, german, best)
+    assert (
+        ranked_texts(store, *english, german, best, text="who is the president of the pond", k=3)[0] == "the president"
+    )
+
+
+def test_a_word_is_as_rare_as_its_terms_together_whatever_was_deleted_or_merged(store: Postgres) -> None:
+    english = [draft(f"file:///{n}.md", "red fishes swim", f"number {n}") for n in range(6)]
+    german = [of_language(draft(f"file:///de{n}.md", "the red fishes"), "de") for n in range(4)]
+    publish(store, *english[:3], *german[:2])
+    publish(store, *english[3:], *german[2:])
+    writer = begin(store, deleted=[english[0], german[0]]).open()
+    writer.delete([english[0].id, german[0].id])
+    writer.close()
+    before = ranked(store, replace(QUERY, text="the fishes"), k=1000)
+    assert Maintenance().run(store, TENANT)
+    assert dict(ranked(store, replace(QUERY, text="the fishes"), k=1000)) == pytest.approx(dict(before), rel=1e-12)
+    living, lengths = 5 * 2 + 3, (5 * (3 + 2) + 3 * 3) / (5 * 2 + 3)
+    fishes, the = (log1p((living - n + 0.5) / (n + 0.5)) for n in (5 + 3, min(5 * 2 + 3, living)))
+    once = 2.5 / (1 + 1.5 * (0.25 + 0.75 * 3 / lengths))
+    assert dict(before) == pytest.approx(
+        {each.chunks[0].id: fishes * once for each in english[1:]}
+        | {each.chunks[0].id: (fishes + the) * once for each in german[1:]}
+    )
 
 
 @pytest.mark.parametrize("question", ["", "  ?!", "what is it", "unheard", "\x00 \ud800"])

@@ -169,7 +169,7 @@ def test_a_search_prints_a_retrieval(rag: Rag, docs: Path) -> None:
     (result,) = retrieval["results"]
     assert (result["rank"], result["title"], result["url"]) == (1, "Rotating the keys", (docs / "keys.md").as_uri())
     assert result["text"] == TREE["keys.md"].strip()[result["start"] : result["end"]]
-    assert result["retrievers"] == ["dense", "bm25", "fused"]
+    assert result["retrievers"] == ["dense", "bm25"]
     assert {step: place["rank"] for step, place in result["explain"].items()} == {"dense": 1, "bm25": 1, "fusion": 1}
     assert result["explain"]["fusion"]["score"] == pytest.approx(result["score"], abs=1e-6)
     assert [result["text"][start:end] for start, end in result["highlights"]] == ["keys", "keys", "are", "rotated"]

@@ -15,6 +15,7 @@ from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, ranked
+from rag_core.evaluation.spans import Span
 from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
@@ -150,6 +151,44 @@ def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) ->
     told = json.loads(rag("evaluate", dataset, "--json"))
     assert told["stages"]["final"]["measures"]["success@1"]["mean"] == 1.0
     assert told["lost"]["store"] == 0
+
+
+def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres, tmp_path: Path) -> None:
+    """The text is stored without its tags and carriage returns, and cut; spans are of the dataset's."""
+    filler = "\r\n\r\n".join(f"Nothing <b>about</b> it stands in paragraph {n} of many." for n in range(60))
+    texts = {
+        thing: f"{filler}\r\n\r\nThe <i>{thing}</i> opens at {n} sharp.\r\n{filler}" for n, thing in enumerate(THINGS)
+    }
+    words = {thing: f"<i>{thing}</i> opens at {n} sharp" for n, thing in enumerate(THINGS)}
+    spans = {
+        thing: Span(document=thing, start=(start := text.index(words[thing])), end=start + len(words[thing]))
+        for thing, text in texts.items()
+    }
+    corpus = [CorpusDocument(id=thing, title=thing, text=text) for thing, text in texts.items()]
+    asked = [
+        Question(id=thing, text=f"When does the {thing} open?", grades={thing: 1}, spans=(spans[thing],))
+        for thing in THINGS
+    ]
+    lacking = Question(id="ferry", text="When?", grades={}, spans=(Span(document="ferry", start=0, end=9),))
+    write_dataset(tmp_path / "open", corpus, [*asked, lacking])
+    told = json.loads(rag("evaluate", tmp_path / "open", "--json", "--out", tmp_path / "out"))
+    assert (told["questions_with_spans"], told["answers_in_no_chunk"]) == (13, 1)
+    final = told["stages"]["final"]["chunk_measures"]
+    assert final["success@100"]["mean"] == final["char_recall@100"]["mean"] == pytest.approx(12 / 13)
+    assert 0 < final["char_iou@1"]["mean"] < 1
+    rows = pq.read_table(tmp_path / "out" / "questions.parquet").to_pylist()
+    with store.connect() as connection:
+        stored = {
+            str(chunk["id"]): chunk["text"]
+            for document in Catalog(connection, DEFAULT_TENANT).documents("evaluation-open-default")
+            for chunk in Catalog(connection, DEFAULT_TENANT).chunks(document["id"])
+        }
+    for n, row in enumerate(rows[:-1]):
+        holding = [id for id, text in stored.items() if f"{row['question_id']} opens at {n} sharp" in text]
+        assert row["relevant_chunks"] == holding
+        assert set(holding) <= set({each["stage"]: each for each in row["stages"]}["final"]["chunks"])
+    printed = rag("evaluate", tmp_path / "open")
+    assert "chunks, by the answer spans of 13 questions; of 1 no chunk holds any of it" in printed
 
 
 def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, tmp_path: Path) -> None:

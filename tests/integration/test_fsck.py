@@ -1,6 +1,7 @@
 """Each invariant is broken by hand, and that one and no other is told of."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,20 @@ from drafts import TENANT, draft
 from psycopg import Connection
 from targets import begin, publish, superuser
 
-from rag_core.storage.fsck import FILLED, INDEXED, INVARIANTS, SPANS, WEIGHTED, Violation, violations
+from rag_core.storage.fsck import (
+    FILLED,
+    INDEXED,
+    INVARIANTS,
+    MENTIONED,
+    NAMED,
+    RELATED,
+    REPAIRS,
+    SPANS,
+    WEIGHTED,
+    Violation,
+    violations,
+)
+from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 
@@ -117,6 +131,11 @@ Damage = Callable[["Connection[Any]"], object]
             "segment 1",
         ),
         (
+            FILLED,
+            lambda connection: connection.execute("update lexical_segments set languages = '{\"xx\": 3}'"),
+            "segment 1",
+        ),
+        (
             "I3 the chunks of a document are numbered from 0 without a gap",
             lambda connection: connection.execute("update chunks set ordinal = ordinal + 1 where id = %s", [CHUNK]),
             f"document {NOTE.id}",
@@ -189,6 +208,44 @@ def test_what_is_wrong_with_a_job_is_told(
     assert violations(connection) == [told]
 
 
+LETTER = draft("file:///letter.md", "a letter of Ada to Charles", "the weather of London")
+ENTITY = "(select id from entities where name = '{}')"
+NAMES = {name: ENTITY.format(name) for name in ("ada", "london")} | {"nobody": NOBODY, "note": NOTE.id}
+
+
+@pytest.mark.parametrize(
+    ("invariant", "damage", "told", "removed"),
+    [
+        (MENTIONED, "update mentions set chunk_id = '{nobody}' where entity = {ada}", 1, 4),
+        (MENTIONED, "update mentions set document_id = '{note}' where entity = {london}", 1, 2),
+        (MENTIONED, "delete from entities where id = {london}", 1, 1),
+        (RELATED, "update relations set source = '{nobody}' where source = {ada}", 1, 1),
+        (RELATED, "update relations set target = '{nobody}' where source = {ada}", 1, 1),
+        (RELATED, "update relations set document_id = '{note}' where source = {ada}", 1, 1),
+        (NAMED, "delete from mentions where entity = {london}", 1, 1),
+    ],
+    ids=[
+        *("mention of no chunk", "mention in another document", "mention of nothing"),
+        *("relation from nothing", "relation to nothing", "relation of another document", "entity without mention"),
+    ],
+)
+def test_what_is_wrong_with_the_graph_is_told_and_removed(
+    store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, told: int, removed: int
+) -> None:
+    writer = replace(begin(store, [LETTER]), graph=True).open()
+    writer.publish([LETTER])
+    writer.close()
+    assert violations(connection) == []
+    connection.execute(damage.format(**NAMES).encode())
+    found = violations(connection)
+    assert [violation.invariant for violation in found] == [invariant] * told
+    assert REPAIRS[invariant] == "rag store maintain"
+    changes = [change for change in Maintenance().run_all(store, TENANT) if change.action == "removed"]
+    assert [(change.subject, change.collection) for change in changes] == [(f"{removed} graph rows", "default")]
+    assert violations(connection) == []
+    assert [change for change in Maintenance().run_all(store, TENANT) if change.action == "removed"] == []
+
+
 def test_no_more_are_told_than_were_asked_for(connection: "Connection[Any]") -> None:
     connection.execute("delete from vectors")
     assert len(violations(connection)) == 3
@@ -233,6 +290,10 @@ def test_large_and_many_documents_take_no_squared_time(store: Postgres, connecti
 
 
 def test_every_invariant_is_broken_here() -> None:
-    marks = [*test_what_is_wrong_with_a_document_is_told.pytestmark, *test_what_is_wrong_with_a_job_is_told.pytestmark]
-    broken = {case[0] for mark in marks for case in mark.args[1]}
+    tests = (
+        test_what_is_wrong_with_a_document_is_told,
+        test_what_is_wrong_with_a_job_is_told,
+        test_what_is_wrong_with_the_graph_is_told_and_removed,
+    )
+    broken = {case[0] for test in tests for mark in test.pytestmark for case in mark.args[1]}
     assert broken == set(INVARIANTS)

@@ -1,7 +1,9 @@
 """The graph, from what ingestion writes to what a question finds."""
 
 import asyncio
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -20,13 +22,16 @@ from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
-from rag_core.storage.graph import reading
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.fsck import MENTIONED, NAMED, RELATED, violations
+from rag_core.storage.graph import reading, writing
+from rag_core.storage.graph.repair import repair
+from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Query
 
 pytestmark = pytest.mark.postgres
 
 HASHING = ["embedding.type=hashing", "embedding.dimension=64", "parsing.sandbox=false"]
+BLOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 LETTER = draft("file:///letter.md", "a letter of Ada to Charles", "the weather was fine")
 ENGINE = draft("file:///engine.md", "the engine of Charles, made for Treasury")
 PURSE = draft("file:///purse.md", "the purse of Treasury, kept by Peel", metadata={"kind": "memo"})
@@ -77,6 +82,16 @@ def rows(store: Postgres) -> dict[str, int]:
         counted = "select (select count(*) from rag.mentions), (select count(*) from rag.relations)"
         [(mentions, relations)] = connection.execute(counted).fetchall()
     return {"mentions": mentions, "relations": relations}
+
+
+def entities(store: Postgres) -> list[str]:
+    with superuser(store) as connection:
+        return [name for (name,) in connection.execute("select name from rag.entities order by name")]
+
+
+def is_sound(store: Postgres) -> bool:
+    with store.connect("rag_worker") as connection:
+        return {each.invariant for each in violations(connection)}.isdisjoint({MENTIONED, RELATED, NAMED})
 
 
 def test_a_question_finds_its_entity_and_what_is_related_up_to_two_hops_away(store: Postgres) -> None:
@@ -194,6 +209,75 @@ def test_what_is_gone_says_nothing(store: Postgres, how: str) -> None:
             case _:
                 put(store, draft("file:///letter.md", "a letter of Ada, but changed"), graph=False)
     assert rows(store) == {"mentions": 0, "relations": 0}
+    assert entities(store) == []
+
+
+def test_an_entity_goes_with_the_last_document_that_mentions_it(store: Postgres) -> None:
+    put(store, LETTER, ENGINE)
+    assert entities(store) == ["ada", "charles", "treasury"]
+    put(store, draft("file:///letter.md", "a letter of Mary to Charles"))
+    assert entities(store) == ["charles", "mary", "treasury"]
+    take_out(store, ENGINE.id)
+    assert entities(store) == ["charles", "mary"]
+    assert is_sound(store)
+
+
+def wait_until_blocked(store: Postgres, work: "Future[None]") -> None:
+    with superuser(store) as watcher:
+        while watcher.execute(BLOCKED).fetchone() == (0,) and not work.done():
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("when", ["removed already", "about to be removed"])
+def test_who_mentions_what_is_being_removed_waits_and_adds_it_again(store: Postgres, when: str) -> None:
+    put(store, LETTER)
+    with store.connect() as connection, ThreadPoolExecutor(1) as threads:
+        scope = {"tenant": TENANT, "collection": begin(store).collection}
+        with transaction(connection, TENANT):
+            gone = writing.remove(connection, scope, [LETTER.id])
+            if when == "removed already":
+                assert writing.remove_entities(connection, scope, gone) == 2
+            else:
+                connection.execute(writing.UNMENTIONED, {**scope, "entities": gone})
+            publishing = threads.submit(put, store, ENGINE)
+            wait_until_blocked(store, publishing)
+            writing.remove_entities(connection, scope, gone)
+        publishing.result(timeout=30)
+    assert entities(store) == ["charles", "treasury"]
+    assert chunks(ranked(store, "Charles")) == first(ENGINE)
+    assert is_sound(store)
+
+
+def test_who_removes_leaves_what_somebody_is_about_to_mention(store: Postgres) -> None:
+    put(store, LETTER)
+    scope = {"tenant": TENANT, "collection": begin(store, [ENGINE]).collection}
+    with store.connect() as connection:
+        with transaction(connection, TENANT):
+            writing.publish(connection, scope, writing.prepared([ENGINE]), [])
+            take_out(store, LETTER.id)
+            with store.connect() as other:
+                assert repair(other, TENANT, scope["collection"]) == 0
+        assert entities(store) == ["charles", "treasury"]
+
+
+def test_documents_that_share_entities_are_published_and_deleted_side_by_side(store: Postgres) -> None:
+    names = ("Ada", "Charles", "Peel", "Treasury", "Mary", "Nobody")
+
+    def churn(place: int) -> None:
+        for turn in range(8):
+            chosen = [names[(place + turn + n) % len(names)] for n in range(3)]
+            mine = draft(
+                f"file:///{place}.md", f"a letter of {chosen[place % 3]} to {chosen[0]} and {chosen[1]} {turn}"
+            )
+            put(store, mine)
+            if turn % 3 == 2:
+                take_out(store, mine.id)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(churn, range(4)))
+    with store.connect() as connection:
+        repair(connection, TENANT, Catalog(connection, TENANT).collection("default").id)
+    assert is_sound(store)
 
 
 def test_a_batch_that_is_rolled_back_leaves_nothing(store: Postgres) -> None:

@@ -19,8 +19,8 @@ from drafts import TENANT, draft, failed, unchanged, weighed
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from oracles import bm25s_scores, rank_bm25_scores
 from psycopg import Connection
-from rank_bm25 import BM25Okapi
 from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import FencedError, StoreError
@@ -29,6 +29,7 @@ from rag_core.storage.fsck import FILLED, INDEXED, violations
 from rag_core.storage.lexical import analysis, merging
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
+from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.publishing import CorpusWriter, Target
@@ -116,13 +117,10 @@ def stored_weights(connection: "Connection[Any]") -> dict[ChunkKey, dict[str, in
     return found
 
 
-def reference(live: Sequence[Draft], terms: Sequence[str]) -> dict[ChunkKey, float]:
-    """By rank_bm25, of the chunks that have one of the terms."""
+def reference(live: Sequence[Draft], terms: Sequence[str], oracle: Callable[..., Any]) -> dict[ChunkKey, float]:
+    """Of the chunks that have one of the terms."""
     tokens = {(note.id, chunk.ordinal): analyzed(chunk.embedded_text) for note in live for chunk in note.chunks}
-    okapi = BM25Okapi(list(tokens.values()), k1=K1, b=B)
-    df = Counter(term for words in tokens.values() for term in set(words))
-    okapi.idf = {term: math.log(1 + (len(tokens) - n + 0.5) / (n + 0.5)) for term, n in df.items()}
-    scores = dict(zip(tokens, okapi.get_scores(terms), strict=True))
+    scores = dict(zip(tokens, oracle(list(tokens.values()), terms, Bm25(k1=K1, b=B)), strict=True))
     return {chunk: score for chunk, score in scores.items() if set(tokens[chunk]) & set(terms)}
 
 
@@ -147,7 +145,8 @@ def assert_exact(connection: "Connection[Any]", live: Sequence[Draft]) -> None:
     found = stored(connection)
     assert found.n == sum(len(note.chunks) for note in live)
     if found.n and found.mean_length:
-        assert found.scores(QUESTION) == pytest.approx(reference(live, QUESTION), rel=1e-6)
+        for oracle in (rank_bm25_scores, bm25s_scores):
+            assert found.scores(QUESTION) == pytest.approx(reference(live, QUESTION, oracle), rel=1e-6)
 
 
 def note(name: object, *texts: str, **place: Any) -> Draft:
@@ -556,7 +555,7 @@ class Segments(RuleBasedStateMachine):
         assert_weights_are_those_of(self.connection, list(self.live.values()))
 
 
-def test_after_any_history_scores_equal_those_of_rank_bm25(store: Postgres) -> None:
+def test_after_any_history_scores_equal_those_of_rank_bm25_and_bm25s(store: Postgres) -> None:
     run_state_machine_as_test(
         lambda: Segments(store),
         settings=settings(

@@ -143,13 +143,40 @@ def test_a_document_of_another_tenant_was_never_stored(ask: Asked, planted: Post
     assert verdict(ask("theirs")).step == "never_stored"
 
 
-def test_a_document_that_only_others_may_read(ask: Asked, planted: Postgres) -> None:
-    with superuser(planted) as connection:
-        id = document_id(TENANT, "default", FIRST)
+def restrict(store: Postgres, uri: str, collection: str = "default") -> None:
+    with superuser(store) as connection:
+        id = document_id(TENANT, collection, uri)
         connection.execute("update documents set access = %s where id = %s", [["board", "audit"], id])
-    found = verdict(ask(FIRST))
-    assert (found.step, found.remedies) == ("access", ("--group board", "--group audit"))
-    assert verdict(ask(FIRST, replace(QUERY, groups=("audit",)))).step == "found"
+
+
+@pytest.mark.parametrize("groups", [(), ("staff",)])
+@pytest.mark.parametrize("span", ["", "text of"])
+def test_a_document_that_only_others_may_read_is_as_one_that_was_never_stored(
+    ask: Asked, planted: Postgres, groups: tuple[str, ...], span: str
+) -> None:
+    restrict(planted, FIRST)
+    asker = replace(QUERY, groups=groups)
+    hidden, absent = ask(FIRST, asker, span=span), ask("elsewhere", asker, span=span)
+    assert hidden == replace(absent, stored=replace(absent.stored, uri=FIRST))
+    assert verdict(hidden) == verdict(absent)
+    member = ask(FIRST, replace(QUERY, groups=("audit", *groups)), span=span)
+    assert (verdict(member).step, member.stored.groups) == ("found", ("board", "audit"))
+
+
+def test_a_document_of_another_collection_that_only_others_may_read_is_not_told_of(
+    ask: Asked, planted: Postgres
+) -> None:
+    publish(planted, draft("manual", "text", collection="manuals"), collection="manuals")
+    restrict(planted, "manual", "manuals")
+    assert verdict(ask("manual")).step == "never_stored"
+    assert verdict(ask("manual", replace(QUERY, groups=("board",)))).step == "other_collection"
+
+
+def test_a_failure_that_only_others_may_read_is_not_told_of(ask: Asked, planted: Postgres) -> None:
+    publish(planted, failed(draft(FIRST, "text")))
+    restrict(planted, FIRST)
+    assert verdict(ask(FIRST)).step == "never_stored"
+    assert verdict(ask(FIRST, replace(QUERY, groups=("board",)))).step == "ingestion"
 
 
 def test_a_document_that_the_filter_excludes(ask: Asked) -> None:

@@ -1,4 +1,9 @@
-"""Documents into the graph, in the transaction that publishes them. A document's part of it goes with the document."""
+"""Documents into the graph, in the transaction that publishes them. A document's part of it goes with the document,
+and an entity with the last that mentions it.
+
+Who mentions entities holds their rows, so that none is removed meanwhile; who removes them waits for no such holder,
+but leaves what is held. What two transactions at once leave so, is removed by `repair`.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +22,9 @@ insert into entities (tenant, collection, id, name, label)
 select %(tenant)s, %(collection)s, id, name, label
 from unnest(%(ids)s::uuid[], %(names)s::text[], %(labels)s::text[]) as e (id, name, label) order by id
 on conflict (tenant, collection, id) do nothing"""
+HOLD_ENTITIES = """
+select count(*) from (select from entities where tenant = %(tenant)s and collection = %(collection)s
+  and id = any(%(ids)s::uuid[]) order by id for key share) held"""
 ADD_MENTIONS = """
 insert into mentions (tenant, collection, entity, chunk_id, document_id, times)
 select %(tenant)s, %(collection)s, entity, chunk_id, document_id, times
@@ -27,21 +35,39 @@ insert into relations (tenant, collection, source, target, document_id, weight)
 select %(tenant)s, %(collection)s, source, target, document_id, weight
 from unnest(%(sources)s::uuid[], %(targets)s::uuid[], %(documents)s::uuid[], %(weights)s::float8[])
   as r (source, target, document_id, weight)"""
-REMOVE = (
-    """delete from mentions
-       where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
-    """delete from relations
-       where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])""",
+REMOVE_MENTIONS = """
+with gone as (
+  delete from mentions
+  where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[]) returning entity
 )
-REMOVE_ORPHANS = (
-    """delete from mentions m where m.tenant = %(tenant)s and m.collection = %(collection)s
-       and (%(ids)s::uuid[] is null or m.document_id = any(%(ids)s::uuid[])) and not exists (
-         select from documents d where d.tenant = m.tenant and d.collection = m.collection and d.id = m.document_id)""",
-    """delete from relations r where r.tenant = %(tenant)s and r.collection = %(collection)s
-       and (%(ids)s::uuid[] is null or r.document_id = any(%(ids)s::uuid[])) and not exists (
-         select from documents d where d.tenant = r.tenant and d.collection = r.collection and d.id = r.document_id)""",
+select distinct entity from gone"""
+REMOVE_RELATIONS = """
+delete from relations
+where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])"""
+REMOVE_ORPHAN_MENTIONS = """
+with gone as (
+  delete from mentions m where m.tenant = %(tenant)s and m.collection = %(collection)s
+    and (%(ids)s::uuid[] is null or m.document_id = any(%(ids)s::uuid[])) and not exists (
+      select from documents d where d.tenant = m.tenant and d.collection = m.collection and d.id = m.document_id)
+  returning entity
 )
+select distinct entity from gone"""
+REMOVE_ORPHAN_RELATIONS = """
+delete from relations r where r.tenant = %(tenant)s and r.collection = %(collection)s
+  and (%(ids)s::uuid[] is null or r.document_id = any(%(ids)s::uuid[])) and not exists (
+    select from documents d where d.tenant = r.tenant and d.collection = r.collection and d.id = r.document_id)"""
+UNMENTIONED = """
+select e.id from entities e where e.tenant = %(tenant)s and e.collection = %(collection)s
+  and (%(entities)s::uuid[] is null or e.id = any(%(entities)s::uuid[])) and not exists (
+    select from mentions m where m.tenant = e.tenant and m.collection = e.collection and m.entity = e.id)
+order by e.id for update skip locked"""
+# Looks again: whoever held an entity before it was locked has mentioned it by now.
+REMOVE_ENTITIES = """
+delete from entities e where e.tenant = %(tenant)s and e.collection = %(collection)s
+  and e.id = any(%(entities)s::uuid[]) and not exists (
+    select from mentions m where m.tenant = e.tenant and m.collection = e.collection and m.entity = e.id)"""
 DROP = (
+    "select from entities where tenant = %(tenant)s and collection = %(collection)s order by id for update",
     "delete from entities where tenant = %(tenant)s and collection = %(collection)s",
     "delete from mentions where tenant = %(tenant)s and collection = %(collection)s",
     "delete from relations where tenant = %(tenant)s and collection = %(collection)s",
@@ -77,14 +103,40 @@ def prepared(drafts: Sequence[Draft]) -> Prepared:
 
 def publish(connection: Connection, scope: Mapping[str, Any], prepared: Prepared, replaced: Sequence[UUID]) -> None:
     """In place of what `replaced` documents said before."""
-    if replaced:
-        remove(connection, scope, replaced)
-    if not prepared.documents:
-        return
+    gone = remove(connection, scope, replaced) if replaced else []
+    if prepared.documents:
+        _add(connection, scope, prepared)
+    remove_entities(connection, scope, gone)
+
+
+def remove(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID]) -> list[UUID]:
+    """Gives the entities that they mentioned; these stay."""
+    values = {**scope, "ids": list(documents)}
+    connection.execute(REMOVE_RELATIONS, values)
+    return [row[0] for row in connection.execute(REMOVE_MENTIONS, values)]
+
+
+def remove_orphans(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID] | None = None) -> None:
+    """What documents said that are not there any more: those, or any."""
+    values = {**scope, "ids": list(documents) if documents is not None else None}
+    connection.execute(REMOVE_ORPHAN_RELATIONS, values)
+    remove_entities(connection, scope, [row[0] for row in connection.execute(REMOVE_ORPHAN_MENTIONS, values)])
+
+
+def remove_entities(connection: Connection, scope: Mapping[str, Any], entities: Sequence[UUID] | None = None) -> int:
+    """How many of them, or of all, had no mention left. The last that a transaction does to the graph: who adds to it
+    may wait for this one from here on."""
+    if entities is not None and not entities:
+        return 0
+    found = [row[0] for row in connection.execute(UNMENTIONED, {**scope, "entities": entities})]
+    return connection.execute(REMOVE_ENTITIES, {**scope, "entities": found}).rowcount
+
+
+def _add(connection: Connection, scope: Mapping[str, Any], prepared: Prepared) -> None:
     ids = {name: _entity(name) for said in prepared.documents.values() for name in said.labels}
     labels = {name: label for said in prepared.documents.values() for name, label in said.labels.items()}
-    names = {"ids": list(ids.values()), "names": list(ids), "labels": [labels[name] for name in ids]}
-    connection.execute(ADD_ENTITIES, {**scope, **names})
+    columns = {"ids": list(ids.values()), "names": list(ids), "labels": [labels[name] for name in ids]}
+    _hold(connection, {**scope, **columns})
     said = prepared.documents.items()
     rows = [(ids[name], chunk, id, times) for id, each in said for name, chunk, times in each.mentions]
     connection.execute(ADD_MENTIONS, {**scope, **_columns(rows, "entities", "chunks", "documents", "times")})
@@ -92,16 +144,13 @@ def publish(connection: Connection, scope: Mapping[str, Any], prepared: Prepared
     connection.execute(ADD_RELATIONS, {**scope, **_columns(pairs, "sources", "targets", "documents", "weights")})
 
 
-def remove(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID]) -> None:
-    for statement in REMOVE:
-        connection.execute(statement, {**scope, "ids": list(documents)})
-
-
-def remove_orphans(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID] | None = None) -> None:
-    """What documents said that are not there any more: those, or any."""
-    ids = list(documents) if documents is not None else None
-    for statement in REMOVE_ORPHANS:
-        connection.execute(statement, {**scope, "ids": ids})
+def _hold(connection: Connection, entities: Mapping[str, Any]) -> None:
+    """Adds those that are not there. One that was there may be removed before it is held: then it is added again."""
+    held = -1
+    while held != len(entities["ids"]):
+        connection.execute(ADD_ENTITIES, entities)
+        row = connection.execute(HOLD_ENTITIES, entities).fetchone()
+        held = int(row[0]) if row else 0
 
 
 def _said(chunks: Sequence[Chunk]) -> _Said:

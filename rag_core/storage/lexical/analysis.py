@@ -8,7 +8,8 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from threading import Lock
@@ -43,27 +44,55 @@ SPACELESS = re.compile(
 ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a question, as some languages read it: their terms for it, and the languages whose stop word it is."""
+
+    terms: tuple[str, ...]
+    stopped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`counts` tells how often each term counts."""
+
+    counts: Mapping[str, int]
+    words: tuple[Word, ...]
+
+
 def terms(text: str, language: str) -> list[str]:
     """In text order, repeated as they are. `language` is an ISO 639-1 code; of an unknown one the words stay whole."""
-    stems = _stems(language if language in STEMMERS else "")
-    if text.isascii():
-        return list(filter(None, map(stems.__getitem__, ASCII_WORD.findall(text.lower()))))
-    text = unicodedata.normalize("NFKC", text).lower()
-    if SPACELESS.search(text):
-        return list(filter(None, _words_and_pairs(text, stems)))
-    return list(filter(None, map(stems.__getitem__, _word().findall(text))))
+    return list(filter(None, _read(text, language)))
 
 
-def question_terms(question: str, languages: Iterable[str]) -> dict[str, int]:
-    """How often each term counts in a question to documents of these languages.
+def read_question(text: str, languages: Sequence[str]) -> Question:
+    """To documents of these languages.
 
     A question is too short to tell its language by, and may name what is written in another. So it is read in all of
     them: a word's stem in one language meets the documents of that language, and where two agree it counts once.
     """
+    readings = [list(_read(text, language)) for language in languages]
     counts: Counter[str] = Counter()
-    for language in languages:
-        counts |= Counter(terms(question, language))
-    return dict(counts)
+    for reading in readings:
+        counts |= Counter(filter(None, reading))
+    words = dict.fromkeys(zip(*readings, strict=True))
+    return Question(dict(counts), tuple(_of_languages(word, languages) for word in words))
+
+
+def _of_languages(terms: Sequence[str], languages: Sequence[str]) -> Word:
+    stopped = [language for language, term in zip(languages, terms, strict=True) if not term]
+    return Word(tuple(sorted({*terms} - {""})), tuple(stopped))
+
+
+def _read(text: str, language: str) -> Iterable[str]:
+    """As many terms, in whatever language: an empty one for each of its stop words."""
+    stems = _stems(language if language in STEMMERS else "")
+    if text.isascii():
+        return map(stems.__getitem__, ASCII_WORD.findall(text.lower()))
+    text = unicodedata.normalize("NFKC", text).lower()
+    if SPACELESS.search(text):
+        return _words_and_pairs(text, stems)
+    return map(stems.__getitem__, _word().findall(text))
 
 
 class _Stems(dict[str, str]):

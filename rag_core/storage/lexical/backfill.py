@@ -32,13 +32,19 @@ with recursive held as (
     where tenant = %(tenant)s and collection = %(collection)s and segment_id > held.id)
   from held where held.id is not null
 ), filled as (
-  select segment_id as id, sum(n_chunks) as chunks, max(first_local + n_chunks) as last, sum(total_length) as length
-  from lexical_documents where tenant = %(tenant)s and collection = %(collection)s group by segment_id
+  select segment_id as id, sum(n_chunks) as chunks, max(last) as last, sum(length) as length,
+    jsonb_object_agg(language, n_chunks) as languages
+  from (select segment_id, language, sum(n_chunks) as n_chunks, max(first_local + n_chunks) as last,
+      sum(total_length) as length
+    from lexical_documents where tenant = %(tenant)s and collection = %(collection)s group by segment_id, language) own
+  group by segment_id
 ), segments as (
-  select id, n_chunks, total_length from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
+  select id, n_chunks, total_length, languages from lexical_segments
+  where tenant = %(tenant)s and collection = %(collection)s
 )
 select id from segments s full join filled f using (id)
-where (s.n_chunks, s.n_chunks, s.total_length) is distinct from (f.chunks, f.last, f.length)
+where (s.n_chunks, s.n_chunks, s.total_length, s.languages)
+    is distinct from (f.chunks, f.last, f.length, f.languages)
   or s.total_length > 0 and id not in (select id from held where id is not null)
 union
 select id from held where id is not null and id not in (select id from segments)"""
@@ -118,4 +124,4 @@ def _add(connection: Connection, scope: Mapping[str, Any], ids: Sequence[UUID]) 
 
 def _document(rows: Sequence[tuple[UUID, int, str, str]]) -> SegmentDocument:
     id, version, language, _ = rows[0]
-    return SegmentDocument(id, version, [analysis.terms(text, language) for *_, text in rows])
+    return SegmentDocument(id, version, language, [analysis.terms(text, language) for *_, text in rows])

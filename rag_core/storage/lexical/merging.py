@@ -45,7 +45,7 @@ TAKE = """
 select id, n_chunks, kind, analysis from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
   and id = any(%(segments)s::bigint[]) order by id for update skip locked"""
 LIVE = """
-select segment_id, first_local, n_chunks, total_length from lexical_documents
+select segment_id, first_local, n_chunks, total_length, language from lexical_documents
 where tenant = %(tenant)s and collection = %(collection)s and segment_id = any(%(segments)s::bigint[]) and not dead
 order by segment_id, first_local"""
 POSTINGS = """
@@ -101,6 +101,7 @@ class _Live:
     first_local: int
     n_chunks: int
     total_length: int
+    language: str
 
 
 def merge(connection: Connection, tenant: str, collection: int) -> int:
@@ -175,7 +176,7 @@ def _write(connection: Connection, scope: Mapping[str, Any], taken: Mapping[int,
         own = slice(document.first_local, document.first_local + document.n_chunks)
         places[document.segment_id][own] = np.arange(first, first + document.n_chunks)
     parts = [_part(connection, {**scope, "segment": segment}, places[segment]) for segment in taken]
-    segment = add_segment(connection, scope, ends[-1], sum(document.total_length for document in live))
+    segment = add_segment(connection, scope, live)
     add_postings(connection, scope, segment, *merged(parts, COLUMNS[scope["kind"]]))
     connection.execute(LOCK_DOCUMENTS, scope)
     values = {

@@ -1,5 +1,6 @@
 """Questions to the lexical index, in the statements of one snapshot: what they count is exact under it."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +11,7 @@ from psycopg.sql import SQL, Composed
 
 from rag_core.storage.corpus import HIDDEN, Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
-from rag_core.storage.lexical.analysis import question_terms
+from rag_core.storage.lexical.analysis import read_question
 from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
@@ -27,28 +28,16 @@ from rag_core.storage.lexical.scoring import (
 )
 from rag_core.types import Query
 
-CHUNKS = SQL("""
-select 'segment', '', id, 0, n_chunks, total_length from lexical_segments
+OVERVIEW = SQL("""
+select 'segment', id, 0, n_chunks, total_length, languages, '' from lexical_segments
 where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
 union all
-select 'dead', '', segment_id, first_local, n_chunks, total_length from lexical_documents
+select 'dead', segment_id, first_local, n_chunks, total_length, null, language from lexical_documents
 where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and dead
 union all
-select 'hidden', '', segment_id, first_local, n_chunks, total_length from lexical_documents
+select 'hidden', segment_id, first_local, n_chunks, total_length, null, '' from lexical_documents
 where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and not dead
   and document_id in ({hidden})""").format(hidden=SQL(HIDDEN))
-# The languages by jumps from one to the next in their index: there are few, of many documents.
-OVERVIEW = SQL("""
-with recursive languages (language) as (
-  (select language from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0
-   order by language limit 1)
-  union all
-  select (select d.language from documents d where d.tenant = %(tenant)s and d.collection = %(collection_id)s
-            and d.n_chunks > 0 and d.language > l.language order by d.language limit 1)
-  from languages l where l.language is not null)
-{chunks}
-union all
-select 'text', language, 0, 0, 0, 0 from languages where language is not null""").format(chunks=CHUNKS)
 POSTINGS = """
 select segment_id, term, postings from lexical_postings
 where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and term = any(%(terms)s)"""
@@ -83,14 +72,12 @@ join lexical_documents l on l.tenant = %(tenant)s and l.collection = %(collectio
 class Overview:
     """What the index holds of a collection. `segments` has the place of each in `chunks` by its id, ascending.
 
-    `hidden` are ranges of chunks that the asker may not see: (place of the segment, first, count). `texts` is what the
-    statement tells besides.
+    `hidden` are ranges of chunks that the asker may not see: (place of the segment, first, count).
     """
 
     segments: dict[int, int]
     chunks: Chunks
     hidden: list[tuple[int, int, int]]
-    texts: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +115,18 @@ async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm
 
 
 async def asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:
+    """Read once a snapshot."""
+    known: Asked | None = snapshot.kept.get((WORDS, query.text, bm25))
+    if known is None:
+        known = snapshot.kept[WORDS, query.text, bm25] = await _asked(snapshot, cache, query, bm25)
+    return known
+
+
+async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:
     found = await overview(snapshot, OVERVIEW)
-    counts = question_terms(query.text, found.texts)
-    postings = joined(await lists(snapshot, cache, found.segments, list(counts)))
-    weighted = weights(found.chunks, postings, list(counts.values()))
+    question = read_question(query.text, list(found.chunks.languages))
+    postings = joined(await lists(snapshot, cache, found.segments, list(question.counts)))
+    weighted = weights(found.chunks, postings, question)
     return Asked(
         overview=found,
         best=partial(best, found.chunks, postings, weighted, bm25),
@@ -161,28 +156,34 @@ async def named(snapshot: Snapshot, places: Places) -> list[tuple[UUID, float]]:
     """The ids of the chunks, in any order."""
     where = {"segments": places.segments, "locals": places.locals}
     rows = await snapshot.connection.execute(CHUNKS_AT, {**snapshot.scope, **where}, binary=True)
-    return [(id, places.scores[place - 1]) async for place, id in rows]
+    return [(id, places.scores[place - 1]) for place, id in await rows.fetchall()]
 
 
 async def places_of(snapshot: Snapshot, overview: Overview, ids: Sequence[UUID]) -> tuple[Numbers, Numbers, Numbers]:
     """Of the chunks that are indexed: places in `ids`, places of their segments, and their numbers in there."""
     rows = await snapshot.connection.execute(PLACES_OF, {**snapshot.scope, "ids": list(ids)}, binary=True)
-    places = [(n, overview.segments[segment], local) async for n, segment, local in rows]
+    places = [(n, overview.segments[segment], local) for n, segment, local in await rows.fetchall()]
     table = np.array(places, np.int64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2]
 
 
 async def overview(snapshot: Snapshot, statement: Composed) -> Overview:
     cursor = await snapshot.connection.execute(statement, snapshot.scope, binary=True)
-    rows = await cursor.fetchall()
-    sizes = sorted((id, n) for kind, _, id, _, n, _ in rows if kind == "segment")
+    ranges: dict[str, list[tuple[int, int, int]]] = {"segment": [], "dead": [], "hidden": []}
+    total_length, living = 0, Counter[str]()
+    for row, id, first, n, length, languages, language in await cursor.fetchall():
+        ranges[row].append((id, first, n))
+        if row == "segment":
+            total_length += length
+            living.update(languages)
+        elif row == "dead":
+            total_length -= length
+            living[language] -= n
+    sizes = sorted((id, n) for id, _, n in ranges["segment"])
     numbered = {id: place for place, (id, _) in enumerate(sizes)}
     firsts = np.cumsum([0, *(n for _, n in sizes)], dtype=np.int64)
-    dead = [(numbered[id], first, n) for kind, _, id, first, n, _ in rows if kind == "dead"]
-    hidden = [(numbered[id], first, n) for kind, _, id, first, n, _ in rows if kind == "hidden"]
-    length = sum(-length if kind == "dead" else length for kind, *_, length in rows if kind != "hidden")
-    texts = [text for kind, text, *_ in rows if kind == "text"]
-    return Overview(numbered, Chunks(firsts, covering(firsts, dead), length), hidden, texts)
+    dead, hidden = ([(numbered[id], first, n) for id, first, n in ranges[row]] for row in ("dead", "hidden"))
+    return Overview(numbered, Chunks(firsts, covering(firsts, dead), total_length, +living), hidden)
 
 
 async def lists(
@@ -233,6 +234,7 @@ async def _left_out(snapshot: Snapshot, overview: Overview, query: Query) -> Mas
         statement, columns = PASSING_DOCUMENTS, ("l.document_id", "l.document_id")
     condition, values = chunk_filter(query.filters, *columns)
     parameters = {**snapshot.scope, **values}
-    rows = await snapshot.connection.execute(SQL(statement).format(filter=condition), parameters, binary=True)
-    passing = [(overview.segments[segment], first, n) async for segment, first, n in rows]
+    asked_for = SQL(statement).format(filter=condition)
+    rows = await snapshot.connection.execute(asked_for, parameters, prepare=False, binary=True)
+    passing = [(overview.segments[segment], first, n) for segment, first, n in await rows.fetchall()]
     return left_out | ~covering(overview.chunks.firsts, passing)

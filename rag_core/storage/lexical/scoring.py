@@ -4,7 +4,7 @@ A chunk's score: the sum, over the question's terms, of idf * f * (k1 + 1) / (f 
 f being how often the chunk has the term (Robertson et al., Okapi at TREC-3; as rank_bm25 and bm25s compute it).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, TypeAlias, TypeVar, cast
@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.segment import DTYPE
@@ -45,12 +46,14 @@ class Postings(NamedTuple):
 class Chunks:
     """All chunks of a collection, segment after segment: chunk `local` of segment s is number `firsts[s] + local`.
 
-    `firsts` has one more entry, the number of chunks. `total_length` is that of the living ones.
+    `firsts` has one more entry, the number of chunks. `total_length` is that of the living ones, and `languages` counts
+    these.
     """
 
     firsts: Numbers
     dead: Mask
     total_length: int
+    languages: Mapping[str, int]
 
     @property
     def living(self) -> int:
@@ -97,11 +100,31 @@ def covering(firsts: Numbers, ranges: Sequence[tuple[int, int, int]]) -> Mask:
     return mask
 
 
-def weights(chunks: Chunks, postings: Postings, counts: Sequence[int]) -> Scores:
-    """Of each term: how often it counts in the question, times Lucene's idf, which is never negative."""
-    having = _document_frequencies(postings, chunks.firsts, chunks.dead, bool(chunks.dead.any()), len(counts))
+def weights(chunks: Chunks, postings: Postings, question: Question) -> Scores:
+    """Of each term: how often it counts in the question, times Lucene's idf, which is never negative.
+
+    Where the collection has several languages, what counts is in how many chunks the word stands, as whatever term:
+    one document said to be Spanish is no reason to take every English word of it for a rare one. A word is taken to
+    stand in all chunks of the languages whose stop word it is. (Terms of one word as synonyms: Pirkola, The effects of
+    query structure and dictionary setups in dictionary-based cross-language information retrieval, SIGIR 1998.)
+    """
+    n_terms = len(question.counts)
+    having = _document_frequencies(postings, chunks.firsts, chunks.dead, bool(chunks.dead.any()), n_terms)
+    if len(chunks.languages) > 1:
+        having = np.minimum(_word_frequencies(having, question, chunks.languages), chunks.living)
     idf: Scores = np.log1p((chunks.living - having + 0.5) / (having + 0.5))
-    return np.multiply(idf, counts)
+    return np.multiply(idf, list(question.counts.values()))
+
+
+def _word_frequencies(having: Numbers, question: Question, languages: Mapping[str, int]) -> Numbers:
+    """Of each term the greatest one of the words that it stands for."""
+    numbers = {term: number for number, term in enumerate(question.counts)}
+    frequencies = having.copy()
+    for word in question.words:
+        own = [numbers[term] for term in word.terms]
+        total = having[own].sum() + sum(languages[language] for language in word.stopped)
+        frequencies[own] = np.maximum(frequencies[own], total)
+    return frequencies
 
 
 def best(
@@ -122,9 +145,9 @@ def scores(
 @cache
 def compile_all() -> None:
     """What this machine has not compiled yet takes seconds: not while a question waits."""
-    chunks = Chunks(firsts=np.array([0, 1], np.int64), dead=np.zeros(1, np.bool_), total_length=1)
+    chunks = Chunks(np.array([0, 1], np.int64), np.zeros(1, np.bool_), 1, {"": 1})
     postings = joined([(0, 0, np.array([[0], [1], [1]], DTYPE).tobytes())])
-    weighted, place, bm25 = weights(chunks, postings, [1]), np.zeros(1, np.int64), Bm25(1.5, 0.75)
+    weighted, place, bm25 = weights(chunks, postings, Question({"a": 1}, ())), np.zeros(1, np.int64), Bm25(1.5, 0.75)
     best(chunks, postings, weighted, bm25, chunks.dead, 1)
     scores(chunks, postings, weighted, bm25, place, place)
 

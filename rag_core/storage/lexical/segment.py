@@ -31,10 +31,14 @@ DTYPE = np.dtype("<u2")
 
 @dataclass(frozen=True, slots=True)
 class SegmentDocument:
-    """A version of a document: the terms of each of its chunks, in their order, with weights where they have any."""
+    """A version of a document: the terms of each of its chunks, in their order, with weights where they have any.
+
+    `language` is the one that made the terms, empty where none did.
+    """
 
     id: UUID
     version: int
+    language: str
     chunks: Sequence[Sequence[str]] | Sequence[TermWeights]
 
 
@@ -47,6 +51,7 @@ class DocumentRow:
     first_local: int
     n_chunks: int
     total_length: int
+    language: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,6 @@ class Segment:
     ids of the chunks that have it, ascending; how often each has it; the chunk's length in terms. Of SPLADE, [2, n]:
     the local ids, and the weights in steps of WEIGHT_STEP."""
 
-    n_chunks: int
-    total_length: int
     documents: tuple[DocumentRow, ...]
     postings: Mapping[str, bytes]
 
@@ -90,8 +93,6 @@ def _segment(
     chunks = [chunk for document in documents for chunk in document.chunks]
     lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MOST)
     return Segment(
-        n_chunks=len(chunks),
-        total_length=int(lengths.sum()),
         documents=tuple(_rows(documents, lengths)),
         postings=postings(chunks, lengths),
     )
@@ -102,7 +103,7 @@ def _rows(documents: Sequence[SegmentDocument], lengths: Lengths) -> Iterator[Do
     for document in documents:
         n_chunks = len(document.chunks)
         total = int(lengths[first : first + n_chunks].sum())
-        yield DocumentRow(document.id, document.version, first, n_chunks, total)
+        yield DocumentRow(document.id, document.version, first, n_chunks, total, document.language)
         first += n_chunks
 
 

@@ -11,22 +11,21 @@ from rag_core.errors import SpaceError
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.postings_cache import PostingsCache
-from rag_core.storage.lexical.reading import CHUNKS, Asked, lists, of_kind, overview, places_of, ranked
+from rag_core.storage.lexical.reading import OVERVIEW, Asked, lists, of_kind, overview, places_of, ranked
 from rag_core.storage.lexical.scoring import joined
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.weighing import best, scores
 from rag_core.types import Query, TermWeights
 
-# What another model weighed is dead for this one. The text is there if there are documents that could be weighed.
-OVERVIEW = SQL("""
-{chunks}
+# What another model weighed is dead for this one.
+WEIGHED = SQL("""
+{overview}
 union all
-select 'dead', '', id, 0, n_chunks, 0 from lexical_segments
+select 'dead', id, 0, n_chunks, 0, null, '' from lexical_segments
 where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and analysis <> %(analysis)s
-union all
-select 'text', '', 0, 0, 0, 0 where exists (
-  select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)
-""").format(chunks=CHUNKS)
+""").format(overview=OVERVIEW)
+WEIGHABLE = """
+select exists (select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)"""
 
 
 async def rank(
@@ -56,8 +55,16 @@ async def score(
 
 
 async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
-    found = await overview(snapshot, OVERVIEW)
-    if found.texts and not found.chunks.living:
+    """Read once a snapshot."""
+    known: Asked | None = snapshot.kept.get((SPLADE, query.text))
+    if known is None:
+        known = snapshot.kept[SPLADE, query.text] = await _weighed(snapshot, cache, query, weights)
+    return known
+
+
+async def _weighed(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
+    found = await overview(snapshot, WEIGHED)
+    if not found.chunks.living and await _weighable(snapshot):
         raise SpaceError(
             f"collection {query.collection!r} holds no term weights of the profile's SPLADE model: ingest it again "
             "with this profile"
@@ -65,3 +72,8 @@ async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, weights
     postings = joined(await lists(snapshot, cache, found.segments, weights.terms), SPLADE)
     steps = weights.weights.astype(np.float64) * WEIGHT_STEP
     return Asked(found, partial(best, found.chunks, postings, steps), partial(scores, postings, steps))
+
+
+async def _weighable(snapshot: Snapshot) -> bool:
+    row = await (await snapshot.connection.execute(WEIGHABLE, snapshot.scope)).fetchone()
+    return row == (True,)

@@ -38,7 +38,7 @@ def scores(postings: Postings, weights: Scores, segments: Numbers, locals: Numbe
 @cache
 def compile_all() -> None:
     """As `scoring.compile_all`."""
-    chunks = Chunks(firsts=np.array([0, 1], np.int64), dead=np.zeros(1, np.bool_), total_length=1)
+    chunks = Chunks(np.array([0, 1], np.int64), np.zeros(1, np.bool_), 1, {"": 1})
     postings = joined([(0, 0, np.array([[0], [1]], DTYPE).tobytes())], SPLADE)
     best(chunks, postings, np.ones(1), chunks.dead, 1)
     scores(postings, np.ones(1), np.zeros(1, np.int64), np.zeros(1, np.int64))

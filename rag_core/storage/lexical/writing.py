@@ -4,13 +4,15 @@ Rows travel as a few long texts and one long array, which the server takes apart
 no `COPY`, which row-level security refuses.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from psycopg import Connection
+from psycopg.types.json import Jsonb
 
 from rag_core.errors import DocumentError
 from rag_core.storage.lexical.analysis import VERSION
@@ -20,18 +22,20 @@ from rag_core.storage.lexical.segment import MOST_CHUNKS, DocumentRow, Segment, 
 from rag_core.types import Draft
 
 ADD_SEGMENT = """
-insert into lexical_segments (tenant, collection, kind, n_chunks, total_length, analysis)
-values (%(tenant)s, %(collection)s, %(kind)s, %(n_chunks)s, %(total_length)s, %(analysis)s) returning id"""
+insert into lexical_segments (tenant, collection, kind, n_chunks, total_length, languages, analysis)
+values (%(tenant)s, %(collection)s, %(kind)s, %(n_chunks)s, %(total_length)s, %(languages)s, %(analysis)s)
+returning id"""
 ADD_POSTINGS = """
 insert into lexical_postings (tenant, collection, kind, term, segment_id, postings)
 select %(tenant)s, %(collection)s, %(kind)s, term, %(segment)s, substring(%(postings)s::bytea from start for size)
 from unnest(string_to_array(%(terms)s, E'\\n'), string_to_array(%(starts)s, ' ')::int[],
   string_to_array(%(sizes)s, ' ')::int[]) as row (term, start, size)"""
 ADD_DOCUMENTS = """
-insert into lexical_documents (tenant, collection, kind, segment_id, first_local, n_chunks, total_length, document_id,
-  version)
+insert into lexical_documents (tenant, collection, kind, segment_id, first_local, n_chunks, total_length, language,
+  document_id, version)
 select %(tenant)s, %(collection)s, %(kind)s, %(segment)s, row.*
-from unnest(%(firsts)s::int[], %(counts)s::int[], %(lengths)s::int[], %(ids)s::uuid[], %(versions)s::bigint[]) as row"""
+from unnest(%(firsts)s::int[], %(counts)s::int[], %(lengths)s::int[], %(languages)s::text[], %(ids)s::uuid[],
+  %(versions)s::bigint[]) as row"""
 # Locked in the order of ids, as a merge locks them; then changed by a statement that sees where a merge has put them.
 LOCK_LIVE = """
 select from lexical_documents l where l.tenant = %(tenant)s and l.collection = %(collection)s
@@ -47,6 +51,17 @@ select l.document_id from lexical_documents l where l.tenant = %(tenant)s and l.
   and not exists (select from documents d where d.tenant = l.tenant and d.collection = l.collection
     and d.id = l.document_id and d.n_chunks = l.n_chunks)
 order by l.document_id, l.kind for update"""
+
+
+class Held(Protocol):
+    """A document in a segment."""
+
+    @property
+    def n_chunks(self) -> int: ...
+    @property
+    def total_length(self) -> int: ...
+    @property
+    def language(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,7 @@ def prepared(drafts: Sequence[Draft], version: int) -> Prepared:
 
 def prepared_weights(drafts: Sequence[Draft], version: int, fingerprint: str) -> Prepared:
     """The same for the weights that the drafts carry, made by the model of that fingerprint."""
-    documents = [SegmentDocument(draft.id, version, draft.weights) for draft in drafts if draft.weights]
+    documents = [SegmentDocument(draft.id, version, "", draft.weights) for draft in drafts if draft.weights]
     return Prepared.of(documents, SPLADE, fingerprint)
 
 
@@ -87,7 +102,7 @@ def add(connection: Connection, scope: Mapping[str, Any], prepared: Prepared) ->
     for segment in prepared.segments:
         terms = sorted(segment.postings)
         postings = [segment.postings[term] for term in terms]
-        id = add_segment(connection, scope, segment.n_chunks, segment.total_length)
+        id = add_segment(connection, scope, segment.documents)
         add_postings(connection, scope, id, terms, list(map(len, postings)), b"".join(postings))
         _add_documents(connection, scope, id, segment.documents)
 
@@ -111,8 +126,15 @@ def bury_orphans(
     return orphans
 
 
-def add_segment(connection: Connection, scope: Mapping[str, Any], n_chunks: int, total_length: int) -> int:
-    row = connection.execute(ADD_SEGMENT, {**scope, "n_chunks": n_chunks, "total_length": total_length}).fetchone()
+def add_segment(connection: Connection, scope: Mapping[str, Any], documents: Iterable[Held]) -> int:
+    """For these documents."""
+    languages: Counter[str] = Counter()
+    total_length = 0
+    for document in documents:
+        languages[document.language] += document.n_chunks
+        total_length += document.total_length
+    values = {"n_chunks": languages.total(), "total_length": total_length, "languages": Jsonb(languages)}
+    row = connection.execute(ADD_SEGMENT, {**scope, **values}).fetchone()
     return int(row[0]) if row else 0
 
 
@@ -141,7 +163,7 @@ def _document(draft: Draft, version: int) -> SegmentDocument:
         raise DocumentError("publish", f"a document may have at most {MOST_CHUNKS} chunks, got {len(draft.chunks)}")
     language = draft.document.language if draft.document else ""
     chunks = [analyzed(chunk.embedded_text, language) for chunk in draft.chunks]
-    return SegmentDocument(draft.id, version, chunks)
+    return SegmentDocument(draft.id, version, language, chunks)
 
 
 def _add_documents(
@@ -152,6 +174,7 @@ def _add_documents(
         "firsts": [document.first_local for document in documents],
         "counts": [document.n_chunks for document in documents],
         "lengths": [document.total_length for document in documents],
+        "languages": [document.language for document in documents],
         "ids": [document.id for document in documents],
         "versions": [document.version for document in documents],
     }

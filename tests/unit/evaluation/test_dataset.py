@@ -16,16 +16,19 @@ from rag_core.evaluation.dataset import (
     read_qrels,
     read_queries,
     read_run,
+    read_spans,
     write_dataset,
     write_documents,
     write_qrels,
     write_run,
     written_id,
 )
+from rag_core.evaluation.spans import Span
 from rag_core.ingestion.parsing.markdown import MarkdownParser
 
 CORPUS = '{"_id": "d1", "title": "One", "text": "First."}\n{"_id": "d2", "title": "", "text": "Second."}\n'
 QUERIES = '{"_id": "q1", "text": "First?"}\n\n{"_id": "q2", "text": "Second?"}\n{"_id": "q3", "text": "Third?"}\n'
+SPANS = '{"query_id": "q1", "document_id": "d1", "start": 0, "end": 5}\n'
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td2\t0\n"
 BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": QRELS}
 
@@ -52,10 +55,46 @@ def test_a_dataset_that_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         CorpusDocument(id="a/b", title="Ünïcode\u2028", text='Two\nlines, "quoted".'),
         CorpusDocument(id="c", text=""),
     ]
-    questions = (Question(id="q 1", text="¿Qué?", grades={"a/b": 3, "c": 0}),)
+    spans = (Span(document="a/b", start=0, end=3), Span(document="a/b", start=4, end=9))
+    questions = (Question(id="q 1", text="¿Qué?", grades={"a/b": 3, "c": 0}, spans=spans),)
     write_dataset(tmp_path / "own", corpus, questions, split="dev")
     dataset = read_dataset(tmp_path / "own", "dev")
     assert (dataset.questions, list(read_corpus(dataset.corpus))) == (questions, corpus)
+
+
+def test_a_document_with_a_span_is_relevant_where_no_grade_says_otherwise(tmp_path: Path) -> None:
+    spans = "".join(
+        SPANS.replace("d1", document).replace("q1", query) for query, document in [("q1", "d1"), ("q3", "d2")]
+    )
+    write(tmp_path, {**BEIR, "qrels/test.spans.jsonl": spans})
+    assert {each.id: each.grades for each in read_dataset(tmp_path).questions} == {
+        "q1": {"d1": 2, "d2": 0},
+        "q3": {"d2": 1},
+    }
+    (tmp_path / "qrels" / "test.tsv").unlink()
+    found = read_dataset(tmp_path).questions
+    assert {each.id: each.grades for each in found} == {"q1": {"d1": 1}, "q3": {"d2": 1}}
+    assert found[1].spans == (Span(document="d2", start=0, end=5),)
+
+
+@pytest.mark.parametrize("start_end", ["5, 5", "-1, 4", "0, 1.5", "null, 3", "false, 3"])
+def test_a_span_that_is_none_is_refused(tmp_path: Path, start_end: str) -> None:
+    start, end = start_end.split(", ")
+    row = f'{{"query_id": "q", "document_id": "d", "start": {start}, "end": {end}}}'
+    write(tmp_path, {"spans.jsonl": row})
+    with pytest.raises(DatasetError, match=r"spans.jsonl:1: a span has whole numbers 0 <= start < end, got "):
+        read_spans(tmp_path / "spans.jsonl")
+
+
+def test_spans_of_files_of_unknown_questions_or_beyond_their_text_are_refused(tmp_path: Path) -> None:
+    strange = {"qrels/test.spans.jsonl": SPANS.replace("q1", "q9")}
+    assert refusal(tmp_path, strange).endswith("1 graded questions have no text, the first is 'q9'")
+    beyond = {"qrels/test.spans.jsonl": SPANS.replace("5}", "7}")}
+    assert (
+        refusal(tmp_path, beyond) == "a span must lie within its document's 6 characters, got 0 to 7 of document 'd1'"
+    )
+    of_files = {"qrels/test.spans.jsonl": SPANS, "html/d1.html": "<p>First.</p>"}
+    assert refusal(tmp_path, of_files).endswith("spans are of texts in corpus.jsonl, got a corpus in html/")
 
 
 def test_another_split_has_its_own_questions(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ import pytest
 
 from rag_core.evaluation.dataset import Question
 from rag_core.evaluation.report import as_json, compared, evaluation
-from rag_core.evaluation.stages import BELOW, Judged, Trace, judged, losses, run, summaries
+from rag_core.evaluation.spans import Span, answer
+from rag_core.evaluation.stages import BELOW, Judged, Trace, judged, judged_by_chunk, losses, run, summaries
 from rag_core.types import StageReport
 
 DOCUMENTS = {UUID(int=n): f"d{n // 2}" for n in range(60)}
 """Chunks 2n and 2n + 1 are of document n."""
+PLACES = {id: Span(document=f"d{id.int // 2}", start=id.int % 2 * 100, end=id.int % 2 * 100 + 100) for id in DOCUMENTS}
 EVERY = frozenset(DOCUMENTS.values())
 
 
@@ -162,3 +164,26 @@ def test_another_run_is_compared_question_by_question() -> None:
     assert (found.better, found.worse, found.equal) == (6, 0, 2)
     assert found.difference.mean == pytest.approx((5 + 1 - 1 / 1.584962500721156) / 8)
     assert found.p == 2 / 2**6
+
+
+def test_the_chunks_of_each_stage_are_measured_by_the_answer() -> None:
+    stages = [report("dense", 2, 0, 3), report("bm25", 4, 5), report("fuse", 2, 3, 4)]
+    wanted = answer([Span(document="d1", start=90, end=120)], PLACES)
+    found = judged_by_chunk(one({"d1": 1}, stages, [2, 3]), wanted, PLACES)
+    assert list(found.chunk_measures) == ["bm25", "dense", "union", "fuse", "final"]
+    assert found.chunks["union"][:2] == list(chunks(3, 2))
+    by_stage = {stage: each["char_recall@1"] for stage, each in found.chunk_measures.items()}
+    assert by_stage == {"bm25": 0, "dense": 10 / 30, "union": 20 / 30, "fuse": 10 / 30, "final": 10 / 30}
+    assert (found.chunk_measures["dense"]["recall@5"], found.chunk_measures["dense"]["ndcg@1"]) == (1.0, 1.0)
+
+
+def test_questions_without_spans_count_for_documents_only() -> None:
+    wanted = answer([Span(document="d1", start=0, end=10)], PLACES)
+    marked = judged_by_chunk(one({"d1": 1}, [report("dense", 2)], [2]), wanted, PLACES)
+    unmarked = one({"d1": 1}, [report("dense", 4)], [4], id="r")
+    down = judged_by_chunk(one({"d1": 1}, [report("dense", error="late")], [], id="s"), wanted, PLACES)
+    told = as_json(evaluation([unmarked, marked, down]))
+    assert (told["questions"], told["questions_with_spans"], told["answers_in_no_chunk"]) == (3, 2, 0)
+    assert told["stages"]["dense"]["measures"]["recall@5"]["mean"] == pytest.approx(1 / 3)
+    assert told["stages"]["dense"]["chunk_measures"]["recall@5"]["mean"] == 0.5
+    assert as_json(evaluation([unmarked]))["stages"]["dense"]["chunk_measures"] == {}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from rag_core.ingestion.metadata import Rules, described, mapped
@@ -72,3 +74,19 @@ GIVEN = {"kind": "memo", "dept": "sea", "tags": ["a", "b"]}
 )
 def test_rules_map_metadata(rules: Rules, metadata: Metadata) -> None:
     assert mapped(document(metadata=GIVEN), rules).metadata == metadata
+
+
+@pytest.mark.parametrize(
+    ("rules", "language"),
+    [
+        (Rules(), "fr"),
+        (Rules(set={"language": "de-AT"}), "de"),
+        (Rules(set={"language": "none of them"}), "fr"),
+        (Rules(from_path=r"/(?P<language>\w)/"), "fr"),
+        (Rules(rename={"kind": "language"}), "fr"),
+        (Rules(rename={"tongue": "language"}), "it"),
+    ],
+)
+def test_rules_tell_the_language(rules: Rules, language: str) -> None:
+    detected = replace(document(metadata={"tongue": "it", "kind": "memo"}), language="fr")
+    assert mapped(detected, rules).language == language

@@ -49,14 +49,13 @@ def test_the_union_has_every_chunk_once_with_its_rank_in_each_leg() -> None:
     np.testing.assert_array_equal(both.ranks, [[2, 1, np.inf], [np.inf, 2, 1]])
     np.testing.assert_array_equal(both.scores, [[0.4, 0.9, np.nan], [np.nan, 2.0, 7.0]])
     assert (both.missing("dense"), both.missing("bm25")) == ([C], [A])
-    assert both.of("bm25") == {B: 2.0, C: 7.0}
+    assert both.of([C, B]) == [{"bm25": 7.0}, {"dense": 0.9, "bm25": 2.0}]
 
 
 def test_filling_in_gives_a_leg_its_missing_scores_and_no_ranks() -> None:
     both = union({"dense": [(A, 0.4)], "bm25": [(C, 7.0)]})
-    full = both.filled("dense", [C], [0.1])
-    assert full.of("dense") == {A: 0.4, C: 0.1}
-    assert full.of("bm25") == {C: 7.0}
+    full = both.filled("dense", [0.1])
+    assert full.of([A, C]) == [{"dense": 0.4}, {"dense": 0.1, "bm25": 7.0}]
     np.testing.assert_array_equal(full.ranks, both.ranks)
     assert both.missing("dense") == [C]
 
@@ -127,7 +126,7 @@ def test_one_candidate_or_none_is_no_special_case(fuse: Callable[[Candidates], R
 
 def test_a_score_that_no_leg_knows_counts_as_that_legs_lowest() -> None:
     partly = union({"dense": [(A, 3.0), (B, 2.0), (C, 1.0)], "bm25": [(A, 9.0), (B, 5.0)]})
-    filled = partly.filled("bm25", [C], [5.0])
+    filled = partly.filled("bm25", [5.0])
     assert distribution(partly, HALVES) == distribution(filled, HALVES)
     assert weighted(partly, HALVES) == weighted(filled, HALVES)
 
@@ -139,7 +138,7 @@ def test_the_weights_of_the_legs_that_answered_are_shared_out_anew() -> None:
 
 
 def test_a_leg_of_weight_zero_only_adds_candidates() -> None:
-    both = union({"dense": [(A, 3.0), (B, 2.0)], "bm25": [(C, 9.0), (B, 5.0)]}).filled("dense", [C], [2.5])
+    both = union({"dense": [(A, 3.0), (B, 2.0)], "bm25": [(C, 9.0), (B, 5.0)]}).filled("dense", [2.5])
     assert ids(distribution(both, {"dense": 1.0, "bm25": 0.0})) == [A, C, B]
 
 

@@ -89,12 +89,6 @@ ALONE = lost(1, leg("dense", 1))
             "`rag documents release` it, then `rag ingest`",
         ),
         (
-            replace(ALONE, stored=replace(STORED, groups=("board",), readable=False)),
-            "access",
-            "only board may read it",
-            "--group board",
-        ),
-        (
             replace(ALONE, stored=replace(STORED, passing=frozenset())),
             "filter",
             "none of its 1 chunk pass",
@@ -215,8 +209,6 @@ def test_a_document_among_the_hits_is_found_whatever_its_legs_did() -> None:
 
 def test_the_store_is_asked_before_the_rankings() -> None:
     """Each state loses the document by itself; the earliest one is named."""
-    hidden = replace(STORED, groups=("board",), readable=False, passing=frozenset())
-    assert verdict(replace(ALONE, stored=hidden)).step == "access"
     filtered = replace(STORED, passing=frozenset())
     assert verdict(replace(ALONE, stored=filtered, span=SpanFacts(words="x"))).step == "filter"
 

@@ -2,7 +2,7 @@ import unicodedata
 
 import pytest
 
-from rag_core.storage.lexical.analysis import LONGEST, question_terms, terms
+from rag_core.storage.lexical.analysis import LONGEST, Word, read_question, terms
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,19 @@ def test_of_a_long_word_the_first_characters_are_the_term(language: str) -> None
 
 
 def test_a_question_is_read_in_every_language_and_counts_a_word_once_where_they_agree() -> None:
-    assert question_terms("running dogs, running", ["en"]) == {"run": 2, "dog": 1}
-    assert question_terms("running dogs", ["de", "en"]) == {"running": 1, "run": 1, "dog": 1}
-    assert question_terms("Tokio 東京", ["de", "en"]) == {"tokio": 1, "東京": 1}
+    assert read_question("running dogs, running", ["en"]).counts == {"run": 2, "dog": 1}
+    assert read_question("running dogs", ["de", "en"]).counts == {"running": 1, "run": 1, "dog": 1}
+    assert read_question("Tokio 東京", ["de", "en"]).counts == {"tokio": 1, "東京": 1}
+
+
+def test_a_question_knows_what_its_words_are_called_and_whose_stop_words_they_are() -> None:
+    words = (Word(("run", "running"), ()), Word(("the",), ("en",)), Word(("東京",), ()))
+    assert read_question("running, the 東京 running", ["de", "en"]).words == words
 
 
 def test_a_question_of_stop_words_alone_has_no_terms() -> None:
-    assert question_terms("what is it?", ["en"]) == {}
+    assert read_question("what is it?", ["en"]).counts == {}
 
 
 def test_a_question_to_nothing_has_no_terms() -> None:
-    assert question_terms("anything", []) == {}
+    assert read_question("anything", []).counts == {}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import bm25s_scores, rank_bm25_scores
 
+from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.scoring import MOST_TIES, Chunks, Postings, best, covering, joined, scores, weights
 from rag_core.storage.lexical.segment import MOST, Segment, SegmentDocument, build
@@ -19,17 +20,23 @@ WORDS = [f"w{rank}" for rank in range(30)]
 def segment(*documents: Sequence[str]) -> Segment:
     """Each of chunks whose terms are separated by blanks."""
     (built,) = build(
-        SegmentDocument(UUID(int=number), 1, [chunk.split() for chunk in chunks])
+        SegmentDocument(UUID(int=number), 1, "en", [chunk.split() for chunk in chunks])
         for number, chunks in enumerate(documents)
     )
     return built
 
 
 def chunks(segments: Sequence[Segment], dead: Sequence[tuple[int, int, int]] = ()) -> Chunks:
-    firsts = np.cumsum([0, *(segment.n_chunks for segment in segments)], dtype=np.int64)
+    firsts = np.cumsum([0, *map(n_chunks, segments)], dtype=np.int64)
     rows = {(place, row.first_local): row for place, segment in enumerate(segments) for row in segment.documents}
-    gone = sum(rows[place, first].total_length for place, first, _ in dead)
-    return Chunks(firsts, covering(firsts, dead), sum(segment.total_length for segment in segments) - gone)
+    gone = {(place, first) for place, first, _ in dead}
+    living = [row for at, row in rows.items() if at not in gone]
+    languages = {"en": sum(row.n_chunks for row in living)}
+    return Chunks(firsts, covering(firsts, dead), sum(row.total_length for row in living), languages)
+
+
+def n_chunks(segment: Segment) -> int:
+    return sum(row.n_chunks for row in segment.documents)
 
 
 def postings(segments: Sequence[Segment], terms: Sequence[str]) -> Postings:
@@ -54,7 +61,7 @@ def ranked(
     """Scores by (segment, local number), best first."""
     counts = Counter(question.split())
     own, lists = chunks(segments, dead), postings(segments, list(counts))
-    heavy = weights(own, lists, list(counts.values()))
+    heavy = weights(own, lists, Question(counts, ()))
     mask = own.dead | covering(own.firsts, left_out)
     places, locals, found = best(own, lists, heavy, bm25, mask, k)
     again = scores(own, lists, heavy, bm25, places, locals)
@@ -131,7 +138,7 @@ def test_nothing_is_found_for_unknown_words_or_in_nothing() -> None:
 def test_a_chunk_without_the_words_scores_nothing() -> None:
     one = segment(["red", "blue"])
     own, lists = chunks([one]), postings([one], ["red"])
-    heavy = weights(own, lists, [1])
+    heavy = weights(own, lists, Question({"a": 1}, ()))
     found = scores(own, lists, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
     assert found[0] == 0 < found[1]
 
@@ -159,7 +166,6 @@ def test_any_split_into_segments_gives_the_same_scores(documents: list[list[str]
 
 def test_a_segment_numbers_chunks_document_by_document() -> None:
     built = segment(["a b a", "b"], ["c c"])
-    assert (built.n_chunks, built.total_length) == (3, 6)
     assert [(row.first_local, row.n_chunks, row.total_length) for row in built.documents] == [(0, 2, 4), (2, 1, 2)]
     lists = {term: np.frombuffer(raw, "<u2").reshape(3, -1).tolist() for term, raw in built.postings.items()}
     assert lists == {"a": [[0], [2], [3]], "b": [[0, 1], [1, 1], [3, 1]], "c": [[2], [2], [2]]}
@@ -168,20 +174,20 @@ def test_a_segment_numbers_chunks_document_by_document() -> None:
 def test_frequencies_and_lengths_are_cut_to_16_bits() -> None:
     built = segment([" ".join(["a"] * (MOST + 10))])
     assert np.frombuffer(built.postings["a"], "<u2").tolist() == [0, MOST, MOST]
-    assert built.total_length == MOST
+    assert [row.total_length for row in built.documents] == [MOST]
 
 
 def test_a_new_segment_begins_before_the_numbers_run_out() -> None:
     half = [["a"]] * 40_000
-    built = build(SegmentDocument(UUID(int=n), 1, half) for n in range(3))
-    assert [(each.n_chunks, len(each.documents)) for each in built] == [(40_000, 1)] * 3
-    small = build(SegmentDocument(UUID(int=n), 1, half[:20_000]) for n in range(4))
-    assert [each.n_chunks for each in small] == [60_000, 20_000]
+    built = build(SegmentDocument(UUID(int=n), 1, "en", half) for n in range(3))
+    assert [(n_chunks(each), len(each.documents)) for each in built] == [(40_000, 1)] * 3
+    small = build(SegmentDocument(UUID(int=n), 1, "en", half[:20_000]) for n in range(4))
+    assert [n_chunks(each) for each in small] == [60_000, 20_000]
 
 
 def test_a_document_of_too_many_chunks_is_refused() -> None:
     with pytest.raises(ValueError, match="65536 chunks"):
-        build([SegmentDocument(UUID(int=1), 1, [["a"]] * 65_537)])
+        build([SegmentDocument(UUID(int=1), 1, "en", [["a"]] * 65_537)])
 
 
 def test_nothing_makes_no_segment() -> None:
