@@ -63,14 +63,14 @@ def double(connection: "Connection[Any]") -> None:
 
 ORPHAN = f"""
 insert into lexical_segments overriding system value
-select tenant, collection, 99, 1, 0, analysis from lexical_segments;
-insert into lexical_documents select tenant, collection, 99, 0, 1, 0, '{NOBODY}', version
+select tenant, collection, 99, 1, 0, analysis, '{{"en": 1}}' from lexical_segments;
+insert into lexical_documents select tenant, collection, 99, 0, 1, 0, '{NOBODY}', version, dead, language
 from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
 
 TWO_WEIGHED = f"""
 insert into lexical_segments overriding system value
-select tenant, collection, 99, 2, 0, 'model', 'splade' from lexical_segments;
-insert into lexical_documents select tenant, collection, 99, 0, 2, 0, document_id, version, false, 'splade'
+select tenant, collection, 99, 2, 0, 'model', '{{"": 2}}', 'splade' from lexical_segments;
+insert into lexical_documents select tenant, collection, 99, 0, 2, 0, document_id, version, false, '', 'splade'
 from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
 
 Damage = Callable[["Connection[Any]"], object]
@@ -268,8 +268,8 @@ from chunks cross join copies where document_id = '{note}';
 insert into vectors select tenant, collection, space, chunk, document, content_hash, embedding
 from vectors cross join copies where document_id = '{note}';
 insert into lexical_segments overriding system value
-select tenant, collection, 1000000, 40000, 40000, analysis from lexical_segments limit 1;
-insert into lexical_documents select tenant, collection, 1000000, n - 1, 1, 1, document, version
+select tenant, collection, 1000000, 40000, 40000, analysis, '{{"en": 40000}}' from lexical_segments limit 1;
+insert into lexical_documents select tenant, collection, 1000000, n - 1, 1, 1, document, version, dead, language
 from lexical_documents cross join copies where document_id = '{note}';
 insert into lexical_postings select tenant, collection, term, 1000000, postings
 from lexical_postings where term = 'one';
