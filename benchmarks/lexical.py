@@ -179,11 +179,11 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
     naming: list[float] = []
     try:
         async with reader.snapshot(_query("")) as opened:
-            snapshot = reading.of_kind(opened, kinds.WORDS)
             for _ in range(2):
                 ranking.clear()
                 naming.clear()
                 for question in questions:
+                    snapshot = replace(reading.of_kind(opened, kinds.WORDS), kept={})  # nothing of the first round
                     query, began = _query(question), time.perf_counter()
                     asked = await reading.asked(snapshot, cache, query, BM25)
                     places = await reading.places(snapshot, asked, query, K)
