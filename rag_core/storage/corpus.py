@@ -102,6 +102,11 @@ alive."""
 CONNECTIONS = min(8, 2 * (os.cpu_count() or 1))
 """Of a process: retrievals that are read at once. More than CPUs can serve only make each other late."""
 
+CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
+"""Seconds that a read waits for a connection, and that the pool tries to replace a lost one. Its tries come ever
+further apart, so they end: the next read then begins anew. The wait is longer, so that those who ask again after it
+find the tries over."""
+
 CACHED_BYTES = 64 << 20
 """Of posting lists of words, and as many of SPLADE's, in each process that reads."""
 
@@ -152,9 +157,11 @@ class CorpusReader:
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
             configure=_configure,
+            check=_check_open,
             min_size=1,
             max_size=CONNECTIONS,
-            timeout=10,
+            timeout=CONNECTION_WAIT,
+            reconnect_timeout=RECONNECTION,
             open=False,
         )
         self._shown = shown(postgres.dsn)
@@ -367,6 +374,12 @@ def _kept(query: Query) -> bool | None:
 async def _configure(connection: AsyncConnection) -> None:
     await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
     await register_vector_async(connection)
+
+
+async def _check_open(connection: AsyncConnection) -> None:
+    """OperationalError if the server has closed it, as a restart does. Asks the socket, and so costs no round trip."""
+    for _ in range(2):  # the server's last words, then the end
+        connection.pgconn.consume_input()
 
 
 async def _scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:

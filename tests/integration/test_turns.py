@@ -20,7 +20,7 @@ from rag_core.retrieval.fusion import distribution
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever
 from rag_core.stage import recording, stage
-from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.corpus import CONNECTIONS, CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Matrix, Query, StageReport
 
@@ -29,6 +29,9 @@ pytestmark = pytest.mark.postgres
 T = TypeVar("T")
 QUERY = Query(text="one", tenant=TENANT)
 NOTE = draft("file:///a.md", "one", "two", "three")
+CLOSE_OTHERS = """
+select pg_terminate_backend(pid, 5000) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid()"""
 
 
 class Vectors:
@@ -250,3 +253,15 @@ def test_psycopg_still_says_that_the_server_is_gone(store: Postgres) -> None:
 
     with pytest.raises(StoreError, match="cannot read from the store"):
         reading(nowhere, work)
+
+
+def test_connections_that_the_server_closed_while_nobody_read_fail_no_read(store: Postgres) -> None:
+    publish(store, NOTE)
+
+    async def work(corpus: CorpusReader) -> list[int]:
+        await asyncio.gather(*(corpus.nearest(QUERY, vector("one"), SPACE, 10) for _ in range(CONNECTIONS)))
+        with superuser(store) as connection:
+            connection.execute(CLOSE_OTHERS)
+        return [len(await corpus.nearest(QUERY, vector("one"), SPACE, 10)) for _ in range(CONNECTIONS)]
+
+    assert reading(store, work) == [3] * CONNECTIONS
