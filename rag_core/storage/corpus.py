@@ -131,11 +131,11 @@ class Snapshot:
 @dataclass(slots=True, kw_only=True)
 class _Reading:
     """What the reads of one retrieval share: the snapshot that the first of them opens, the time limit that the server
-    has for its statements, and whose turn it is."""
+    has for its statements, if it is known, and whose turn it is."""
 
     query: Query
     snapshot: Snapshot | None = None
-    milliseconds: int = 0
+    milliseconds: int | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     opened: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -222,14 +222,14 @@ class CorpusReader:
     async def _turn(self, shared: _Reading) -> AsyncIterator[Snapshot]:
         try:
             with waiting() as left:
-                snapshot = shared.snapshot or await self._opened(shared)
-                await _limit(shared, snapshot, left)
+                snapshot = shared.snapshot or await self._opened(shared, left)
+                await _limit(shared, snapshot.connection, left)
             try:
                 yield snapshot
             except BaseException:
                 with waiting(), suppress(psycopg.OperationalError):  # a connection that is gone serves nobody
                     await snapshot.connection.execute(UNDO_TURN)
-                    shared.milliseconds = 0
+                    shared.milliseconds = None
                 raise
         except psycopg.Error as error:
             raise self._lost(error) from error
@@ -237,13 +237,14 @@ class CorpusReader:
     def _lost(self, error: psycopg.Error) -> StoreError:
         return StoreError(f"cannot read from the store at {self._shown}: {error}")
 
-    async def _opened(self, shared: _Reading) -> Snapshot:
+    async def _opened(self, shared: _Reading, seconds: float) -> Snapshot:
         await self._pool.open()
         async with AsyncExitStack() as opening:
             connection = await opening.enter_async_context(self._pool.connection())
             async with connection.pipeline():
                 await connection.execute(BEGIN)
                 await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
+                await _limit(shared, connection, seconds)
                 await connection.execute(OPENED)
                 scope = await _scope(connection, shared.query)
             shared.snapshot = Snapshot(connection=connection, scope=scope)
@@ -324,11 +325,11 @@ class CorpusReader:
         return found
 
 
-async def _limit(shared: _Reading, snapshot: Snapshot, seconds: float) -> None:
+async def _limit(shared: _Reading, connection: AsyncConnection, seconds: float) -> None:
     """For the statements of a turn; rounded up to a power of 2, so that most turns have the limit of the one before."""
     limit = 0 if seconds == inf else 1 << ceil(1000 * (max(0.0, seconds) + SERVER_GRACE)).bit_length()
     if limit != shared.milliseconds:
-        await snapshot.connection.execute(LIMIT_TURN.format(milliseconds=limit).encode())
+        await connection.execute(LIMIT_TURN.format(milliseconds=limit).encode())
         shared.milliseconds = limit
 
 

@@ -1,13 +1,14 @@
 """BERT's forward pass (Devlin et al. 2019) for sentence encoders: starts in a third of sentence-transformers' time.
 
-Texts of equal length are encoded together, so nothing is padded and nothing masked.
+The texts of a batch stand one behind another, the equally long ones together, and attend among these: so nothing is
+padded and nothing masked, and products are of full batches, whatever the lengths.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -62,8 +63,8 @@ class BertEncoder:
     def _encoded(self, texts: list[str]) -> Matrix:
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
         rows = np.empty((len(texts), self._dimension), np.float32)
-        batches = _batches([len(ids) for ids in tokens])
-        parallel = self._pool.map if len(batches) > 1 else map
+        batches = list(_batches([len(ids) for ids in tokens]))
+        parallel = self._pool.map if len(batches) > 1 else map  # another thread would only delay a question
         encoded = parallel(self._pooled, ([tokens[row] for row in batch] for batch in batches))
         for batch, vectors in zip(batches, encoded, strict=True):
             rows[batch] = vectors
@@ -71,19 +72,25 @@ class BertEncoder:
 
     @torch.inference_mode()
     def _pooled(self, batch: list[list[int]]) -> Matrix:
-        vectors: Matrix = self._bert.forward(torch.tensor(batch, device=self._device)).cpu().numpy()
+        runs = [(len(list(same)), tokens) for tokens, same in groupby(map(len, batch))]
+        ids = torch.tensor(list(chain.from_iterable(batch)), device=self._device)
+        vectors: Matrix = self._bert.forward(ids, runs).cpu().numpy()
         return vectors
 
 
-def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Indexes of texts of equal length, at most _BATCH_TOKENS tokens together. The longest come first, so that
-    threads end together."""
-    batches: list[list[int]] = []
-    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
-    for length, rows in groupby(order, key=lengths.__getitem__):
-        same, size = list(rows), max(1, _BATCH_TOKENS // length)
-        batches += [same[start : start + size] for start in range(0, len(same), size)]
-    return batches
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indexes of texts of _BATCH_TOKENS tokens together, or hardly more. The longest come first, so that threads end
+    together."""
+    batch: list[int] = []
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        batch.append(index)
+        tokens += lengths[index]
+        if tokens >= _BATCH_TOKENS:
+            yield batch
+            batch, tokens = [], 0
+    if batch:
+        yield batch
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -136,10 +143,11 @@ class _Bert:
         self._layers = [_layer(weights, f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])]
         self._forward = _scripted()
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Shape (texts, tokens) to (texts, hidden): rows of length 1, in fp32."""
+    def forward(self, ids: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+        """Shape (tokens,) to (texts, hidden): rows of length 1, in fp32. A run in `ids` is so many texts of so many
+        tokens each."""
         vectors: Tensor = self._forward(
-            ids, self._words, self._positions, self._norm, self._layers, self._heads, self._epsilon, self._cls
+            ids, runs, self._words, self._positions, self._norm, self._layers, self._heads, self._epsilon, self._cls
         )
         return vectors
 
@@ -197,18 +205,38 @@ def packed_linear(hidden: Tensor, affine: Affine) -> Tensor:
 product = packed_linear if ONEDNN else linear
 
 
-def attended(hidden: Tensor, layer: Layer, heads: int) -> Tensor:
-    texts, tokens, width = hidden.shape
-    joined = product(hidden, layer.queries_keys_values).view(texts, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    return F.scaled_dot_product_attention(joined[0], joined[1], joined[2]).transpose(1, 2).reshape(texts, tokens, width)
+def attended(hidden: Tensor, layer: Layer, runs: list[tuple[int, int]], heads: int) -> Tensor:
+    joined, start = product(hidden, layer.queries_keys_values), 0
+    parts: list[Tensor] = []
+    for texts, tokens in runs:
+        own = joined[start : start + texts * tokens].view(texts, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        part = F.scaled_dot_product_attention(own[0], own[1], own[2])
+        parts.append(part.transpose(1, 2).reshape(texts * tokens, -1))
+        start += texts * tokens
+    return torch.cat(parts)
 
 
 def normed(hidden: Tensor, norm: Affine, epsilon: float) -> Tensor:
-    return F.layer_norm(hidden, [hidden.size(2)], norm.weight, norm.bias, epsilon)
+    return F.layer_norm(hidden, [hidden.size(1)], norm.weight, norm.bias, epsilon)
+
+
+def placed(positions: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+    return torch.cat([positions[:tokens].repeat(texts, 1) for texts, tokens in runs])
+
+
+def pooled(hidden: Tensor, runs: list[tuple[int, int]], cls: bool) -> Tensor:
+    parts: list[Tensor] = []
+    start = 0
+    for texts, tokens in runs:
+        own = hidden[start : start + texts * tokens].view(texts, tokens, -1)
+        parts.append(own[:, 0] if cls else own.mean(dim=1))
+        start += texts * tokens
+    return torch.cat(parts)
 
 
 def forward(
     ids: Tensor,
+    runs: list[tuple[int, int]],
     words: Tensor,
     positions: Tensor,
     norm: Affine,
@@ -217,11 +245,10 @@ def forward(
     epsilon: float,
     cls: bool,
 ) -> Tensor:
-    hidden = normed(F.embedding(ids, words) + positions[: ids.size(1)], norm, epsilon)
+    hidden = normed(F.embedding(ids, words) + placed(positions, runs), norm, epsilon)
     for layer in layers:
-        hidden = normed(hidden + product(attended(hidden, layer, heads), layer.attended), layer.attended_norm, epsilon)
+        seen = product(attended(hidden, layer, runs, heads), layer.attended)
+        hidden = normed(hidden + seen, layer.attended_norm, epsilon)
         narrow = product(F.gelu(product(hidden, layer.wide)), layer.narrow)
         hidden = normed(hidden + narrow, layer.narrow_norm, epsilon)
-    hidden = hidden.float()
-    pooled = hidden[:, 0] if cls else hidden.mean(dim=1)
-    return F.normalize(pooled, dim=-1)
+    return F.normalize(pooled(hidden.float(), runs, cls), dim=-1)
