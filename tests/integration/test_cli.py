@@ -519,6 +519,11 @@ class Slow:
 """
 
 
+def heed_interrupts() -> None:
+    """A shell that runs the tests in the background has them ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     environment: dict[str, str], docs: Path, tmp_path: Path, store: Postgres
 ) -> None:
@@ -532,7 +537,8 @@ def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     command = [sys.executable, "-c", "from rag_cli.app import main; main()", "ingest", str(docs), "--json"]
     command += [part for setting in settings for part in ("--set", setting)]
     paths = {**os.environ, **environment, "PYTHONPATH": str(tmp_path)}
-    with subprocess.Popen(command, env=paths, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=paths, preexec_fn=heed_interrupts, **pipes) as process:
         await_file(began, process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
