@@ -14,6 +14,7 @@ from rag_core.protocols import Source
 from rag_core.storage.publishing import CorpusWriter, Target
 from rag_core.types import Draft
 
+FIRST_GROUP = 16
 GROUP_BYTES = 512 * 1024
 """Of files: seconds of encoding, so that the preparation of all but the first group costs nothing."""
 
@@ -71,13 +72,14 @@ def _taken(ahead: "list[Future[list[Draft]]]", count: int) -> list[Draft]:
 
 
 def _groups(drafts: Sequence[Draft], most: int) -> Iterator[list[Draft]]:
-    """In their order. One that is larger than a group may be goes alone."""
+    """In their order, the first ones small: nothing is embedded until one has been read. A document that is larger than
+    a group may be goes alone."""
     group: list[Draft] = []
-    size = 0
+    size, now = 0, min(FIRST_GROUP, most)
     for draft in drafts:
-        if group and (len(group) == most or size + draft.entry.size > GROUP_BYTES):
+        if group and (len(group) == now or size + draft.entry.size > GROUP_BYTES):
             yield group
-            group, size = [], 0
+            group, size, now = [], 0, min(2 * now, most)
         group.append(draft)
         size += draft.entry.size
     yield group

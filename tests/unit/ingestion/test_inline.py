@@ -41,6 +41,10 @@ def test_small_documents_go_together_up_to_the_group() -> None:
     assert groups(5, 4, 3, 2) == [[5, 4, 3], [2]]
 
 
+def test_groups_grow_to_their_size() -> None:
+    assert list(map(len, groups(*[1] * 100, most=40))) == [16, 32, 40, 12]
+
+
 def test_large_documents_go_in_groups_of_bounded_size() -> None:
     half = GROUP_BYTES // 2
     assert groups(half, half, half, 1) == [[half, half], [half, 1]]
