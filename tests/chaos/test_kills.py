@@ -64,7 +64,7 @@ KILLS = [
 def test_the_same_command_again_completes_what_a_kill_broke_off(
     host: Host, undisturbed: StoredTree, runner: str, victim: Victim, seed: int
 ) -> None:
-    moment = random.Random(seed).uniform(0.6, 2.0) if runner == "inline" else random.Random(seed).uniform(3.0, 9.0)
+    moment = random.Random(seed).uniform(0.4, 1.4) if runner == "inline" else random.Random(seed).uniform(3.0, 9.0)
     process = host.ingest(runner)
     time.sleep(moment)
     if process.poll() is None:
