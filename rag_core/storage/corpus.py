@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil, inf, nan
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -25,6 +25,8 @@ from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
 from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space, TermWeights
+
+T = TypeVar("T")
 
 COLLECTION = """
 select c.id, c.space, s.fingerprint, s.model, s.dimension, coalesce((select i.indisvalid from pg_index i
@@ -115,12 +117,19 @@ CACHED_BYTES = 64 << 20
 class Snapshot:
     """One REPEATABLE READ view of a collection: every statement on it sees the same corpus.
 
-    `kept` is what a leg has found out about a question and needs again, by names of its own.
+    `kept` is what has been read `once`, by its key.
     """
 
     connection: AsyncConnection
     scope: Mapping[str, Any]
     kept: dict[object, Any] = field(default_factory=dict)
+
+    async def once(self, key: object, read: Callable[[], Awaitable[T]]) -> T:
+        """What a leg finds out about a question to rank, and needs again to score."""
+        if key not in self.kept:
+            self.kept[key] = await read()
+        found: T = self.kept[key]
+        return found
 
     def suits(self, query: Query) -> bool:
         """Whether the query asks for what this was opened for, and may see the same of it."""
@@ -239,6 +248,7 @@ class CorpusReader:
 
     async def _opened(self, shared: _Reading, seconds: float) -> Snapshot:
         await self._pool.open()
+        shared.milliseconds = None  # if an earlier try failed: it was another connection's
         async with AsyncExitStack() as opening:
             connection = await opening.enter_async_context(self._pool.connection())
             async with connection.pipeline():

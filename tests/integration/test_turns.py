@@ -20,6 +20,7 @@ from rag_core.retrieval.fusion import distribution
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever
 from rag_core.stage import recording, stage
+from rag_core.storage import corpus as corpus_module
 from rag_core.storage.corpus import CONNECTIONS, CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Matrix, Query, StageReport
@@ -136,6 +137,29 @@ def test_a_leg_whose_encoder_hangs_in_a_thread_is_left_out(store: Postgres) -> N
     assert len(hits) == 3
     assert stages["embed"].error == "cancelled"
     assert stages["dense"].error == "timeout after 0.100 s"
+
+
+def test_the_server_knows_the_limit_also_where_opening_has_failed_before(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(store, NOTE)
+    described, failures = corpus_module._scope, [StoreError("not yet")]
+
+    async def fails_once(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await described(*arguments)
+
+    async def limit(corpus: CorpusReader) -> tuple[object, ...] | None:
+        async with corpus.reading(QUERY), stage("limited", timeout=30):
+            with pytest.raises(StoreError):
+                async with corpus.snapshot(QUERY):
+                    pass
+            async with corpus.snapshot(QUERY) as snapshot:
+                return await (await snapshot.connection.execute("show statement_timeout")).fetchone()
+
+    monkeypatch.setattr(corpus_module, "_scope", fails_once)
+    assert reading(store, limit) not in (None, ("0",))
 
 
 def test_the_server_stops_a_statement_by_itself_when_its_stage_is_over(store: Postgres) -> None:

@@ -116,10 +116,7 @@ async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm
 
 async def asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:
     """Read once a snapshot."""
-    known: Asked | None = snapshot.kept.get((WORDS, query.text, bm25))
-    if known is None:
-        known = snapshot.kept[WORDS, query.text, bm25] = await _asked(snapshot, cache, query, bm25)
-    return known
+    return await snapshot.once((WORDS, query.text, bm25), partial(_asked, snapshot, cache, query, bm25))
 
 
 async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:

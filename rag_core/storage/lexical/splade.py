@@ -56,10 +56,8 @@ async def score(
 
 async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
     """Read once a snapshot."""
-    known: Asked | None = snapshot.kept.get((SPLADE, query.text))
-    if known is None:
-        known = snapshot.kept[SPLADE, query.text] = await _weighed(snapshot, cache, query, weights)
-    return known
+    key = SPLADE, query.text, snapshot.scope["analysis"]
+    return await snapshot.once(key, partial(_weighed, snapshot, cache, query, weights))
 
 
 async def _weighed(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
