@@ -17,6 +17,8 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── ModelError                     a model's files are missing or cannot be read
 │   ├── BusyError                      another job holds the source
 │   ├── RetrievalError                 a leg or a reranker broke, or every leg of a retriever did
+│   ├── GenerationError                a generator, or the endpoint behind it, refused or broke
+│   ├── JudgeError                     an answer could not be judged
 │   └── StageTimeoutError              a stage of a request ran out of its time
 ├── DocumentError             a row    one document failed; the job goes on
 │   └── TransientError                 its source did not give it for the moment: it is asked again before that
@@ -93,6 +95,14 @@ class BusyError(UnavailableError):
 
 
 class RetrievalError(UnavailableError):
+    pass
+
+
+class GenerationError(UnavailableError):
+    pass
+
+
+class JudgeError(UnavailableError):
     pass
 
 

@@ -4,11 +4,26 @@ The query path is async, the ingest path is sync; no role exists in both colours
 and SPLADE's weigher, which encode documents in bulk and questions one at a time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from rag_core.types import Chunk, Document, Entry, Hit, Matrix, Query, TermWeights
+from rag_core.events import Listener, nobody
+from rag_core.types import (
+    Answer,
+    Chunk,
+    Document,
+    Entry,
+    Hit,
+    Matrix,
+    Message,
+    Passage,
+    Prompt,
+    Query,
+    Reply,
+    TermWeights,
+    Verdict,
+)
 
 
 class Source(Protocol):
@@ -99,3 +114,32 @@ class Reranker(Protocol):
     async def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """The higher the better, in the order given."""
         ...
+
+
+class Generator(Protocol):
+    def stream(self, prompt: Prompt) -> AsyncIterator[str]:
+        """The answer in pieces, with markers such as `[1]`; nothing at all if the passages do not answer.
+
+        GenerationError if it breaks off. Whoever stops reading closes it, which ends the work below.
+        """
+        ...
+
+
+class Judge(Protocol):
+    async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
+        """JudgeError or ModelError if it cannot say."""
+        ...
+
+
+class Answerer(Protocol):
+    async def answer(self, query: Query, tell: Listener = nobody) -> Reply: ...
+
+
+class Conversations(Protocol):
+    """What was said before, by session; a query without a session has no history."""
+
+    async def history(self, query: Query, most: int) -> list[Message]:
+        """The last `most` messages, oldest first."""
+        ...
+
+    async def remember(self, query: Query, answer: Answer) -> None: ...

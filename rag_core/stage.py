@@ -6,7 +6,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,30 +19,37 @@ from rag_core.types import StageReport
 
 T = TypeVar("T")
 
+NO_LIMITS: Mapping[str, float] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
     reports: list[StageReport] = field(default_factory=list)
     deadline: float = inf
+    limits: Mapping[str, float] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(slots=True)
 class Stage:
-    """One that is under way. Its report will have the `ranking` that it is given: what it let through, best first."""
+    """One that is under way. Its report will have the `ranking` that it is given: what it let through, best first; and
+    the `figures` that were `measured`."""
 
     ranking: tuple[UUID, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 _recording: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 _parent: ContextVar[str] = ContextVar("parent", default="")
+_stage: ContextVar[Stage | None] = ContextVar("stage", default=None)
 _limit: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
 
 
 @contextmanager
-def recording(timeout: float = inf) -> Iterator[list[StageReport]]:
-    """The reports of the block's stages, in the order in which they ended. They share `timeout` seconds."""
-    token = _recording.set(_Recording(deadline=time.monotonic() + timeout))
+def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> Iterator[list[StageReport]]:
+    """The reports of the block's stages, in the order in which they ended. They share `timeout` seconds, and a stage
+    that is named in `limits` has no more than these."""
+    token = _recording.set(_Recording(deadline=time.monotonic() + timeout, limits=limits))
     try:
         yield _current().reports
     finally:
@@ -52,12 +59,14 @@ def recording(timeout: float = inf) -> Iterator[list[StageReport]]:
 @asynccontextmanager
 async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
     """StageTimeoutError after `timeout` seconds, or at the deadline; what runs in the block is cancelled then."""
-    allowed = min(timeout, _current().deadline - time.monotonic())
+    own = min(timeout, _current().limits.get(name, inf))
+    allowed = min(own, _current().deadline - time.monotonic())
     parent, token, began = _parent.get(), _parent.set(name), time.perf_counter()
     error = ""
     limit = asyncio.timeout(None if allowed == inf else allowed)
     outer = _limit.set(limit)
     here = Stage()
+    around = _stage.set(here)
     try:
         async with limit:
             yield here
@@ -76,6 +85,7 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
     finally:
         _parent.reset(token)
         _limit.reset(outer)
+        _stage.reset(around)
         seconds = time.perf_counter() - began
         _current().reports.append(
             StageReport(
@@ -84,6 +94,7 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
                 error=error,
                 parent=parent,
                 ranking=here.ranking,
+                figures=here.figures,
                 began=began - _current().began,
                 allowed=allowed,
             )
@@ -110,6 +121,18 @@ async def attempt(
         raise
     except RagError:
         return otherwise
+
+
+def skip(name: str, reason: str) -> None:
+    """Reports a stage that the settings leave out."""
+    began = time.perf_counter() - _current().began
+    _current().reports.append(StageReport(stage=name, seconds=0.0, parent=_parent.get(), began=began, skipped=reason))
+
+
+def measured(**figures: float) -> None:
+    """For the report of the innermost stage around."""
+    if (here := _stage.get()) is not None:
+        here.figures.update(figures)
 
 
 @contextmanager

@@ -81,6 +81,7 @@ class Query:
     collection: str = DEFAULT_COLLECTION
     filters: "Filter | None" = None
     groups: tuple[str, ...] = ()
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +128,128 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One line of a conversation."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """What a generator reads of a document: `n`, from 1, is what a marker in the answer names.
+
+    `text` is the document's own, from `start` on; `chunks`, in text order, are those that it was joined from, and `hit`
+    is the best of them. `note` stands before it in the prompt and is no part of the text.
+    """
+
+    n: int
+    hit: Hit
+    text: str
+    start: int
+    chunks: tuple[Chunk, ...]
+    note: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+CitationStyle: TypeAlias = Literal["inline", "footnote", "endnote"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How an answer is to be written. `pack` names a prompt pack; a citation style is how markers look."""
+
+    pack: str = "conversational"
+    citations: CitationStyle = "inline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What a generator is given. `hits` are all that was found, best first, also what is in no passage; `unsupported`
+    are sentences of a first try that the passages do not hold."""
+
+    query: Query
+    passages: tuple[Passage, ...]
+    hits: tuple[Hit, ...] = ()
+    history: tuple[Message, ...] = ()
+    style: Style = Style()
+    unsupported: tuple[str, ...] = ()
+
+
+Grade: TypeAlias = Literal["supported", "partial", "unsupported", "unchecked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """What a marker stands for: `document.text[start:end] == quote`.
+
+    `spans` are the marker's places in the answer and `claim` the sentence before it, both in code points of the answer.
+    """
+
+    n: int
+    chunk_id: UUID
+    document_id: UUID
+    collection: str
+    title: str
+    uri: str
+    quote: str
+    start: int
+    end: int
+    spans: tuple[tuple[int, int], ...]
+    claim: tuple[int, int]
+    score: float
+    page: int | None = None
+    section: str = ""
+    updated_at: datetime | None = None
+    grade: Grade = "unchecked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A sentence of an answer, by its code points, and how well the passages support it: `score` is from 0 to 1."""
+
+    start: int
+    end: int
+    grade: Grade
+    score: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a judge says of an answer. `method` tells how it judged, and so what it is worth."""
+
+    grade: Grade = "unchecked"
+    score: float = 0.0
+    claims: tuple[Claim, ...] = ()
+    method: str = ""
+
+
+Finish: TypeAlias = Literal["stop", "abstained", "cut", "blocked"]
+"""Why an answer ended: `cut` if its generator broke off, `blocked` if the judge did not let it pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """`[n]` stands in the text if and only if a citation has that `n`. `confidence` is the share of its sentences that
+    are cited, from 0 to 1."""
+
+    text: str
+    citations: tuple[Citation, ...] = ()
+    confidence: float = 0.0
+    verdict: Verdict = Verdict()
+    finish: Finish = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
     """How one timed part of a request went: `error` is empty when well; `ranking` holds chunk ids, best first.
 
-    `began` is in seconds since the recording's, and `allowed` how many it had from then on.
+    `began` is in seconds since the recording's, and `allowed` how many it had from then on. `skipped` says why it was
+    not run at all. `figures` are what it measured, by name.
     """
 
     stage: str
@@ -140,6 +259,27 @@ class StageReport:
     ranking: tuple[UUID, ...] = ()
     began: float = 0.0
     allowed: float = inf
+    skipped: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer, and all that went into it. What was left out are the stages whose `error` is not empty.
+
+    `standalone` is the question as it was searched. `seconds` are the whole turn's.
+    """
+
+    query: Query
+    standalone: str
+    answer: Answer
+    passages: tuple[Passage, ...] = ()
+    stages: tuple[StageReport, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        return tuple(report.stage for report in self.stages if report.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
