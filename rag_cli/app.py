@@ -5,19 +5,21 @@ import typer
 from jobs.evaluate import evaluate
 from jobs.ingest import ingest
 from rag_cli import collections, config, documents, jobs, sources, store
+from rag_cli.ask import ask
 from rag_cli.doctor import doctor
 from rag_cli.fsck import fsck
 from rag_cli.search import search
 from rag_cli.why import why
 
 app = typer.Typer(
-    help="Keeps a knowledge base in step with its sources, and searches it.",
+    help="Keeps a knowledge base in step with its sources, searches it, and answers from it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(ingest)
 app.command()(search)
+app.command()(ask)
 app.command()(why)
 app.command()(evaluate)
 app.add_typer(documents.app, name="documents")

@@ -61,6 +61,8 @@ def stage_rows(stages: Sequence[StageReport]) -> list[dict[str, Any]]:
             "ms": round(report.seconds * 1000, 1),
             "limit_ms": round(report.allowed * 1000, 1) if isfinite(report.allowed) else None,
             "error": report.error,
+            "skipped": report.skipped,
+            "figures": report.figures,
             "ranked": len(report.ranking),
         }
         for report in _in_order(stages)
@@ -90,6 +92,9 @@ def waterfall(stages: Sequence[StageReport]) -> Table:
     for report in rows:
         limit = f"{report.allowed * 1000:.0f}" if isfinite(report.allowed) else ""
         name = f"  {report.stage}" if report.parent else report.stage
+        if report.skipped:
+            table.add_row(name, "-", "", Text(f"skipped: {report.skipped}", style="dim"))
+            continue
         table.add_row(name, f"{report.seconds * 1000:.1f}", limit, _bar(report, end))
         if report.error:
             table.add_row("", "", "", Text(report.error, style="red", overflow="fold"))

@@ -231,6 +231,24 @@ class LexicalReranker(Section):
     language: str = Field("en", description="of stemmer and stop words, ISO 639-1; of an unknown one words stay whole")
 
 
+class Endpoint(Section):
+    """Of a model that is asked over HTTP as OpenAI's are: vLLM, Ollama, or OpenAI itself."""
+
+    model: str = Field(min_length=1)
+    base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://")
+    api_key_env: str = Field("OPENAI_API_KEY", description="the environment variable that holds the key, if it is set")
+    first_token_timeout_ms: float = Field(20_000, gt=0, description="until the first word of an answer")
+    stall_timeout_ms: float = Field(10_000, gt=0, description="between two pieces of it")
+    attempts: int = Field(3, ge=1, description="as long as no word of an answer came")
+
+
+class LlmReranker(Endpoint):
+    """A language model grades each candidate: exact, slow, and as dear as its tokens."""
+
+    type: Literal["llm"]
+    concurrency: int = Field(8, ge=1, description="candidates that are graded side by side")
+
+
 class RuleGraph(Section):
     """Entities and what stands together, by rules: capitalised names, acronyms, quoted terms, identifiers."""
 
@@ -260,6 +278,115 @@ SpladeSettings = Annotated[SentenceTransformersSplade | PythonObject, Field(disc
 RerankerSettings = Annotated[
     CrossEncoderReranker | LateInteractionReranker | LexicalReranker | PythonObject, Field(discriminator="type")
 ]
+
+
+class ExtractiveGenerator(Section):
+    """The sentences that answer, as they stand in their documents, each cited: no model writes."""
+
+    type: Literal["extractive"]
+    sentences: int = Field(3, ge=1, description="of an answer, at the most")
+    passages: int = Field(5, ge=1, description="that they are chosen from")
+    threshold: float = Field(0.6, ge=0, le=2, description="below this confidence it says that it does not know")
+
+
+class OpenAIGenerator(Endpoint):
+    """A language model behind an OpenAI-compatible endpoint."""
+
+    type: Literal["openai"]
+    temperature: float = Field(0.1, ge=0, le=2)
+    max_tokens: int = Field(1024, ge=1)
+    tokenizer: str = Field("", description="a folder, or a name on the model hub; without it tokens are estimated")
+    fallback: Literal["extractive"] | None = Field(
+        "extractive", description="what answers where the endpoint did not give a word"
+    )
+
+
+GenerationSettings = Annotated[ExtractiveGenerator | OpenAIGenerator | PythonObject, Field(discriminator="type")]
+
+
+class PromptSettings(Section):
+    pack: str = Field("conversational", description="conversational, qa, research, code, technical_writing, or a file")
+    citations: Literal["inline", "footnote", "endnote"] = "inline"
+
+
+class PackingSettings(Section):
+    """Which of the hits a generator reads, and how they are laid before it."""
+
+    strategy: Literal["concatenate", "weighted", "recency", "template"] = "concatenate"
+    order: Literal["relevance", "document"] = "relevance"
+    passages: int = Field(8, ge=1, description="at the most")
+    tokens: int = Field(3000, ge=64, description="of the generator's, of all passages together")
+    near_duplicate: float = Field(0.9, gt=0, le=1, description="share of equal word triples from which one is left out")
+    template: str = Field(
+        "{section} ({age})\n{text}", description="of the strategy template, up to {text}; also {title}, {uri} and {n}"
+    )
+
+
+class LexicalJudge(Section):
+    """Words, numbers, names and negations of a sentence against the passages: a proxy, and no detector of subtle
+    errors."""
+
+    type: Literal["lexical"]
+    supported: float = Field(0.6, ge=0, le=1, description="score from which a sentence is supported")
+    partial: float = Field(0.45, ge=0, le=1, description="score from which it is so in part")
+
+
+class CrossEncoderJudge(Section):
+    """A sequence classifier that reads passage and sentence together: NLI, or a hallucination model."""
+
+    type: Literal["cross_encoder"]
+    model: str = Field(description="a folder, or a name on the model hub")
+    label: str = Field("entailment", description="the class that means supported, of a model with several")
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    device: str = "cpu"
+    batch_size: int = Field(16, ge=1)
+    supported: float = Field(0.5, ge=0, le=1)
+    partial: float = Field(0.3, ge=0, le=1)
+
+
+class LlmJudge(Endpoint):
+    """A language model is asked about each sentence."""
+
+    type: Literal["llm"]
+    concurrency: int = Field(8, ge=1, description="sentences that are judged side by side")
+    supported: float = Field(0.7, ge=0, le=1)
+    partial: float = Field(0.4, ge=0, le=1)
+
+
+JudgeSettings = Annotated[LexicalJudge | CrossEncoderJudge | LlmJudge | PythonObject, Field(discriminator="type")]
+
+
+class GuardSettings(Section):
+    """What is done with an answer that its sources do not support."""
+
+    mode: Literal["off", "flag", "block", "regenerate"] = "flag"
+    stream: Literal["after", "sentence", "buffer"] = Field(
+        "after", description="what is shown unjudged: all of it, no sentence, or nothing"
+    )
+    on_judge_error: Literal["allow_flagged", "block"] = "allow_flagged"
+    judge: JudgeSettings = LexicalJudge(type="lexical")
+    timeout_ms: float = Field(10_000, gt=0)
+    link_hosts: tuple[str, ...] = Field((), description="an answer may link to, beside those of its cited sources")
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _off_is_false_in_yaml(cls, value: object) -> object:
+        return "off" if value is False else value
+
+    @model_validator(mode="after")
+    def _regenerates_whole_answers(self) -> Self:
+        if (self.mode, self.stream) == ("regenerate", "sentence"):
+            raise ValueError("mode regenerate writes whole answers: stream must be after or buffer, got sentence")
+        return self
+
+
+class AnsweringSettings(Section):
+    budget: Literal["standard", "realtime"] | None = Field(
+        "standard", description="of the search: a leg 500 ms and all of it 1 s, or 50 and 120 ms; null is no limit"
+    )
+    depth: int = Field(40, ge=1, description="hits that the passages are chosen from")
+    timeout_ms: float = Field(60_000, gt=0, description="of a whole answer")
+    history: int = Field(10, ge=0, description="messages of the conversation that a generator reads")
 
 
 class DistributionFusion(Section):
@@ -400,6 +527,11 @@ class Settings(Section):
         None, validate_default=True, description="chunks get term weights for the splade retriever"
     )
     graph: RuleGraph | None = Field(None, description="what documents speak of is stored for the graph retriever")
+    generation: GenerationSettings = ExtractiveGenerator(type="extractive")
+    prompt: PromptSettings = PromptSettings()
+    packing: PackingSettings = PackingSettings()
+    guard: GuardSettings = GuardSettings()
+    answering: AnsweringSettings = AnsweringSettings()
     store: StoreSettings = StoreSettings()
     files: FilesSettings = FilesSettings()
     parsing: ParsingSettings = ParsingSettings()

@@ -1,6 +1,6 @@
 """The Python door: a knowledge base in six lines, in a script or in a notebook."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -11,10 +11,14 @@ from typing import Any
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from rag_core.build.ingestion import inline_runner, sync
+from rag_core.build.pipeline import pipeline
 from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
+from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.events import Event, Listener, nobody
 from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
+from rag_core.pipeline import QueryPipeline
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
@@ -23,7 +27,7 @@ from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.postgres import Postgres
-from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, Query, StageReport
+from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, Query, Reply, StageReport
 
 
 def open_knowledge_base(
@@ -88,6 +92,26 @@ class KnowledgeBase:
         """The hits of `search`, and how each stage on the way to them went."""
         return self._portal.call(_recorded, self._retriever, self._query(question, collection, filters), k)
 
+    def ask(
+        self,
+        question: str,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+        session_id: str = "",
+        tell: Callable[[Event], None] | None = None,
+    ) -> Reply:
+        """An answer from what is stored, each sentence with its sources, or that they do not answer.
+
+        `tell` hears the events of the reply while it is made, in another thread. Messages of a `session_id` are
+        remembered as long as this object lives. An interrupt ends the work below.
+        """
+        query = replace(self._query(question, collection, filters), session_id=session_id)
+        asked = self._portal.start_task_soon(self._pipeline.answer, query, _listener(tell))
+        try:
+            return asked.result()
+        finally:
+            asked.cancel()
+
     def search_around(
         self,
         question: str,
@@ -117,9 +141,9 @@ class KnowledgeBase:
         query = replace(self._query(question, collection, filters), groups=tuple(groups))
         return self._portal.call(trace, self._corpus, self._retriever, query, k, uri, span)
 
-    def load(self) -> None:
-        """Loads the models that a search needs now, and not at the first one."""
-        _ = self._retriever
+    def load(self, answering: bool = False) -> None:
+        """Loads the models that a search needs, or an answer, now, and not at the first one."""
+        _ = self._pipeline if answering else self._retriever
 
     def _query(self, question: str, collection: str, filters: Mapping[str, Any] | None) -> Query:
         return Query(
@@ -143,6 +167,20 @@ class KnowledgeBase:
     @cached_property
     def _retriever(self) -> Retriever:
         return retriever(self._settings, self._corpus)
+
+    @cached_property
+    def _pipeline(self) -> QueryPipeline:
+        return pipeline(self._settings, self._corpus, self._retriever, InMemoryConversations())
+
+
+def _listener(tell: Callable[[Event], None] | None) -> Listener:
+    if tell is None:
+        return nobody
+
+    async def told(event: Event) -> None:
+        tell(event)
+
+    return told
 
 
 async def _recorded(retriever: Retriever, query: Query, k: int) -> tuple[list[Hit], list[StageReport]]:

@@ -4,7 +4,7 @@ The query path is async, the ingest path is sync; no role exists in both colours
 and SPLADE's weigher, which encode documents in bulk and questions one at a time.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -117,7 +117,7 @@ class Reranker(Protocol):
 
 
 class Generator(Protocol):
-    def stream(self, prompt: Prompt) -> AsyncIterator[str]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """The answer in pieces, with markers such as `[1]`; nothing at all if the passages do not answer.
 
         GenerationError if it breaks off. Whoever stops reading closes it, which ends the work below.

@@ -1,5 +1,6 @@
 """Models of random weights, small enough for a test to make, in the files that real ones come in."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 WORDS = tuple("how do i rotate turn the keys key weekly doors are of oak and a house has two by night".split())  # noqa: SIM905
@@ -7,9 +8,9 @@ WINDOW = 32
 """Tokens that such a model reads."""
 
 
-def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32) -> Path:
+def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32, names: Sequence[str] = ()) -> Path:
     """A two-layer BERT below the `head`, one of transformers' auto classes without its `AutoModel`. It counts its
-    positions, and says nothing else of its window."""
+    positions, and says nothing else of its window. Of a classifier `names` are its classes'."""
     import torch
     import transformers
 
@@ -22,7 +23,7 @@ def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32) -> Pat
         intermediate_size=64,
         max_position_embeddings=WINDOW,
         initializer_range=0.5,
-        num_labels=labels,
+        **({"id2label": dict(enumerate(names))} if names else {"num_labels": labels}),
     )
     getattr(transformers, f"AutoModel{head}").from_config(config).save_pretrained(folder)
     _tokenizer_files(folder)

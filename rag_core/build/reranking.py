@@ -4,21 +4,25 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, assert_never
 
+from rag_core.build.endpoint import client
 from rag_core.build.python import python_object
 from rag_core.config import (
     CrossEncoderReranker,
     LateInteractionReranker,
     LexicalReranker,
+    LlmReranker,
     PythonObject,
     RerankerSettings,
 )
 from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.model_files import model_folder
+from rag_core.models.loading import refuse_missing_gpu
 from rag_core.protocols import Reranker
 from rag_core.reranking.cross_encoder import CrossEncoderReranker as CrossEncoder
 from rag_core.reranking.cross_encoder import cross_encoder
 from rag_core.reranking.late_interaction import LateInteractionReranker as LateInteraction
 from rag_core.reranking.late_interaction import multi_vector_encoder
+from rag_core.reranking.llm import LlmReranker as LanguageModel
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder as LoadedCrossEncoder
@@ -38,6 +42,8 @@ def reranker(settings: RerankerSettings) -> Reranker:
             from rag_core.reranking.lexical import LexicalReranker as Lexical
 
             return Lexical(settings.language)
+        case LlmReranker():
+            return LanguageModel(client(settings), settings.concurrency)
         case PythonObject():
             own: Reranker = python_object(settings)
             return own
@@ -52,7 +58,7 @@ def load(settings: RerankerSettings) -> None:
             _cross_encoder(settings).load()
         case LateInteractionReranker():
             _late_interaction(settings).load()
-        case LexicalReranker() | PythonObject():
+        case LexicalReranker() | LlmReranker() | PythonObject():
             pass
         case _:
             assert_never(settings)
@@ -71,6 +77,7 @@ def _late_interaction(settings: LateInteractionReranker) -> LateInteraction:
 def _loaded_cross_encoder(settings: CrossEncoderReranker) -> "LoadedCrossEncoder":
     from rag_core.ingestion.embedding.precision import dtype
 
+    refuse_missing_gpu("reranker", settings.device)
     weights = dtype(settings.precision, settings.device)
     return cross_encoder(model_folder(settings.model), weights, settings.device)
 
@@ -78,5 +85,6 @@ def _loaded_cross_encoder(settings: CrossEncoderReranker) -> "LoadedCrossEncoder
 def _loaded_late_interaction(settings: LateInteractionReranker) -> "MultiVectorEncoder":
     from rag_core.ingestion.embedding.precision import dtype
 
+    refuse_missing_gpu("reranker", settings.device)
     weights = dtype(settings.precision, settings.device)
     return multi_vector_encoder(model_folder(settings.model), weights, settings.device)

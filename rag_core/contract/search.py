@@ -1,6 +1,7 @@
-"""Search by one method or by several, merge, rerank."""
+"""Prepare a question, search by one method or by several, merge, rerank."""
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,13 @@ import numpy as np
 from anyio.from_thread import start_blocking_portal
 
 from rag_core.build.embedding import embedding_space
+from rag_core.build.endpoint import client
 from rag_core.build.reranking import reranker
 from rag_core.config import (
     Bm25Retriever,
     CrossEncoderReranker,
+    GenerationSettings,
+    OpenAIGenerator,
     PerDocumentRetriever,
     RerankedRetriever,
     RerankerSettings,
@@ -26,9 +30,11 @@ from rag_core.config import (
 )
 from rag_core.contract.models import loaded_encoder, patiently
 from rag_core.contract.names import collection_of
-from rag_core.errors import ModelError, NotFoundError, RagError, RetrievalError, VectorError
+from rag_core.errors import GenerationError, ModelError, NotFoundError, RagError, RetrievalError, VectorError
 from rag_core.ingestion.embedding.questions import QuestionEncoder, Questions
+from rag_core.models.endpoint import Client
 from rag_core.protocols import Leg, Ranking
+from rag_core.query import expansion
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
 from rag_core.retrieval.fusion import distribution
@@ -36,7 +42,7 @@ from rag_core.retrieval.graph import GraphLeg
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever, named
 from rag_core.settings import load_settings
-from rag_core.stage import recording
+from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.postgres import Postgres
@@ -46,8 +52,10 @@ from rag_core.types import Hit, Matrix, Metadata, Query, StageReport
 T = TypeVar("T")
 
 VECTOR_HITS, KEYWORD_HITS, GRAPH_HITS, MERGED_HITS, RERANKED_HITS = 20, 20, 10, 40, 5
-METHOD_TIMEOUT = 5.0
+METHOD_TIMEOUT = EXPANSION_TIMEOUT = 5.0
 
+# what no text has in it: control characters, and halves of code points that UTF-8 cannot write
+_UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _log = logging.getLogger(__name__)
 
 
@@ -86,9 +94,33 @@ class RetrievalResult:
 DEFAULT_OPTIONS = QueryOptions()
 
 
+def expand_query(question: str, strict: bool = False) -> str:
+    """The question, and behind it up to 8 terms that documents may have in its place: synonyms, and what abbreviations
+    stand for, by the profile's language model.
+
+    The question alone, and a warning, if the profile has no such model, or if it fails or is late, or if the question
+    has more than 1000 characters; RuntimeError if `strict`.
+    """
+    try:
+        return _expanded(question, load_settings().generation)
+    except RagError as error:
+        if strict:
+            raise RuntimeError(f"the question cannot be expanded: {error}") from error
+        _log.warning("the question is not expanded: %s", error)
+        return question
+
+
+def preprocess_query(question: str | None, enable_expansion: bool = False) -> str:
+    """White space and control characters as single spaces, the words as they are: each method reads them in its way.
+    Expanded if that is wanted. Never raises; of None it is empty.
+    """
+    plain = " ".join(_UNREADABLE.sub(" ", question or "").split())
+    return expand_query(plain) if enable_expansion and plain else plain
+
+
 def get_query_embedding(question: str) -> list[float]:
     """Of length 1. RuntimeError if the model cannot be loaded or reached."""
-    _check_question(question)
+    check_question(question)
     with _told("the question cannot be embedded"):
         vector: list[float] = patiently(loaded_encoder(load_settings()).embed_questions, [question])[0].tolist()
         return vector
@@ -135,7 +167,7 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
     A method that fails or is late is left out, with a warning and its stage's error. ValueError if nothing is stored
     under the name, or if no method is enabled; RuntimeError if none of them answered.
     """
-    _check_question(question)
+    check_question(question)
     settings = load_settings()
     query = Query(text=question, tenant=settings.tenant, collection=collection_of(name))
     methods = _enabled(options)
@@ -155,9 +187,9 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
 
     with _told(f"{name} cannot be searched"):
         hits, stages = _reading(settings, found)
-    for stage in stages:
-        if stage.error:
-            _log.warning("searched %s without %s: %s", name, stage.stage, stage.error)
+    for report in stages:
+        if report.error:
+            _log.warning("searched %s without %s: %s", name, report.stage, report.error)
     return RetrievalResult(chunks=[_retrieved(source, _logistic, hit) for hit in hits], stages=tuple(stages))
 
 
@@ -186,13 +218,28 @@ def search_documents(name: str, question: str, options: QueryOptions = DEFAULT_O
     was asked where the profile has a reranker. Raises what `hybrid_search` raises.
     """
     _check_top_k(options.top_k)
-    found = hybrid_search(name, _processed(question, options), options)
+    found = hybrid_search(name, preprocess_query(question, options.expand_query), options)
     if options.enable_reranking and _chosen_reranker(load_settings().retrieval):
         return replace(found, chunks=rerank_chunks(question, found.chunks, options.top_k))
     return replace(found, chunks=found.chunks[: options.top_k])
 
 
-def _check_question(question: str) -> None:
+def _expanded(question: str, chosen: GenerationSettings) -> str:
+    match chosen:
+        case OpenAIGenerator():
+            with start_blocking_portal() as portal:
+                return portal.call(_asked_to_expand, client(chosen), question)
+        case _:
+            raise GenerationError(f"generation.type must be openai, a language model's, got {chosen.type}")
+
+
+async def _asked_to_expand(model: Client, question: str) -> str:
+    async with stage("expand", EXPANSION_TIMEOUT):
+        return await named(expansion.expanded(model, question))
+
+
+def check_question(question: str) -> None:
+    """ValueError if it has no words."""
     if not question.strip():
         raise ValueError(f"a question has words, got {question!r}")
 
@@ -228,7 +275,7 @@ def _reading(settings: Settings, work: Callable[[CorpusReader], Awaitable[T]]) -
 
 
 def _leg_search(name: str, question: str, top_k: int, method: "_Method") -> list[RetrievedChunk]:
-    _check_question(question)
+    check_question(question)
     _check_top_k(top_k)
     settings = load_settings()
     query = Query(text=question, tenant=settings.tenant, collection=collection_of(name))
@@ -338,10 +385,3 @@ def _reranked(chosen: RerankerSettings, question: str, chunks: Sequence[Retrieve
         for chunk, score in zip(chunks, scores, strict=True)
     ]
     return sorted(rescored, key=lambda chunk: (-chunk.scores["rerank"], chunk.chunk_id))
-
-
-def _processed(question: str, options: QueryOptions) -> str:
-    """White space as single spaces; the words as they are, because no model is there yet that could expand them."""
-    if options.expand_query:
-        _log.warning("the question is not expanded: there is no model for it")
-    return " ".join(question.split())

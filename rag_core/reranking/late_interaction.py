@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rag_core.reranking.loading import loading
-from rag_core.reranking.model import SharedModel
+from rag_core.models.loading import loading
+from rag_core.models.shared import SharedModel
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ class LateInteractionReranker:
     ColBERT, SIGIR 2020). What is too long for the model's window is cut at its end."""
 
     def __init__(self, loading: Callable[[], "MultiVectorEncoder"], batch_size: int) -> None:
-        self._model, self._batch_size = SharedModel(loading), batch_size
+        self._model, self._batch_size = SharedModel("reranker", loading), batch_size
 
     def load(self) -> None:
         """What the first question would wait for otherwise. ModelError if the model, or its device, is not there."""
@@ -36,7 +36,7 @@ class LateInteractionReranker:
 def multi_vector_encoder(folder: Path, weights: "torch.dtype", device: str) -> "MultiVectorEncoder":
     """A model trained for late interaction as it is; of any other text encoder, the vectors of its tokens.
     ModelError if it cannot be loaded."""
-    with loading(folder, "model for late interaction", device):
+    with loading(folder, "model for late interaction"):
         made = _trained if _is_trained(folder) else _of_tokens
         return _meeting_in_fp32(made(folder, {"dtype": weights}, device))
 

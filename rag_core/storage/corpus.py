@@ -287,6 +287,13 @@ class CorpusReader:
         async with self.snapshot(query) as snapshot:
             return await reading.score(snapshot, self._postings, query, parameters, ids)
 
+    async def idf(self, query: Query) -> Mapping[str, float]:
+        """How rare each term of the question is, in whatever language of the collection; 0 or more."""
+        from rag_core.storage.lexical import rarity
+
+        async with self.snapshot(query) as snapshot:
+            return await rarity.idf(snapshot, self._postings, query)
+
     async def splade(self, query: Query, weights: TermWeights, fingerprint: str, k: int) -> list[tuple[UUID, float]]:
         """Chunks that have a term of the question's `weights`, and their dot products with it, best first; ties by id.
 

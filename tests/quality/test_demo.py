@@ -53,3 +53,29 @@ def test_questions_find_their_documents_before_and_after_the_update(knowledge: K
     changed = knowledge.search("How often do we have to replace the signing keys of the control system?", 3)
     assert any("every 45 days" in hit.chunk.text for hit in changed)
     assert not any("every 90 days" in hit.chunk.text for hit in changed)
+
+
+def test_answers_name_the_fact_and_cite_its_document_and_follow_the_update(
+    knowledge: KnowledgeBase, tmp_path: Path
+) -> None:
+    folder = tmp_path / "handbook"
+    shutil.copytree(DEMO / "corpus", folder)
+    knowledge.ingest(folder)
+    before = questions("questions.jsonl")
+    assert sum(answered(knowledge, folder, question) for question in before) >= 11
+    for question in ("Which enzyme does ribavirin inhibit?", "Who won the football world cup in 1998?"):
+        assert knowledge.ask(question).answer.finish == "abstained"
+
+    apply_update(folder)
+    knowledge.ingest(folder)
+    after = questions("questions-after-update.jsonl")
+    assert sum(answered(knowledge, folder, question) for question in after) >= 4
+    changed = knowledge.ask("How often do we have to replace the signing keys of the control system?").answer
+    assert "every 45 days" in changed.text
+    assert "every 90 days" not in changed.text
+
+
+def answered(knowledge: KnowledgeBase, folder: Path, question: dict[str, str]) -> bool:
+    answer = knowledge.ask(question["question"]).answer
+    uri = (folder / question["path"]).as_uri()
+    return question["fact"] in answer.text and any(citation.uri == uri for citation in answer.citations)

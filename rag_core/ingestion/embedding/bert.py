@@ -7,14 +7,16 @@ padded and nothing masked, and products are of full batches, whatever the length
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from tokenizers import Encoding
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,8 +26,18 @@ from rag_core.ingestion.embedding.precision import dtype
 from rag_core.ingestion.embedding.tokens import load_tokenizer
 from rag_core.types import Matrix
 
+Forward: TypeAlias = Callable[[Tensor, list[tuple[int, int]]], Tensor]
+
 _BATCH_TOKENS = 2048
 ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """Of a text's tokens, without the special ones: rows of length 1, and beside them where each token stands."""
+
+    rows: Matrix
+    spans: tuple[tuple[int, int], ...]
 
 
 class BertEncoder:
@@ -48,8 +60,7 @@ class BertEncoder:
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer.enable_truncation(window(folder))
         self._device = device
-        cls = pooling(folder)[0] == "cls"
-        self._bert = _Bert(config, _weights(folder, dtype(precision, device), device), cls)
+        self._bert = _Bert(config, _weights(folder, dtype(precision, device), device), pooling(folder)[0])
         self._dimension = int(config["hidden_size"])
         self._document_prompt, self._query_prompt = document_prompt, query_prompt
         self._pool = ThreadPoolExecutor(threads)
@@ -60,22 +71,46 @@ class BertEncoder:
     def embed_questions(self, texts: Sequence[str]) -> Matrix:
         return self._encoded([self._query_prompt + text for text in texts])
 
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """In the order given. A text that is longer than the window is read in pieces."""
+        read = [self._tokenizer.encode(text) for text in texts]
+        pieces = [[whole, *whole.overflowing] for whole in read]
+        rows = iter(self._each_token([piece.ids for own in pieces for piece in own]))
+        return [_joined([(piece, next(rows)) for piece in own]) for own in pieces]
+
+    def _each_token(self, tokens: list[list[int]]) -> list[Matrix]:
+        rows: list[Matrix] = [np.empty((0, self._dimension), np.float32)] * len(tokens)
+        for batch in _batches([len(ids) for ids in tokens]):
+            vectors = self._forward(self._bert.tokens, [tokens[row] for row in batch])
+            ends = np.cumsum([len(tokens[row]) for row in batch])[:-1]
+            for row, own in zip(batch, np.split(vectors, ends), strict=True):
+                rows[row] = own
+        return rows
+
     def _encoded(self, texts: list[str]) -> Matrix:
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
         rows = np.empty((len(texts), self._dimension), np.float32)
         batches = list(_batches([len(ids) for ids in tokens]))
         parallel = self._pool.map if len(batches) > 1 else map  # another thread would only delay a question
-        encoded = parallel(self._pooled, ([tokens[row] for row in batch] for batch in batches))
+        pooled = partial(self._forward, self._bert.pooled)
+        encoded = parallel(pooled, ([tokens[row] for row in batch] for batch in batches))
         for batch, vectors in zip(batches, encoded, strict=True):
             rows[batch] = vectors
         return rows
 
     @torch.inference_mode()
-    def _pooled(self, batch: list[list[int]]) -> Matrix:
+    def _forward(self, forward: Forward, batch: list[list[int]]) -> Matrix:
         runs = [(len(list(same)), tokens) for tokens, same in groupby(map(len, batch))]
         ids = torch.tensor(list(chain.from_iterable(batch)), device=self._device)
-        vectors: Matrix = self._bert.forward(ids, runs).cpu().numpy()
+        vectors: Matrix = forward(ids, runs).cpu().numpy()
         return vectors
+
+
+def _joined(pieces: Sequence[tuple[Encoding, Matrix]]) -> TokenVectors:
+    own = [np.flatnonzero(np.array(piece.special_tokens_mask) == 0) for piece, _ in pieces]
+    rows = np.concatenate([rows[places] for places, (_, rows) in zip(own, pieces, strict=True)])
+    spans = [piece.offsets[place] for places, (piece, _) in zip(own, pieces, strict=True) for place in places]
+    return TokenVectors(rows, tuple(spans))
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -133,8 +168,9 @@ class Layer(NamedTuple):
 
 
 class _Bert:
-    def __init__(self, config: dict[str, Any], weights: dict[str, Tensor], cls: bool) -> None:
-        self._heads, self._epsilon, self._cls = int(config["num_attention_heads"]), float(config["layer_norm_eps"]), cls
+    def __init__(self, config: dict[str, Any], weights: dict[str, Tensor], pooling: str) -> None:
+        self._heads, self._epsilon = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
+        self._pooling = pooling
         self._words = weights["embeddings.word_embeddings.weight"]
         # every text is of the first type, so its row is part of each position's
         types = weights["embeddings.token_type_embeddings.weight"]
@@ -143,11 +179,18 @@ class _Bert:
         self._layers = [_layer(weights, f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])]
         self._forward = _scripted()
 
-    def forward(self, ids: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+    def pooled(self, ids: Tensor, runs: list[tuple[int, int]]) -> Tensor:
         """Shape (tokens,) to (texts, hidden): rows of length 1, in fp32. A run in `ids` is so many texts of so many
         tokens each."""
+        return self._vectors(ids, runs, self._pooling)
+
+    def tokens(self, ids: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+        """Shape (tokens,) to (tokens, hidden), else the same."""
+        return self._vectors(ids, runs, "none")
+
+    def _vectors(self, ids: Tensor, runs: list[tuple[int, int]], pooling: str) -> Tensor:
         vectors: Tensor = self._forward(
-            ids, runs, self._words, self._positions, self._norm, self._layers, self._heads, self._epsilon, self._cls
+            ids, runs, self._words, self._positions, self._norm, self._layers, self._heads, self._epsilon, pooling
         )
         return vectors
 
@@ -224,12 +267,14 @@ def placed(positions: Tensor, runs: list[tuple[int, int]]) -> Tensor:
     return torch.cat([positions[:tokens].repeat(texts, 1) for texts, tokens in runs])
 
 
-def pooled(hidden: Tensor, runs: list[tuple[int, int]], cls: bool) -> Tensor:
+def pooled(hidden: Tensor, runs: list[tuple[int, int]], pooling: str) -> Tensor:
+    if pooling == "none":
+        return hidden
     parts: list[Tensor] = []
     start = 0
     for texts, tokens in runs:
         own = hidden[start : start + texts * tokens].view(texts, tokens, -1)
-        parts.append(own[:, 0] if cls else own.mean(dim=1))
+        parts.append(own[:, 0] if pooling == "cls" else own.mean(dim=1))
         start += texts * tokens
     return torch.cat(parts)
 
@@ -243,7 +288,7 @@ def forward(
     layers: list[Layer],
     heads: int,
     epsilon: float,
-    cls: bool,
+    pooling: str,
 ) -> Tensor:
     hidden = normed(F.embedding(ids, words) + placed(positions, runs), norm, epsilon)
     for layer in layers:
@@ -251,4 +296,4 @@ def forward(
         hidden = normed(hidden + seen, layer.attended_norm, epsilon)
         narrow = product(F.gelu(product(hidden, layer.wide)), layer.narrow)
         hidden = normed(hidden + narrow, layer.narrow_norm, epsilon)
-    return F.normalize(pooled(hidden.float(), runs, cls), dim=-1)
+    return F.normalize(pooled(hidden.float(), runs, pooling), dim=-1)

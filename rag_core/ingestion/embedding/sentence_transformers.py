@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.precision import dtype
+from rag_core.models.loading import loading
 from rag_core.types import Matrix
 
 if TYPE_CHECKING:
@@ -50,14 +50,10 @@ class SentenceTransformersEncoder:
 
 
 def _loaded(folder: Path, weights: torch.dtype, device: str) -> "SentenceTransformer":
-    from sentence_transformers import SentenceTransformer
-    from transformers.utils.logging import disable_progress_bar
+    with loading(folder, "text encoder"):
+        from sentence_transformers import SentenceTransformer
 
-    disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
         model = SentenceTransformer(str(folder), device=device, model_kwargs={"dtype": weights}, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"sentence-transformers cannot load {folder}: {error}") from error
     return _pooled_in_fp32(model)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.precision import dtype
+from rag_core.models.loading import loading
 from rag_core.types import TermWeights
 
 if TYPE_CHECKING:
@@ -97,15 +98,11 @@ def _storable(term: str | None) -> bool:
 
 
 def _loaded(folder: Path, weights: torch.dtype, device: str) -> "SparseEncoder":
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sparse_encoder.modules import SpladePooling
-    from transformers.utils.logging import disable_progress_bar
+    with loading(folder, "SPLADE model"):
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-    disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
         model = SparseEncoder(str(folder), device=device, model_kwargs={"dtype": weights}, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"sentence-transformers cannot load {folder}: {error}") from error
     if not any(isinstance(module, SpladePooling) for module in model.modules()):
         raise ModelError(f"{folder} is no SPLADE model: give one with a masked language model and SpladePooling")
     return model

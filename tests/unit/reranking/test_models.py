@@ -183,7 +183,7 @@ def test_a_model_that_could_not_be_loaded_is_looked_for_again_after_a_while(
         with pytest.raises(ModelError, match="the hub is away"):
             scores(chosen, QUESTION, TEXTS)
     assert len(outcomes) == 1
-    monkeypatch.setattr("rag_core.reranking.model.monotonic", lambda: float("inf"))
+    monkeypatch.setattr("rag_core.models.shared.monotonic", lambda: float("inf"))
     assert len(scores(chosen, QUESTION, TEXTS)) == len(TEXTS)
 
 
@@ -238,9 +238,9 @@ def test_a_classifier_is_no_cross_encoder(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match=r"reranker\.device is cuda:1, but PyTorch .* set reranker\.device to cpu"):
-        cross_encoder(folder, torch.float32, "cuda:1")
+        load(CrossEncoderReranker(type="cross_encoder", model=str(folder), device="cuda:1"))
     with pytest.raises(ModelError, match=r"reranker\.device is cuda, but PyTorch .* set reranker\.device to cpu"):
-        multi_vector_encoder(folder, torch.float32, "cuda")
+        load(LateInteractionReranker(type="late_interaction", model=str(folder), device="cuda"))
 
 
 def test_memory_that_runs_out_is_named(folder: Path) -> None:
@@ -250,7 +250,10 @@ def test_memory_that_runs_out_is_named(folder: Path) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore of it.")
 
     model.register_forward_pre_hook(exhausted)
-    with pytest.raises(ModelError, match=r"try a smaller batch_size, or device cpu \(CUDA out of memory\. Tried .*\)$"):
+    with pytest.raises(
+        ModelError,
+        match=r"the reranker could not compute: .*, or device cpu \(CUDA out of memory\. Tried .*\)$",
+    ):
         scores(CrossEncoder(lambda: model, 2), QUESTION, TEXTS)
 
 

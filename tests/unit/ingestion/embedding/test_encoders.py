@@ -67,6 +67,28 @@ def test_cls_pooling_agrees_too(folder: Path, tmp_path: Path) -> None:
     assert cosines(rows, SentenceTransformersEncoder(cls, "fp32").embed(TEXTS)).min() > 0.99999
 
 
+def test_the_vectors_of_tokens_agree_with_sentence_transformers(
+    fp32: BertEncoder, reference: SentenceTransformersEncoder
+) -> None:
+    texts = ["keys", "the apparent diffusion coefficient of naïve 東京 🎉 p<0.05", ""]
+    for text, read in zip(texts, fp32.token_vectors(texts), strict=True):
+        (expected,) = reference._model.encode([text], output_value="token_embeddings", normalize_embeddings=False)
+        rows = expected.numpy()[1:-1]
+        assert read.rows.shape == rows.shape
+        assert len(read.spans) == len(rows)
+        if len(rows):
+            assert cosines(read.rows, rows / np.linalg.norm(rows, axis=1, keepdims=True)).min() > 0.9999
+
+
+def test_every_token_has_its_place_in_the_text_also_beyond_the_window(fp32: BertEncoder) -> None:
+    text = " ".join((WORDS * 80)[:700])
+    (read,) = fp32.token_vectors([text])
+    assert len(read.rows) == len(read.spans) > 3 * 256
+    assert [start for start, _ in read.spans] == sorted(start for start, _ in read.spans)
+    covered = "".join(text[start:end] for start, end in dict.fromkeys(read.spans))
+    assert covered == text.replace(" ", "")
+
+
 def test_no_texts_give_no_rows(fp32: BertEncoder, reference: SentenceTransformersEncoder) -> None:
     assert fp32.embed([]).shape == reference.embed([]).shape == (0, 384)
 
@@ -132,5 +154,5 @@ def test_a_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> No
     (other / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"it has no model\.safetensors"):
         BertEncoder(other)
-    with pytest.raises(ModelError, match="sentence-transformers cannot load"):
+    with pytest.raises(ModelError, match="cannot be loaded as a text encoder: give a folder that is one"):
         SentenceTransformersEncoder(other)

@@ -120,7 +120,7 @@ def test_a_model_that_is_no_splade_is_refused(tmp_path: Path, head: str) -> None
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot load"):
+    with pytest.raises(ModelError, match="cannot be loaded as a SPLADE model: give a folder that is one"):
         SpladeEncoder(tmp_path)
 
 

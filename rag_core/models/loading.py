@@ -8,13 +8,11 @@ from rag_core.errors import ModelError
 
 
 @contextmanager
-def loading(folder: Path, role: str, device: str) -> Iterator[None]:
-    """ModelError if the device is a GPU that this process cannot use, or if the block cannot make of the folder's
-    files what `role` says."""
+def loading(folder: Path, role: str) -> Iterator[None]:
+    """ModelError if the block cannot make of the folder's files what `role` says."""
     from safetensors import SafetensorError
     from transformers.utils.logging import disable_progress_bar
 
-    _refuse_missing_gpu(device)
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
@@ -23,11 +21,14 @@ def loading(folder: Path, role: str, device: str) -> Iterator[None]:
         raise ModelError(f"{folder} cannot be loaded as a {role}: give a folder that is one ({reason})") from error
 
 
-def _refuse_missing_gpu(device: str) -> None:
+def refuse_missing_gpu(section: str, device: str) -> None:
+    """ModelError if `device`, which that section of the settings names, is a GPU that this process cannot use."""
+    if not device.startswith("cuda"):
+        return
     import torch
 
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         raise ModelError(
-            f"reranker.device is {device}, but PyTorch {torch.__version__} finds no GPU here: "
-            "set reranker.device to cpu, or install a driver and PyTorch for CUDA"
+            f"{section}.device is {device}, but PyTorch {torch.__version__} finds no GPU here: "
+            f"set {section}.device to cpu, or install a driver and PyTorch for CUDA"
         )

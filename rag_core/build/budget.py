@@ -1,0 +1,63 @@
+"""What the two named budgets allow a search, stage by stage."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from rag_core.config import (
+    CrossEncoderReranker,
+    HybridRetriever,
+    LateInteractionReranker,
+    PerDocumentRetriever,
+    RerankedRetriever,
+    RetrievalSettings,
+    SignalsRetriever,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """In seconds: of a leg, of the scores that it is asked for once more, of each batch of a reranker, of it all."""
+
+    leg: float
+    fusion: float
+    reranked_batch: float
+    total: float
+
+
+BUDGETS = {
+    "standard": Budget(leg=0.5, fusion=0.02, reranked_batch=0.2, total=1.0),
+    "realtime": Budget(leg=0.05, fusion=0.005, reranked_batch=0.05, total=0.12),
+}
+
+
+def stage_limits(name: Literal["standard", "realtime"] | None, retrieval: RetrievalSettings) -> Mapping[str, float]:
+    """By the names of the stages that such a retriever has."""
+    if name is None:
+        return {}
+    budget, limits = BUDGETS[name], dict[str, float]()
+    for leg in _legs(retrieval):
+        limits |= {leg: budget.leg, f"{leg} scores": budget.fusion}
+    return {"retrieve": budget.total, **limits, "rerank": budget.reranked_batch * _batches(retrieval)}
+
+
+def _legs(retrieval: RetrievalSettings) -> Iterator[str]:
+    match retrieval:
+        case HybridRetriever():
+            yield from retrieval.retrievers
+        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
+            yield from _legs(retrieval.retriever)
+        case _:
+            yield retrieval.type
+
+
+def _batches(retrieval: RetrievalSettings) -> int:
+    """That a reranker reads one after the other, of the outermost one."""
+    match retrieval:
+        case RerankedRetriever(reranker=CrossEncoderReranker() | LateInteractionReranker() as reranker):
+            return ceil(retrieval.depth / reranker.batch_size)
+        case PerDocumentRetriever() | SignalsRetriever():
+            return _batches(retrieval.retriever)
+        case _:
+            return 1

@@ -1,0 +1,16 @@
+"""Clients of models that are asked over HTTP."""
+
+from rag_core.config import Endpoint
+from rag_core.models.endpoint import Client
+
+
+def client(settings: Endpoint) -> Client:
+    """Reads the key from its environment variable. ConfigError if the key, or the URL, cannot be used."""
+    return Client(
+        model=settings.model,
+        base_url=settings.base_url,
+        api_key_env=settings.api_key_env,
+        first_token_timeout=settings.first_token_timeout_ms / 1000,
+        stall_timeout=settings.stall_timeout_ms / 1000,
+        attempts=settings.attempts,
+    )

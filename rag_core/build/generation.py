@@ -1,0 +1,79 @@
+"""Generators, and the tokens that the passages before them are counted in."""
+
+from collections.abc import Sequence
+from typing import Protocol, assert_never
+
+from rag_core.build.endpoint import client
+from rag_core.build.python import python_object
+from rag_core.build.questions import questions
+from rag_core.config import ExtractiveGenerator, OpenAIGenerator, PythonObject, Settings
+from rag_core.generation.fallback import Fallback
+from rag_core.generation.openai import OpenAIGenerator as WritingGenerator
+from rag_core.generation.prompt import prompt_pack
+from rag_core.generation.tokens import EstimatedTokens, tokenizer_folder
+from rag_core.protocols import Generator
+from rag_core.storage.corpus import CorpusReader
+
+
+class Lengths(Protocol):
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """In tokens, in the order given."""
+        ...
+
+
+def generator(settings: Settings, corpus: CorpusReader) -> Generator:
+    """Loads the extractive one's encoder, and the prompt pack of one that reads it."""
+    chosen = settings.generation
+    match chosen:
+        case ExtractiveGenerator():
+            return _extractive(chosen, settings, corpus)
+        case OpenAIGenerator():
+            return _openai(chosen, settings, corpus)
+        case PythonObject():
+            own: Generator = python_object(chosen)
+            return own
+        case _:
+            assert_never(chosen)
+
+
+def generator_tokenizer(settings: Settings) -> Lengths:
+    """A model's own tokens if its tokenizer is named, else an estimate; words where no model reads. ModelError if the
+    tokenizer is not there."""
+    chosen = settings.generation
+    match chosen:
+        case OpenAIGenerator(tokenizer=""):
+            return EstimatedTokens()
+        case OpenAIGenerator():
+            from rag_core.ingestion.embedding.tokens import ModelTokenizer
+
+            return ModelTokenizer(tokenizer_folder(chosen.tokenizer))
+        case ExtractiveGenerator() | PythonObject():
+            from rag_core.ingestion.embedding.tokens import WordTokenizer
+
+            return WordTokenizer()
+        case _:
+            assert_never(chosen)
+
+
+def _openai(chosen: OpenAIGenerator, settings: Settings, corpus: CorpusReader) -> Generator:
+    prompt_pack(settings.prompt.pack)
+    writing = WritingGenerator(client(chosen), chosen.temperature, chosen.max_tokens)
+    match chosen.fallback:
+        case "extractive":
+            return Fallback(writing, _extractive(ExtractiveGenerator(type="extractive"), settings, corpus))
+        case None:
+            return writing
+        case _:
+            assert_never(chosen.fallback)
+
+
+def _extractive(chosen: ExtractiveGenerator, settings: Settings, corpus: CorpusReader) -> Generator:
+    from rag_core.generation.extractive import Extractive
+
+    return Extractive(
+        encoder=questions(settings.embedding),
+        idf=corpus.idf,
+        sentences=chosen.sentences,
+        passages=chosen.passages,
+        threshold=chosen.threshold,
+    )

@@ -1,0 +1,57 @@
+"""The pipeline from a question to a reply."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from rag_core.build.budget import stage_limits
+from rag_core.build.generation import generator, generator_tokenizer
+from rag_core.build.judging import judge
+from rag_core.config import Settings
+from rag_core.generation.packing import Packing, pack
+from rag_core.guardrails.hallucination import Guard
+from rag_core.pipeline import Limits, QueryPipeline
+from rag_core.protocols import Conversations, Retriever
+from rag_core.storage.corpus import CorpusReader
+from rag_core.types import Hit, Passage, Style
+
+
+def pipeline(settings: Settings, corpus: CorpusReader, found: Retriever, conversations: Conversations) -> QueryPipeline:
+    """Loads the models of generator and judge that are to run in this process."""
+    return QueryPipeline(
+        retriever=found,
+        pack=_packing(settings),
+        generator=generator(settings, corpus),
+        guard=_guard(settings),
+        conversations=conversations,
+        style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
+        hosts=frozenset(settings.guard.link_hosts),
+        limits=_limits(settings),
+    )
+
+
+def _packing(settings: Settings) -> Callable[[Sequence[Hit]], tuple[Passage, ...]]:
+    packing = Packing(**settings.packing.model_dump(), now=datetime.now(UTC))
+    lengths = generator_tokenizer(settings).lengths
+    return lambda hits: pack(hits, replace(packing, now=datetime.now(UTC)), lengths)
+
+
+def _guard(settings: Settings) -> Guard:
+    chosen = settings.guard
+    return Guard(
+        judge=judge(settings),
+        mode=chosen.mode,
+        stream=chosen.stream,
+        on_judge_error=chosen.on_judge_error,
+        timeout=chosen.timeout_ms / 1000,
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    chosen = settings.answering
+    return Limits(
+        timeout=chosen.timeout_ms / 1000,
+        stages=stage_limits(chosen.budget, settings.retrieval),
+        depth=chosen.depth,
+        history=chosen.history,
+    )

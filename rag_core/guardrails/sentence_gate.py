@@ -1,0 +1,108 @@
+"""Lets an answer pass sentence by sentence, each once it is judged."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from rag_core.events import CitationAdded, Event, Listener, TextDelta, with_citation
+from rag_core.ingestion.chunking.sentences import sentence_spans
+from rag_core.types import Answer, Citation, Claim, Grade, Verdict
+
+_MARKERS = re.compile(r"(?:\s*\[\^?\d+\])*\s*")
+
+
+class SentenceGate:
+    """`listen` takes what a writer tells. A sentence is an answer of its own, offsets and all, until it is let through.
+
+    `answer` is what has been let through; `left_out` counts the sentences that were not.
+    """
+
+    def __init__(
+        self, judged: Callable[[Answer], Awaitable[Answer]], passes: Callable[[Answer], bool], tell: Listener
+    ) -> None:
+        self._judged, self._passes, self._tell = judged, passes, tell
+        self._held, self._read = Answer(text=""), 0
+        self.answer = Answer(text="")
+        self.left_out = 0
+
+    async def listen(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                self._held = replace(self._held, text=self._held.text + text)
+                while size := first_sentence(self._held.text):
+                    await self._judge(size)
+            case CitationAdded(citation):
+                added = with_citation(self._held.citations, _behind(citation, self._read))
+                self._held = replace(self._held, citations=added)
+            case _:
+                await self._tell(event)
+
+    async def finish(self) -> None:
+        if self._held.text.strip():
+            await self._judge(len(self._held.text))
+
+    async def _judge(self, size: int) -> None:
+        """The first `size` characters of what is held."""
+        sentence, self._held = split(self._held, size)
+        self._read += size
+        sentence = await self._judged(sentence)
+        if self._passes(sentence):
+            await self._let_through(sentence)
+        else:
+            self.left_out += 1
+
+    async def _let_through(self, sentence: Answer) -> None:
+        before = len(self.answer.citations)
+        self.answer = joined(self.answer, sentence)
+        await self._tell(TextDelta(sentence.text))
+        for citation in self.answer.citations[before:]:
+            await self._tell(CitationAdded(citation))
+
+
+def first_sentence(text: str) -> int:
+    """Where the second sentence begins, behind the first one's markers; 0 if it has not begun yet."""
+    starts = [start for start, _ in sentence_spans(text)[1:]]
+    for start in starts:
+        markers = _MARKERS.match(text, start)
+        begun = markers.end() if markers else start
+        if begun < len(text):
+            return begun
+    return 0
+
+
+def split(answer: Answer, size: int) -> tuple[Answer, Answer]:
+    """Before and after: a citation goes where its marker does."""
+    first = tuple(each for each in answer.citations if each.spans[0][0] < size)
+    rest = tuple(_behind(each, size) for each in answer.citations if each.spans[0][0] >= size)
+    return Answer(text=answer.text[:size], citations=first), Answer(text=answer.text[size:], citations=rest)
+
+
+def joined(answer: Answer, sentence: Answer) -> Answer:
+    """Both texts, with what is known of each."""
+    place = len(answer.text)
+    citations = (*answer.citations, *(_moved(each, place) for each in sentence.citations))
+    claims = tuple(replace(each, start=each.start + place, end=each.end + place) for each in sentence.verdict.claims)
+    verdict = together((*answer.verdict.claims, *claims), sentence.verdict.method or answer.verdict.method)
+    return replace(answer, text=answer.text + sentence.text, citations=citations, verdict=verdict)
+
+
+def together(claims: tuple[Claim, ...], method: str) -> Verdict:
+    """Of sentences that were judged one by one: the worst of their grades if they agree, else `partial`."""
+    if not claims:
+        return Verdict(method=method)
+    grades: set[Grade] = {claim.grade for claim in claims}
+    grade: Grade = grades.pop() if len(grades) == 1 else "partial"
+    score = sum(claim.score for claim in claims) / len(claims)
+    return Verdict(grade=grade, score=score, claims=claims, method=method)
+
+
+def _behind(citation: Citation, place: int) -> Citation:
+    """As an answer that begins there has it."""
+    spans = tuple((start - place, end - place) for start, end in citation.spans if start >= place)
+    start, end = (max(0, each - place) for each in citation.claim)
+    return replace(citation, spans=spans, claim=(start, end))
+
+
+def _moved(citation: Citation, by: int) -> Citation:
+    spans = tuple((start + by, end + by) for start, end in citation.spans)
+    return replace(citation, spans=spans, claim=(citation.claim[0] + by, citation.claim[1] + by))

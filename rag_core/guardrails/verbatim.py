@@ -1,0 +1,45 @@
+"""Answers that only quote are checked, not judged."""
+
+import re
+from collections.abc import Sequence
+from unicodedata import category
+
+from rag_core.guardrails.statements import Statement, bare, statements
+from rag_core.guardrails.verdicts import claim, verdict
+from rag_core.types import Answer, Citation, Claim, Passage, Verdict
+
+METHOD = "verbatim"
+
+_ROUND = {"Ps": "(", "Pe": ")"}
+_WORD = re.compile(r"\w")
+
+
+class VerbatimJudge:
+    """A claim is supported if all its words are in its quotes, and these stand in the passages where the citations say.
+    White space and list marks do not count, nor what became of brackets: a marker of the document's own has round ones.
+    """
+
+    async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
+        return verdict([_checked(statement) for statement in statements(answer, passages)], METHOD)
+
+
+def _checked(statement: Statement) -> Claim:
+    quotes = {_rounded(bare(each.quote)) for each in statement.citations if _stands(each, statement.passages)}
+    rest = _rounded(statement.text)
+    for quote in sorted(quotes, key=len, reverse=True):
+        rest = rest.replace(quote, "", 1)
+    if _WORD.search(rest):
+        return claim(statement, "unsupported", 0.0, "no passage that it cites holds it word for word")
+    return claim(statement, "supported", 1.0)
+
+
+def _stands(citation: Citation, passages: Sequence[Passage]) -> bool:
+    cited = [passage for passage in passages if passage.n == citation.n and passage.start <= citation.start]
+    return any(
+        passage.text[citation.start - passage.start : citation.end - passage.start] == citation.quote
+        for passage in cited
+    )
+
+
+def _rounded(text: str) -> str:
+    return "".join(_ROUND.get(category(character), character) for character in text)

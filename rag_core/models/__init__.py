@@ -1,0 +1,1 @@
+"""What holds a model or asks one over HTTP, for whatever role."""

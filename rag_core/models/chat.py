@@ -1,0 +1,134 @@
+"""What OpenAI-compatible endpoints send, as far as it is read: chunks, whole answers, and their several errors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from rag_core.events import Usage
+
+B = TypeVar("B", bound=BaseModel)
+
+
+class _Cached(BaseModel):
+    cached_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Cached | None = None
+
+
+class _Said(BaseModel):
+    content: str | None = None
+
+
+class _ChunkChoice(BaseModel):
+    delta: _Said | None = None
+    finish_reason: str | None = None
+
+
+class Chunk(BaseModel):
+    """The one with the usage has no choices."""
+
+    choices: list[_ChunkChoice]
+    usage: _Usage | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(choice.delta.content or "" for choice in self.choices if choice.delta)
+
+    @property
+    def finish(self) -> str:
+        return next((choice.finish_reason for choice in self.choices if choice.finish_reason), "")
+
+    @property
+    def told_usage(self) -> Usage | None:
+        if self.usage is None:
+            return None
+        details = self.usage.prompt_tokens_details
+        cached = details.cached_tokens if details else 0
+        return Usage(self.usage.prompt_tokens, self.usage.completion_tokens, cached or 0)
+
+
+class _Alternative(BaseModel):
+    token: str
+    logprob: float
+
+
+class _Token(BaseModel):
+    top_logprobs: list[_Alternative] = []
+
+
+class _Logprobs(BaseModel):
+    content: list[_Token] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Said
+    logprobs: _Logprobs | None = None
+
+
+class Whole(BaseModel):
+    choices: list[_Choice]
+
+    @property
+    def text(self) -> str:
+        return self.choices[0].message.content or "" if self.choices else ""
+
+    @property
+    def alternatives(self) -> tuple[Mapping[str, float], ...]:
+        given = self.choices[0].logprobs if self.choices else None
+        tokens = (given.content if given else None) or []
+        return tuple({other.token: other.logprob for other in token.top_logprobs} for token in tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """`status` is 0 where none was told; `named` if the body says that it is an error."""
+
+    status: int
+    reason: str
+    named: bool
+
+
+def understood(form: type[B], body: str | bytes) -> B | Failure | None:
+    """None if it is neither of that form nor an error."""
+    if (told := failure(body)).named:
+        return told
+    try:
+        return form.model_validate_json(body)
+    except ValidationError:
+        return None
+
+
+def failure(body: str | bytes, status: int = 0) -> Failure:
+    """Reads `{"error": {"message": ...}}` as OpenAI and vLLM have it, `{"error": "..."}` as Ollama,
+    `{"object": "error", "message": ...}` as older vLLM, and `{"detail": ...}` as web frameworks; or the plain text."""
+    try:
+        told = from_json(body)
+    except ValueError:
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        return Failure(status=_refusal(status), reason=text, named=False)
+    if not isinstance(told, dict):
+        return Failure(status=_refusal(status), reason="", named=False)
+    named = bool(told.get("error")) or told.get("object") == "error"
+    inner = told["error"] if isinstance(told.get("error"), dict) else told
+    return Failure(status=_refusal(status) or _code(inner), reason=_reason(inner), named=named)
+
+
+def _refusal(status: int) -> int:
+    return 0 if status == 200 else status
+
+
+def _code(told: Mapping[str, Any]) -> int:
+    code = told.get("code", told.get("status"))
+    return code if isinstance(code, int) else 0
+
+
+def _reason(told: Mapping[str, Any]) -> str:
+    found = (told.get(key) for key in ("message", "error", "detail"))
+    return next((str(each) for each in found if each), "")

@@ -1,0 +1,200 @@
+"""From a question to a reply: what was said, what is found, what of it is read, what is written and held to it."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+
+from anyio import to_thread
+
+from rag_core.errors import GenerationError, RagError, StageTimeoutError
+from rag_core.events import (
+    Degraded,
+    Event,
+    Listener,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Sources,
+    StageFinished,
+    StageStarted,
+    TextDelta,
+    Usage,
+    nobody,
+)
+from rag_core.generation.citations import Citer
+from rag_core.guardrails.hallucination import Guard
+from rag_core.protocols import Conversations, Generator, Retriever
+from rag_core.stage import Stage, attempt, recording, skip, stage
+from rag_core.types import Answer, Finish, Hit, Message, Passage, Prompt, Query, Reply, StageReport, Style
+
+ABSTAINED = "The sources do not answer this."
+CLOSEST = 3
+"""Documents that an abstention names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`timeout`, in seconds, is a whole answer's; `stages` has those of stages that have less, by name."""
+
+    timeout: float = inf
+    stages: Mapping[str, float] = field(default_factory=dict)
+    depth: int = 40
+    history: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPipeline:
+    """An Answerer. `pack` chooses and numbers the passages of the hits; `hosts` are those that an answer may link to
+    beside its passages' own."""
+
+    retriever: Retriever
+    pack: Callable[[Sequence[Hit]], tuple[Passage, ...]]
+    generator: Generator
+    guard: Guard
+    conversations: Conversations
+    style: Style
+    limits: Limits
+    hosts: frozenset[str] = frozenset()
+
+    async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
+        """RagError if there is nothing to answer with; what can be done without is left out, and reported.
+
+        The work below ends when the caller is cancelled, or when the time is over.
+        """
+        async with _turn(query, tell, self.limits) as turn:
+            history = await self._recall(turn)
+            hits = await self._retrieve(turn)
+            passages = await self._select(turn, hits)
+            prompt = Prompt(query=query, passages=passages, hits=hits, history=history, style=self.style)
+            answer = await self.guard.answer(prompt, partial(self._write, turn), tell)
+            await self._remember(turn, answer)
+            return await turn.finished(answer, passages)
+
+    async def _recall(self, turn: "_Turn") -> tuple[Message, ...]:
+        if not turn.query.session_id:
+            skip("history", "there is no session")
+            return ()
+        work = self.conversations.history(turn.query, self.limits.history)
+        return tuple(await attempt("history", work, otherwise=[]))
+
+    async def _retrieve(self, turn: "_Turn") -> tuple[Hit, ...]:
+        async with turn.stage("retrieve") as found:
+            hits = await self.retriever.retrieve(turn.query, self.limits.depth)
+            found.ranking = tuple(hit.chunk.id for hit in hits)
+        return tuple(hits)
+
+    async def _select(self, turn: "_Turn", hits: Sequence[Hit]) -> tuple[Passage, ...]:
+        async with turn.stage("select") as selected:
+            passages = await to_thread.run_sync(self.pack, hits)
+            selected.ranking = tuple(chunk.id for passage in passages for chunk in passage.chunks)
+        await turn.tell(Sources(passages))
+        return passages
+
+    async def _write(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
+        if prompt.passages:
+            answer = await self._generated(turn, prompt, tell)
+        else:
+            skip("generate", "nothing was found")
+            answer = Answer(text="")
+        if answer.text:
+            return answer
+        text = _abstention(prompt)
+        await tell(TextDelta(text))
+        return Answer(text=text, finish="abstained")
+
+    async def _generated(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
+        """What was written before a generator broke off stands, as an answer that is `cut`."""
+        citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, self.hosts)
+        finish: Finish = "stop"
+        try:
+            async with turn.stage("generate") as generated, aclosing(self.generator.stream(prompt)) as pieces:
+                async for piece in pieces:
+                    await _tell_all(citer.feed(piece), tell)
+        except (GenerationError, StageTimeoutError):
+            finish = "cut"
+            await _tell_all(citer.finish(), tell)
+            if not citer.answer.text.strip():
+                raise
+        else:
+            await _tell_all(citer.finish(), tell)
+        await _tell_usage(generated.figures, tell)
+        return replace(citer.answer, finish=finish)
+
+    async def _remember(self, turn: "_Turn", answer: Answer) -> None:
+        if not turn.query.session_id:
+            skip("remember", "there is no session")
+        else:
+            await attempt("remember", self.conversations.remember(turn.query, answer), otherwise=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Turn:
+    """One question's way, and how many of its stages have been told."""
+
+    query: Query
+    tell: Listener
+    stages: list[StageReport]
+    began: float = field(default_factory=time.perf_counter)
+    told: int = 0
+
+    @asynccontextmanager
+    async def stage(self, name: str) -> AsyncIterator[Stage]:
+        await self.report()
+        await self.tell(StageStarted(name))
+        async with stage(name) as here:
+            yield here
+        await self.report()
+
+    async def report(self) -> None:
+        """Tells of the stages that have ended since."""
+        ended, self.told = self.stages[self.told :], len(self.stages)
+        for report in ended:
+            await self.tell(StageFinished(report))
+            if report.error:
+                await self.tell(Degraded(report.stage, report.error))
+
+    async def finished(self, answer: Answer, passages: tuple[Passage, ...]) -> Reply:
+        await self.report()
+        seconds = time.perf_counter() - self.began
+        await self.tell(RunFinished(answer.finish, answer.confidence, seconds))
+        return Reply(
+            query=self.query,
+            standalone=self.query.text,
+            answer=answer,
+            passages=passages,
+            stages=tuple(self.stages),
+            seconds=seconds,
+        )
+
+
+@asynccontextmanager
+async def _turn(query: Query, tell: Listener, limits: Limits) -> AsyncIterator[_Turn]:
+    with recording(limits.timeout, limits.stages) as stages:
+        turn = _Turn(query=query, tell=tell, stages=stages)
+        await tell(RunStarted(query))
+        try:
+            yield turn
+        except RagError as error:
+            await turn.report()
+            await tell(RunFailed(str(error)))
+            raise
+
+
+async def _tell_all(events: Sequence[Event], tell: Listener) -> None:
+    for event in events:
+        await tell(event)
+
+
+async def _tell_usage(figures: Mapping[str, float], tell: Listener) -> None:
+    if "prompt_tokens" in figures:
+        counts = (int(figures.get(f"{name}_tokens", 0)) for name in ("prompt", "completion", "cached"))
+        await tell(Usage(*counts))
+
+
+def _abstention(prompt: Prompt) -> str:
+    """With what was looked at instead."""
+    titles = list(dict.fromkeys(hit.origin.title or hit.origin.uri for hit in prompt.hits))[:CLOSEST]
+    return f"{ABSTAINED} Closest to the question: {', '.join(titles)}." if titles else ABSTAINED

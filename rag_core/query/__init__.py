@@ -1,0 +1,1 @@
+"""What becomes of a question before anything is searched for it."""

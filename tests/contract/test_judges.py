@@ -1,0 +1,94 @@
+"""What every judge promises."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+from rag_core.build.judging import chosen_judge
+from rag_core.config import BertEmbedder, CrossEncoderJudge, HashingEmbedder, LexicalJudge
+from rag_core.events import graded
+from rag_core.generation.citations import cite
+from rag_core.guardrails.llm import LlmJudge
+from rag_core.guardrails.verbatim import VerbatimJudge
+from rag_core.guardrails.verdicts import Thresholds
+from rag_core.protocols import Judge
+from rag_core.types import Answer, Verdict
+from tests.fakes.answering import passage
+from tests.fakes.judging import ScriptedClient
+
+PASSAGES = [
+    passage(1, "Rotate the keys weekly. The doors of the house are of oak. 東京 🎉"),
+    passage(2, "the " * 600 + "keys turn by night", start=100),
+]
+TEXT = "# Keys\n\nRotate the keys weekly [1]. The doors are of glass [1][2], and two keys turn. All of it by night."
+HASHING = HashingEmbedder(type="hashing")
+
+
+@pytest.fixture(scope="module", params=["lexical", "words alone", "cross_encoder", "classes", "llm", "verbatim"])
+def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    return made(request.param, tmp_path_factory.mktemp("judge"))
+
+
+def made(name: str, folder: Path) -> Judge:
+    match name:
+        case "lexical":
+            return chosen_judge(LexicalJudge(type="lexical"), BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
+        case "words alone":
+            return chosen_judge(LexicalJudge(type="lexical"), HASHING)
+        case "llm":
+            return LlmJudge(ScriptedClient(), Thresholds(supported=0.7, partial=0.4), 2)
+        case "verbatim":
+            return VerbatimJudge()
+    names = ("entailment", "neutral") if name == "classes" else ()
+    model = tiny_models.bert_files(folder, "ForSequenceClassification", names=names)
+    return chosen_judge(CrossEncoderJudge(type="cross_encoder", model=str(model), batch_size=2), HASHING)
+
+
+def judged(judge: Judge, answer: Answer) -> Verdict:
+    return asyncio.run(judge.judge(answer, PASSAGES))
+
+
+def answered(text: str = TEXT) -> Answer:
+    return cite(text, PASSAGES, "default")
+
+
+def test_claims_lie_in_the_answer_in_order_and_scores_are_from_0_to_1(judge: Judge) -> None:
+    answer = answered()
+    verdict = judged(judge, answer)
+    assert verdict.method
+    assert [claim.start for claim in verdict.claims] == sorted(claim.start for claim in verdict.claims)
+    for claim in verdict.claims:
+        assert 0 <= claim.start < claim.end <= len(answer.text)
+        assert 0 <= claim.score <= 1
+        assert claim.grade in ("supported", "partial", "unsupported")
+    assert 0 <= verdict.score <= 1
+    assert verdict.grade != "unchecked"
+
+
+def test_every_citation_gets_the_grade_of_its_claim(judge: Judge) -> None:
+    answer = answered()
+    assert answer.citations
+    verdict = judged(judge, answer)
+    assert {each.claim for each in answer.citations} <= {(claim.start, claim.end) for claim in verdict.claims}
+    assert all(each.grade != "unchecked" for each in graded(replace(answer, verdict=verdict)).citations)
+
+
+def test_an_answer_without_a_claim_is_unchecked(judge: Judge) -> None:
+    for text in ("", " \n ", "# Keys"):
+        assert (verdict := judged(judge, Answer(text=text))).grade == "unchecked", text
+        assert verdict.claims == ()
+
+
+def test_an_answer_is_judged_alike_twice_and_beside_others(judge: Judge) -> None:
+    answers = [answered(), Answer(text="Two keys turn."), answered("The doors are of oak [1].")]
+
+    async def together() -> list[Verdict]:
+        return await asyncio.gather(*(judge.judge(answer, PASSAGES) for answer in answers * 3))
+
+    alone = [judged(judge, answer) for answer in answers]
+    for verdict, expected in zip(asyncio.run(together()), alone * 3, strict=True):
+        assert [claim.grade for claim in verdict.claims] == [claim.grade for claim in expected.claims]
+        assert verdict.score == pytest.approx(expected.score, abs=1e-4)

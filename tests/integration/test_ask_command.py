@@ -1,0 +1,97 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trees import write
+
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.model]
+
+RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+FILES = {
+    "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy in the red box.",
+    "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",
+    "canteen.md": "# Canteen\n\nSoup is served at noon. On Fridays there is fish.",
+}
+
+
+@pytest.fixture
+def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
+    environment = {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "null"}
+    run(environment, "ingest", str(write(tmp_path, FILES)), "--runner", "inline")
+    return environment
+
+
+def run(environment: dict[str, str], *arguments: str, code: int = 0) -> str:
+    done = subprocess.run([*RAG, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def asked(environment: dict[str, str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(run(environment, "ask", *arguments, "--json", code=code))
+    return reply
+
+
+def test_every_citation_is_verbatim_in_its_stored_document(environment: dict[str, str]) -> None:
+    reply = asked(environment, "How often are the signing keys replaced?")
+    assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
+    assert reply["verdict"]["verdict"] == "supported"
+    assert reply["verdict"]["method"] == "verbatim"
+    assert reply["confidence"] == 1.0
+    for citation in reply["citations"]:
+        text = run(environment, "documents", "text", citation["url"]).removesuffix("\n")
+        assert text[citation["start"] : citation["end"]] == citation["quote"]
+        for span in citation["spans"]:
+            assert reply["answer"][span["start"] : span["end"]] == f"[{citation['n']}]"
+
+
+def test_a_reply_tells_its_stages_and_what_they_did_not_do(environment: dict[str, str]) -> None:
+    reply = asked(environment, "How often are the signing keys replaced?", "--explain")
+    stages = {stage["stage"]: stage for stage in reply["stages"]}
+    assert list(stages)[0] == "history"
+    assert stages["history"]["skipped"] == "there is no session"
+    assert {"retrieve", "select", "generate", "judge"} <= stages.keys()
+    assert stages["dense"]["parent"] == stages["bm25"]["parent"] == "retrieve"
+    assert reply["degraded"] == []
+    assert reply["passages"][0]["n"] == 1
+
+
+def test_a_pipe_gets_plain_text_with_its_sources_and_its_verdict(environment: dict[str, str]) -> None:
+    printed = run(environment, "ask", "When does the sea lock open?")
+    answer, _, rest = printed.partition("\n\n")
+    assert answer == "The sea lock opens two hours before high water. [1]"
+    assert "[1] Locks · today" in rest
+    assert "✓ “The sea lock opens two hours before high water.”" in rest
+    assert "✓ supported by verbatim" in rest
+    assert "\x1b" not in printed
+
+
+def test_what_the_sources_do_not_say_is_not_made_up(environment: dict[str, str]) -> None:
+    reply = asked(environment, "Which enzyme does ribavirin inhibit?")
+    assert reply["finish"] == "abstained"
+    assert reply["answer"].startswith("The sources do not answer this. Closest to the question: ")
+    assert reply["citations"] == []
+
+
+def test_verbose_shows_every_stage_as_a_bar(environment: dict[str, str]) -> None:
+    printed = run(environment, "ask", "When does the sea lock open?", "-v")
+    for stage in ("retrieve", "select", "generate", "judge"):
+        assert f"\n{stage}" in printed
+    assert "█" in printed
+
+
+def test_a_collection_that_is_not_there_is_a_usage_error(environment: dict[str, str]) -> None:
+    reply = asked(environment, "anything", "--collection", "nowhere", code=2)
+    assert "there is no collection 'nowhere'" in reply["error"]["message"]
+
+
+def test_a_setting_that_contradicts_itself_is_refused_by_name(environment: dict[str, str]) -> None:
+    settings = ["--set", "guard.mode=regenerate", "--set", "guard.stream=sentence"]
+    reply = asked(environment, "anything", *settings, code=2)
+    assert "stream must be after or buffer, got sentence" in reply["error"]["message"]

@@ -1,0 +1,174 @@
+"""Documents that give orders, against two generators that read the rendered prompt.
+
+One obeys what it finds outside the passages only, and is lenient about where a passage ends; the other one obeys all
+that it finds. What the first one writes, and what reaches the user of the second one, is what is checked.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unicodedata import category, normalize
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from fakes.answering import passage
+from lxml import html
+from markdown_it import MarkdownIt
+
+from rag_core.generation.citations import Citer
+from rag_core.generation.prompt import prompt_pack, rendered
+from rag_core.models.endpoint import ChatMessage
+from rag_core.models.fence import fresh_nonce
+from rag_core.types import Answer, Passage, Prompt, Query
+
+CANARY = "CANARY-4f1d"
+ANSWER = "Water boils at 100 °C [1]."
+SOURCE = "https://docs.example.com/physics"
+HOSTS = {"docs.example.com"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    name: str
+    goal: str
+    text: str
+    title: str = "Kitchen notes"
+    escapes: bool = False
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        planted = passage(2, self.text, title=self.title, uri="https://docs.example.com/kitchen")
+        return (passage(1, "Water boils at 100 °C.", title="Physics", uri=SOURCE), planted)
+
+
+def attacks() -> list[Attack]:
+    path = Path(__file__).parent.parent / "data" / "injection" / "attacks.yaml"
+    return [Attack(**told) for told in yaml.safe_load(path.read_text(encoding="utf-8"))]
+
+
+every_attack = pytest.mark.parametrize("attack", attacks(), ids=lambda attack: attack.name)
+
+
+def asked(attack: Attack) -> list[ChatMessage]:
+    prompt = Prompt(query=Query(text="When does water boil?"), passages=attack.passages)
+    return rendered(prompt, prompt_pack("qa"), fresh_nonce())
+
+
+def asked_without_defence(attack: Attack) -> list[ChatMessage]:
+    """Fenced with a nonce, but with titles and texts as they are."""
+    nonce = fresh_nonce()
+    fences = (
+        f'<passage-{nonce} id="{each.n}" title="{each.hit.origin.title}">\n{each.text}\n</passage-{nonce}>'
+        for each in attack.passages
+    )
+    return [{"role": "user", "content": "\n\n".join(fences)}]
+
+
+_ORDER = re.compile("«(.*?)»", re.DOTALL)
+_ANGLES = str.maketrans("＜＞‹›", "<><>")  # noqa: RUF001
+_FENCE = re.compile(r"(<\s*/?\s*passage[^>]*>)", re.IGNORECASE)
+_TURN = re.compile(r"<[|｜]|\[/?INST\]|<<SYS>>|<start_of_turn>|</?s>")  # noqa: RUF001
+
+
+def obeying_what_stands_outside(messages: Sequence[ChatMessage]) -> str:
+    orders = (order for message in messages for order in _ORDER.findall("\n".join(_outside(message["content"]))))
+    return "\n\n".join([ANSWER, *orders])
+
+
+def obeying_everything(messages: Sequence[ChatMessage]) -> str:
+    orders = (order for message in messages for order in _ORDER.findall(message["content"]))
+    return "\n\n".join([ANSWER, *orders])
+
+
+def _outside(content: str) -> Iterator[str]:
+    """A model does not look at a nonce closely, nor at letters that nobody sees, and knows the tokens of its turns."""
+    seen = "".join(sign for sign in content if category(sign) != "Cf").translate(_ANGLES)
+    inside = False
+    for part in _FENCE.split(seen):
+        if _FENCE.fullmatch(part):
+            inside = "/" not in (part[1:-1].strip()[0], part[-2])
+        elif not inside:
+            yield part
+        elif turn := _TURN.search(part):
+            yield part[turn.end() :]
+
+
+def cited(text: str, attack: Attack, size: int) -> Answer:
+    citer = Citer(attack.passages, "default")
+    for start in range(0, len(text), size):
+        citer.feed(text[start : start + size])
+    citer.finish()
+    return citer.answer
+
+
+def breaches(text: str, markers: int) -> set[str]:
+    """What a page that renders the Markdown would load, link to, or show as a marker beyond those."""
+    page = html.fragment_fromstring(MarkdownIt("commonmark", {"html": True}).render(text), create_parent="div")
+    return {*_loaded(page), *_linked(page), *_marked(page, markers)}
+
+
+def _loaded(page: html.HtmlElement) -> Iterator[str]:
+    if page.xpath(".//*[@src or @srcset or @poster or @data or @style] | .//img | .//svg | .//object"):
+        yield "image"
+
+
+def _linked(page: html.HtmlElement) -> Iterator[str]:
+    addresses = [str(href) for href in page.xpath(".//@href")]
+    bare = re.findall(r"(?i)\b(?:https?|ftp):[^\s<>\"']+|\bwww\.[^\s<>\"']+", _text(page))
+    if not all(map(_allowed, [*addresses, *bare])):
+        yield "link"
+
+
+def _allowed(address: str) -> bool:
+    """As browsers read it: a backslash is a slash, and controls are none."""
+    parts = urlsplit(re.sub(r"[\x00-\x20]", "", address).replace("\\", "/"))
+    return parts.scheme in ("http", "https") and parts.hostname in HOSTS
+
+
+def _marked(page: html.HtmlElement, markers: int) -> Iterator[str]:
+    shown = "".join(sign for sign in normalize("NFKC", _text(page)) if category(sign) != "Cf")
+    if len(re.findall(r"[\[【]\s*\^?\d", shown)) > markers:
+        yield "marker"
+
+
+def _text(page: html.HtmlElement) -> str:
+    return "".join(page.xpath(".//text()[not(ancestor::code)]"))
+
+
+@every_attack
+def test_a_model_that_obeys_only_what_stands_outside_the_passages_never_says_a_canary(attack: Attack) -> None:
+    assert obeying_what_stands_outside(asked(attack)) == ANSWER
+
+
+@every_attack
+def test_of_a_model_that_obeys_everything_no_image_no_foreign_link_and_no_foreign_marker_is_shown(
+    attack: Attack,
+) -> None:
+    written = obeying_everything(asked(attack))
+    for size in (1, 7, len(written)):
+        answer = cited(written, attack, size)
+        assert breaches(answer.text, markers=1) == set()
+        assert [citation.n for citation in answer.citations] == [1]
+        assert answer.text.startswith(ANSWER)
+
+
+@every_attack
+def test_the_second_model_does_obey(attack: Attack) -> None:
+    assert len(obeying_everything(asked(attack))) > len(ANSWER)
+
+
+@every_attack
+def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
+    """Else the tests above would show nothing."""
+    written = obeying_everything(asked_without_defence(attack))
+    assert (CANARY in written) if attack.goal == "canary" else (attack.goal in breaches(written, markers=1))
+    escaped = obeying_what_stands_outside(asked_without_defence(attack))
+    assert (escaped != ANSWER) == attack.escapes
+
+
+def test_there_are_more_than_twenty_attacks_of_every_goal() -> None:
+    assert len({attack.name for attack in attacks()}) > 20
+    assert {attack.goal for attack in attacks()} == {"canary", "image", "link", "marker"}
+    assert sum(attack.escapes for attack in attacks()) > 5

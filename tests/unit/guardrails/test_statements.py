@@ -1,0 +1,77 @@
+import pytest
+
+from rag_core.generation.citations import cite
+from rag_core.guardrails.statements import Statement, statements
+from rag_core.types import Answer, CitationStyle
+from tests.fakes.answering import citation, passage
+from tests.fakes.judging import cited
+
+PASSAGES = [passage(1, "Keys are of steel."), passage(2, "Doors are of oak.")]
+
+
+def stated(answer: Answer) -> list[Statement]:
+    return statements(answer, PASSAGES)
+
+
+def read(answer: Answer) -> list[tuple[str, list[int]]]:
+    return [(each.text, [passage.n for passage in each.passages]) for each in stated(answer)]
+
+
+def test_a_sentence_is_judged_by_the_passages_that_it_cites_and_by_all_if_it_cites_none() -> None:
+    answer = cited("Keys are of steel [1]. Doors are of oak [2][1]. All of them last.")
+    assert read(answer) == [
+        ("Keys are of steel", [1]),
+        ("Doors are of oak", [1, 2]),
+        ("All of them last.", [1, 2]),
+    ]
+
+
+def test_claims_have_the_spans_of_the_citations() -> None:
+    answer = cited("Keys are of steel [1]. Doors are of oak. [2] All of them last.")
+    spans = [(each.start, each.end) for each in stated(answer)]
+    assert spans[:2] == [each.claim for each in answer.citations]
+    assert [answer.text[start:end] for start, end in spans] == [
+        "Keys are of steel",
+        "Doors are of oak.",
+        "All of them last.",
+    ]
+
+
+def test_what_stands_behind_a_marker_does_not_escape() -> None:
+    answer = cited("Keys are of steel [1] and doors of glass.")
+    assert read(answer) == [("Keys are of steel", [1]), ("Keys are of steel and doors of glass.", [1])]
+
+
+def test_headings_code_and_rows_of_dashes_state_nothing() -> None:
+    text = "# Keys and doors\n\nKeys are of steel.\n\n```\nopen(door)\n```\n\n| what | of |\n|---|---|\n| door | oak |"
+    assert [each.text for each in stated(Answer(text=text))] == ["Keys are of steel.", "what | of", "door | oak"]
+
+
+def test_bullets_and_their_numbers_are_no_part_of_a_claim() -> None:
+    answer = Answer(text="- Keys are\n  of steel.\n2. Doors are of oak.")
+    assert [each.text for each in stated(answer)] == ["Keys are of steel.", "Doors are of oak."]
+
+
+def test_what_looks_like_a_bullet_inside_a_sentence_stays() -> None:
+    answer = Answer(text="Water - H2O (see 1) boils - at 100 °C.")
+    assert [each.text for each in stated(answer)] == ["Water - H2O (see 1) boils - at 100 °C."]
+
+
+def test_a_marker_before_any_word_claims_nothing() -> None:
+    answer = Answer(text="[1] Keys are of steel.", citations=(citation(1, claim=(0, 0), span=(0, 3)),))
+    assert read(answer) == [("Keys are of steel.", [1, 2])]
+
+
+def test_an_answer_without_words_states_nothing() -> None:
+    assert stated(Answer(text="")) == stated(Answer(text=" ... ")) == []
+
+
+def test_a_citation_of_a_passage_that_is_not_given_counts_as_none() -> None:
+    assert read(cited("Keys are of steel [9].")) == [("Keys are of steel", [1, 2])]
+
+
+@pytest.mark.parametrize("style", ["inline", "footnote", "endnote"])
+def test_lists_of_sources_state_nothing(style: CitationStyle) -> None:
+    answer = cite("Keys are of steel [1]. Doors are of oak [2].", PASSAGES, "default", style)
+    assert read(answer) == [("Keys are of steel", [1]), ("Doors are of oak", [2])]
+    assert {(each.start, each.end) for each in stated(answer)} == {each.claim for each in answer.citations}

@@ -1,0 +1,336 @@
+"""The client of OpenAI-compatible endpoints, over real sockets: everything ends in an answer or a named error."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any, TypeVar
+
+import pytest
+from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, end, event, piece, refusing, serving, streamed, whole
+
+from rag_core.errors import ConfigError, GenerationError
+from rag_core.events import Usage
+from rag_core.models.endpoint import Client, Completion, Delta
+
+T = TypeVar("T")
+
+KEY = "sk-quite-secret-0123456789"
+PROMPT = "What may nobody read in a log, since a customer has written it?"
+MESSAGES = [{"role": "user", "content": PROMPT}]
+SOON, LONG = 0.5, 60.0
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDPOINT_KEY", KEY)
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def client(endpoint: Endpoint, **settings: Any) -> Client:
+    chosen = {"first_token_timeout": LONG, "stall_timeout": LONG, "attempts": 3} | settings
+    return Client(model="llama", base_url=endpoint.url, api_key_env="ENDPOINT_KEY", **chosen)
+
+
+async def read(asked: Client) -> tuple[str, Delta | str]:
+    """The text, and the last delta or how it failed."""
+    text, last = "", Delta()
+    try:
+        async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64):
+            text, last = text + delta.text, delta
+    except GenerationError as error:
+        return text, str(error).replace("the endpoint ", "").partition(" ")[2]
+    return text, last
+
+
+def answered(*plays: Play, **settings: Any) -> tuple[str, Delta | str]:
+    with serving(*plays) as endpoint:
+        return asyncio.run(read(client(endpoint, **settings)))
+
+
+def on(endpoint: Endpoint, work: Callable[[Client], Coroutine[Any, Any, T]], **settings: Any) -> T:
+    return asyncio.run(work(client(endpoint, **settings)))
+
+
+def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> None:
+    async def deltas(asked: Client) -> list[Delta]:
+        return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
+
+    with serving(streamed("Water ", "boils.")) as endpoint:
+        told = on(endpoint, deltas)
+    assert [delta.text for delta in told] == ["Water ", "boils.", ""]
+    assert told[-1] == Delta(finish="stop", usage=Usage(40, 4, 32))
+    (request,) = endpoint.asked
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.body == {
+        "model": "llama",
+        "messages": MESSAGES,
+        "temperature": 0.1,
+        "max_tokens": 64,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENDPOINT_KEY")
+    with serving(streamed("Yes.")) as endpoint:
+        assert on(endpoint, read)[0] == "Yes."
+    assert "authorization" not in endpoint.asked[0].headers
+
+
+def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
+    of_openai = Client(
+        model="gpt",
+        base_url="https://api.openai.com/v1/",
+        api_key_env="",
+        first_token_timeout=1,
+        stall_timeout=1,
+        attempts=1,
+    )
+    assert of_openai._body(MESSAGES, 0.0, 64)["max_completion_tokens"] == 64
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ([piece("Yes."), *end()[:1]], "Yes."),
+        ([piece("Yes."), *end()[:1], CUT], "Yes."),
+        ([piece("Yes."), event("[DONE]")], "Yes."),
+        ([piece("Yes."), event("[DONE]"), HANG], "Yes."),
+        (
+            [b": OPENROUTER PROCESSING\n\n", b'data:{"choices":\ndata:[{"delta":{"content":"Yes."}}]}\r\n\r\n', *end()],
+            "Yes.",
+        ),
+        ([b'data: {"choices": [{"delta": {"content": "\xe2\x82', b'\xac5"}}]}\n', b"\n", *end()], "€5"),
+        ([*end()], ""),
+    ],
+    ids=["no usage", "cut behind its end", "no reason", "left open", "comments and lines", "split letters", "empty"],
+)
+def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Sequence[Any], text: str) -> None:
+    got, last = answered(Play(steps=steps))
+    assert (got, isinstance(last, Delta) and last.finish) == (text, "stop")
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([HANG], "gave no further piece of its answer within 0.5 s"),
+        ([CUT], "broke off: RemoteProtocolError: peer closed connection without sending complete message body"),
+        ([], "cut its answer short"),
+        ([event("{nope")], "sent a piece that is no chat completion chunk"),
+        ([event("[" * 100_000)], "sent a piece that is no chat completion chunk"),
+        ([event({"choices": "none"})], "sent a piece that is no chat completion chunk"),
+        ([event({"foo": 1})], "sent a piece that is no chat completion chunk"),
+        ([event({"error": {"message": "engine died", "code": 500}})], "refused with 500: engine died"),
+        ([event({"object": "error", "message": "too long", "code": 400})], "refused with 400: too long"),
+        ([event({"error": "out of memory"})], "broke off: out of memory"),
+    ],
+)
+def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_anew_and_says_why(
+    steps: Sequence[Any], reason: str
+) -> None:
+    with serving(Play(steps=[piece("Water "), *steps]), streamed("again")) as endpoint:
+        text, told = on(endpoint, read, stall_timeout=SOON if HANG in steps else LONG)
+    assert text == "Water "
+    assert str(told).startswith(reason)
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "requests"),
+    [
+        (Play(steps=[CUT]), 2),
+        (Play(steps=[event({"error": {"message": "loading", "code": 503}})]), 2),
+        (refusing(500, {"error": {"message": "boom"}}), 2),
+        (refusing(408, {}), 2),
+        (refusing(529, {}), 2),
+    ],
+)
+def test_what_may_pass_is_tried_again_until_the_first_word(first: Play, requests: int) -> None:
+    with serving(first, streamed("Yes.")) as endpoint:
+        assert on(endpoint, read)[0] == "Yes."
+    assert len(endpoint.asked) == requests
+
+
+def test_it_is_tried_again_only_so_many_times() -> None:
+    with serving(refusing(503, {"error": {"message": "loading"}})) as endpoint:
+        assert on(endpoint, read, attempts=2) == ("", "refused with 503: loading")
+    assert len(endpoint.asked) == 2
+
+
+def test_it_waits_as_long_as_the_endpoint_asks() -> None:
+    in_three_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
+    for after, least in (("1", 1.0), (in_three_seconds, 0.5)):
+        with serving(refusing(429, {"error": {"message": "slow"}}, retry_after=after), streamed("Yes.")) as endpoint:
+            assert on(endpoint, read)[0] == "Yes."
+        assert endpoint.asked[1].at - endpoint.asked[0].at >= least
+
+
+def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
+    with serving(refusing(429, {"error": {"message": "come tomorrow"}}, retry_after="86400")) as endpoint:
+        assert on(endpoint, read) == ("", "refused with 429: come tomorrow")
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("play", "reason"),
+    [
+        (
+            refusing(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
+            "refused with 401: Incorrect API key: ***",
+        ),
+        (refusing(404, {"error": "model llama not found"}), "refused with 404: model llama not found"),
+        (refusing(400, {"object": "error", "message": "bad\nTraceback", "code": 400}), "refused with 400: bad"),
+        (refusing(422, {"detail": "no"}), "refused with 422: no"),
+        (
+            refusing(400, {"error": {"message": f"cannot read {PROMPT}"}}),
+            "refused with 400: a reason that quotes the prompt",
+        ),
+        (refusing(400, {"error": {"message": "x" * 9000}}), "refused with 400: " + "x" * 300),
+        (refusing(307, {}, location="http://elsewhere/"), "refused with 307"),
+        (refusing(200, {"error": {"message": "no such model", "code": 404}}), "refused with 404: no such model"),
+        (whole("Yes."), "must answer with text/event-stream, got application/json"),
+        (
+            Play(steps=[b"<html>"], headers={"Content-Type": "text/html"}),
+            "must answer with text/event-stream, got text/html",
+        ),
+        (Play(steps=[b"<html>"], headers={}), "must answer with text/event-stream, got no content type"),
+        (Play(status=403, steps=[b"forbidden"], headers={"Content-Type": "text/plain"}), "refused with 403: forbidden"),
+    ],
+)
+def test_what_will_not_pass_is_told_at_once_with_the_endpoints_reason(play: Play, reason: str) -> None:
+    with serving(play) as endpoint:
+        assert on(endpoint, read) == ("", reason)
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize("play", [Play(slow=True), Play(steps=[HANG]), Play(status=500, steps=[HANG])])
+def test_without_a_word_in_time_it_is_left(play: Play) -> None:
+    with serving(play) as endpoint:
+        assert on(endpoint, read, first_token_timeout=SOON) == ("", "gave no word of an answer within 0.5 s")
+        assert endpoint.left.wait(LONG)
+
+
+def test_an_endpoint_that_is_not_there_is_named() -> None:
+    with serving() as endpoint:
+        pass
+    text, told = on(endpoint, read)
+    assert (text, str(told).partition(":")[0]) == ("", "cannot be reached")
+
+
+def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
+    async def closed(asked: Client) -> str:
+        deltas = asked.stream(MESSAGES, temperature=0, max_tokens=64)
+        first = await anext(deltas)
+        await deltas.aclose()
+        return first.text
+
+    async def cancelled(asked: Client) -> str:
+        begun = asyncio.Event()
+
+        async def reading() -> None:
+            async for _ in asked.stream(MESSAGES, temperature=0, max_tokens=64):
+                begun.set()
+
+        task = asyncio.create_task(reading())
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        return "Water " if task.cancelled() else ""
+
+    for leaving in (closed, cancelled):
+        with serving(Play(steps=[piece("Water "), HANG])) as endpoint:
+
+            async def seen(asked: Client, leaving: Any = leaving, endpoint: Endpoint = endpoint) -> tuple[str, bool]:
+                return await leaving(asked), await asyncio.to_thread(endpoint.left.wait, LONG)
+
+            assert on(endpoint, seen) == ("Water ", True)
+
+
+def test_connections_are_used_again_and_end_with_their_event_loop() -> None:
+    async def thrice(asked: Client) -> None:
+        for _ in range(3):
+            assert (await read(asked))[0] == "Yes."
+
+    with serving(streamed("Yes.")) as endpoint:
+        asked = client(endpoint)
+        asyncio.run(thrice(asked))
+        assert endpoint.connections == 1
+        asyncio.run(thrice(asked))
+        assert endpoint.connections == 2
+
+
+def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
+    async def graded(asked: Client) -> Completion:
+        return await asked.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
+
+    with serving(refusing(503, {}), whole("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
+        assert on(endpoint, graded) == Completion(text="yes", logprobs=({"yes": -0.1, "no": -2.3},))
+    body = endpoint.asked[1].body
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "integer"}
+    assert (body["logprobs"], body["top_logprobs"], body["temperature"]) == (True, 20, 0.0)
+    assert "stream" not in body
+
+
+@pytest.mark.parametrize(
+    ("play", "reason"),
+    [
+        (Play(steps=[b"<html>"]), "answered with what is no chat completion"),
+        (refusing(200, {"choices": [{"text": "x"}]}), "answered with what is no chat completion"),
+        (refusing(200, {"error": "no such model"}), "broke off: no such model"),
+        (refusing(400, {"error": "no schemas"}), "refused with 400: no schemas"),
+        (Play(steps=[b"{", HANG]), "gave no word of an answer within 0.5 s"),
+        (Play(steps=[b"{", CUT]), "broke off: RemoteProtocolError"),
+    ],
+)
+def test_a_whole_answer_that_is_none_is_named(play: Play, reason: str) -> None:
+    async def completed(asked: Client) -> Completion:
+        return await asked.complete(MESSAGES, max_tokens=2)
+
+    with serving(play) as endpoint, pytest.raises(GenerationError, match=reason):
+        on(endpoint, completed, first_token_timeout=SOON if HANG in play.steps else LONG, attempts=1)
+
+
+def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    plays = [
+        (streamed("Yes."),),
+        (refusing(401, {"error": {"message": f"Bearer {KEY} is not known"}}),),
+        (refusing(500, {"error": {"message": f"{KEY}: {PROMPT}"}}),),
+        (Play(steps=[piece("Water "), CUT]),),
+        (Play(steps=[event({"error": KEY})]),),
+    ]
+    told = [repr(answered(*each)) for each in plays]
+    with serving() as endpoint:
+        pass
+    told.append(repr(on(endpoint, read)) + repr(client(endpoint)) + str(vars(client(endpoint)).keys()))
+    assert {"httpx2", "httpcore2.http11", "stamina"} <= {record.name for record in caplog.records}
+    logged = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
+    for secret in (KEY, PROMPT):
+        assert secret not in logged
+        assert secret not in "".join(told)
+
+
+@pytest.mark.parametrize("unusable", ["sk one", "sk\u200bone", "sk\x7fone"])
+def test_a_key_that_no_header_can_hold_is_refused_unshown(unusable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDPOINT_KEY", unusable)
+    with pytest.raises(ConfigError) as refused:
+        client(Endpoint(()))
+    assert str(refused.value) == "the key in ENDPOINT_KEY must be printable ASCII without blanks"
+
+
+def test_a_password_in_the_url_is_refused_unshown() -> None:
+    with pytest.raises(ConfigError, match="base_url must hold no password") as refused:
+        Client(
+            model="m",
+            base_url="https://me:hush@host/v1",
+            api_key_env="",
+            first_token_timeout=1,
+            stall_timeout=1,
+            attempts=1,
+        )
+    assert "hush" not in str(refused.value)
