@@ -17,7 +17,7 @@ import json
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from rag_core.evaluation.dataset import CorpusDocument, file_name, read_corpus, 
 from rag_core.evaluation.significance import Estimate, estimates
 from rag_core.evaluation.spans import Span, aligned
 from rag_core.generation.candidates import Candidate
-from rag_core.generation.extractive import Extractive, Ranked, in_reading_order
+from rag_core.generation.extractive import Extractive, Ranked, pieces
 from rag_core.pipeline import Limits, QueryPipeline
 from rag_core.settings import load_settings
 from rag_core.storage import embedded
@@ -46,6 +46,7 @@ from rag_core.types import Comparison, Prompt, Query, Reply, document_id
 
 XQUAD, COVIDQA, CLAPNQ = "xquad_en", "covidqa_spans", "clapnq_generation"
 CUTS = (1, 3)
+NOTHING = Ranked(candidates=(), scores=(), confidence=0.0)
 EVERY = 100
 """Questions between two lines of progress."""
 
@@ -85,11 +86,11 @@ class Watched:
     """A Generator that keeps what the one behind it went by."""
 
     extractive: Extractive
-    ranked: Ranked = field(default_factory=lambda: Ranked(candidates=(), confidence=0.0))
+    ranked: Ranked = NOTHING
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         self.ranked = await self.extractive.ranked(prompt)
-        for piece in self.extractive.pieces(self.ranked):
+        for piece in pieces(self.extractive.chosen(self.ranked)):
             yield piece
 
 
@@ -132,20 +133,23 @@ class Bench:
             collection=collection,
             filters=Comparison(key="uri", type="eq", value=uri) if own else None,
         )
-        self.watched.ranked = Ranked(candidates=(), confidence=0.0)
+        self.watched.ranked = NOTHING
         reply = await self.pipeline.answer(query)
         return Asked(question=question, reply=reply, ranked=self.watched.ranked)
 
     def recalls(self, collection: str, asked: Sequence[Asked], targets: Sequence[float]) -> Iterator[Figure]:
+        """Of the ranking, and of what was answered, where a refusal is nothing."""
         golds = [[self._answers(collection, each.question, one) for one in each.ranked.candidates] for each in asked]
         for k, target in zip(CUTS, targets, strict=True):
-            found = [sentence_recall(gold, k) for gold in golds]
-            yield Figure(
-                name=f"{collection} sentence recall@{k}",
-                questions=len(found),
-                estimate=share(int(sum(found)), len(found)),
-                target=target,
-            )
+            found = sum(sentence_recall(gold, k) for gold in golds)
+            yield _share(f"{collection} sentence recall@{k}", int(found), len(asked), target)
+        given = [self.watched.extractive.chosen(each.ranked) for each in asked]
+        held = sum(
+            any(self._answers(collection, each.question, one) for one in chosen)
+            for each, chosen in zip(asked, given, strict=True)
+        )
+        yield _share(f"{collection} answers with a gold sentence", held, len(asked))
+        yield _mean(f"{collection} sentences an answer", [len(chosen) for chosen in given if chosen])
 
     def _answers(self, collection: str, question: Question, candidate: Candidate) -> bool:
         passage = candidate.passage
@@ -210,33 +214,39 @@ async def _figures(
     figures = [
         *bench.recalls(XQUAD, known, targets=(0.78, 0.92)),
         *bench.recalls(COVIDQA, covid, targets=(0.43, 0.56)),
-        *_written(clapnq, bench.watched.extractive.sentences),
+        *_written(clapnq, bench.watched.extractive),
         *_refusals(known, strange, bench.watched.extractive.threshold),
     ]
     return figures, _latencies([*known, *covid])
 
 
-def _written(asked: Sequence[Asked], sentences: int) -> Iterator[Figure]:
-    """Also of the sentences that would have been given where the answer was refused."""
-    firsts = [in_reading_order(each.ranked.candidates[:sentences]) for each in asked]
-    texts = [" ".join(candidate.text for candidate in first) for first in firsts]
-    given = ["" if each.refused else text for each, text in zip(asked, texts, strict=True)]
-    agreements = [
-        sentence_agreement({candidate.text for candidate in first}, each.question.gold)
-        for each, first in zip(asked, firsts, strict=True)
+def _written(asked: Sequence[Asked], extractive: Extractive) -> Iterator[Figure]:
+    """First as if nothing were refused."""
+    ready = replace(extractive, threshold=0.0)
+    chosen = [ready.chosen(each.ranked) for each in asked]
+    scores = [token_f1(_text(own), each.question.answers) for own, each in zip(chosen, asked, strict=True)]
+    yield _mean(f"{CLAPNQ} token F1", scores, target=0.55)
+    answered = [0.0 if each.refused else score for each, score in zip(asked, scores, strict=True)]
+    yield _mean(f"{CLAPNQ} token F1, refusals as 0", answered)
+    agreed = [
+        sentence_agreement({one.text for one in own}, each.question.gold)
+        for own, each in zip(chosen, asked, strict=True)
     ]
-    measured = {
-        "token F1": [token_f1(text, each.question.answers) for each, text in zip(asked, texts, strict=True)],
-        "token F1, refusals as 0": [
-            token_f1(text, each.question.answers) for each, text in zip(asked, given, strict=True)
-        ],
-        "sentence precision": [each.precision for each in agreements],
-        "sentence recall": [each.recall for each in agreements],
-    }
-    found = estimates(np.array(list(measured.values())).T)
-    for name, estimate in zip(measured, found, strict=True):
-        target = 0.55 if name == "token F1" else None
-        yield Figure(name=f"{CLAPNQ} {name}", questions=len(asked), estimate=estimate, target=target)
+    yield _mean(f"{CLAPNQ} sentence precision", [each.precision for each in agreed])
+    yield _mean(f"{CLAPNQ} sentence recall", [each.recall for each in agreed])
+
+
+def _text(chosen: Sequence[Candidate]) -> str:
+    return " ".join(candidate.text for candidate in chosen)
+
+
+def _mean(name: str, values: Sequence[float], target: float | None = None) -> Figure:
+    (estimate,) = estimates(np.array([values], np.float64).T)
+    return Figure(name=name, questions=len(values), estimate=estimate, target=target)
+
+
+def _share(name: str, count: int, of: int, target: float | None = None) -> Figure:
+    return Figure(name=name, questions=of, estimate=share(count, of), target=target)
 
 
 def _refusals(known: Sequence[Asked], strange: Sequence[Asked], threshold: float) -> Iterator[Figure]:
@@ -245,12 +255,8 @@ def _refusals(known: Sequence[Asked], strange: Sequence[Asked], threshold: float
     questions = len(known) + len(strange)
     area = auroc_estimate(answerable, unanswerable)
     yield Figure(name="AUROC of the confidence", questions=questions, estimate=area, target=0.89)
-    for name, asked, refused in (
-        (f"{XQUAD} refused", known, counts.refused),
-        (f"{COVIDQA} refused", strange, counts.unanswerable_refused),
-    ):
-        estimate = share(refused, len(asked))
-        yield Figure(name=f"{name} below {threshold}", questions=len(asked), estimate=estimate)
+    yield _share(f"{XQUAD} refused below {threshold}", counts.refused, len(known))
+    yield _share(f"{COVIDQA} refused below {threshold}", counts.unanswerable_refused, len(strange))
 
 
 def _latencies(asked: Sequence[Asked]) -> dict[str, dict[str, float]]:

@@ -21,6 +21,12 @@ run rag documents list --collection demo --status skipped
 say "A question, in words that the handbook does not use."
 run rag search "$question" --collection demo -k 2
 
+say "Answers: the sentences that say it, verbatim, each with its source. What the handbook does not say is not made up."
+run rag ask "$question" --collection demo
+run rag ask "What is the minimum head needed before a turbine can be started?" --collection demo
+run rag ask "How many eels swam through the fish ladder in 2022?" --collection demo
+run rag ask "Which enzyme does ribavirin inhibit?" --collection demo
+
 say "The handbook's second version: new, changed and deleted files."
 cp -r update/. "$folder/"
 rm "$folder/DELETED"
@@ -30,9 +36,10 @@ run rag ingest "$folder" --collection demo
 
 say "The same question again: the answer has changed with the handbook."
 run rag search "$question" --collection demo -k 2
+run rag ask "$question" --collection demo -v
 
 say "A third sync finds nothing to do, and the store is sound."
 run rag ingest "$folder" --collection demo
 run rag fsck
 
-say "All of it stays: try rag search 'Who is the harbour master?' --collection demo, and rag store stop when done."
+say "All of it stays: try rag ask 'Who is the harbour master?' --collection demo, and rag store stop when done."

@@ -97,7 +97,8 @@ def _source(n: int, cited: Iterator[Citation], number: Callable[[str], str], now
     yield heading
     for citation in {each.start: each for each in citations}.values():
         sign, colour = SIGNS[citation.grade]
-        yield Padding(Text.assemble((f"{sign} ", colour), f"“{_on_one_line(citation.quote)}”"), (0, 0, 0, 2), expand=False)
+        quote = Text.assemble((f"{sign} ", colour), f"“{_on_one_line(citation.quote)}”")
+        yield Padding(quote, (0, 0, 0, 2), expand=False)
     yield Padding(Text(first.uri, style="dim", overflow="fold"), (0, 0, 1, 2), expand=False)
 
 

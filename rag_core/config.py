@@ -276,7 +276,8 @@ EmbeddingSettings = Annotated[
 ]
 SpladeSettings = Annotated[SentenceTransformersSplade | PythonObject, Field(discriminator="type")]
 RerankerSettings = Annotated[
-    CrossEncoderReranker | LateInteractionReranker | LexicalReranker | PythonObject, Field(discriminator="type")
+    CrossEncoderReranker | LateInteractionReranker | LexicalReranker | LlmReranker | PythonObject,
+    Field(discriminator="type"),
 ]
 
 
@@ -296,7 +297,7 @@ class OpenAIGenerator(Endpoint):
     temperature: float = Field(0.1, ge=0, le=2)
     max_tokens: int = Field(1024, ge=1)
     tokenizer: str = Field("", description="a folder, or a name on the model hub; without it tokens are estimated")
-    fallback: Literal["extractive"] | None = Field(
+    fallback: Literal["extractive", "none"] = Field(
         "extractive", description="what answers where the endpoint did not give a word"
     )
 
@@ -503,6 +504,17 @@ RetrievalSettings = Annotated[
 ]
 
 
+def outer_reranked(retrieval: RetrievalSettings) -> RerankedRetriever | None:
+    """The outermost one that reranks all that is found."""
+    match retrieval:
+        case RerankedRetriever():
+            return retrieval
+        case PerDocumentRetriever() | SignalsRetriever():
+            return outer_reranked(retrieval.retriever)
+        case _:
+            return None
+
+
 def _asks_splade(retrieval: RetrievalSettings) -> bool:
     match retrieval:
         case HybridRetriever():
@@ -546,6 +558,12 @@ class Settings(Section):
         if splade is None and "retrieval" in others.data and _asks_splade(others.data["retrieval"]):
             raise ValueError("a splade retriever needs it: give {type: sentence_transformers, model: ...}")
         return splade
+
+    @model_validator(mode="after")
+    def _notes_are_not_judged_by_sentence(self) -> Self:
+        if self.guard.stream == "sentence" and self.prompt.citations != "inline":
+            raise ValueError(f"guard.stream sentence needs prompt.citations inline, got {self.prompt.citations}")
+        return self
 
     @property
     def pipeline_version(self) -> str:

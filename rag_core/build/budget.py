@@ -9,10 +9,12 @@ from rag_core.config import (
     CrossEncoderReranker,
     HybridRetriever,
     LateInteractionReranker,
+    LlmReranker,
     PerDocumentRetriever,
     RerankedRetriever,
     RetrievalSettings,
     SignalsRetriever,
+    outer_reranked,
 )
 
 
@@ -33,13 +35,19 @@ BUDGETS = {
 
 
 def stage_limits(name: Literal["standard", "realtime"] | None, retrieval: RetrievalSettings) -> Mapping[str, float]:
-    """By the names of the stages that such a retriever has."""
+    """By the names of the stages that such a retriever has. A language model that reranks has its own limits only."""
     if name is None:
         return {}
     budget, limits = BUDGETS[name], dict[str, float]()
     for leg in _legs(retrieval):
         limits |= {leg: budget.leg, f"{leg} scores": budget.fusion}
-    return {"retrieve": budget.total, **limits, "rerank": budget.reranked_batch * _batches(retrieval)}
+    match reranked := outer_reranked(retrieval):
+        case None:
+            return {**limits, "retrieve": budget.total}
+        case RerankedRetriever(reranker=LlmReranker()):
+            return limits
+        case _:
+            return {**limits, "rerank": budget.reranked_batch * _batches(reranked), "retrieve": budget.total}
 
 
 def _legs(retrieval: RetrievalSettings) -> Iterator[str]:
@@ -52,12 +60,10 @@ def _legs(retrieval: RetrievalSettings) -> Iterator[str]:
             yield retrieval.type
 
 
-def _batches(retrieval: RetrievalSettings) -> int:
-    """That a reranker reads one after the other, of the outermost one."""
-    match retrieval:
-        case RerankedRetriever(reranker=CrossEncoderReranker() | LateInteractionReranker() as reranker):
-            return ceil(retrieval.depth / reranker.batch_size)
-        case PerDocumentRetriever() | SignalsRetriever():
-            return _batches(retrieval.retriever)
+def _batches(reranked: RerankedRetriever) -> int:
+    """That are read one after the other."""
+    match reranked.reranker:
+        case CrossEncoderReranker() | LateInteractionReranker() as model:
+            return ceil(reranked.depth / model.batch_size)
         case _:
             return 1

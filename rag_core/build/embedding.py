@@ -4,8 +4,8 @@ from typing import Any, Protocol, assert_never
 
 from rag_core.build.python import python_object
 from rag_core.config import BertEmbedder, EmbeddingSettings, HashingEmbedder, PythonObject, SentenceTransformersEmbedder
-from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.questions import QuestionEncoder
+from rag_core.models.loading import refuse_missing_gpu
 from rag_core.protocols import DocumentEmbedder, Tokenizer
 from rag_core.types import Space
 
@@ -68,19 +68,6 @@ def refuse_missing_device(settings: EmbeddingSettings) -> None:
     """ModelError if the model is to compute on a GPU that this process cannot use."""
     if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder):
         refuse_missing_gpu("embedding", settings.device)
-
-
-def refuse_missing_gpu(section: str, device: str) -> None:
-    """ModelError if `device`, which that section of the settings names, is a GPU that this process cannot use."""
-    if not device.startswith("cuda"):
-        return
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ModelError(
-            f"{section}.device is {device}, but PyTorch {torch.__version__} finds no GPU here: "
-            f"set {section}.device to cpu, or install a driver and PyTorch for CUDA"
-        )
 
 
 def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:

@@ -61,7 +61,7 @@ def _openai(chosen: OpenAIGenerator, settings: Settings, corpus: CorpusReader) -
     match chosen.fallback:
         case "extractive":
             return Fallback(writing, _extractive(ExtractiveGenerator(type="extractive"), settings, corpus))
-        case None:
+        case "none":
             return writing
         case _:
             assert_never(chosen.fallback)

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from typing import Any, assert_never
 
 from rag_core.build.chunking import chunker
-from rag_core.build.embedding import embedding_space, encoder, refuse_missing_device, refuse_missing_gpu
+from rag_core.build.embedding import embedding_space, encoder, refuse_missing_device
 from rag_core.build.splade import fingerprint, weigher
 from rag_core.config import Limits, ParsingSettings, SentenceTransformersSplade, Settings
 from rag_core.ingestion import scan
@@ -19,6 +19,7 @@ from rag_core.ingestion.sandbox import Bounds, Sandbox
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options, Sync
+from rag_core.models.loading import refuse_missing_gpu
 from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter

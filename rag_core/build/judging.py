@@ -37,7 +37,7 @@ def judge(settings: Settings) -> Judge:
 
 
 def chosen_judge(chosen: JudgeSettings, embedding: EmbeddingSettings) -> Judge:
-    """Loads its model, if it has one; if that is not there every answer is told so."""
+    """Loads its model, if it has one. If a classifier is not there every answer is told so."""
     match chosen:
         case LexicalJudge():
             from rag_core.guardrails.lexical import LexicalJudge as Lexical
@@ -61,8 +61,10 @@ def _thresholds(chosen: LexicalJudge | CrossEncoderJudge | LlmJudge) -> Threshol
 
 
 def _nearness(embedding: EmbeddingSettings) -> "Nearness | None":
-    """Of the profile's own encoder if it tells the vectors of tokens."""
-    return _near(embedding) if isinstance(embedding, BertEmbedder) else None
+    """Of the profile's own encoder, if it is there and tells the vectors of tokens: words alone make a judge, too."""
+    with suppress(ModelError):
+        return _near(embedding) if isinstance(embedding, BertEmbedder) else None
+    return None
 
 
 @cache

@@ -2,10 +2,10 @@
 
 from typing import Any, Protocol, assert_never
 
-from rag_core.build.embedding import refuse_missing_gpu
 from rag_core.build.python import python_object
 from rag_core.config import PythonObject, SentenceTransformersSplade, SpladeSettings
 from rag_core.ingestion.embedding.questions import QuestionWeigher
+from rag_core.models.loading import refuse_missing_gpu
 from rag_core.protocols import DocumentWeigher
 
 

@@ -1,36 +1,45 @@
-"""The pipeline as plain functions: parse, chunk, embed, store, index; search, merge, rerank.
+"""The pipeline as plain functions: parse, chunk, embed, store, index; prepare, search, merge, rerank; answer.
 
 They work with the settings of the environment and the default profile, and raise what Python has of its own:
 ValueError for what is asked wrongly, FileNotFoundError, and RuntimeError for what cannot be done. Only what may pass
 by itself is tried again (a model that is busy or cannot be reached for the moment); nothing else is.
 """
 
+from rag_core.contract.answer import Citation, GeneratedResponse, chat_with_documents, generate_answer
 from rag_core.contract.ingest import chunk_text, embed_chunks, index_document, parse_pdf, store_document
 from rag_core.contract.search import (
     QueryOptions,
     RetrievalResult,
     RetrievedChunk,
+    expand_query,
     get_query_embedding,
     graph_search,
     hybrid_search,
     keyword_search,
+    preprocess_query,
     rerank_chunks,
     search_documents,
     vector_search,
 )
 
 __all__ = [
+    "Citation",
+    "GeneratedResponse",
     "QueryOptions",
     "RetrievalResult",
     "RetrievedChunk",
+    "chat_with_documents",
     "chunk_text",
     "embed_chunks",
+    "expand_query",
+    "generate_answer",
     "get_query_embedding",
     "graph_search",
     "hybrid_search",
     "index_document",
     "keyword_search",
     "parse_pdf",
+    "preprocess_query",
     "rerank_chunks",
     "search_documents",
     "store_document",

@@ -9,7 +9,7 @@ from rag_core.storage.lexical.analysis import terms
 from rag_core.types import Passage
 
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_HEADING = re.compile(r"#{1,6}\s")
+_NO_SENTENCE = re.compile(r"#{1,6}\s|[\W\d_]*$")
 _RULE = re.compile(r"\|[\s|:-]+")
 _BARS = "| \t"
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
@@ -53,8 +53,8 @@ def _candidates(passage: Passage) -> Iterator[Candidate]:
     code = [found.span() for found in _FENCED.finditer(text)]
     rules = {start for start, end in spans if _RULE.fullmatch(text, start, end)}
     for place, (start, end) in enumerate(spans):
-        header = any(next_start in rules for next_start, _ in spans[place + 1 : place + 2])
-        if not own[place] or header or _HEADING.match(text, start) or _within(start, code):
+        header = any(following in rules for following, _ in spans[place + 1 : place + 2])
+        if header or _NO_SENTENCE.match(text, start, end) or _within(start, code):
             continue
         near = frozenset[str]().union(*own[max(0, place - 1) : place + 2])
         bare = _bare(text, start, end)

@@ -8,12 +8,12 @@ from rag_core.types import Passage
 REMOVED = "(link removed)"
 
 _PLAIN_URL = re.compile(
-    r"https?://(?P<host>[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::\d{1,5})?(?:[/?#][^\s\\`<>\"]*)?", re.I | re.A
+    r"https?://(?P<host>[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::\d{1,5})?(?:[/?#](?:(?!://)[^\s\\`<>\"])*)?", re.I | re.A
 )
 
 
 def host_of(url: str) -> str:
-    """In lower case; empty where the URL has a user, another scheme, or anything that browsers read in various ways."""
+    """In lower case; empty of a URL with a user, another scheme, a URL within, or what browsers read variously."""
     found = _PLAIN_URL.fullmatch(url)
     return found["host"].lower() if found else ""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rag_core.generation.markers import LONGEST, MARKER
 
 _SAFE_BEFORE = re.compile(r"[\s(*_\"'“‘«–—。、，！？；：」』）]\Z|[^\W\d\x00-\x7f]\Z")  # noqa: RUF001
+_WORD = re.compile(r"\w")
 _MARKER_AT_END = re.compile(rf"{MARKER.pattern}\Z")
 
 
@@ -28,6 +29,8 @@ class Page:
         self._space: list[str] = []
         self._line_end = ""
         self._parted = False
+        self.markers = 0
+        """As many since the last word."""
         self.piped = False
         """Whether code with a `|` stands in this line, which ends the code in a table and nowhere else."""
 
@@ -96,3 +99,7 @@ class Page:
         self._pieces.append(Piece(text, n, block))
         self._tail = (self._tail + text)[-LONGEST:]
         self.piped = self.piped and "\n" not in text
+        if n:
+            self.markers += 1
+        elif _WORD.search(text):
+            self.markers = 0

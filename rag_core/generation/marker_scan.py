@@ -21,6 +21,8 @@ _SAFE_AFTER = re.compile(r"[*_.,:;!?…)\"'”’»]{1,6}+(?=\s|\Z|[\[【［])|[
 _LIVE = re.compile(r"\](?=[(:])|<|//|www\.", re.I)
 _HREF = re.compile(r"href\s*=\s*[\"']?([^\s\"']+)", re.I)
 _DEEPEST = 12
+_MOST_IN_A_ROW = 100
+"""Markers without a word between them: a generator that has lost itself ends nowhere."""
 
 
 class MarkerScanner:
@@ -111,10 +113,10 @@ class MarkerScanner:
         return True
 
     def _code_line(self) -> bool:
-        _, newline, _ = self._text[self._at :].partition("\n")
-        end = self._text.index("\n", self._at) + 1 if newline else len(self._text)
+        newline = self._text.find("\n", self._at)
+        end = newline + 1 or len(self._text)
         self._page.put_code(self._text[self._at : end])
-        self._at, self._in_line = end, not newline
+        self._at, self._in_line = end, newline < 0
         return True
 
     def _close(self, closing: re.Match[str]) -> bool:
@@ -170,7 +172,7 @@ class MarkerScanner:
         return not self._at_line_start and self._as_it_is(found)
 
     def _marker(self, found: re.Match[str]) -> bool:
-        named = numbers(found[0], self._known)
+        named = numbers(found[0], self._known)[: max(_MOST_IN_A_ROW - self._page.markers, 0)]
         defines = self._at_line_start and self._text[found.end() : found.end() + 1] == ":"
         for n in named:
             self._page.put(self._mark.format(n), n)
@@ -178,6 +180,10 @@ class MarkerScanner:
             self._page.drop()
         elif defines:
             self._page.hold(" ")
+        return True
+
+    def _rounded(self, _found: re.Match[str]) -> bool:
+        self._page.put("(")
         return True
 
     def _bracket(self, found: re.Match[str]) -> bool:
@@ -257,6 +263,7 @@ _ACTIONS: Mapping[Kind, Callable[[MarkerScanner, re.Match[str]], bool]] = {
     "definition": MarkerScanner._definition,
     "link": MarkerScanner._link,
     "marker": MarkerScanner._marker,
+    "overlong": MarkerScanner._rounded,
     "bracket": MarkerScanner._bracket,
     "anchor": MarkerScanner._anchor,
     "autolink": MarkerScanner._url,

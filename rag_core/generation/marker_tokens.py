@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rag_core.generation.markers import CLOSING, LONGEST, MARKER, MARKER_OPENING, OPENING
+from rag_core.generation.markers import CLOSING, LONGEST, MARKER, MARKER_OPENING, MARKER_OVERLONG, OPENING
 
 LIMIT = 2000
 """Code points that are held back at the most, until they are decided."""
@@ -25,6 +25,7 @@ Kind: TypeAlias = Literal[
     "definition",
     "link",
     "marker",
+    "overlong",
     "bracket",
     "anchor",
     "autolink",
@@ -104,6 +105,7 @@ TOKENS = (
         opening=re.compile(rf"\[{_TEXT_OPENING}(?:\](?:\({_TARGET_OPENING})?)?\Z"),
     ),
     Token(kind="marker", first=OPENING, pattern=MARKER, opening=MARKER_OPENING, limit=LONGEST),
+    Token(kind="overlong", first=OPENING, pattern=MARKER_OVERLONG, limit=LONGEST),
     Token(kind="bracket", first=CLOSING, pattern=re.compile(r"."), opening=re.compile(r".\Z")),
     Token(
         kind="image",
@@ -137,7 +139,7 @@ TOKENS = (
             rf"(?P<target>(?:(?:https?|ftp)://|www\.){_URL_CHARACTER}*(?<!{_STOP}))(?P<after>{_STOP}*+)(?!{_URL_CHARACTER})",
             re.I,
         ),
-        opening=re.compile(rf"(?:{_beginnings(_URL_BEGINNINGS)})\Z", re.I),
+        opening=re.compile(rf"(?:{_beginnings(_URL_BEGINNINGS)}|www\.{_STOP}*+)\Z", re.I),
     ),
 )
 

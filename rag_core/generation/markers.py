@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from unicodedata import normalize
 
 OPENING, CLOSING = "[［【〔〖〚⟦❲⁅﹇︻︹﹝", "]］】〕〗〛⟧❳⁆﹈︼︺﹞"  # noqa: RUF001
-LONGEST = 100
+LONGEST = 300
 """Code points of a marker."""
 
 _OPEN, _CLOSE = f"[{re.escape(OPENING)}]", f"[{re.escape(CLOSING)}]"
@@ -14,12 +14,14 @@ _NUMBER = rf"[\^＾]?[{_DIGITS}]++"  # noqa: RUF001
 _SEPARATORS = r"-,;/&‐‑‒–—−－~～，；、､"  # noqa: RUF001
 _SOURCE = rf"(?:[:：][{_DIGITS}]++)?+(?:†[^{re.escape(OPENING + CLOSING)}\n]*+)?+"  # noqa: RUF001
 _NUMBERS = rf"{_NUMBER}{_SOURCE}(?:(?:\s?[{_SEPARATORS}]\s?|\s){_NUMBER}{_SOURCE})*+"
+_LISTED = rf"{_DIGITS}{_SEPARATORS}\s\^＾:："  # noqa: RUF001
 
 MARKER = re.compile(rf"{_OPEN}(?:{_NUMBERS}|{_OPEN}{_NUMBERS}{_CLOSE}){_CLOSE}")
-MARKER_OPENING = re.compile(
-    rf"{_OPEN}{{1,2}}[{_DIGITS}{_SEPARATORS}\s\^＾:：]*+(?:†[^{re.escape(OPENING + CLOSING)}\n]*+)?+{_CLOSE}?\Z"  # noqa: RUF001
-)
+MARKER_OPENING = re.compile(rf"{_OPEN}{{1,2}}[{_LISTED}]*+(?:†[^{re.escape(OPENING + CLOSING)}\n]*+)?+{_CLOSE}?\Z")
 """What may become a marker."""
+
+MARKER_OVERLONG = re.compile(rf"{_OPEN}(?=[{_LISTED}]{{{LONGEST - 1}}})")
+"""The bracket before a list of numbers without end."""
 
 _RANGE = re.compile(r"(\d+)(?:\s?[-‐‒–—−~]\s?\^?(\d+))?")  # noqa: RUF001
 _SUFFIX = re.compile(r"†.*|:\d+")

@@ -33,7 +33,7 @@ QUESTION_TYPES = (
     QuestionType(
         "name",
         re.compile(r"\b(?:who|whom|whose|where)\b", re.IGNORECASE),
-        re.compile(r"(?<!^)\b[^\W\d_a-z]\w+"),
+        re.compile(r"(?<!^)\b[A-ZÀ-ÖØ-Þ]\w+"),
     ),
     QuestionType(
         "reason",

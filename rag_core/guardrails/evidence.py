@@ -95,8 +95,9 @@ class Source:
 
     def content(self, text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
         """Which of the spans lie within a word that is no stop word."""
-        words = [word.span() for word in _WORD.finditer(text) if terms(word[0], self.language)]
-        return [place for place, span in enumerate(spans) if any(a <= span[0] and span[1] <= b for a, b in words)]
+        words = (word for word in _WORD.finditer(text) if terms(word[0], self.language))
+        inside = {place for word in words for place in range(*word.span())}
+        return [place for place, (start, end) in enumerate(spans) if start in inside and end - 1 in inside]
 
     @cached_property
     def _stems(self) -> frozenset[str]:

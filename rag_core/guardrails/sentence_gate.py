@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from rag_core.events import CitationAdded, Event, Listener, TextDelta, with_citation
+from rag_core.guardrails.verdicts import verdict
 from rag_core.ingestion.chunking.sentences import sentence_spans
-from rag_core.types import Answer, Citation, Claim, Grade, Verdict
+from rag_core.types import Answer, Citation
 
 _MARKERS = re.compile(r"(?:\s*\[\^?\d+\])*\s*")
 
@@ -82,18 +83,8 @@ def joined(answer: Answer, sentence: Answer) -> Answer:
     place = len(answer.text)
     citations = (*answer.citations, *(_moved(each, place) for each in sentence.citations))
     claims = tuple(replace(each, start=each.start + place, end=each.end + place) for each in sentence.verdict.claims)
-    verdict = together((*answer.verdict.claims, *claims), sentence.verdict.method or answer.verdict.method)
-    return replace(answer, text=answer.text + sentence.text, citations=citations, verdict=verdict)
-
-
-def together(claims: tuple[Claim, ...], method: str) -> Verdict:
-    """Of sentences that were judged one by one: the worst of their grades if they agree, else `partial`."""
-    if not claims:
-        return Verdict(method=method)
-    grades: set[Grade] = {claim.grade for claim in claims}
-    grade: Grade = grades.pop() if len(grades) == 1 else "partial"
-    score = sum(claim.score for claim in claims) / len(claims)
-    return Verdict(grade=grade, score=score, claims=claims, method=method)
+    so_far = verdict((*answer.verdict.claims, *claims), sentence.verdict.method or answer.verdict.method)
+    return replace(answer, text=answer.text + sentence.text, citations=citations, verdict=so_far)
 
 
 def _behind(citation: Citation, place: int) -> Citation:

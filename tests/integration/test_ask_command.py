@@ -1,11 +1,13 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.openai_endpoint import HANG, Play, piece, refusing, serving, streamed
 from trees import write
 
 from rag_core.storage.postgres import Postgres
@@ -54,7 +56,7 @@ def test_every_citation_is_verbatim_in_its_stored_document(environment: dict[str
 def test_a_reply_tells_its_stages_and_what_they_did_not_do(environment: dict[str, str]) -> None:
     reply = asked(environment, "How often are the signing keys replaced?", "--explain")
     stages = {stage["stage"]: stage for stage in reply["stages"]}
-    assert list(stages)[0] == "history"
+    assert next(iter(stages)) == "history"
     assert stages["history"]["skipped"] == "there is no session"
     assert {"retrieve", "select", "generate", "judge"} <= stages.keys()
     assert stages["dense"]["parent"] == stages["bm25"]["parent"] == "retrieve"
@@ -95,3 +97,59 @@ def test_a_setting_that_contradicts_itself_is_refused_by_name(environment: dict[
     settings = ["--set", "guard.mode=regenerate", "--set", "guard.stream=sentence"]
     reply = asked(environment, "anything", *settings, code=2)
     assert "stream must be after or buffer, got sentence" in reply["error"]["message"]
+
+
+def openai(url: str, **settings: str) -> list[str]:
+    chosen = {"type": "openai", "model": "m", "base_url": url, **settings}
+    return [part for key, value in chosen.items() for part in ("--set", f"generation.{key}={value}")]
+
+
+def test_a_language_model_is_held_to_its_sources(environment: dict[str, str]) -> None:
+    written = streamed("Signing keys are replaced every 45 days [1", "]. They cost 900 crowns [1]. More [7].")
+    with serving(written) as endpoint:
+        reply = asked(environment, "How often are the signing keys replaced?", *openai(endpoint.url))
+    text = "Signing keys are replaced every 45 days [1]. They cost 900 crowns [1]. More."
+    assert reply["answer"] == text
+    grades = [(text[claim["start"] : claim["end"]], claim["verdict"]) for claim in reply["verdict"]["claims"]]
+    assert [grade for _, grade in grades][:2] == ["supported", "unsupported"]
+    assert "900" in reply["verdict"]["claims"][1]["reason"]
+    assert reply["verdict"]["method"] == "lexical proxy"
+    generated = next(stage for stage in reply["stages"] if stage["stage"] == "generate")
+    assert generated["figures"]["prompt_tokens"] == 40
+
+
+def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(environment: dict[str, str]) -> None:
+    settings = openai("http://127.0.0.1:9/v1", attempts="1")
+    reply = asked(environment, "How often are the signing keys replaced?", *settings)
+    assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
+    assert reply["degraded"] == ["model"]
+
+
+def test_an_endpoint_that_refuses_without_a_fallback_is_a_named_error_without_the_key(
+    environment: dict[str, str],
+) -> None:
+    with serving(refusing(401, {"error": {"message": "bad key"}})) as endpoint:
+        settings = [*openai(endpoint.url, fallback="none", api_key_env="SECRET"), "-v"]
+        told = {**environment, "SECRET": "sk-canary-1234"}
+        command = [*RAG, "ask", "How often are keys replaced?", *settings, "--json"]
+        done = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "401" in json.loads(done.stdout)["error"]["message"]
+    assert "canary" not in done.stdout + done.stderr
+
+
+def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict[str, str]) -> None:
+    """A shell that runs the tests in the background has interrupts ignored, and children inherit that."""
+    with serving(Play(steps=[piece("Signing keys are replaced "), HANG])) as endpoint:
+        command = [*RAG, "ask", "How often are the signing keys replaced?", *openai(endpoint.url)]
+        heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **heed}
+        with subprocess.Popen(command, env=environment, **pipes) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(8) == "Signing "
+            process.send_signal(signal.SIGINT)
+            _, complaint = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert complaint.splitlines()[-1] == "interrupted"
+        assert "Traceback" not in complaint
+        assert endpoint.left.wait(5)

@@ -79,8 +79,11 @@ def test_each_source_is_shown_once_with_its_quotes() -> None:
 
 @pytest.mark.parametrize(
     ("days", "shown"),
-    [(0, "today"), (1, "1 day old"), (13, "13 days old"), (14, "2 weeks old"), (59, "8 weeks old"), (90, "3 months old"), (400, "1 year old"), (900, "2 years old")],
-)  # fmt: skip
+    [
+        *[(0, "today"), (1, "1 day old"), (13, "13 days old"), (14, "2 weeks old"), (59, "8 weeks old")],
+        *[(90, "3 months old"), (400, "1 year old"), (900, "2 years old")],
+    ],
+)
 def test_an_age_is_told_in_the_largest_unit_that_is_not_coarse(days: int, shown: str) -> None:
     dated = replace(citation(1, claim=(0, 1), span=(1, 2)), updated_at=NOW - timedelta(days=days))
     assert age(dated, NOW) == shown

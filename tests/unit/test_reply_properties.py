@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,16 +22,21 @@ DOCUMENTS = {
 OFFSET = 100
 HITS = [passage(n, text, start=OFFSET, title=f"Document {n}").hit for n, text in DOCUMENTS.items()]
 PIECES = [
-    *("The keys are replaced every 45 days", "The lock opens", "Ключи меняют", " and ", ". ", "\n\n", "? ", "\n- ", "# A\n"),
-    *("[1]", "[2]", "[3]", "[9]", "[1,2]", "[[1]]", "【1】", "［2］", "[1†source]", "[0]", "[^2]", "[1-3]", "[", "]", "[1", "1]"),
-    *("`[1]`", "```\nx[1] = 2\n```\n", "`", "~~~", "[link](http://evil.example/x)", "![i](http://evil.example/y)", "http://a.b/c"),
-]  # fmt: skip
+    *("The keys are replaced every 45 days", "The lock opens", "Ключи меняют", " and "),
+    *(". ", "\n\n", "? ", "\n- ", "# A\n"),
+    *("[1]", "[2]", "[3]", "[9]", "[1,2]", "[[1]]", "【1】", "［2］", "[1†source]"),  # noqa: RUF001
+    *("[0]", "[^2]", "[1-3]", "[", "]", "[1", "1]"),
+    *("`[1]`", "```\nx[1] = 2\n```\n", "`", "~~~"),
+    *("[link](http://evil.example/x)", "![i](http://evil.example/y)", "http://a.b/c"),
+]
 
 texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 cuts = st.lists(st.integers(0, 200), max_size=8)
 guards = st.sampled_from(
-    [("off", "after"), ("flag", "after"), ("flag", "sentence"), ("block", "after"), ("block", "sentence")]
-    + [("block", "buffer"), ("flag", "buffer"), ("regenerate", "after"), ("regenerate", "buffer")]
+    [
+        *[("off", "after"), ("flag", "after"), ("flag", "sentence"), ("block", "after"), ("block", "sentence")],
+        *[("block", "buffer"), ("flag", "buffer"), ("regenerate", "after"), ("regenerate", "buffer")],
+    ]
 )
 judged = st.sampled_from([{}, {"keys": "unsupported"}, {"lock": "unsupported"}, {"": "unsupported"}])
 
@@ -41,7 +47,7 @@ def test_markers_and_citations_are_the_same_and_quotes_are_verbatim_and_the_stre
     text: str, cuts: list[int], guard: tuple[str, str], words: dict[str, str]
 ) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    pieces = [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+    pieces = [text[start:end] for start, end in pairwise(places)]
     reply, events = asyncio.run(_asked([pieces, pieces], guard, words))
     assert fold(events) == reply
     _check_citations(reply)

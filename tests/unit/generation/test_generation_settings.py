@@ -70,9 +70,7 @@ def test_an_endpoint_writes_and_where_it_does_not_sentences_are_quoted() -> None
 
 def test_without_a_fallback_the_endpoint_is_alone() -> None:
     with serving(streamed("At 100 °C [1].")) as endpoint:
-        settings = openai(endpoint.url)
-        alone = settings.generation.model_copy(update={"fallback": None})
-        assert answered(settings.model_copy(update={"generation": alone})) == ("At 100 °C [1].", [])
+        assert answered(openai(endpoint.url, "generation.fallback=none")) == ("At 100 °C [1].", [])
 
 
 def test_an_unknown_prompt_pack_is_refused_before_anything_is_asked() -> None:

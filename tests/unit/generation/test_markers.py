@@ -73,6 +73,15 @@ def test_a_marker_that_names_nothing_goes_with_the_white_space_before_it() -> No
     assert shown("東京【9】は。") == "東京は。"
 
 
+def test_a_hundred_markers_in_a_row_are_enough() -> None:
+    assert shown("High" + "[1], " * 200 + "old [2]").count("[") == 101
+
+
+def test_a_list_without_end_is_no_marker_and_looks_like_none() -> None:
+    endless = "1" * 400
+    assert shown(f"High [{endless}].") == f"High ({endless}]."
+
+
 def test_a_footnote_marker_is_written_as_one() -> None:
     assert shown("High [1, 2] [9].", "[^{}]") == "High [^1][^2]."
 

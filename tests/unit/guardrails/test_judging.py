@@ -89,3 +89,14 @@ def test_the_lexical_judge_compares_the_vectors_of_tokens_where_the_embedder_tel
     plain = asyncio.run(chosen_judge(settings, HASHING).judge(answer, source))
     minilm = chosen_judge(settings, BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
     assert asyncio.run(minilm.judge(answer, source)).score != plain.score
+
+
+def test_the_lexical_judge_judges_by_words_alone_where_the_encoder_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    answer, source = Answer(text="Each key is exchanged monthly."), [passage(1, "All keys are rotated every month.")]
+    settings = LexicalJudge(type="lexical")
+    missing = chosen_judge(settings, BertEmbedder(type="bert", model="acme/not-there"))
+    plain = chosen_judge(settings, HASHING)
+    assert asyncio.run(missing.judge(answer, source)) == asyncio.run(plain.judge(answer, source))

@@ -1,0 +1,152 @@
+import json
+import logging
+from collections.abc import AsyncGenerator
+from uuid import UUID
+
+import pytest
+from fakes.openai_endpoint import serving, streamed
+
+from rag_core.contract import (
+    QueryOptions,
+    chat_with_documents,
+    embed_chunks,
+    generate_answer,
+    search,
+    search_documents,
+    store_document,
+)
+from rag_core.contract.answer import NOTHING_FOUND
+from rag_core.pipeline import ABSTAINED
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Prompt
+
+pytestmark = pytest.mark.postgres
+
+TEXTS = ["Keys are rotated every week.", "Locks are oiled in spring by Ada.", "Doors are painted by Ada and Bob."]
+ABOUT = {"filename": "keys.pdf", "file_path": "/nowhere/keys.pdf", "file_size": 10}
+QUESTION = "who  oils\nlocks in spring?"
+
+
+class Noting:
+    """Notes its prompts, and answers from the first passage."""
+
+    def __init__(self) -> None:
+        self.prompts: list[Prompt] = []
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        self.prompts.append(prompt)
+        yield "So it is [1]."
+
+
+NOTING = Noting()
+
+
+def noting() -> Noting:
+    return NOTING
+
+
+@pytest.fixture
+def stored(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> UUID:
+    """Three chunks under the name `shop`."""
+    environment = {"STORE__URL": store.dsn, "EMBEDDING__TYPE": "hashing", "EMBEDDING__DIMENSION": "64"}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"RAG_{name}", value)
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return store_document("shop", embed_chunks(TEXTS), ABOUT)
+
+
+def generate_by(monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RAG_GENERATION__{name.upper()}", json.dumps(value))
+
+
+def test_what_is_stored_answers_in_its_own_words(stored: UUID) -> None:
+    response = chat_with_documents("shop", QUESTION)
+    best = search_documents("shop", QUESTION).chunks[0]
+    assert response.answer_text.startswith(f"{TEXTS[1]} [1]")
+    assert response.confidence == 1.0
+    first = response.citations[0]
+    assert (first.n, first.chunk_id, first.text_excerpt, first.filename) == (1, best.chunk_id, TEXTS[1], "keys.pdf")
+
+
+def test_the_generator_is_asked_the_original_question_of_what_the_processed_one_finds(
+    stored: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate_by(monkeypatch, type="python", object=f"{__name__}:noting")
+    searched: list[str] = []
+    hybrid = search.hybrid_search
+    monkeypatch.setattr(
+        search, "hybrid_search", lambda name, text, options: [searched.append(text), hybrid(name, text, options)][1]
+    )
+    response = chat_with_documents("shop", QUESTION, QueryOptions(top_k=2))
+    prompt = NOTING.prompts[-1]
+    assert (searched, prompt.query.text) == (["who oils locks in spring?"], QUESTION)
+    assert len(prompt.passages) == 2
+    assert response.answer_text == "So it is [1]."
+
+
+def test_an_expanded_question_is_searched_and_the_original_one_answered(
+    stored: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words_only = QueryOptions(expand_query=True, enable_vector_search=False)
+    with serving(streamed("locks, oiled"), streamed("Ada does [1].")) as endpoint:
+        generate_by(monkeypatch, type="openai", model="llama", base_url=endpoint.url)
+        response = chat_with_documents("shop", "Who lubricates bolts?", words_only)
+    assert response.answer_text == "Ada does [1]."
+    assert [citation.text_excerpt for citation in response.citations] == [TEXTS[1]]
+    asked = endpoint.prompts[1][-1]["content"]
+    assert "Question: Who lubricates bolts?" in asked
+    assert TEXTS[1] in asked
+    assert "oiled\n" not in asked.partition("Question:")[2]
+
+
+def test_where_nothing_is_found_the_answer_says_so(stored: UUID) -> None:
+    response = chat_with_documents("shop", "zebras", QueryOptions(enable_vector_search=False))
+    assert (response.answer_text, response.citations, response.confidence) == (NOTHING_FOUND, [], 0.0)
+
+
+def test_what_the_documents_do_not_speak_of_is_not_answered(stored: UUID) -> None:
+    response = chat_with_documents("shop", "Which zebra won the regatta of Lisbon?")
+    assert (response.answer_text, response.citations, response.confidence) == (ABSTAINED, [], 0.0)
+
+
+def test_chunks_that_are_found_can_be_answered_from_later(stored: UUID) -> None:
+    found = search_documents("shop", QUESTION).chunks
+    assert generate_answer(QUESTION, found) == chat_with_documents("shop", QUESTION)
+
+
+def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID) -> None:
+    with pytest.raises(ValueError, match="there is no collection 'docs_none'"):
+        chat_with_documents("none", QUESTION)
+    with pytest.raises(ValueError, match="name must be a word"):
+        chat_with_documents("two words", QUESTION)
+    with pytest.raises(ValueError, match="a question has words, got ''"):
+        chat_with_documents("shop", " \x00")
+    with pytest.raises(ValueError, match="top_k must be >= 1, got 0"):
+        chat_with_documents("shop", QUESTION, QueryOptions(top_k=0))
+
+
+def test_a_store_that_is_away_is_a_runtime_error(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_STORE__URL", "host=/nonexistent user=nobody dbname=none")
+    with pytest.raises(RuntimeError, match="shop cannot be searched"):
+        chat_with_documents("shop", QUESTION)
+
+
+@pytest.mark.model
+def test_a_sentence_is_found_by_what_it_means(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAG_EMBEDDING__DIMENSION")
+    monkeypatch.setenv("RAG_EMBEDDING__TYPE", "bert")
+    monkeypatch.setenv("RAG_EMBEDDING__MODEL", "all-MiniLM-L6-v2")
+    store_document("meant", embed_chunks(TEXTS), ABOUT)
+    response = chat_with_documents("meant", "How often are the keys changed?")
+    assert response.answer_text.startswith(f"{TEXTS[0]} [")
+    assert response.citations[0].text_excerpt == TEXTS[0]
+
+
+def test_a_question_that_cannot_be_expanded_is_answered_still(stored: UUID, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rag_core.contract"):
+        response = chat_with_documents("shop", QUESTION, QueryOptions(expand_query=True))
+    assert response.answer_text.startswith(TEXTS[1])
+    assert "the question is not expanded: " in caplog.text

@@ -1,0 +1,356 @@
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from math import log
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, piece, refusing, serving, streamed
+
+from rag_core.contract import (
+    Citation,
+    GeneratedResponse,
+    RetrievedChunk,
+    answer,
+    expand_query,
+    generate_answer,
+    preprocess_query,
+    search,
+)
+from rag_core.pipeline import ABSTAINED
+from rag_core.query.expansion import LONGEST
+from rag_core.types import Prompt, Query
+
+QUESTION = "When are SAEs reported?"
+KEYS = "Keys are kept in a safe. Keys are rotated every week by Ada."
+LOCKS = "Locks are oiled in spring."
+KEYS_ID, LOCKS_ID = UUID(int=1), UUID(int=2)
+NOT_EXPANDED = "the question is not expanded: "
+
+
+class Written:
+    """Writes what it is told to, and notes its prompts."""
+
+    def __init__(self) -> None:
+        self.text: str | Exception = ""
+        self.prompts: list[Prompt] = []
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        self.prompts.append(prompt)
+        if isinstance(self.text, Exception):
+            raise self.text
+        for letter in self.text:
+            yield letter
+
+
+WRITTEN = Written()
+
+
+def written() -> Written:
+    return WRITTEN
+
+
+@pytest.fixture(autouse=True)
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_EMBEDDING__TYPE", "hashing")
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Written:
+    generate_by(monkeypatch, type="python", object=f"{__name__}:written")
+    WRITTEN.prompts.clear()
+    return WRITTEN
+
+
+def generate_by(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RAG_GENERATION__{name.upper()}", json.dumps(value))
+
+
+@contextmanager
+def profile_with(monkeypatch: pytest.MonkeyPatch, *plays: Play, **settings: Any) -> Iterator[Endpoint]:
+    """A profile whose generator is a language model that answers so."""
+    with serving(*plays) as endpoint:
+        generate_by(monkeypatch, type="openai", model="llama", base_url=endpoint.url, attempts=1, **settings)
+        yield endpoint
+
+
+def chunk(text: str, id: UUID | None = None, **metadata: str) -> RetrievedChunk:
+    return RetrievedChunk(
+        chunk_id=id or uuid4(), text=text, similarity_score=0.5, source="vector", metadata=metadata or {"uri": "x.md"}
+    )
+
+
+def chunks() -> list[RetrievedChunk]:
+    return [chunk(LOCKS, LOCKS_ID, filename="locks.pdf"), chunk(KEYS, KEYS_ID, uri="file:///all/the%20keys.md")]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("rag_core.contract")]
+
+
+def test_a_question_is_expanded_by_terms_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ["serious adverse ev", "ents, SAEs, safety reports,\n- reported, Serious adverse events, filed when."]
+    with profile_with(monkeypatch, streamed(*told)) as endpoint:
+        assert expand_query(QUESTION) == f"{QUESTION} serious adverse events safety reports filed when"
+    [request] = endpoint.asked
+    assert request.body["temperature"] == 0.1
+    assert QUESTION in request.body["messages"][-1]["content"]
+
+
+def test_at_most_eight_terms_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    with profile_with(monkeypatch, streamed(", ".join(f"term{n}" for n in range(20)))):
+        assert expand_query("which?").split() == ["which?", *(f"term{n}" for n in range(8))]
+
+
+@pytest.mark.parametrize("told", ["none", "NONE.", "", "SAEs, reported", "So it is. " * 7])
+def test_without_new_terms_a_question_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told: str
+) -> None:
+    with profile_with(monkeypatch, streamed(told)):
+        assert expand_query(QUESTION) == QUESTION
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("play", "reason"),
+    [
+        (refusing(401, {"error": {"message": "who are you?"}}), "refused with 401: who are you?"),
+        (Play(steps=[piece("serious "), CUT]), "broke off"),
+        (Play(steps=[b"data: {]\n\n"]), "no chat completion chunk"),
+    ],
+    ids=["refused", "cut", "malformed"],
+)
+def test_a_question_whose_expansion_fails_stays_as_it_is_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, play: Play, reason: str
+) -> None:
+    with profile_with(monkeypatch, play):
+        assert expand_query(QUESTION) == QUESTION
+        [warning] = warnings(caplog)
+        assert warning.startswith(NOT_EXPANDED)
+        assert reason in warning
+        with pytest.raises(RuntimeError, match="the question cannot be expanded: "):
+            expand_query(QUESTION, strict=True)
+
+
+def test_an_expansion_that_is_late_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(search, "EXPANSION_TIMEOUT", 0.2)
+    with profile_with(monkeypatch, Play(steps=[piece("serious"), HANG])) as endpoint:
+        assert expand_query(QUESTION) == QUESTION
+        assert endpoint.left.wait(10)
+    assert warnings(caplog) == [f"{NOT_EXPANDED}expand took longer than 0.200 s"]
+
+
+def test_terms_that_reach_their_limit_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut = {"choices": [{"index": 0, "delta": {"content": "serious"}, "finish_reason": "length"}]}
+    steps = [f"data: {json.dumps(cut)}\n\n".encode(), b"data: [DONE]\n\n"]
+    with profile_with(monkeypatch, Play(steps=steps)):
+        assert expand_query(QUESTION) == QUESTION
+    assert warnings(caplog) == [f"{NOT_EXPANDED}the terms of an expansion must come to their end, got length"]
+
+
+def test_a_profile_without_a_language_model_expands_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert expand_query(QUESTION) == QUESTION
+    assert warnings(caplog) == [f"{NOT_EXPANDED}generation.type must be openai, a language model's, got extractive"]
+    with pytest.raises(RuntimeError, match="got extractive"):
+        expand_query(QUESTION, strict=True)
+
+
+def test_a_question_that_is_very_long_is_not_sent_to_be_expanded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with profile_with(monkeypatch, streamed("more")) as endpoint:
+        assert expand_query("x" * LONGEST) == f"{'x' * LONGEST} more"
+        assert expand_query("x" * (LONGEST + 1)) == "x" * (LONGEST + 1)
+    assert len(endpoint.asked) == 1
+    assert warnings(caplog)[0].endswith("must have 1 to 1000 characters, got 1001")
+
+
+def test_an_event_loop_may_run_where_a_question_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> str:
+        return expand_query(QUESTION)
+
+    with profile_with(monkeypatch, streamed("serious adverse events")):
+        assert asyncio.run(ask()) == f"{QUESTION} serious adverse events"
+
+
+@pytest.mark.parametrize(
+    ("question", "plain"),
+    [
+        (None, ""),
+        ("", ""),
+        (" \n\t\u3000", ""),
+        ("\x00\x1b\x7f\x85", ""),
+        ("who  oils\r\nlocks?", "who oils locks?"),
+        ("\x07who\x00oils\ud800locks?", "who oils locks?"),
+        ("Was kostet ½ Ｘ²?", "Was kostet ½ Ｘ²?"),
+        ("क\u094d\u200dष", "क\u094d\u200dष"),
+        ("word \x01" * 150_000, " ".join(["word"] * 150_000)),
+    ],
+    ids=["none", "empty", "blank", "controls", "lines", "dirty", "signs", "joiners", "a megabyte"],
+)
+@pytest.mark.parametrize("enable_expansion", [False, True])
+def test_a_question_is_put_on_one_line_whatever_it_is(question: str | None, plain: str, enable_expansion: bool) -> None:
+    assert preprocess_query(question, enable_expansion) == plain
+
+
+def test_a_question_is_expanded_only_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with profile_with(monkeypatch, streamed("serious adverse events")) as endpoint:
+        assert preprocess_query(f" {QUESTION}\n") == QUESTION
+        assert preprocess_query("\x00", enable_expansion=True) == ""
+        assert endpoint.asked == []
+        assert preprocess_query(f" {QUESTION}\n", enable_expansion=True) == f"{QUESTION} serious adverse events"
+
+
+def test_settings_that_break_a_rule_do_not_keep_a_question_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RAG_GENERATION__TYPE", "nobody")
+    assert preprocess_query(QUESTION, enable_expansion=True) == QUESTION
+    assert "nobody" in caplog.text
+
+
+def test_an_answer_cites_the_chunks_by_their_places(scripted: Written) -> None:
+    scripted.text = "Keys are rotated every week [2]. Locks are oiled in spring [1]."
+    assert generate_answer("What is done?", chunks()) == GeneratedResponse(
+        answer_text=scripted.text,
+        citations=[
+            Citation(n=2, chunk_id=KEYS_ID, text_excerpt="Keys are rotated every week by Ada.", filename="the keys.md"),
+            Citation(n=1, chunk_id=LOCKS_ID, text_excerpt=LOCKS, filename="locks.pdf"),
+        ],
+        confidence=1.0,
+    )
+
+
+def test_the_generator_reads_all_chunks_in_their_order_and_the_question_as_it_was_asked(scripted: Written) -> None:
+    scripted.text = "So it is [1]."
+    given = [chunk(f"Text number {n}.") for n in range(40)]
+    generate_answer("what  is\nit?", given)
+    [prompt] = scripted.prompts
+    assert prompt.query.text == "what  is\nit?"
+    assert [(passage.n, passage.text) for passage in prompt.passages] == [
+        (n, each.text) for n, each in enumerate(given, 1)
+    ]
+    assert [hit.chunk.id for hit in prompt.hits] == [each.chunk_id for each in given]
+
+
+def test_confidence_is_the_share_of_sentences_that_are_cited(scripted: Written) -> None:
+    scripted.text = "Keys are rotated every week [2]. Nobody knows why."
+    assert generate_answer("What is done?", chunks()).confidence == 0.5
+
+
+def test_a_marker_of_no_chunk_is_not_shown(scripted: Written) -> None:
+    scripted.text = "Keys are rotated every week [2][7]."
+    response = generate_answer("What is done?", chunks())
+    assert response.answer_text == "Keys are rotated every week [2]."
+    assert [citation.n for citation in response.citations] == [2]
+
+
+def test_chunks_that_do_not_answer_are_not_cited(scripted: Written) -> None:
+    scripted.text = ""
+    assert generate_answer("What is done?", chunks()) == GeneratedResponse(
+        answer_text=ABSTAINED, citations=[], confidence=0.0
+    )
+
+
+def test_without_chunks_or_words_there_is_nothing_to_answer() -> None:
+    with pytest.raises(ValueError, match="chunks must hold at least one, got none"):
+        generate_answer("What is done?", [])
+    with pytest.raises(ValueError, match="a question has words"):
+        generate_answer(" \n", chunks())
+
+
+def test_a_generator_that_breaks_is_a_runtime_error(scripted: Written) -> None:
+    scripted.text = KeyError("bad")
+    with pytest.raises(RuntimeError, match="the question cannot be answered: KeyError: 'bad'"):
+        generate_answer("What is done?", chunks())
+
+
+def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with profile_with(monkeypatch, streamed("Every week ", "[", "2].")) as endpoint:
+        response = generate_answer("How often are keys rotated?", chunks())
+    assert response.answer_text == "Every week [2]."
+    assert [citation.chunk_id for citation in response.citations] == [KEYS_ID]
+    [[*_, asked]] = endpoint.prompts
+    assert LOCKS in asked["content"]
+    assert KEYS in asked["content"]
+
+
+@pytest.mark.parametrize(
+    ("play", "reason"),
+    [
+        (refusing(500, {"error": {"message": "no memory"}}), "refused with 500: no memory"),
+        (Play(steps=[piece("Every week "), CUT]), "broke off"),
+    ],
+    ids=["refused", "cut"],
+)
+def test_a_language_model_that_fails_is_a_runtime_error(
+    monkeypatch: pytest.MonkeyPatch, play: Play, reason: str
+) -> None:
+    with (
+        profile_with(monkeypatch, play, fallback="none"),
+        pytest.raises(RuntimeError, match=f"the question cannot be answered: .*{reason}"),
+    ):
+        generate_answer("How often are keys rotated?", chunks())
+
+
+def test_an_answer_that_is_late_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_ANSWERING__TIMEOUT_MS", "200")
+    with (
+        profile_with(monkeypatch, Play(steps=[HANG]), fallback="none"),
+        pytest.raises(RuntimeError, match="generate took longer than 0"),
+    ):
+        generate_answer("How often are keys rotated?", chunks())
+
+
+def test_where_the_model_fails_at_once_sentences_answer_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        profile_with(monkeypatch, refusing(500, "no memory")),
+        caplog.at_level(logging.WARNING, "rag_core.contract"),
+    ):
+        response = generate_answer("Who rotates keys every week?", chunks())
+    assert "Keys are rotated every week by Ada." in response.answer_text
+    [warning] = warnings(caplog)
+    assert warning.startswith("answered without model: ")
+
+
+def test_without_a_model_the_sentences_that_answer_are_quoted() -> None:
+    response = generate_answer("Who rotates keys every week?", chunks())
+    assert response.confidence == 1.0
+    assert (
+        Citation(n=2, chunk_id=KEYS_ID, text_excerpt="Keys are rotated every week by Ada.", filename="the keys.md")
+        in response.citations
+    )
+    assert all(f"{each.text_excerpt} [{each.n}]" in response.answer_text for each in response.citations)
+
+
+def test_without_a_model_what_chunks_do_not_speak_of_is_not_answered() -> None:
+    assert generate_answer("Which zebra won the regatta?", chunks()).answer_text == ABSTAINED
+
+
+def test_rare_among_the_chunks_is_what_few_of_them_have() -> None:
+    texts = ["Keys and doors.", "Keys and locks.", "Keys.", "Las llaves"]
+    given = answer._Given([answer._passage(n, chunk(text)) for n, text in enumerate(texts, 1)])
+    idf = asyncio.run(given.idf(Query(text="Are the keys or locks of zebras?")))
+    assert idf == pytest.approx({"key": log(1 + 1.5 / 3.5), "lock": log(1 + 3.5 / 1.5), "zebra": log(1 + 4.5 / 0.5)})
+
+
+def test_chunks_of_several_languages_are_read_each_in_its_own() -> None:
+    def spoken(text: str, language: str) -> RetrievedChunk:
+        return chunk(text, language=language)
+
+    texts: Sequence[RetrievedChunk] = [spoken("Die Schlüssel liegen dort.", "de"), spoken("Keys lie there.", "en")]
+    given = answer._Given([answer._passage(n, each) for n, each in enumerate(texts, 1)])
+    idf = asyncio.run(given.idf(Query(text="keys Schlüssel")))
+    assert idf["key"] == pytest.approx(log(1 + 1.5 / 1.5))
+    assert idf["schlussel"] == pytest.approx(log(1 + 1.5 / 1.5))
