@@ -382,8 +382,8 @@ class GuardSettings(Section):
 
 
 class AnsweringSettings(Section):
-    budget: Literal["standard", "realtime"] | None = Field(
-        "standard", description="of the search: a leg 500 ms and all of it 1 s, or 50 and 120 ms; null is no limit"
+    budget: Literal["standard", "realtime", "none"] = Field(
+        "standard", description="of the search: a leg 500 ms and all of it 1 s, or 50 and 120 ms"
     )
     depth: int = Field(40, ge=1, description="hits that the passages are chosen from")
     timeout_ms: float = Field(60_000, gt=0, description="of a whole answer")

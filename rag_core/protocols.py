@@ -4,7 +4,7 @@ The query path is async, the ingest path is sync; no role exists in both colours
 and SPLADE's weigher, which encode documents in bulk and questions one at a time.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -107,6 +107,12 @@ class Leg(Protocol):
 
     async def score(self, query: Query, chunk_ids: Sequence[UUID]) -> list[float]:
         """The exact scores that `rank` would give these chunks, in the order given."""
+        ...
+
+
+class Rarities(Protocol):
+    async def idf(self, query: Query) -> Mapping[str, float]:
+        """Of each term of the question, in what it is asked of: 0 or more, the rarer the higher."""
         ...
 
 

@@ -34,9 +34,9 @@ BUDGETS = {
 }
 
 
-def stage_limits(name: Literal["standard", "realtime"] | None, retrieval: RetrievalSettings) -> Mapping[str, float]:
+def stage_limits(name: Literal["standard", "realtime", "none"], retrieval: RetrievalSettings) -> Mapping[str, float]:
     """By the names of the stages that such a retriever has. A language model that reranks has its own limits only."""
-    if name is None:
+    if name == "none":
         return {}
     budget, limits = BUDGETS[name], dict[str, float]()
     for leg in _legs(retrieval):

@@ -1,6 +1,9 @@
 """Embedding models: their space and tokens, which cost little, and the model itself, which is loaded late."""
 
+from functools import cache
 from typing import Any, Protocol, assert_never
+
+from pydantic import TypeAdapter
 
 from rag_core.build.python import python_object
 from rag_core.config import BertEmbedder, EmbeddingSettings, HashingEmbedder, PythonObject, SentenceTransformersEmbedder
@@ -68,6 +71,18 @@ def refuse_missing_device(settings: EmbeddingSettings) -> None:
     """ModelError if the model is to compute on a GPU that this process cannot use."""
     if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder):
         refuse_missing_gpu("embedding", settings.device)
+
+
+def shared_encoder(settings: EmbeddingSettings) -> Encoder:
+    """One a process, for all that encode a text now and then. ModelError if the model, or its device, is not there."""
+    return _shared(settings.model_dump_json())
+
+
+@cache
+def _shared(embedding: str) -> Encoder:
+    """By settings as text: an object's own arguments have no hash."""
+    settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
+    return encoder(settings)
 
 
 def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
+from rag_core.build.embedding import shared_encoder
 from rag_core.build.endpoint import client
 from rag_core.build.python import python_object
-from rag_core.build.questions import questions
 from rag_core.config import ExtractiveGenerator, OpenAIGenerator, PythonObject, Settings
 from rag_core.generation.fallback import Fallback
 from rag_core.generation.openai import OpenAIGenerator as WritingGenerator
 from rag_core.generation.prompt import prompt_pack
 from rag_core.generation.tokens import EstimatedTokens, tokenizer_folder
-from rag_core.protocols import Generator
-from rag_core.storage.corpus import CorpusReader
+from rag_core.ingestion.embedding.questions import Questions
+from rag_core.protocols import Generator, Rarities
 
 
 class Lengths(Protocol):
@@ -21,14 +21,14 @@ class Lengths(Protocol):
         ...
 
 
-def generator(settings: Settings, corpus: CorpusReader) -> Generator:
+def generator(settings: Settings, rarities: Rarities) -> Generator:
     """Loads the extractive one's encoder, and the prompt pack of one that reads it."""
     chosen = settings.generation
     match chosen:
         case ExtractiveGenerator():
-            return _extractive(chosen, settings, corpus)
+            return _extractive(chosen, settings, rarities)
         case OpenAIGenerator():
-            return _openai(chosen, settings, corpus)
+            return _openai(chosen, settings, rarities)
         case PythonObject():
             own: Generator = python_object(chosen)
             return own
@@ -55,24 +55,24 @@ def generator_tokenizer(settings: Settings) -> Lengths:
             assert_never(chosen)
 
 
-def _openai(chosen: OpenAIGenerator, settings: Settings, corpus: CorpusReader) -> Generator:
+def _openai(chosen: OpenAIGenerator, settings: Settings, rarities: Rarities) -> Generator:
     prompt_pack(settings.prompt.pack)
     writing = WritingGenerator(client(chosen), chosen.temperature, chosen.max_tokens)
     match chosen.fallback:
         case "extractive":
-            return Fallback(writing, _extractive(ExtractiveGenerator(type="extractive"), settings, corpus))
+            return Fallback(writing, _extractive(ExtractiveGenerator(type="extractive"), settings, rarities))
         case "none":
             return writing
         case _:
             assert_never(chosen.fallback)
 
 
-def _extractive(chosen: ExtractiveGenerator, settings: Settings, corpus: CorpusReader) -> Generator:
+def _extractive(chosen: ExtractiveGenerator, settings: Settings, rarities: Rarities) -> Generator:
     from rag_core.generation.extractive import Extractive
 
     return Extractive(
-        encoder=questions(settings.embedding),
-        idf=corpus.idf,
+        encoder=Questions(shared_encoder(settings.embedding)),
+        idf=rarities.idf,
         sentences=chosen.sentences,
         passages=chosen.passages,
         threshold=chosen.threshold,

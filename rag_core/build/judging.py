@@ -4,6 +4,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, assert_never
 
+from rag_core.build.embedding import shared_encoder
 from rag_core.build.endpoint import client
 from rag_core.build.python import python_object
 from rag_core.config import (
@@ -62,20 +63,15 @@ def _thresholds(chosen: LexicalJudge | CrossEncoderJudge | LlmJudge) -> Threshol
 
 def _nearness(embedding: EmbeddingSettings) -> "Nearness | None":
     """Of the profile's own encoder, if it is there and tells the vectors of tokens: words alone make a judge, too."""
-    with suppress(ModelError):
-        return _near(embedding) if isinstance(embedding, BertEmbedder) else None
-    return None
-
-
-@cache
-def _near(embedding: BertEmbedder) -> "Nearness":
-    from rag_core.build.embedding import refuse_missing_device
+    if not isinstance(embedding, BertEmbedder):
+        return None
     from rag_core.guardrails.lexical import Nearness
     from rag_core.ingestion.embedding.bert import BertEncoder
-    from rag_core.ingestion.embedding.model_files import model_folder
 
-    refuse_missing_device(embedding)
-    return Nearness(BertEncoder(model_folder(embedding.model), embedding.precision, embedding.device))
+    with suppress(ModelError):
+        encoder = shared_encoder(embedding)
+        return Nearness(encoder) if isinstance(encoder, BertEncoder) else None
+    return None
 
 
 def _loaded(chosen: CrossEncoderJudge) -> Judge:

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import assert_never
 
-from rag_core.build.embedding import embedding_space
+from rag_core.build.embedding import embedding_space, shared_encoder
 from rag_core.build.python import python_object
-from rag_core.build.questions import questions
 from rag_core.build.reranking import reranker
 from rag_core.build.splade import fingerprint, weigher
 from rag_core.config import (
@@ -29,7 +28,7 @@ from rag_core.config import (
     WeightedFusion,
 )
 from rag_core.errors import ConfigError
-from rag_core.ingestion.embedding.questions import WeighedQuestions
+from rag_core.ingestion.embedding.questions import Questions, WeighedQuestions
 from rag_core.protocols import Leg, Retriever
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
@@ -89,7 +88,7 @@ class _Builder:
     @cached_property
     def _dense(self) -> Leg:
         embedding = self._settings.embedding
-        return DenseLeg(self._corpus, questions(embedding), embedding_space(embedding))
+        return DenseLeg(self._corpus, Questions(shared_encoder(embedding)), embedding_space(embedding))
 
     @cached_property
     def _splade(self) -> Leg:

@@ -1,13 +1,11 @@
 """Models of the settings: loaded once, and asked again where that may help."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import stamina
-from pydantic import TypeAdapter
 
-from rag_core.build.embedding import Encoder, encoder
-from rag_core.config import EmbeddingSettings, Settings
+from rag_core.build.embedding import Encoder, shared_encoder
+from rag_core.config import Settings
 from rag_core.errors import ModelError
 from rag_core.types import Matrix
 
@@ -17,15 +15,8 @@ _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def loaded_encoder(settings: Settings) -> Encoder:
-    return _loaded(settings.embedding.model_dump_json())
-
-
-@lru_cache(maxsize=1)
-def _loaded(embedding: str) -> Encoder:
-    """By settings as text, so that a model is loaded once."""
-    settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
     try:
-        return encoder(settings)
+        return shared_encoder(settings.embedding)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(str(error)) from error
 

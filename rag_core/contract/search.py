@@ -21,12 +21,10 @@ from rag_core.config import (
     CrossEncoderReranker,
     GenerationSettings,
     OpenAIGenerator,
-    PerDocumentRetriever,
-    RerankedRetriever,
     RerankerSettings,
     RetrievalSettings,
     Settings,
-    SignalsRetriever,
+    outer_reranked,
 )
 from rag_core.contract.models import loaded_encoder, patiently
 from rag_core.contract.names import collection_of
@@ -364,13 +362,8 @@ def _logistic(score: float) -> float:
 
 
 def _chosen_reranker(retrieval: RetrievalSettings) -> RerankerSettings | None:
-    match retrieval:
-        case RerankedRetriever():
-            return retrieval.reranker
-        case PerDocumentRetriever() | SignalsRetriever():
-            return _chosen_reranker(retrieval.retriever)
-        case _:
-            return None
+    reranked = outer_reranked(retrieval)
+    return reranked.reranker if reranked else None
 
 
 def _reranked(chosen: RerankerSettings, question: str, chunks: Sequence[RetrievedChunk]) -> list[RetrievedChunk]:

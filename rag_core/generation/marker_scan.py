@@ -126,11 +126,12 @@ class MarkerScanner:
         return self._past(closing)
 
     def _open_fence(self, found: re.Match[str]) -> bool:
+        """With a `|` behind it, it could be a table's head."""
         line = self._page.line
         if not _LINE_START.fullmatch(line) or ">" in line:
             return False
         self._page.to_margin()
-        self._page.put_code(found[0].rstrip("\n") + "\n")
+        self._page.put_code(found[0].rstrip("\n").replace("|", " ") + "\n")
         self._fence, self._in_line = _Fence.of(found["marks"] or found["tildes"], len(line)), False
         return True
 
@@ -264,6 +265,7 @@ _ACTIONS: Mapping[Kind, Callable[[MarkerScanner, re.Match[str]], bool]] = {
     "link": MarkerScanner._link,
     "marker": MarkerScanner._marker,
     "overlong": MarkerScanner._rounded,
+    "cut": MarkerScanner._nothing,
     "bracket": MarkerScanner._bracket,
     "anchor": MarkerScanner._anchor,
     "autolink": MarkerScanner._url,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rag_core.generation.markers import CLOSING, LONGEST, MARKER, MARKER_OPENING, MARKER_OVERLONG, OPENING
+from rag_core.generation.markers import CLOSING, LONGEST, MARKER, MARKER_CUT, MARKER_OPENING, MARKER_OVERLONG, OPENING
 
 LIMIT = 2000
 """Code points that are held back at the most, until they are decided."""
@@ -26,6 +26,7 @@ Kind: TypeAlias = Literal[
     "link",
     "marker",
     "overlong",
+    "cut",
     "bracket",
     "anchor",
     "autolink",
@@ -106,6 +107,7 @@ TOKENS = (
     ),
     Token(kind="marker", first=OPENING, pattern=MARKER, opening=MARKER_OPENING, limit=LONGEST),
     Token(kind="overlong", first=OPENING, pattern=MARKER_OVERLONG, limit=LONGEST),
+    Token(kind="cut", first=OPENING, pattern=MARKER_CUT, limit=LONGEST),
     Token(kind="bracket", first=CLOSING, pattern=re.compile(r"."), opening=re.compile(r".\Z")),
     Token(
         kind="image",

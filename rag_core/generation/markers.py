@@ -23,6 +23,9 @@ MARKER_OPENING = re.compile(rf"{_OPEN}{{1,2}}[{_LISTED}]*+(?:†[^{re.escape(OPE
 MARKER_OVERLONG = re.compile(rf"{_OPEN}(?=[{_LISTED}]{{{LONGEST - 1}}})")
 """The bracket before a list of numbers without end."""
 
+MARKER_CUT = re.compile(rf"{_OPEN}{{1,2}}(?=[\^＾]?[{_DIGITS}])[{_LISTED}]*+\Z")  # noqa: RUF001
+"""One that a text breaks off in."""
+
 _RANGE = re.compile(r"(\d+)(?:\s?[-‐‒–—−~]\s?\^?(\d+))?")  # noqa: RUF001
 _SUFFIX = re.compile(r"†.*|:\d+")
 _ROUND = str.maketrans(OPENING + CLOSING, "(" * len(OPENING) + ")" * len(CLOSING))

@@ -7,6 +7,7 @@ any other only the corpus knows what it stands for.
 import re
 from collections.abc import Iterator
 from contextlib import aclosing
+from itertools import islice
 
 from rag_core.errors import GenerationError
 from rag_core.models.endpoint import ChatMessage, Client
@@ -37,7 +38,7 @@ async def expanded(client: Client, question: str) -> str:
     if not 0 < len(question) <= LONGEST:
         raise GenerationError(f"a question that is expanded must have 1 to {LONGEST} characters, got {len(question)}")
     written = await _written(client, question)
-    return " ".join([question, *list(_added(written, question))[:_TERMS]])
+    return " ".join([question, *islice(_added(written, question), _TERMS)])
 
 
 async def _written(client: Client, question: str) -> str:

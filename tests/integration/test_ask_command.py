@@ -24,7 +24,7 @@ FILES = {
 
 @pytest.fixture
 def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
-    environment = {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "null"}
+    environment = {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "none"}
     run(environment, "ingest", str(write(tmp_path, FILES)), "--runner", "inline")
     return environment
 

@@ -31,4 +31,4 @@ def test_a_language_model_that_reranks_has_its_own_limits() -> None:
 
 
 def test_no_budget_is_no_limit() -> None:
-    assert stage_limits(None, load_settings(None, "default", [], environment={}).retrieval) == {}
+    assert stage_limits("none", load_settings(None, "default", [], environment={}).retrieval) == {}

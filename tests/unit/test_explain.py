@@ -93,7 +93,10 @@ def test_stages_as_rows_are_in_the_order_in_which_they_began() -> None:
     dense = StageReport(stage="dense", seconds=0.02, began=0.01, allowed=0.05, ranking=(id("a"),))
     assert [row["stage"] for row in stage_rows([dense, embed])] == ["embed", "dense"]
     assert stage_rows([dense]) == [
-        {"stage": "dense", "parent": "", "began_ms": 10.0, "ms": 20.0, "limit_ms": 50.0, "error": "", "ranked": 1}
+        {
+            **{"stage": "dense", "parent": "", "began_ms": 10.0, "ms": 20.0, "limit_ms": 50.0},
+            **{"error": "", "skipped": "", "figures": {}, "ranked": 1},
+        }
     ]
     assert stage_rows([embed])[0]["limit_ms"] is None
 

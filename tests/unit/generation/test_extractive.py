@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from uuid import UUID
 
 import numpy as np
@@ -16,20 +17,24 @@ from rag_core.generation.question_type import question_type
 from rag_core.stage import recording, stage
 from rag_core.types import Chunk, Hit, Matrix, Origin, Passage, Prompt, Query, StageReport
 
+SOON = 0.02
 KEYS = "Keys are secret. They are rotated every 90 days. The gate is red."
 GATES = "The gate opens at noon. A watchman rotates the keys of the gate."
 
 
 @dataclass(kw_only=True)
 class ScriptedEncoder:
-    """A text's cosine with the question, which comes first, is that of the first of these phrases in it; else 0."""
+    """A text's cosine with the question, which comes first, is that of the first of these phrases in it; else 0. It
+    takes `seconds`, and then raises `error` if any."""
 
     cosines: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
     error: Exception | None = None
     asked: list[Sequence[str]] = field(default_factory=list)
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         self.asked.append(texts)
+        await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
         known = [1.0, *(self._cosine(text) for text in texts[1:])]
@@ -65,12 +70,12 @@ def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passa
     )
 
 
-def told(generator: Extractive, asked: Prompt) -> tuple[str, list[StageReport]]:
+def told(generator: Extractive, asked: Prompt, encode: float = inf) -> tuple[str, list[StageReport]]:
     async def streamed() -> str:
         async with stage("generate"):
             return "".join([piece async for piece in generator.stream(asked)])
 
-    with recording() as reports:
+    with recording(limits={"encode": encode}) as reports:
         return asyncio.run(streamed()), reports
 
 
@@ -144,12 +149,20 @@ def test_of_many_sentences_those_with_the_words_of_the_question_are_encoded() ->
     assert found.candidates[0].text == "The keys are red."
 
 
-def test_without_its_encoder_words_decide_and_the_loss_is_reported() -> None:
-    broken = ScriptedEncoder(error=ModelError("the weights are gone"))
-    text, reports = told(extractive(broken, sentences=1), prompt("Are keys rotated?", passage(1, GATES)))
+@pytest.mark.parametrize(
+    ("broken", "reported"),
+    [
+        (ScriptedEncoder(error=ModelError("the weights are gone")), "the weights are gone"),
+        (ScriptedEncoder(error=ZeroDivisionError("of somebody's own")), "ZeroDivisionError: of somebody's own"),
+        (ScriptedEncoder(seconds=60), "timeout after 0.020 s"),
+    ],
+)
+def test_without_its_encoder_words_decide_and_the_loss_is_reported(broken: ScriptedEncoder, reported: str) -> None:
+    asked = prompt("Are keys rotated?", passage(1, GATES))
+    text, reports = told(extractive(broken, sentences=1), asked, encode=SOON)
     assert text == "A watchman rotates the keys of the gate. [1]"
     assert [(each.stage, each.parent, each.error) for each in reports] == [
-        ("encode", "generate", "the weights are gone"),
+        ("encode", "generate", reported),
         ("generate", "", ""),
     ]
 

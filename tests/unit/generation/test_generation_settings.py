@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fakes.answering import ScriptedGenerator, passage
 from fakes.openai_endpoint import refusing, serving, streamed
 
+from rag_core.build.embedding import shared_encoder
 from rag_core.build.generation import generator, generator_tokenizer
-from rag_core.build.questions import questions
 from rag_core.build.reranking import reranker
 from rag_core.config import LlmReranker, Settings
 from rag_core.errors import ConfigError, ModelError
@@ -29,7 +28,7 @@ class Rarities:
         return {"water": 3.0, "boil": 4.0}
 
 
-RARITIES: Any = Rarities()
+RARITIES = Rarities()
 
 
 def configured(*overrides: str) -> Settings:
@@ -83,9 +82,9 @@ def test_an_object_of_ones_own_answers() -> None:
     assert isinstance(generator(configured(own), RARITIES), ScriptedGenerator)
 
 
-def test_the_encoder_of_questions_is_loaded_once() -> None:
-    assert questions(configured().embedding) is questions(configured().embedding)
-    assert questions(configured().embedding) is not questions(configured("embedding.dimension=16").embedding)
+def test_the_encoder_that_all_share_is_loaded_once() -> None:
+    assert shared_encoder(configured().embedding) is shared_encoder(configured().embedding)
+    assert shared_encoder(configured().embedding) is not shared_encoder(configured("embedding.dimension=16").embedding)
 
 
 def test_words_are_counted_where_no_model_reads() -> None:

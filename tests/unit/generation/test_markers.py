@@ -58,9 +58,12 @@ def test_what_is_shown_is_canonical_and_only_what_resolves(marker: str, named: l
     assert shown(f"High {marker}.") == (f"High {expected}." if named else "High.")
 
 
-@pytest.mark.parametrize(
-    "text", ["[x]", "[]", "[1a]", "[a1]", "[1.5]", "[-1]", "[ 1]", "(1)", "a[i]", "[1", "1]", "[]1]"]
-)
+@pytest.mark.parametrize("cut", ["[1", "[", "[[2", "【1", "[1, ", "[^3"])
+def test_a_marker_that_the_text_breaks_off_in_is_left_out(cut: str) -> None:
+    assert shown(f"Keys are new {cut}") == ("Keys are new [" if cut == "[" else "Keys are new")
+
+
+@pytest.mark.parametrize("text", ["[x]", "[]", "[1a]", "[a1]", "[1.5]", "[-1]", "[ 1]", "(1)", "a[i]", "1]", "[]1]"])
 def test_what_is_no_marker_stays(text: str) -> None:
     assert shown(text) == text
 
