@@ -90,7 +90,8 @@ def sources(reply: Reply, terminal: bool, now: datetime) -> RenderableType:
 def _source(n: int, cited: Iterator[Citation], number: Callable[[str], str], now: datetime) -> Iterator[RenderableType]:
     citations = list(cited)
     first = citations[0]
-    about = [first.section, f"page {first.page}" if first.page else "", age(first, now)]
+    section = first.section.removeprefix(first.title).removeprefix(" > ")
+    about = [section, f"page {first.page}" if first.page else "", age(first, now)]
     heading = Text(f"{number(f'[{n}]')} ", style="bold")
     heading.append(first.title or first.uri)
     heading.append("".join(f" · {each}" for each in about if each), style="cyan")

@@ -287,7 +287,7 @@ class ExtractiveGenerator(Section):
     type: Literal["extractive"]
     sentences: int = Field(3, ge=1, description="of an answer, at the most")
     passages: int = Field(5, ge=1, description="that they are chosen from")
-    threshold: float = Field(0.6, ge=0, le=2, description="below this confidence it says that it does not know")
+    threshold: float = Field(0.55, ge=0, le=2, description="below this confidence it says that it does not know")
 
 
 class OpenAIGenerator(Endpoint):
@@ -360,12 +360,12 @@ JudgeSettings = Annotated[LexicalJudge | CrossEncoderJudge | LlmJudge | PythonOb
 class GuardSettings(Section):
     """What is done with an answer that its sources do not support."""
 
+    judge: JudgeSettings
     mode: Literal["off", "flag", "block", "regenerate"] = "flag"
     stream: Literal["after", "sentence", "buffer"] = Field(
         "after", description="what is shown unjudged: all of it, no sentence, or nothing"
     )
     on_judge_error: Literal["allow_flagged", "block"] = "allow_flagged"
-    judge: JudgeSettings = LexicalJudge(type="lexical")
     timeout_ms: float = Field(10_000, gt=0)
     link_hosts: tuple[str, ...] = Field((), description="an answer may link to, beside those of its cited sources")
 
@@ -535,14 +535,14 @@ class Settings(Section):
     chunking: ChunkingSettings
     embedding: EmbeddingSettings
     retrieval: RetrievalSettings
+    generation: GenerationSettings
+    guard: GuardSettings
     splade: SpladeSettings | None = Field(
         None, validate_default=True, description="chunks get term weights for the splade retriever"
     )
     graph: RuleGraph | None = Field(None, description="what documents speak of is stored for the graph retriever")
-    generation: GenerationSettings = ExtractiveGenerator(type="extractive")
     prompt: PromptSettings = PromptSettings()
     packing: PackingSettings = PackingSettings()
-    guard: GuardSettings = GuardSettings()
     answering: AnsweringSettings = AnsweringSettings()
     store: StoreSettings = StoreSettings()
     files: FilesSettings = FilesSettings()

@@ -110,6 +110,7 @@ class Origin:
 
     uri: str
     title: str
+    language: str = ""
     updated_at: datetime | None = None
     metadata: Metadata = field(default_factory=dict)
 
@@ -153,6 +154,10 @@ class Passage:
     @property
     def end(self) -> int:
         return self.start + len(self.text)
+
+    @property
+    def language(self) -> str:
+        return self.hit.origin.language or "en"
 
 
 CitationStyle: TypeAlias = Literal["inline", "footnote", "endnote"]

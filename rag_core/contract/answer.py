@@ -19,7 +19,6 @@ from rag_core.contract.search import (
     search_documents,
 )
 from rag_core.errors import RagError
-from rag_core.generation.candidates import language
 from rag_core.generation.citations import Citer
 from rag_core.pipeline import ABSTAINED
 from rag_core.retrieval.legs import named
@@ -96,7 +95,8 @@ def _passage(n: int, retrieved: RetrievedChunk) -> Passage:
     chunk = Chunk(
         id=retrieved.chunk_id, document_id=_UNKNOWN, ordinal=0, text=text, start=0, end=len(text), metadata=about
     )
-    origin = Origin(uri=str(about.get("uri", "")), title=str(about.get("title", "")), metadata=about)
+    uri, title, language = (str(about.get(name, "")) for name in ("uri", "title", "language"))
+    origin = Origin(uri=uri, title=title, language=language, metadata=about)
     hit = Hit(chunk=chunk, origin=origin, score=retrieved.similarity_score, scores=retrieved.scores)
     return Passage(n=n, hit=hit, text=text, start=0, chunks=(chunk,))
 
@@ -127,7 +127,7 @@ class _Given:
 
     async def idf(self, query: Query) -> Mapping[str, float]:
         """Equal ones: a handful of chunks that were chosen for a question says nothing about how rare its words are."""
-        question = read_question(query.text, sorted(set(map(language, self.passages))))
+        question = read_question(query.text, sorted({passage.language for passage in self.passages}))
         return dict.fromkeys(question.counts, 1.0)
 
 

@@ -70,7 +70,8 @@ class QueryOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievedChunk:
     """`similarity_score` is from 0 to 1; `source` is `vector`, `keyword`, `graph`, or `hybrid` where several were
-    merged. `metadata` is its document's, with the `uri` and `title`, and its own; `scores` what each stage gave it.
+    merged. `metadata` is its document's, with the `uri`, `title` and `language`, and its own; `scores`
+    what each stage gave it.
     """
 
     chunk_id: UUID
@@ -338,7 +339,7 @@ class _Patient:
 
 
 def _retrieved(source: str, similarity: Callable[[float], float], hit: Hit) -> RetrievedChunk:
-    place = {"uri": hit.origin.uri, "title": hit.origin.title}
+    place = {"uri": hit.origin.uri, "title": hit.origin.title, "language": hit.origin.language}
     return RetrievedChunk(
         chunk_id=hit.chunk.id,
         text=hit.chunk.text,

@@ -43,13 +43,9 @@ def candidates(passages: Sequence[Passage]) -> list[Candidate]:
     return list({candidate.text: candidate for candidate in reversed(found)}.values())[::-1]
 
 
-def language(passage: Passage) -> str:
-    return str(passage.hit.origin.metadata.get("language", "en"))
-
-
 def _candidates(passage: Passage) -> Iterator[Candidate]:
     text, spans = passage.text, sentence_spans(passage.text)
-    own = [frozenset(terms(text[start:end], language(passage))) for start, end in spans]
+    own = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
     code = [found.span() for found in _FENCED.finditer(text)]
     rules = {start for start, end in spans if _RULE.fullmatch(text, start, end)}
     for place, (start, end) in enumerate(spans):

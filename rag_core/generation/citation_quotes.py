@@ -70,7 +70,7 @@ class QuotedPassage:
         return next((span for span in self._sentences if span[0] <= start and end <= span[1]), (start, end))
 
     def _nearest(self, claim: str) -> Quote:
-        wanted = set(terms(claim, self._language))
+        wanted = set(terms(claim, self.passage.language))
         shared = [wanted & found for found in self._terms]
         best = max(range(len(shared)), key=lambda place: (_weight(shared[place]), -place))
         return Quote(*self._sentences[best], len(shared[best]) / max(len(wanted), 1))
@@ -86,12 +86,7 @@ class QuotedPassage:
 
     @cached_property
     def _terms(self) -> Sequence[set[str]]:
-        return [set(terms(self._text[start:end], self._language)) for start, end in self._sentences]
-
-    @cached_property
-    def _language(self) -> str:
-        hit = self.passage.hit
-        return str(hit.origin.metadata.get("language") or hit.chunk.metadata.get("language") or "en")
+        return [set(terms(self._text[start:end], self.passage.language)) for start, end in self._sentences]
 
 
 def chunk_of(passage: Passage, start: int, end: int) -> Chunk:

@@ -77,7 +77,7 @@ class Source:
     """The passages of a claim, with the titles and headings that stand over them, in the language of the first."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        self.language = _language(passages)
+        self.language = next((passage.language for passage in passages), "en")
         self.texts = tuple(_shown(passage) for passage in passages)
         self._read = [_read(text, self.language) for text in self.texts]
 
@@ -132,11 +132,6 @@ def _read(text: str, language: str) -> _Text:
     sentences = [text[start:end] for start, end in sentence_spans(text)]
     stems = [frozenset(terms(sentence, language)) for sentence in sentences]
     return _Text(frozenset[str]().union(*stems), held_numbers(text), tuple(zip(sentences, stems, strict=True)))
-
-
-def _language(passages: Sequence[Passage]) -> str:
-    told = (passage.hit.origin.metadata.get("language") for passage in passages[:1])
-    return str(next(told, None) or "en")
 
 
 def _shown(passage: Passage) -> str:

@@ -12,11 +12,13 @@ METHOD = "verbatim"
 
 _ROUND = {"Ps": "(", "Pe": ")"}
 _WORD = re.compile(r"\w")
+_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\s]*\)")
 
 
 class VerbatimJudge:
     """A claim is supported if all its words are in its quotes, and these stand in the passages where the citations say.
-    White space and list marks do not count, nor what became of brackets: a marker of the document's own has round ones.
+    White space and list marks do not count, nor where links lead, nor what became of brackets: a marker of the
+    document's own has round ones.
     """
 
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
@@ -24,10 +26,10 @@ class VerbatimJudge:
 
 
 def _checked(statement: Statement) -> Claim:
-    quotes = {_rounded(bare(each.quote)) for each in statement.citations if _stands(each, statement.passages)}
-    rest = _rounded(statement.text)
+    quotes = {_plain(bare(each.quote)) for each in statement.citations if _stands(each, statement.passages)}
+    rest = _plain(statement.text)
     for quote in sorted(quotes, key=len, reverse=True):
-        rest = rest.replace(quote, "", 1)
+        rest = "" if rest in quote else rest.replace(quote, "", 1)
     if _WORD.search(rest):
         return claim(statement, "unsupported", 0.0, "no passage that it cites holds it word for word")
     return claim(statement, "supported", 1.0)
@@ -41,5 +43,6 @@ def _stands(citation: Citation, passages: Sequence[Passage]) -> bool:
     )
 
 
-def _rounded(text: str) -> str:
-    return "".join(_ROUND.get(category(character), character) for character in text)
+def _plain(text: str) -> str:
+    """Links are their texts, and all brackets round."""
+    return "".join(_ROUND.get(category(character), character) for character in _LINK.sub(r"\1", text))

@@ -71,7 +71,7 @@ select count(*) < %(most_chunks)s from (
   limit %(most_chunks)s) passing"""
 FETCH = """
 select c.id, c.document_id, c.ordinal, c.text, c.start_offset, c.end_offset, c.prefix, c.metadata,
-  d.uri, d.title, d.metadata, d.modified_ns
+  d.uri, d.title, d.language, d.metadata, d.modified_ns
 from unnest(%(ids)s::uuid[]) with ordinality as wanted (id, place)
 join chunks c on c.tenant = %(tenant)s and c.collection = %(collection_id)s and c.id = wanted.id
 join documents d on d.tenant = c.tenant and d.collection = c.collection and d.id = c.document_id
@@ -430,9 +430,9 @@ def _check_space(query: Query, scope: Mapping[str, Any], space: Space) -> None:
 
 
 def _hit(row: Sequence[Any], stage: str, score: float) -> Hit:
-    *own, uri, title, about, modified_ns = row
+    *own, uri, title, language, about, modified_ns = row
     updated_at = datetime.fromtimestamp(modified_ns / 1e9, UTC) if modified_ns else None
-    origin = Origin(uri=uri, title=title, updated_at=updated_at, metadata=about)
+    origin = Origin(uri=uri, title=title, language=language, updated_at=updated_at, metadata=about)
     return Hit(chunk=_chunk(own), origin=origin, score=score, scores={stage: score})
 
 

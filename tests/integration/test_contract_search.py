@@ -101,7 +101,10 @@ def test_the_embedding_of_a_question_is_as_that_of_a_text(stored: UUID) -> None:
 def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(stored: UUID) -> None:
     best, *others = vector_search("shop", get_query_embedding(TEXTS[0]))
     assert (best.text, best.source, best.similarity_score) == (TEXTS[0], "vector", pytest.approx(1, abs=1e-3))
-    assert best.metadata == {"uri": "file:///nowhere/keys.pdf", "title": "keys.pdf", **ABOUT}
+    assert best.metadata == {
+        **{"uri": "file:///nowhere/keys.pdf", "title": "keys.pdf", "language": "en"},
+        **ABOUT,
+    }
     assert len(others) == 2
     assert in_order([best, *others])
     assert all(chunk.similarity_score == pytest.approx((1 + chunk.scores["dense"]) / 2) for chunk in others)

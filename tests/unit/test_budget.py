@@ -3,7 +3,7 @@ import pytest
 from rag_core.build.budget import stage_limits
 from rag_core.settings import load_settings
 
-HYBRID = {"dense": 0.5, "dense scores": 0.02, "bm25": 0.5, "bm25 scores": 0.02}
+HYBRID = {"dense": 0.5, "dense scores": 0.02, "bm25": 0.5, "bm25 scores": 0.02, "encode": 0.5}
 RERANKED = "{type: reranked, depth: 100, retriever: {type: bm25}, reranker: %s}"
 
 
@@ -18,7 +18,7 @@ def test_standard_allows_a_leg_half_a_second_and_a_search_one() -> None:
 
 def test_realtime_allows_50_5_50_and_120_milliseconds() -> None:
     found = limits("realtime", f"retrieval={RERANKED % '{type: lexical}'}")
-    assert found == {"bm25": 0.05, "bm25 scores": 0.005, "rerank": 0.05, "retrieve": 0.12}
+    assert found == {"encode": 0.05, "bm25": 0.05, "bm25 scores": 0.005, "rerank": 0.05, "retrieve": 0.12}
 
 
 def test_a_model_that_reranks_has_as_much_for_each_batch() -> None:

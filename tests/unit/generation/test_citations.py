@@ -284,9 +284,13 @@ def test_a_claim_without_words_takes_the_first_sentence() -> None:
 
 def test_terms_are_those_of_the_documents_language() -> None:
     text = "Das Haus ist alt. Die Häuser stehen am Fluss."
-    part = chunk(1, text, 0, {"language": "de"})
+    part = chunk(1, text, 0, {})
     source = Passage(
-        n=1, hit=Hit(chunk=part, origin=Origin(uri="u", title="t"), score=1.0), text=text, start=0, chunks=(part,)
+        n=1,
+        hit=Hit(chunk=part, origin=Origin(uri="u", title="t", language="de"), score=1.0),
+        text=text,
+        start=0,
+        chunks=(part,),
     )
     citation = only(cited("Am Flusse standen Häusern [1]", [source]))
     assert citation.quote == "Die Häuser stehen am Fluss."

@@ -67,6 +67,7 @@ def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passa
         idf=equally_rare,
         sentences=sentences,
         passages=passages,
+        threshold=0.6,
     )
 
 
