@@ -6,11 +6,9 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 from rich.console import Console
@@ -18,6 +16,7 @@ from rich.console import Console
 from rag_core.config import Settings
 from rag_core.errors import RagError
 from rag_core.settings import Layered, load_layered
+from rag_core.wire import json_text
 
 INTERRUPTED = 130
 PIPE_WIDTH = 1000
@@ -81,18 +80,10 @@ def output(quiet: bool = False) -> Console:
 
 
 def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    typer.echo(json_text(value))
 
 
 def _complain(error: RagError, options: Globals) -> None:
     typer.echo(f"error: {error}", err=True)
     if options.json:
         print_json({"error": {"type": type(error).__name__, "message": str(error)}})
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, UUID | Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no place in JSON")

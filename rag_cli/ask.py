@@ -9,11 +9,11 @@ from rich.console import Console
 from jobs.options import Globals, command, output, print_json
 from rag_cli.answer import Streamed, sources, verdict_line
 from rag_cli.asked import Collection, Filter
-from rag_cli.explain import stage_rows, waterfall, ways
+from rag_cli.explain import waterfall, ways
 from rag_cli.search import parsed_option
 from rag_core.events import Event
-from rag_core.types import DEFAULT_COLLECTION, Passage, Reply
-from rag_core.wire import citations_json, verdict_json
+from rag_core.types import DEFAULT_COLLECTION, Reply
+from rag_core.wire import citations_json, source_json, stage_rows, verdict_json
 
 
 @command
@@ -57,27 +57,12 @@ def reply_json(reply: Reply, explain: bool) -> dict[str, Any]:
         "session_id": reply.query.session_id,
         "stages": stage_rows(reply.stages),
         "degraded": list(reply.degraded),
-        **({"passages": [_passage_json(passage) for passage in reply.passages]} if explain else {}),
+        **({"passages": [source_json(passage) for passage in reply.passages]} if explain else {}),
     }
 
 
 def _nothing(_event: Event) -> None:
     """Hears nothing."""
-
-
-def _passage_json(passage: Passage) -> dict[str, Any]:
-    return {
-        "n": passage.n,
-        "chunk_ids": [chunk.id for chunk in passage.chunks],
-        "document_id": passage.hit.chunk.document_id,
-        "title": passage.hit.origin.title,
-        "url": passage.hit.origin.uri,
-        "start": passage.start,
-        "end": passage.end,
-        "text": passage.text,
-        "score": round(passage.hit.score, 6),
-        "scores": passage.hit.scores,
-    }
 
 
 def _print(console: Console, reply: Reply, stages: bool, explain: bool) -> None:

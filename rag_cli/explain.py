@@ -1,26 +1,17 @@
 """What `rag search --explain` and `--compare` show: how hits came about, and how two rankings differ."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, TypeAlias
-from uuid import UUID
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from rag_core.retrieval.ways import SHOWN, Ranks, rank_of, ranks, score_names
 from rag_core.types import Hit, StageReport
+from rag_core.wire import in_order
 
-Ranks: TypeAlias = Mapping[str, Mapping[UUID, int]]
-"""By stage and chunk, from 1."""
-
-STAGES = {"fused": "fuse"}
-"""Which stage gave a score, where it is not called as the score is."""
-
-SHOWN = {"fused": "fusion"}
-LAST = ("fused", "signals", "rerank")
-"""The scores that no leg gave."""
 BAR = 40
 """Columns of a bar, so that a row fits 80 with a long name and two times."""
 
@@ -41,37 +32,9 @@ class Move:
     after: int
 
 
-def ranks(stages: Sequence[StageReport]) -> Ranks:
-    return {report.stage: {id: rank for rank, id in enumerate(report.ranking, start=1)} for report in stages}
-
-
-def way(hit: Hit, ranks: Ranks) -> dict[str, Any]:
-    """Rank and score at each step. A leg that gave a score but no rank did not find the hit within its depth."""
-    return {
-        SHOWN.get(name, name): {"rank": _rank(hit, name, ranks), "score": hit.scores[name]} for name in _names([hit])
-    }
-
-
-def stage_rows(stages: Sequence[StageReport]) -> list[dict[str, Any]]:
-    return [
-        {
-            "stage": report.stage,
-            "parent": report.parent,
-            "began_ms": round(report.began * 1000, 1),
-            "ms": round(report.seconds * 1000, 1),
-            "limit_ms": round(report.allowed * 1000, 1) if isfinite(report.allowed) else None,
-            "error": report.error,
-            "skipped": report.skipped,
-            "figures": report.figures,
-            "ranked": len(report.ranking),
-        }
-        for report in _in_order(stages)
-    ]
-
-
 def ways(hits: Sequence[Hit], stages: Sequence[StageReport], width: int) -> Table:
     """A row a hit, a column a step: rank, score, and what the reranker moved. A dot: not within the leg's depth."""
-    table, ranked, names = _table(), ranks(stages), _names(hits)
+    table, ranked, names = _table(), ranks(stages), score_names(hits)
     steps = {name: WITH_MOVE if name == "rerank" else WITHOUT for name in names}
     table.add_column("", justify="right", style="bold", width=RANK)
     _add_titles(table, "hit", width - RANK - sum(steps.values()) - len(steps) - 2)
@@ -84,7 +47,7 @@ def ways(hits: Sequence[Hit], stages: Sequence[StageReport], width: int) -> Tabl
 
 def waterfall(stages: Sequence[StageReport]) -> Table:
     """A bar a stage, where in the search it ran; `┊` is where its time would have ended."""
-    table, rows = _table(), _in_order(stages)
+    table, rows = _table(), in_order(stages)
     end = max((report.began + report.seconds for report in rows), default=0) or 1
     for name in ("stage", "ms", "limit"):
         table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
@@ -134,22 +97,12 @@ def _add_titles(table: Table, name: str, width: int) -> None:
     table.add_column(name, no_wrap=True, overflow="ellipsis", width=max(SHORTEST, min(width, LONGEST)))
 
 
-def _names(hits: Sequence[Hit]) -> list[str]:
-    """Of the scores: legs as they come, then what is behind them."""
-    found = dict.fromkeys(name for hit in hits for name in hit.scores)
-    return [*(name for name in found if name not in LAST), *(name for name in LAST if name in found)]
-
-
-def _rank(hit: Hit, name: str, ranks: Ranks) -> int | None:
-    return ranks.get(STAGES.get(name, name), {}).get(hit.chunk.id)
-
-
 def _step(hit: Hit, name: str, ranks: Ranks) -> Text:
     if name not in hit.scores:
         return Text("  ·", style="dim")
-    rank = _rank(hit, name, ranks)
+    rank = rank_of(hit, name, ranks)
     place = Text(f"{rank:>3}" if rank else "  ·", style="bold green" if rank and rank <= 3 else "")
-    moved = _moved(_rank(hit, "fused", ranks) or 0, rank or 0) if name == "rerank" else Text("")
+    moved = _moved(rank_of(hit, "fused", ranks) or 0, rank or 0) if name == "rerank" else Text("")
     return Text.assemble(place, (f" {_score(hit.scores[name])}", "dim"), " " if moved else "", moved)
 
 
@@ -163,10 +116,6 @@ def _moved(before: int, after: int) -> Text:
     if before == after:
         return Text("=", style="dim")
     return Text(f"▲{before - after}", style="green") if before > after else Text(f"▼{after - before}", style="red")
-
-
-def _in_order(stages: Sequence[StageReport]) -> list[StageReport]:
-    return sorted(stages, key=lambda report: (report.began, -report.seconds))
 
 
 def _bar(report: StageReport, end: float) -> Text:

@@ -1,13 +1,11 @@
 """`rag search`."""
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import uuid4
 
 import typer
 from rich.console import Console
@@ -15,16 +13,15 @@ from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
 from rag_cli.asked import Collection, Filter, Hits
-from rag_cli.explain import LAST, Move, moves, ranks, side_by_side, stage_rows, waterfall, way, ways
+from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
 from rag_core.config import Settings
-from rag_core.detection import DEFAULT_PROFILE
 from rag_core.errors import FilterError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
+from rag_core.wire import highlights, retrieval_json
 
 if TYPE_CHECKING:
     from rag_core.knowledge_base import KnowledgeBase
 
-SHORTEST_WORD = 3
 PASSAGE = 600
 """Characters of a passage that are shown."""
 
@@ -146,32 +143,6 @@ def _move_json(move: Move) -> dict[str, Any]:
     return {"chunk_id": chunk.id, "url": origin.uri, "title": origin.title, "ranks": ranks}
 
 
-def retrieval_json(
-    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], settings: Settings, seconds: float, explain: bool
-) -> dict[str, Any]:
-    timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
-    ranked = ranks(stages)
-    explained = [(hit, {"explain": way(hit, ranked)} if explain else {}) for hit in hits]
-    return {
-        "id": f"ret_{uuid4().hex}",
-        "object": "retrieval",
-        "query": question,
-        "standalone_query": question,
-        "results": [{**_result(rank, hit, question), **each} for rank, (hit, each) in enumerate(explained, start=1)],
-        "profile": {"name": settings.profile, "selected_by": _selected_by(settings.profile)},
-        "pipeline_version": settings.pipeline_version,
-        "partial": any(report.error for report in stages),
-        "degraded": [report.stage for report in stages if report.error],
-        "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
-        **({"stages": stage_rows(stages)} if explain else {}),
-        "next_cursor": None,
-    }
-
-
-def _selected_by(profile: str) -> str:
-    return "default" if profile == DEFAULT_PROFILE else "explicit"
-
-
 def surroundings(chunk: Chunk, neighbours: Sequence[Chunk]) -> tuple[str, str]:
     """What stands before and after the chunk; what chunks share with each other is said once."""
     in_order = sorted((chunk, *neighbours), key=lambda each: each.ordinal)
@@ -179,36 +150,6 @@ def surroundings(chunk: Chunk, neighbours: Sequence[Chunk]) -> tuple[str, str]:
     before = [each.text[: max(0, after.start - each.start)] for each, after in pairwise(in_order[: place + 1])]
     behind = [each.text[max(0, before.end - each.start) :] for before, each in pairwise(in_order[place:])]
     return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, behind))
-
-
-def highlights(question: str, text: str) -> list[tuple[int, int]]:
-    """Where the question's words stand in the text, by their beginning: `key` also finds `keys`."""
-    words = {word for word in re.findall(r"\w+", question.lower()) if len(word) >= SHORTEST_WORD}
-    if not words:
-        return []
-    longest_first = sorted(words, key=len, reverse=True)
-    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\w*", re.IGNORECASE)
-    return [match.span() for match in pattern.finditer(text)]
-
-
-def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
-    chunk, origin = hit.chunk, hit.origin
-    return {
-        "rank": rank,
-        "chunk_id": chunk.id,
-        "document_id": chunk.document_id,
-        "text": chunk.text,
-        "title": origin.title,
-        "url": origin.uri,
-        "page": chunk.metadata.get("page"),
-        "section": chunk.metadata.get("section"),
-        "start": chunk.start,
-        "end": chunk.end,
-        "score": round(hit.score, 6),
-        "retrievers": [name for name in hit.scores if name not in LAST],
-        "highlights": highlights(question, chunk.text),
-        "metadata": dict(origin.metadata),
-    }
 
 
 def _with_neighbours(

@@ -172,7 +172,7 @@ class _Turn:
 
 @asynccontextmanager
 async def _turn(query: Query, tell: Listener, limits: Limits) -> AsyncIterator[_Turn]:
-    with recording(limits.timeout, limits.stages) as stages:
+    with recording(min(limits.timeout, query.timeout), limits.stages) as stages:
         turn = _Turn(query=query, tell=tell, stages=stages)
         await tell(RunStarted(query))
         try:

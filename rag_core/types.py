@@ -74,7 +74,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Whose question it is, and where it is asked."""
+    """Whose question it is, and where it is asked. They wait `timeout` seconds for an answer."""
 
     text: str
     tenant: str = DEFAULT_TENANT
@@ -82,6 +82,7 @@ class Query:
     filters: "Filter | None" = None
     groups: tuple[str, ...] = ()
     session_id: str = ""
+    timeout: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,28 @@
-"""Answers as the JSON that every door gives."""
+"""Hits and answers as the JSON that every door gives."""
 
+import json
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
-from rag_core.types import Answer, Citation, Verdict
+from rag_core.config import Settings
+from rag_core.detection import DEFAULT_PROFILE
+from rag_core.retrieval.ways import LAST, ranks, way
+from rag_core.types import Answer, Citation, Hit, Passage, StageReport, Verdict
+
+SHORTEST_WORD = 3
+
+
+def json_text(value: object) -> str:
+    return json.dumps(value, default=_plain, ensure_ascii=False)
 
 
 def citations_json(answer: Answer, now: datetime) -> list[dict[str, Any]]:
-    return [_citation(number, citation, now) for number, citation in enumerate(answer.citations, start=1)]
+    return [citation_json(number, citation, now) for number, citation in enumerate(answer.citations, start=1)]
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -28,7 +43,28 @@ def age_days(updated_at: datetime | None, now: datetime) -> int | None:
     return None if updated_at is None else max(0, (now.astimezone(UTC) - updated_at).days)
 
 
-def _citation(number: int, citation: Citation, now: datetime) -> dict[str, Any]:
+def source_json(passage: Passage) -> dict[str, Any]:
+    hit = passage.hit
+    return {
+        "n": passage.n,
+        "chunk_id": hit.chunk.id,
+        "chunk_ids": [chunk.id for chunk in passage.chunks],
+        "document_id": hit.chunk.document_id,
+        "title": hit.origin.title,
+        "url": hit.origin.uri,
+        "page": hit.chunk.metadata.get("page"),
+        "section": hit.chunk.metadata.get("section"),
+        "source_type": "corpus",
+        "updated_at": hit.origin.updated_at,
+        "start": passage.start,
+        "end": passage.end,
+        "score": round(hit.score, 6),
+        "scores": hit.scores,
+        "text": passage.text,
+    }
+
+
+def citation_json(number: int, citation: Citation, now: datetime) -> dict[str, Any]:
     return {
         "n": citation.n,
         "id": f"cit_{number:02}",
@@ -55,3 +91,89 @@ def _citation(number: int, citation: Citation, now: datetime) -> dict[str, Any]:
 
 def _span(start: int, end: int) -> dict[str, int]:
     return {"start": start, "end": end}
+
+
+def retrieval_json(
+    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], settings: Settings, seconds: float, explain: bool
+) -> dict[str, Any]:
+    timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
+    ranked = ranks(stages)
+    explained = [(hit, {"explain": way(hit, ranked)} if explain else {}) for hit in hits]
+    return {
+        "id": f"ret_{uuid4().hex}",
+        "object": "retrieval",
+        "query": question,
+        "standalone_query": question,
+        "results": [{**_result(rank, hit, question), **each} for rank, (hit, each) in enumerate(explained, start=1)],
+        "profile": {"name": settings.profile, "selected_by": _selected_by(settings.profile)},
+        "pipeline_version": settings.pipeline_version,
+        "partial": any(report.error for report in stages),
+        "degraded": [report.stage for report in stages if report.error],
+        "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
+        **({"stages": stage_rows(stages)} if explain else {}),
+        "next_cursor": None,
+    }
+
+
+def _selected_by(profile: str) -> str:
+    return "default" if profile == DEFAULT_PROFILE else "explicit"
+
+
+def stage_rows(stages: Sequence[StageReport]) -> list[dict[str, Any]]:
+    return [stage_row(report) for report in in_order(stages)]
+
+
+def stage_row(report: StageReport) -> dict[str, Any]:
+    return {
+        "stage": report.stage,
+        "parent": report.parent,
+        "began_ms": round(report.began * 1000, 1),
+        "ms": round(report.seconds * 1000, 1),
+        "limit_ms": round(report.allowed * 1000, 1) if isfinite(report.allowed) else None,
+        "error": report.error,
+        "skipped": report.skipped,
+        "figures": report.figures,
+        "ranked": len(report.ranking),
+    }
+
+
+def in_order(stages: Sequence[StageReport]) -> list[StageReport]:
+    return sorted(stages, key=lambda report: (report.began, -report.seconds))
+
+
+def highlights(question: str, text: str) -> list[tuple[int, int]]:
+    """Where the question's words stand in the text, by their beginning: `key` also finds `keys`."""
+    words = {word for word in re.findall(r"\w+", question.lower()) if len(word) >= SHORTEST_WORD}
+    if not words:
+        return []
+    longest_first = sorted(words, key=len, reverse=True)
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\w*", re.IGNORECASE)
+    return [match.span() for match in pattern.finditer(text)]
+
+
+def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
+    chunk, origin = hit.chunk, hit.origin
+    return {
+        "rank": rank,
+        "chunk_id": chunk.id,
+        "document_id": chunk.document_id,
+        "text": chunk.text,
+        "title": origin.title,
+        "url": origin.uri,
+        "page": chunk.metadata.get("page"),
+        "section": chunk.metadata.get("section"),
+        "start": chunk.start,
+        "end": chunk.end,
+        "score": round(hit.score, 6),
+        "retrievers": [name for name in hit.scores if name not in LAST],
+        "highlights": highlights(question, chunk.text),
+        "metadata": dict(origin.metadata),
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID | Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in JSON")

@@ -6,8 +6,10 @@ from uuid import UUID, uuid5
 import pytest
 from rich.console import Console, RenderableType
 
-from rag_cli.explain import moves, ranks, side_by_side, stage_rows, waterfall, way, ways
+from rag_cli.explain import moves, side_by_side, waterfall, ways
+from rag_core.retrieval.ways import ranks, way
 from rag_core.types import Chunk, Hit, Origin, StageReport
+from rag_core.wire import stage_rows
 
 WIDE_TITLE = "Visitor regulations of the Skerrow tidal power station, with annexes"
 
