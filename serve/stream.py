@@ -1,0 +1,56 @@
+"""The events of a reply on their way to a client."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+
+from anyio import EndOfStream, create_memory_object_stream, move_on_after
+
+from rag_core.errors import RagError
+from rag_core.events import Event
+from rag_core.protocols import Answerer
+from rag_core.types import Query
+
+WAITING = 64
+"""Events that wait for a slow client before the work does."""
+
+KEEP_ALIVE = 15.0
+"""Seconds of silence, after which a comment tells proxies that the stream lives."""
+
+
+async def events(answerer: Answerer, query: Query) -> AsyncGenerator[Event | None, None]:
+    """As the reply is made, and None after each KEEP_ALIVE without any. Closing it ends the work.
+
+    A named failure is the last event, RunFailed; any other is raised.
+    """
+    sending, receiving = create_memory_object_stream[Event](WAITING)
+
+    async def work() -> None:
+        async with sending:
+            with suppress(RagError):
+                await answerer.answer(query, sending.send)
+
+    task = asyncio.create_task(work())
+    try:
+        with suppress(EndOfStream):
+            while True:
+                event = None
+                with move_on_after(KEEP_ALIVE):
+                    event = await receiving.receive()
+                yield event
+        await task
+    finally:
+        receiving.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def framed(frames: AsyncIterator[tuple[str, str] | None]) -> AsyncGenerator[str, None]:
+    """Server-sent events of (name, data), a name being optional; None is a comment."""
+    async for frame in frames:
+        if frame is None:
+            yield ": keep-alive\n\n"
+        else:
+            name, data = frame
+            yield f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n"
