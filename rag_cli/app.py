@@ -9,6 +9,7 @@ from rag_cli.ask import ask
 from rag_cli.doctor import doctor
 from rag_cli.fsck import fsck
 from rag_cli.search import search
+from rag_cli.serve import serve
 from rag_cli.why import why
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app.command()(ingest)
 app.command()(search)
 app.command()(ask)
 app.command()(why)
+app.command()(serve)
 app.command()(evaluate)
 app.add_typer(documents.app, name="documents")
 app.add_typer(collections.app, name="collections")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from fakes.answering import passage
+from fakes.judging import ScriptedClient
 
 from rag_core.build.judging import chosen_judge
 from rag_core.config import BertEmbedder, CrossEncoderJudge, HashingEmbedder, LexicalJudge
@@ -16,8 +18,6 @@ from rag_core.guardrails.verbatim import VerbatimJudge
 from rag_core.guardrails.verdicts import Thresholds
 from rag_core.protocols import Judge
 from rag_core.types import Answer, Verdict
-from tests.fakes.answering import passage
-from tests.fakes.judging import ScriptedClient
 
 PASSAGES = [
     passage(1, "Rotate the keys weekly. The doors of the house are of oak. 東京 🎉"),

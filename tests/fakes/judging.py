@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fakes.answering import citation
+
 from rag_core.ingestion.chunking.sentences import sentence_spans
 from rag_core.models.endpoint import ChatMessage, Completion
 from rag_core.types import Answer, Citation, Passage, Verdict
-from tests.fakes.answering import citation
 
 MARKER = re.compile(r"\[(\d+)\]")
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fakes.answering import citation
 from rich.console import Console
 
 from rag_cli.answer import Streamed, age, sources, verdict_line
 from rag_core.events import CitationAdded, Event, RunFinished, TextDelta, TextRetracted
 from rag_core.types import Answer, Query, Reply, Verdict
-from tests.fakes.answering import citation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 END = RunFinished("stop", 1.0, 0.3)

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
 
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError, JudgeError, ModelError, RetrievalError, StageTimeoutError
@@ -20,7 +21,6 @@ from rag_core.events import (
 from rag_core.guardrails.hallucination import BLOCKED, Guard
 from rag_core.pipeline import ABSTAINED, Limits, QueryPipeline
 from rag_core.types import Message, Query, Reply, Style
-from tests.fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
 
 KEYS = "Signing keys are replaced every 45 days. The harbour master keeps a copy."
 LOCKS = "The lock opens at high water."

@@ -4,6 +4,7 @@ import asyncio
 import re
 from itertools import pairwise
 
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from rag_core.events import CitationAdded, Event, TextDelta, fold
 from rag_core.guardrails.hallucination import Guard
 from rag_core.pipeline import Limits, QueryPipeline
 from rag_core.types import Query, Reply, Style
-from tests.fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
 
 DOCUMENTS = {
     1: "The keys are replaced every 45 days. The harbour master keeps a copy. See [3] and 【2】 there.",

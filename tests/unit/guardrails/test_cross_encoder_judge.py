@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from fakes.answering import passage
+from fakes.judging import cited
 
 from rag_core.errors import ConfigError, ModelError
 from rag_core.guardrails.cross_encoder import CrossEncoderJudge, classifier
 from rag_core.guardrails.verdicts import Thresholds
 from rag_core.types import Answer, Passage, Verdict
-from tests.fakes.answering import passage
-from tests.fakes.judging import cited
 
 PASSAGES = [passage(1, "rotate the keys weekly"), passage(2, "Doors are of oak"), passage(3, "the key of a house")]
 ANSWER = cited("Keys rotate weekly [1]. Doors are of oak [2][3].")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
+from fakes.answering import ScriptedJudge, passage
 
 from rag_core.build.judging import chosen_judge, judge
 from rag_core.config import (
@@ -27,7 +28,6 @@ from rag_core.guardrails.llm import LlmJudge as LanguageModel
 from rag_core.guardrails.verbatim import VerbatimJudge
 from rag_core.settings import load_settings
 from rag_core.types import Answer
-from tests.fakes.answering import ScriptedJudge, passage
 
 HASHING = HashingEmbedder(type="hashing")
 
@@ -44,7 +44,7 @@ def written(chosen: JudgeSettings) -> Settings:
     [
         (LexicalJudge(type="lexical"), Lexical),
         (LlmJudge(type="llm", model="acme"), LanguageModel),
-        (PythonObject(type="python", object="tests.fakes.answering:ScriptedJudge"), ScriptedJudge),
+        (PythonObject(type="python", object="fakes.answering:ScriptedJudge"), ScriptedJudge),
     ],
 )
 def test_each_type_makes_its_judge(chosen: JudgeSettings, made: type[Any]) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from fakes.answering import passage
+from fakes.judging import cited, grades
 
 from rag_core.guardrails.lexical import LexicalJudge, Nearness
 from rag_core.guardrails.verdicts import Thresholds
 from rag_core.ingestion.embedding.bert import TokenVectors
 from rag_core.types import Answer, Passage, Verdict
-from tests.fakes.answering import passage
-from tests.fakes.judging import cited, grades
 
 KEYS = passage(
     1, "The keys of the Berlin office are rotated every 90 days. They are not stored on paper.", title="Keys"

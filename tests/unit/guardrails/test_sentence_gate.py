@@ -2,11 +2,11 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from fakes.answering import citation
 
 from rag_core.events import CitationAdded, Event, TextDelta, Usage
 from rag_core.guardrails.sentence_gate import SentenceGate, first_sentence
 from rag_core.types import Answer
-from tests.fakes.answering import citation
 
 TOLD: Sequence[Event] = [
     TextDelta("Keys are replaced "),

@@ -1,10 +1,10 @@
 import pytest
+from fakes.answering import citation, passage
+from fakes.judging import cited
 
 from rag_core.generation.citations import cite
 from rag_core.guardrails.statements import Statement, statements
 from rag_core.types import Answer, CitationStyle
-from tests.fakes.answering import citation, passage
-from tests.fakes.judging import cited
 
 PASSAGES = [passage(1, "Keys are of steel."), passage(2, "Doors are of oak.")]
 

@@ -2,11 +2,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from fakes.answering import passage
+from fakes.judging import cited, quoting
 
 from rag_core.guardrails.verbatim import VerbatimJudge
 from rag_core.types import Answer, Grade
-from tests.fakes.answering import passage
-from tests.fakes.judging import cited, quoting
 
 KEYS = passage(
     1, "# Keys\n\n- Keys are rotated\n  monthly [3]. Ask the owner.\n\n| what | of |\n| door | oak |", start=100

@@ -1,0 +1,91 @@
+"""The gateway as users start it: on Ray Serve, asked over the network."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from trees import write
+
+from rag_core import open_knowledge_base
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.ray, pytest.mark.model, pytest.mark.slow]
+
+RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+FILES = {
+    "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy in the red box.",
+    "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",
+}
+QUESTION = {"question": "How often are the signing keys replaced?"}
+
+
+def heed_interrupts() -> None:
+    """A shell that runs the tests in the background has them ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
+    with open_knowledge_base(store.dsn) as knowledge:
+        knowledge.ingest(write(tmp_path, FILES))
+    return {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "none"}
+
+
+@pytest.fixture
+def url(environment: dict[str, str]) -> Iterator[str]:
+    command = [*RAG, "serve", "--port", str(free_port()), "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_interrupts}
+    with subprocess.Popen(command, env=environment, **pipes) as process:  # type: ignore[call-overload]
+        told = process.stdout.readline()
+        assert told, process.stderr.read()
+        yield json.loads(told)["url"]
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in complaint
+
+
+def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: str) -> None:
+    with httpx2.Client(base_url=url, timeout=60) as client:
+        assert client.get("/readyz").json()["ok"]
+        whole = client.post("/v1/answer", json=QUESTION).json()
+        assert whole["answer"].startswith("Signing keys are replaced every 45 days. [1]")
+        with client.stream("POST", "/v1/answer", json={**QUESTION, "stream": True}) as response:
+            frames = [line for line in response.iter_lines() if line.startswith('data: {"text"')]
+        assert "".join(json.loads(frame.removeprefix("data: "))["text"] for frame in frames) == whole["answer"]
+        hits = client.post("/v1/retrieve", json={"query": "sea lock", "top_k": 1}).json()["results"]
+        assert hits[0]["title"] == "Locks"
+        missing = client.post("/v1/retrieve", json={"query": "?", "collection": "nowhere"})
+        assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_without_keys_it_listens_on_loopback_only(environment: dict[str, str]) -> None:
+    command = [*RAG, "serve", "--host", "0.0.0.0", "--json"]  # noqa: S104
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["message"].endswith("host must be 127.0.0.1, got 0.0.0.0")
+
+
+def test_a_port_that_is_taken_is_said_so(environment: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [*RAG, "serve", "--port", port, "--json"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert f"port {port} of 127.0.0.1 cannot be used" in json.loads(done.stdout)["error"]["message"]
