@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import groupby
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rag_core.events import CitationAdded, Event, RunFinished, TextDelta, TextRetracted
+from rag_core.events import CitationAdded, Event, RunFailed, RunFinished, TextDelta, TextRetracted
 from rag_core.types import Citation, Grade, Reply
 from rag_core.wire import age_days
 
@@ -43,8 +44,9 @@ class Streamed:
             case TextRetracted(reason):
                 self._print(f"{self._waiting}\n\nThat is withdrawn: {reason}.\n\n")
                 self._waiting, self._start = "", 0
-            case RunFinished():
+            case RunFinished() | RunFailed():
                 self._print(f"{self._waiting}\n")
+                self._waiting = ""
             case _:
                 pass
 
@@ -55,22 +57,26 @@ class Streamed:
             self._waiting, self._start = self._waiting[end:], self._start + end
 
     def _print(self, text: str) -> None:
-        if not self._console.is_terminal:
+        if self._console.is_terminal:
+            for character in text:
+                self._add(character)
+        else:
             self._console.file.write(text)
-            return
-        for character in text:
-            if character.isspace():
-                self._end_word(character)
-            else:
-                self._word += character
         self._console.file.flush()
 
+    def _add(self, character: str) -> None:
+        """Scripts without spaces, whose characters are wide, may be broken anywhere."""
+        if not character.isspace():
+            self._word += character
+        if character.isspace() or cell_len(character) > 1:
+            self._end_word(character if character.isspace() else "")
+
     def _end_word(self, space: str) -> None:
-        if self._column and self._column + len(self._word) >= self._console.width:
+        if self._column and self._column + cell_len(self._word) >= self._console.width:
             self._console.file.write("\n")
             self._column = 0
         self._console.file.write(self._word + space)
-        self._column = 0 if space == "\n" else self._column + len(self._word) + 1
+        self._column = 0 if space == "\n" else self._column + cell_len(self._word + space)
         self._word = ""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from rag_core.build.ingestion import inline_runner, sync
@@ -15,6 +16,7 @@ from rag_core.build.pipeline import pipeline
 from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.errors import UsageError
 from rag_core.events import Event, Listener, nobody
 from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
@@ -28,6 +30,9 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, Query, Reply, StageReport
+
+LONGEST_QUESTION = 10_000
+"""Characters."""
 
 
 def open_knowledge_base(
@@ -147,7 +152,7 @@ class KnowledgeBase:
 
     def _query(self, question: str, collection: str, filters: Mapping[str, Any] | None) -> Query:
         return Query(
-            text=question,
+            text=_asked(question),
             tenant=self._settings.tenant,
             collection=collection,
             filters=parsed_filter(filters) if filters is not None else None,
@@ -173,12 +178,21 @@ class KnowledgeBase:
         return pipeline(self._settings, self._corpus, self._retriever, InMemoryConversations())
 
 
+def _asked(question: str) -> str:
+    """Without halves of characters, which a command line in another encoding gives."""
+    if not question.strip():
+        raise UsageError(f"a question has words, got {question!r}")
+    if len(question) > LONGEST_QUESTION:
+        raise UsageError(f"a question has at most {LONGEST_QUESTION} characters, got {len(question)}")
+    return question.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _listener(tell: Callable[[Event], None] | None) -> Listener:
     if tell is None:
         return nobody
 
     async def told(event: Event) -> None:
-        tell(event)
+        await to_thread.run_sync(tell, event, abandon_on_cancel=True)  # it may wait, for a pager say
 
     return told
 

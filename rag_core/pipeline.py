@@ -24,6 +24,7 @@ from rag_core.events import (
     Usage,
     nobody,
 )
+from rag_core.generation.citation_notes import plain
 from rag_core.generation.citations import Citer
 from rag_core.guardrails.hallucination import Guard
 from rag_core.protocols import Conversations, Generator, Retriever
@@ -48,7 +49,7 @@ class Limits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPipeline:
     """An Answerer. `pack` chooses and numbers the passages of the hits; `hosts` are those that an answer may link to
-    beside its passages' own."""
+    beside those of what it cites. `disabled` are stages of a search that the settings leave out, and why."""
 
     retriever: Retriever
     pack: Callable[[Sequence[Hit]], tuple[Passage, ...]]
@@ -58,6 +59,7 @@ class QueryPipeline:
     style: Style
     limits: Limits
     hosts: frozenset[str] = frozenset()
+    disabled: Mapping[str, str] = field(default_factory=dict)
 
     async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
         """RagError if there is nothing to answer with; what can be done without is left out, and reported.
@@ -70,13 +72,15 @@ class QueryPipeline:
             passages = await self._select(turn, hits)
             prompt = Prompt(query=query, passages=passages, hits=hits, history=history, style=self.style)
             answer = await self.guard.answer(prompt, partial(self._write, turn), tell)
+            answer = await self._told(turn, prompt, answer)
             await self._remember(turn, answer)
             return await turn.finished(answer, passages)
 
     async def _recall(self, turn: "_Turn") -> tuple[Message, ...]:
         if not turn.query.session_id:
             skip("history", "there is no session")
-            return ()
+            said = turn.query.history
+            return said[max(0, len(said) - self.limits.history) :]
         work = self.conversations.history(turn.query, self.limits.history)
         return tuple(await attempt("history", work, otherwise=[]))
 
@@ -84,6 +88,8 @@ class QueryPipeline:
         async with turn.stage("retrieve") as found:
             hits = await self.retriever.retrieve(turn.query, self.limits.depth)
             found.ranking = tuple(hit.chunk.id for hit in hits)
+            for name, reason in self.disabled.items():
+                skip(name, reason)
         return tuple(hits)
 
     async def _select(self, turn: "_Turn", hits: Sequence[Hit]) -> tuple[Passage, ...]:
@@ -94,16 +100,11 @@ class QueryPipeline:
         return passages
 
     async def _write(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
+        """Without text, an abstention."""
         if prompt.passages:
-            answer = await self._generated(turn, prompt, tell)
-        else:
-            skip("generate", "nothing was found")
-            answer = Answer(text="")
-        if answer.text:
-            return answer
-        text = _abstention(prompt)
-        await tell(TextDelta(text))
-        return Answer(text=text, finish="abstained")
+            return await self._generated(turn, prompt, tell)
+        skip("generate", "nothing was found")
+        return Answer(text="", finish="abstained")
 
     async def _generated(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
         """What was written before a generator broke off stands, as an answer that is `cut`."""
@@ -121,7 +122,16 @@ class QueryPipeline:
         else:
             await _tell_all(citer.finish(), tell)
         await _tell_usage(generated.figures, tell)
-        return replace(citer.answer, finish=finish)
+        answer = citer.answer
+        return replace(answer, finish=finish if answer.text else "abstained")
+
+    async def _told(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
+        """An abstention with what was looked at instead."""
+        if answer.finish != "abstained":
+            return answer
+        text = _abstention(prompt, self.hosts)
+        await turn.tell(TextDelta(text))
+        return replace(answer, text=text)
 
     async def _remember(self, turn: "_Turn", answer: Answer) -> None:
         if not turn.query.session_id:
@@ -177,9 +187,9 @@ async def _turn(query: Query, tell: Listener, limits: Limits) -> AsyncIterator[_
         await tell(RunStarted(query))
         try:
             yield turn
-        except RagError as error:
+        except Exception as error:
             await turn.report()
-            await tell(RunFailed(str(error)))
+            await tell(RunFailed(str(error) if isinstance(error, RagError) else "an unexpected failure"))
             raise
 
 
@@ -194,7 +204,8 @@ async def _tell_usage(figures: Mapping[str, float], tell: Listener) -> None:
         await tell(Usage(*counts))
 
 
-def _abstention(prompt: Prompt) -> str:
-    """With what was looked at instead."""
+def _abstention(prompt: Prompt, hosts: frozenset[str]) -> str:
+    """Documents write their titles themselves, so these are filtered like an answer."""
     titles = list(dict.fromkeys(hit.origin.title or hit.origin.uri for hit in prompt.hits))[:CLOSEST]
-    return f"{ABSTAINED} Closest to the question: {', '.join(titles)}." if titles else ABSTAINED
+    closest = ", ".join(filter(None, (plain(title, hosts) for title in titles)))
+    return f"{ABSTAINED} Closest to the question: {closest}." if closest else ABSTAINED

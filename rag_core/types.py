@@ -74,7 +74,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Whose question it is, and where it is asked. They wait `timeout` seconds for an answer."""
+    """Whose question it is, and where it is asked. They wait `timeout` seconds for an answer.
+
+    `history` is what was said before, oldest first, where there is no session that knows it.
+    """
 
     text: str
     tenant: str = DEFAULT_TENANT
@@ -82,6 +85,7 @@ class Query:
     filters: "Filter | None" = None
     groups: tuple[str, ...] = ()
     session_id: str = ""
+    history: "tuple[Message, ...]" = ()
     timeout: float = inf
 
 

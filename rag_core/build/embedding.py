@@ -80,9 +80,12 @@ def shared_encoder(settings: EmbeddingSettings) -> Encoder:
 
 @cache
 def _shared(embedding: str) -> Encoder:
-    """By settings as text: an object's own arguments have no hash."""
+    """By settings as text: an object's own arguments have no hash. It has encoded, so that the first question does not
+    wait for what a model does once."""
     settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
-    return encoder(settings)
+    loaded = encoder(settings)
+    loaded.embed_questions(["first"])
+    return loaded
 
 
 def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from rag_core.build.budget import stage_limits
 from rag_core.build.generation import generator, generator_tokenizer
 from rag_core.build.judging import judge
-from rag_core.config import Settings
+from rag_core.config import Settings, outer_reranked
 from rag_core.generation.packing import Packing, pack
 from rag_core.guardrails.hallucination import Guard
 from rag_core.pipeline import Limits, QueryPipeline
@@ -26,6 +26,7 @@ def pipeline(settings: Settings, corpus: CorpusReader, found: Retriever, convers
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(settings.guard.link_hosts),
+        disabled={} if outer_reranked(settings.retrieval) else {"rerank": "the profile has no reranker"},
         limits=_limits(settings),
     )
 

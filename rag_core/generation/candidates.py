@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rag_core.ingestion.chunking.sentences import sentence_spans
+from rag_core.ingestion.chunking.sentences import FENCED, sentence_spans
 from rag_core.storage.lexical.analysis import terms
 from rag_core.types import Passage
 
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _NO_SENTENCE = re.compile(r"#{1,6}\s|[\W\d_]*$")
 _RULE = re.compile(r"\|[\s|:-]+")
 _BARS = "| \t"
@@ -46,7 +45,7 @@ def candidates(passages: Sequence[Passage]) -> list[Candidate]:
 def _candidates(passage: Passage) -> Iterator[Candidate]:
     text, spans = passage.text, sentence_spans(passage.text)
     own = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
-    code = [found.span() for found in _FENCED.finditer(text)]
+    code = [found.span() for found in FENCED.finditer(text)]
     rules = {start for start, end in spans if _RULE.fullmatch(text, start, end)}
     for place, (start, end) in enumerate(spans):
         header = any(following in rules for following, _ in spans[place + 1 : place + 2])

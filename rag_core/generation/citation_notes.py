@@ -14,8 +14,8 @@ def noted(citations: Sequence[Citation], style: CitationStyle, hosts: Collection
     if not cited or style == "inline":
         return ""
     if style == "footnote":
-        return "\n\n" + "\n".join(f"[^{each.n}]: {_plain(_placed(each), hosts)}" for each in cited)
-    return "\n\nSources\n" + "\n".join(f"{each.n}. {_plain(_titled(each), hosts)}" for each in cited)
+        return "\n\n" + "\n".join(f"[^{each.n}]: {plain(_placed(each), hosts)}" for each in cited)
+    return "\n\nSources\n" + "\n".join(f"{each.n}. {plain(_titled(each), hosts)}" for each in cited)
 
 
 def _placed(citation: Citation) -> str:
@@ -27,7 +27,7 @@ def _titled(citation: Citation) -> str:
     return f"{citation.title} - {citation.uri}" if citation.title else citation.uri
 
 
-def _plain(text: str, hosts: Collection[str]) -> str:
+def plain(text: str, hosts: Collection[str]) -> str:
     """One line; a document writes its title itself, so it is filtered like an answer."""
     scanner = MarkerScanner((), hosts)
     line = neutralised(" ".join(text.split()))

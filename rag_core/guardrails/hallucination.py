@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from rag_core.errors import GenerationError, StageTimeoutError
 from rag_core.events import Event, Grounding, Listener, TextDelta, TextRetracted, graded
 from rag_core.guardrails.sentence_gate import SentenceGate
 from rag_core.protocols import Judge
@@ -31,6 +32,7 @@ class Guard:
     timeout: float
 
     async def answer(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+        """What `write` abstains from is not judged."""
         if self.mode == "off":
             skip("judge", "guard.mode is off")
             return await write(prompt, tell)
@@ -44,16 +46,24 @@ class Guard:
 
     async def _after(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
         answer = await self._judged(await write(prompt, tell), prompt)
-        if self.mode == "regenerate" and not self._passes(answer):
+        passes, unsupported = self._passes(answer), _unsupported(answer)
+        if self.mode == "regenerate" and unsupported:
             await tell(TextRetracted("sentences were not supported by the sources"))
-            again = replace(prompt, unsupported=_unsupported(answer))
-            answer = await self._judged(await write(again, tell), prompt)
-        if not self._passes(answer):
+            answer = await self._again(replace(prompt, unsupported=unsupported), write, tell)
+            passes = _is_sound(answer)
+        if not passes:
             answer = Answer(text=BLOCKED, finish="blocked", verdict=replace(answer.verdict, claims=()))
             await tell(TextRetracted("not supported by the sources"))
             await tell(TextDelta(BLOCKED))
         await tell(Grounding(answer.verdict))
         return answer
+
+    async def _again(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+        """Empty if it cannot be written once more; the stage says why."""
+        try:
+            return await self._judged(await write(prompt, tell), prompt)
+        except (GenerationError, StageTimeoutError):
+            return Answer(text="")
 
     async def _buffered(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
         held: list[Event] = []
@@ -68,15 +78,23 @@ class Guard:
         return answer
 
     async def _by_sentence(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+        """A judge that fails is not asked about the sentences that follow."""
+        failed = False
+
         async def judged(sentence: Answer) -> Answer:
-            return await self._judged(sentence, prompt)
+            nonlocal failed
+            if not failed:
+                sentence = await self._judged(sentence, prompt)
+                failed = not sentence.verdict.method
+            return sentence
 
         gate = SentenceGate(judged, self._passes, tell)
         written = await write(prompt, gate.listen)
         await gate.finish()
-        answer = replace(gate.answer, confidence=written.confidence, finish=written.finish)
+        confidence = gate.cited if gate.left_out else written.confidence
+        answer = replace(gate.answer, confidence=confidence, finish=written.finish)
         if gate.left_out and not answer.text:
-            answer = replace(answer, text=BLOCKED, finish="blocked", confidence=0.0)
+            answer = replace(answer, text=BLOCKED, finish="blocked")
             await tell(TextDelta(BLOCKED))
         await tell(Grounding(answer.verdict))
         return answer
@@ -95,6 +113,11 @@ class Guard:
         if not answer.verdict.method:
             return self.on_judge_error == "allow_flagged"
         return not _unsupported(answer)
+
+
+def _is_sound(answer: Answer) -> bool:
+    """Of a second try: its judge has to say so."""
+    return answer.finish == "abstained" or (bool(answer.verdict.method) and not _unsupported(answer))
 
 
 def _unsupported(answer: Answer) -> tuple[str, ...]:

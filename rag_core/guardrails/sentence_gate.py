@@ -6,16 +6,18 @@ from dataclasses import replace
 
 from rag_core.events import CitationAdded, Event, Listener, TextDelta, with_citation
 from rag_core.guardrails.verdicts import verdict
-from rag_core.ingestion.chunking.sentences import sentence_spans
+from rag_core.ingestion.chunking.sentences import FENCED, sentence_spans
 from rag_core.types import Answer, Citation
 
+_CODE = re.compile(rf"{FENCED.pattern}|(?P<ticks>`+)[^\n]*?(?P=ticks)", re.MULTILINE | re.DOTALL)
 _MARKERS = re.compile(r"(?:\s*\[\^?\d+\])*\s*")
 
 
 class SentenceGate:
     """`listen` takes what a writer tells. A sentence is an answer of its own, offsets and all, until it is let through.
 
-    `answer` is what has been let through; `left_out` counts the sentences that were not.
+    `answer` is what has been let through, and `cited` the share of its sentences with a citation; `left_out` counts
+    those that were not.
     """
 
     def __init__(
@@ -24,7 +26,11 @@ class SentenceGate:
         self._judged, self._passes, self._tell = judged, passes, tell
         self._held, self._read = Answer(text=""), 0
         self.answer = Answer(text="")
-        self.left_out = 0
+        self._passed = self._cited = self.left_out = 0
+
+    @property
+    def cited(self) -> float:
+        return self._cited / self._passed if self._passed else 0.0
 
     async def listen(self, event: Event) -> None:
         match event:
@@ -44,9 +50,9 @@ class SentenceGate:
 
     async def _judge(self, size: int) -> None:
         """The first `size` characters of what is held."""
-        sentence, self._held = split(self._held, size)
-        self._read += size
-        sentence = await self._judged(sentence)
+        sentence, rest = _split(self._held, size)
+        sentence = await self._judged(sentence)  # if that is cancelled, the sentence is still held
+        self._held, self._read = rest, self._read + size
         if self._passes(sentence):
             await self._let_through(sentence)
         else:
@@ -54,31 +60,35 @@ class SentenceGate:
 
     async def _let_through(self, sentence: Answer) -> None:
         before = len(self.answer.citations)
-        self.answer = joined(self.answer, sentence)
+        self.answer = _joined(self.answer, sentence)
+        self._passed += 1
+        self._cited += bool(sentence.citations)
         await self._tell(TextDelta(sentence.text))
         for citation in self.answer.citations[before:]:
             await self._tell(CitationAdded(citation))
 
 
 def first_sentence(text: str) -> int:
-    """Where the second sentence begins, behind the first one's markers; 0 if it has not begun yet."""
-    starts = [start for start, _ in sentence_spans(text)[1:]]
+    """Where the second sentence begins, behind the first one's markers; 0 if it has not begun yet. Code is not cut:
+    what follows the cut would be code no more."""
+    whole = _CODE.sub(lambda code: "x" * len(code[0]), text)
+    starts = [start for start, _ in sentence_spans(whole)[1:]]
     for start in starts:
-        markers = _MARKERS.match(text, start)
+        markers = _MARKERS.match(whole, start)
         begun = markers.end() if markers else start
         if begun < len(text):
             return begun
     return 0
 
 
-def split(answer: Answer, size: int) -> tuple[Answer, Answer]:
+def _split(answer: Answer, size: int) -> tuple[Answer, Answer]:
     """Before and after: a citation goes where its marker does."""
     first = tuple(each for each in answer.citations if each.spans[0][0] < size)
     rest = tuple(_behind(each, size) for each in answer.citations if each.spans[0][0] >= size)
     return Answer(text=answer.text[:size], citations=first), Answer(text=answer.text[size:], citations=rest)
 
 
-def joined(answer: Answer, sentence: Answer) -> Answer:
+def _joined(answer: Answer, sentence: Answer) -> Answer:
     """Both texts, with what is known of each."""
     place = len(answer.text)
     citations = (*answer.citations, *(_moved(each, place) for each in sentence.citations))

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rag_core.ingestion.chunking.sentences import sentence_spans
+from rag_core.ingestion.chunking.sentences import FENCED, sentence_spans
 from rag_core.types import Answer, Citation, Passage
 
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t][^\n]*", re.MULTILINE)
 _BULLET = re.compile(r"\A\s*(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
 _SOURCES = re.compile(r"^\[\^\d+\]: [^\n]*|^Sources(?:\n\d+\. [^\n]*)*\s*\Z", re.MULTILINE)
@@ -47,7 +46,7 @@ def bare(sentence: str) -> str:
 
 def _without_markers(answer: Answer) -> str:
     """Of the same length."""
-    silent = [found.span() for pattern in (_FENCED, _HEADING, _SOURCES) for found in pattern.finditer(answer.text)]
+    silent = [found.span() for pattern in (FENCED, _HEADING, _SOURCES) for found in pattern.finditer(answer.text)]
     markers = [span for citation in answer.citations for span in citation.spans]
     return _blanked(answer.text, [*silent, *markers])
 

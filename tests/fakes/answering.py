@@ -45,7 +45,8 @@ class ScriptedRetriever:
 
 @dataclass(kw_only=True)
 class ScriptedGenerator:
-    """Streams these answers, one a call, in their pieces; then raises `error` if any. `seconds` pass before each piece.
+    """Streams these answers, one a call, in their pieces; then raises `error` if any, but in the first `sound` calls.
+    `seconds` pass before each piece.
 
     `prompts` are those that it was given, and `closed` counts the streams that came to an end, whichever way.
     """
@@ -53,6 +54,7 @@ class ScriptedGenerator:
     answers: Sequence[Sequence[str]]
     seconds: float = 0.0
     error: Exception | None = None
+    sound: int = 0
     prompts: list[Prompt] = field(default_factory=list)
     closed: int = 0
 
@@ -62,7 +64,7 @@ class ScriptedGenerator:
             for piece in self.answers[len(self.prompts) - 1]:
                 await asyncio.sleep(self.seconds)
                 yield piece
-            if self.error:
+            if self.error and len(self.prompts) > self.sound:
                 raise self.error
         finally:
             self.closed += 1

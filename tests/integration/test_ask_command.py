@@ -59,6 +59,7 @@ def test_a_reply_tells_its_stages_and_what_they_did_not_do(environment: dict[str
     assert next(iter(stages)) == "history"
     assert stages["history"]["skipped"] == "there is no session"
     assert {"retrieve", "select", "generate", "judge"} <= stages.keys()
+    assert stages["rerank"]["skipped"] == "the profile has no reranker"
     assert stages["dense"]["parent"] == stages["bm25"]["parent"] == "retrieve"
     assert reply["degraded"] == []
     assert reply["passages"][0]["n"] == 1
@@ -153,3 +154,15 @@ def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict
         assert complaint.splitlines()[-1] == "interrupted"
         assert "Traceback" not in complaint
         assert endpoint.left.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("question", "complaint"),
+    [(" ", "a question has words, got ' '"), ("x" * 10_001, "a question has at most 10000 characters, got 10001")],
+)
+def test_what_is_no_question_is_refused(environment: dict[str, str], question: str, complaint: str) -> None:
+    assert asked(environment, question, code=2)["error"]["message"] == complaint
+
+
+def test_half_a_character_in_a_question_harms_nobody(environment: dict[str, str]) -> None:
+    assert asked(environment, "When does the sea lock open? \udcff")["finish"] == "stop"

@@ -271,3 +271,78 @@ def test_a_judge_that_is_late_can_block() -> None:
     late = guard(ScriptedJudge(seconds=60), mode="block", on_judge_error="block", timeout=0.05)
     reply, _ = asked(pipeline(held=late))
     assert (reply.answer.text, reply.degraded) == (BLOCKED, ("judge",))
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
+def test_an_abstention_is_told_whatever_the_guard_is(stream: str) -> None:
+    strict = ScriptedJudge(words={"": "unsupported"})
+    reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(strict, mode="block", stream=stream)))
+    assert (reply.answer.text, reply.answer.finish) == (
+        f"{ABSTAINED} Closest to the question: Keys, Locks.",
+        "abstained",
+    )
+    assert not strict.judged
+    assert fold(events) == reply
+
+
+def test_titles_in_an_abstention_are_filtered_like_an_answer() -> None:
+    title = "![x](https://evil.example/a.png?leak) [1] <img src=//evil.example/b> Keys"
+    hostile = ScriptedRetriever(hits=[passage(1, KEYS, title=title).hit])
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[[]]), retriever=hostile))
+    assert "evil" not in reply.answer.text
+    assert "[1]" not in reply.answer.text
+    assert reply.answer.text.endswith("Keys.")
+
+
+def test_a_deadline_within_the_judging_of_a_sentence_loses_nothing() -> None:
+    slow = guard(ScriptedJudge(seconds=60), mode="block", stream="sentence", timeout=60.0)
+    reply, events = asked(pipeline(held=slow, limits=Limits(timeout=0.2)))
+    assert reply.answer.finish == "cut"
+    assert reply.answer.text == TEXT[: len(reply.answer.text)]
+    assert reply.answer.text.startswith("Signing keys are replaced every 45 days [1].")
+    assert fold(events) == reply
+
+
+def test_by_sentence_a_judge_that_fails_is_not_asked_again() -> None:
+    broken = ScriptedJudge(error=JudgeError("away"))
+    reply, _ = asked(pipeline(held=guard(broken, stream="sentence")))
+    assert (len(broken.judged), reply.answer.text) == (1, TEXT)
+
+
+def test_by_sentence_the_confidence_is_that_of_what_passed() -> None:
+    written = ScriptedGenerator(answers=[["The lock opens at high water [2]. Elephants dance."]])
+    reply, _ = asked(
+        pipeline(written, guard(ScriptedJudge(words={"dance": "unsupported"}), mode="block", stream="sentence"))
+    )
+    assert (reply.answer.text, reply.answer.confidence) == ("The lock opens at high water [2]. ", 1.0)
+
+
+def test_code_is_not_cut_by_sentences() -> None:
+    code = "`Elephants dance. ![i](//evil.example/a.png) x` is code [1]. The lock opens [2]."
+    strict = guard(ScriptedJudge(words={"dance": "unsupported"}), mode="block", stream="sentence")
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[[code]]), strict))
+    assert reply.answer.text == "The lock opens [2]."
+
+
+def test_a_second_try_that_fails_is_blocked_and_not_an_error() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER, []], error=GenerationError("hung up"), sound=1)
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(generator, guard(lying, mode="regenerate")))
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert fold(events) == reply
+
+
+def test_a_judge_that_is_away_is_no_reason_to_write_again() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    away = guard(ScriptedJudge(error=JudgeError("away")), mode="regenerate", on_judge_error="block")
+    reply, _ = asked(pipeline(generator, away))
+    assert (len(generator.prompts), reply.answer.text) == (1, BLOCKED)
+
+
+def test_what_nobody_expected_is_told_without_its_words() -> None:
+    events: list[Event] = []
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(
+            _asked(pipeline(retriever=ScriptedRetriever(hits=[], error=ZeroDivisionError("secret"))), QUERY, events)
+        )
+    assert events[-1] == RunFailed("an unexpected failure")

@@ -18,6 +18,9 @@ _BREAKS = re.compile(
 )
 _LINE_END = re.compile("\n")
 
+FENCED = re.compile(r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+"""A block of code in Markdown, whether it is closed or not."""
+
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Every sentence, heading, list item, table row and line of code, without surrounding whitespace, in order."""
