@@ -59,13 +59,13 @@ def main() -> None:
     with scratch_folder() as scratch:
         postgres = Postgres.open(embedded.start(scratch / "postgres"))
         try:
-            _load(postgres, settings, documents)
+            load(postgres, settings, documents)
             asyncio.run(_compare(postgres, settings, texts, arguments.callers, arguments.questions))
         finally:
             embedded.stop(scratch / "postgres")
 
 
-def _load(postgres: Postgres, settings: Settings, documents: Sequence[Draft]) -> None:
+def load(postgres: Postgres, settings: Settings, documents: Sequence[Draft]) -> None:
     began = time.perf_counter()
     target = begun(postgres, TENANT, COLLECTION, embedding_space(settings.embedding), documents)
     with closing(target.open()) as writer:
@@ -82,7 +82,7 @@ async def _compare(
     corpus = CorpusReader(postgres)
     try:
         chosen = retriever(settings, corpus)
-        asked = _questions(texts)
+        asked = questions(texts)
         await _ask(chosen, [next(asked) for _ in range(count)], 1)  # loads, compiles, and fills caches
         print(f"{'callers':>7} {'stage':12} {'p50 ms':>8} {'p95 ms':>8} {'errors':>7} {'questions/s':>12}")
         for number in callers:
@@ -91,7 +91,7 @@ async def _compare(
         await corpus.close()
 
 
-def _questions(texts: Sequence[str]) -> Iterator[str]:
+def questions(texts: Sequence[str]) -> Iterator[str]:
     """A few words in a row out of a passage each, none twice."""
     generator = np.random.default_rng(9)
     seen: set[str] = set()

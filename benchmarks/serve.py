@@ -1,0 +1,206 @@
+"""What HTTP and Ray Serve add to a search: the gateway beside its floors, all in one run.
+
+A FastAPI route that does nothing under uvicorn, and a Ray Serve deployment that does nothing, are what no gateway can
+do better than; the retriever in this process is what it serves. Clients are as many connections that ask one question
+after another, none twice. CPU is that of the whole machine but the clients', which share its cores.
+
+    python -m benchmarks.serve                                   20,000 made-up passages
+    python -m benchmarks.serve --rows 100000 --clients 1 8 --seconds 10
+"""
+
+import argparse
+import asyncio
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import numpy as np
+import psutil
+
+from benchmarks.corpus import drafts, passages, vectors
+from benchmarks.machine import machine
+from benchmarks.retrieval import COLLECTION, TENANT, load, questions
+from benchmarks.scratch import scratch_folder
+from rag_core.build.retrieval import retriever
+from rag_core.config import Settings
+from rag_core.settings import load_settings
+from rag_core.storage import embedded
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Query
+
+HOST, GATEWAY, BARE = "127.0.0.1", 8123, 8124
+K = 10
+UVICORN = """
+import uvicorn
+from fastapi import FastAPI
+
+app = FastAPI()
+
+@app.post("/")
+async def nothing() -> dict[str, str]:
+    return {"status": "ok"}
+
+uvicorn.run(app, host="%s", port=%s, log_level="error")
+"""
+
+Ask = Callable[[str], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Timed:
+    """Milliseconds of each request; `first` of each stream's first event."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    milliseconds: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    errors: int = 0
+
+
+def main() -> None:
+    arguments = _arguments()
+    print(f"{machine()}; python -m benchmarks.serve {shlex.join(sys.argv[1:])}".rstrip())
+    texts = passages(arguments.rows)
+    with scratch_folder() as scratch:
+        store = embedded.start(scratch / "postgres")
+        named = [f"store.url={store}", f"tenant={TENANT}", "answering.budget=none", *arguments.set]
+        settings = load_settings(None, "default", named, environment={})
+        try:
+            load(Postgres.open(store), settings, list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION)))
+            _measure(settings, questions(texts), arguments.clients, arguments.seconds)
+        finally:
+            embedded.stop(scratch / "postgres")
+
+
+def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], seconds: float) -> None:
+    titles = ("p50 ms", "p95 ms", "p99 ms", "requests/s", "CPU ms", "errors")
+    print(f"{'':24} {'clients':>7} {''.join(f'{title:>11}' for title in titles)}")
+    for number in clients:
+        asyncio.run(_in_process(settings, asked, number, seconds))
+    with _bare_uvicorn():
+        _ask_all("bare FastAPI", f"http://{HOST}:{BARE}/", asked, clients, seconds)
+    from benchmarks.bare_serve import bare_app
+    from serve.running import served
+
+    with served(settings, HOST, GATEWAY) as url:
+        from ray import serve
+
+        serve.run(bare_app(), name="bare", route_prefix="/bare")
+        _ask_all("bare Serve", f"{url}/bare", asked, clients, seconds)
+        _ask_all("/v1/retrieve", f"{url}/v1/retrieve", asked, clients, seconds)
+        _ask_all("/v1/answer", f"{url}/v1/answer", asked, clients, seconds)
+        _ask_all("/v1/answer, streamed", f"{url}/v1/answer", asked, clients, seconds, stream=True)
+
+
+async def _in_process(settings: Settings, asked: Iterator[str], clients: int, seconds: float) -> None:
+    corpus = CorpusReader(Postgres.open(settings.store.url))
+    chosen, timed = retriever(settings, corpus), Timed()
+
+    async def ask(question: str) -> None:
+        await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
+
+    try:
+        for _ in range(20):
+            await ask(next(asked))
+        await _loaded(ask, asked, clients, seconds, timed)
+    finally:
+        await corpus.close()
+    _show("retriever, in process", clients, timed)
+
+
+def _ask_all(
+    name: str, url: str, asked: Iterator[str], clients: Sequence[int], seconds: float, stream: bool = False
+) -> None:
+    for number in clients:
+        timed = Timed()
+        asyncio.run(_over_http(url, asked, number, seconds, timed, stream))
+        _show(name, number, timed)
+
+
+async def _over_http(url: str, asked: Iterator[str], clients: int, seconds: float, timed: Timed, stream: bool) -> None:
+    key = "question" if url.endswith("answer") else "query"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask(question: str) -> None:
+            body = {key: question, "collection": COLLECTION, **({"stream": True} if stream else {})}
+            began = time.perf_counter()
+            async with session.post(url, json=body) as response:
+                if stream:
+                    await response.content.readline()
+                    timed.first.append(1000 * (time.perf_counter() - began))
+                await response.read()
+                timed.errors += response.status != 200
+
+        for _ in range(10):
+            await ask(next(asked))
+        timed.first.clear()
+        await _loaded(ask, asked, clients, seconds, timed)
+
+
+async def _loaded(ask: Ask, asked: Iterator[str], clients: int, seconds: float, timed: Timed) -> None:
+    own, busy, began = time.process_time(), _busy(), time.perf_counter()
+
+    async def client() -> None:
+        while (start := time.perf_counter()) < began + seconds:
+            await ask(next(asked))
+            timed.milliseconds.append(1000 * (time.perf_counter() - start))
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    timed.wall = time.perf_counter() - began
+    timed.cpu = _busy() - busy - (time.process_time() - own)
+
+
+def _busy() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait)
+
+
+def _show(name: str, clients: int, timed: Timed) -> None:
+    p50, p95, p99 = np.percentile(timed.milliseconds, [50, 95, 99])
+    count = len(timed.milliseconds)
+    rate, cpu = count / timed.wall, 1000 * timed.cpu / count
+    print(f"{name:24} {clients:7} {p50:10.1f} {p95:10.1f} {p99:10.1f} {rate:10.1f} {cpu:10.1f} {timed.errors:10}")
+    if timed.first:
+        p50, p95 = np.percentile(timed.first, [50, 95])
+        print(f"{'  first event':24} {clients:7} {p50:10.1f} {p95:10.1f}")
+
+
+@contextmanager
+def _bare_uvicorn() -> Iterator[None]:
+    with subprocess.Popen([sys.executable, "-c", UVICORN % (HOST, BARE)]) as process:
+        try:
+            asyncio.run(_up())
+            yield
+        finally:
+            process.terminate()
+
+
+async def _up() -> None:
+    for _ in range(200):
+        try:
+            _, writer = await asyncio.open_connection(HOST, BARE)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return
+    raise TimeoutError("uvicorn did not start in 10 s")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000, help="passages, four a document")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
