@@ -5,6 +5,7 @@ YAML; what a type's own settings default to stands here. How YAML, environment a
 `Settings` is `settings.py`; how settings become objects is `build/`.
 """
 
+import json
 import re
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self, assert_never
@@ -236,7 +237,11 @@ class Endpoint(Section):
 
     model: str = Field(min_length=1)
     base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://")
-    api_key_env: str = Field("OPENAI_API_KEY", description="the environment variable that holds the key, if it is set")
+    api_key_env: str = Field(
+        "",
+        description="the environment variable that holds the key; without one, api.openai.com and no other host is sent"
+        " OPENAI_API_KEY",
+    )
     first_token_timeout_ms: float = Field(20_000, gt=0, description="until the first word of an answer")
     stall_timeout_ms: float = Field(10_000, gt=0, description="between two pieces of it")
     attempts: int = Field(3, ge=1, description="as long as no word of an answer came")
@@ -568,5 +573,6 @@ class Settings(Section):
     @property
     def pipeline_version(self) -> str:
         """`profile:vN+hash`: equal for pipelines that are configured alike, wherever their store is."""
-        content = self.model_dump_json(exclude={"profile", "tenant", "store"})
+        configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store"})
+        content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

@@ -76,7 +76,8 @@ def profile_signs(file: Path | None = None) -> dict[str, Signs]:
     """By what each profile that can be detected is known: those of the file first, then the shipped ones by name."""
     document = _read(file, str(file)) if file else {}
     own = _mapping(document.get("profiles"), "profiles", "profiles")
-    shipped = {name: _read(PROFILES / f"{name}.yaml", f"profile {name}") for name in _shipped() if name not in own}
+    others = [name for name in shipped_profiles() if name not in own]
+    shipped = {name: _read(PROFILES / f"{name}.yaml", f"profile {name}") for name in others}
     trees = {name: _mapping(tree, f"profile {name}") for name, tree in (own | shipped).items()}
     return {name: _signs(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
 
@@ -89,7 +90,7 @@ def _signs(detect: Any, profile: str) -> Signs:
     return signs
 
 
-def _shipped() -> list[str]:
+def shipped_profiles() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in PROFILES.iterdir())
 
 
@@ -118,7 +119,7 @@ def _read(path: Any, origin: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(f"there is no {origin}; shipped profiles: {', '.join(_shipped())}") from None
+        raise ConfigError(f"there is no {origin}; shipped profiles: {', '.join(shipped_profiles())}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {origin}: {error}") from error
     return _mapping(document, origin)

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE
 from rag_core.retrieval.ways import LAST, ranks, way
-from rag_core.types import Answer, Citation, Hit, Passage, StageReport, Verdict
+from rag_core.types import Answer, Citation, Hit, Passage, Reply, StageReport, Verdict
 
 SHORTEST_WORD = 3
 
@@ -117,6 +117,13 @@ def retrieval_json(
 
 def _selected_by(profile: str) -> str:
     return "default" if profile == DEFAULT_PROFILE else "explicit"
+
+
+def tokens(reply: Reply) -> tuple[int, int, int]:
+    """Of the prompts, of all that was written, also what was not shown, and of the prompts those that were cached."""
+    names = ("prompt_tokens", "completion_tokens", "cached_tokens")
+    prompt, completion, cached = (sum(int(report.figures.get(name, 0)) for report in reply.stages) for name in names)
+    return prompt, completion, cached
 
 
 def stage_rows(stages: Sequence[StageReport]) -> list[dict[str, Any]]:

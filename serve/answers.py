@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from rag_core.events import CitationAdded
 from rag_core.types import Query, Reply
-from rag_core.wire import citations_json, json_text, verdict_json
+from rag_core.wire import citations_json, json_text, tokens, verdict_json
 from serve.answer_events import event_json, event_name, usage_json
 from serve.graph import Graph
 from serve.requests import Served, Who, query
@@ -50,7 +50,7 @@ def reply_json(reply: Reply, graph: Graph) -> dict[str, Any]:
         "pipeline_version": graph.settings.pipeline_version,
         "degraded": list(reply.degraded),
         "timings_ms": {**timings, "total": round(1000 * reply.seconds, 1)},
-        "usage": _usage(reply),
+        "usage": usage_json(*tokens(reply)),
     }
 
 
@@ -61,8 +61,3 @@ async def _frames(graph: Graph, question: Query) -> AsyncGenerator[tuple[str, st
             cited += isinstance(event, CitationAdded)
             body = event and event_json(event, cited, datetime.now(UTC))
             yield (event_name(event), json_text(body)) if event else None
-
-
-def _usage(reply: Reply) -> dict[str, int]:
-    figures = next((report.figures for report in reply.stages if "prompt_tokens" in report.figures), {})
-    return usage_json(*(int(figures.get(f"{name}_tokens", 0)) for name in ("prompt", "completion", "cached")))

@@ -9,12 +9,35 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI, Request, Response
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
-from serve import answers, health, retrieval
+from serve import (
+    answers,
+    chat,
+    collections,
+    documents,
+    health,
+    jobs,
+    profiles,
+    retrieval,
+    sources,
+    vector_stores,
+)
 from serve.graph import Graph
 from serve.problems import handle_problems
 
 API_VERSION = "1.0"
 LARGEST_BODY = 1 << 20
+PARTS = (
+    retrieval,
+    vector_stores,
+    answers,
+    chat,
+    documents,
+    sources,
+    collections,
+    profiles,
+    jobs,
+    health,
+)
 
 
 def build_app(graph: Graph) -> FastAPI:
@@ -30,8 +53,8 @@ def build_app(graph: Graph) -> FastAPI:
     handle_problems(app)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
     app.middleware("http")(_identified)
-    for router in (retrieval.router, answers.router, health.router):
-        app.include_router(router)
+    for part in PARTS:
+        app.include_router(part.router)
     return app
 
 

@@ -98,6 +98,40 @@ CHUNK_COUNT = """
 select coalesce(sum(d.n_chunks), 0)::int as n
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s"""
+# As they are told of to others: without what only groups may read that the asker is not in.
+READABLE_COLLECTIONS = """
+select c.name, s.model, s.dimension, coalesce(d.documents, 0) as documents, coalesce(d.chunks, 0)::int as chunks
+from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
+left join lateral (select count(*) filter (where n_chunks > 0) as documents, sum(n_chunks) as chunks from documents
+  where tenant = c.tenant and collection = c.id and (access = '{}' or access && %(groups)s::text[])) d on true
+where c.tenant = %(tenant)s and c.name > %(after)s order by c.name limit %(limit)s"""
+READABLE_DOCUMENTS = """
+select d.id, d.uri, d.title, d.status, d.n_chunks as chunks, d.version, d.metadata,
+  to_timestamp(nullif(d.modified_ns, 0)::numeric / 1000000000) as updated_at
+from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s and d.id > %(after)s
+  and (%(status)s::text is null or d.status = %(status)s) and (d.access = '{}' or d.access && %(groups)s::text[])
+order by d.id limit %(limit)s"""
+READABLE_DOCUMENT = """
+select d.id, d.uri, d.title, d.status, d.n_chunks as chunks, d.version, d.metadata,
+  to_timestamp(nullif(d.modified_ns, 0)::numeric / 1000000000) as updated_at,
+  c.name as collection, d.stage, d.reason, d.collection as collection_id, d.source
+from collections c join documents d on d.tenant = c.tenant and d.collection = c.id and d.id = %(id)s
+where c.tenant = %(tenant)s and (d.access = '{}' or d.access && %(groups)s::text[])"""
+CONTENT = """
+select text from document_texts
+where tenant = %(tenant)s and collection = %(collection)s and document_id = %(document)s"""
+SOME_CHUNKS = """
+select id, ordinal, start_offset as start, end_offset as end, prefix, text, metadata from chunks
+where tenant = %(tenant)s and collection = %(collection)s and document_id = %(document)s and ordinal > %(after)s
+order by ordinal limit %(limit)s"""
+READABLE_SPAN = """
+select k.id as chunk_id, k.document_id, c.name as collection, d.title, d.uri as url, d.language, k.metadata,
+  to_timestamp(nullif(d.modified_ns, 0)::numeric / 1000000000) as updated_at, k.start_offset as start,
+  k.end_offset as end, t.text
+from collections c join chunks k on k.tenant = c.tenant and k.collection = c.id and k.id = %(chunk)s
+join documents d on d.tenant = k.tenant and d.collection = k.collection and d.id = k.document_id
+join document_texts t on t.tenant = d.tenant and t.collection = d.collection and t.document_id = d.id
+where c.tenant = %(tenant)s and (d.access = '{}' or d.access && %(groups)s::text[])"""
 DISCARD_UNUSED = (
     """delete from sources s where s.tenant = %(tenant)s and s.collection = %(collection)s and s.listed_at is null
        and not exists (select from documents d
@@ -321,6 +355,44 @@ class Catalog:
     def text(self, document: UUID) -> str:
         rows = self._rows(TEXT, id=document)
         return str(rows[0]["text"]) if rows else ""
+
+    def readable_collections(self, groups: Sequence[str], after: str, limit: int) -> list[dict[str, Any]]:
+        """In the order of their names, with what members of those groups may read in them."""
+        return self._rows(READABLE_COLLECTIONS, groups=list(groups), after=after, limit=limit)
+
+    def readable_documents(
+        self, collection: str, groups: Sequence[str], status: str | None, after: UUID, limit: int
+    ) -> list[dict[str, Any]]:
+        """What members of those groups may read, in the order of ids. NotFoundError if there is no such collection."""
+        known = self.collection(collection).id
+        return self._rows(
+            READABLE_DOCUMENTS, collection=known, groups=list(groups), status=status, after=after, limit=limit
+        )
+
+    def readable_document(self, id: UUID, groups: Sequence[str]) -> dict[str, Any]:
+        """NotFoundError also where it is there, and nobody of those groups may read it."""
+        found = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
+        if not found:
+            raise NotFoundError(f"there is no document {id}")
+        return found[0]
+
+    def readable_span(self, chunk: UUID, groups: Sequence[str]) -> dict[str, Any]:
+        """A chunk's place in its document, and the document's text. NotFoundError as for `readable_document`."""
+        found = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
+        if not found:
+            raise NotFoundError(f"there is no chunk {chunk}")
+        return found[0]
+
+    def content(self, collection: int, document: UUID) -> str:
+        """NotFoundError where no text of it is stored, as of one that failed."""
+        found = self._rows(CONTENT, collection=collection, document=document)
+        if not found:
+            raise NotFoundError(f"no text of document {document} is stored")
+        return str(found[0]["text"])
+
+    def some_chunks(self, collection: int, document: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+        """In text order, from the first one behind the ordinal `after` on."""
+        return self._rows(SOME_CHUNKS, collection=collection, document=document, after=after, limit=limit)
 
     def _collection(self, name: str) -> Collection | None:
         with self.connection.cursor(row_factory=class_row(Collection)) as cursor:

@@ -32,8 +32,8 @@ select id from jobs
 where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[]
 order by id"""
 END_KILLED = """
-update jobs set status = 'failed', reason = 'interrupted', finished_at = now()
-where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' returning id"""
+update jobs set status = 'failed', reason = 'interrupted', finished_at = now(), events = events + 1
+where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' returning id, events"""
 END_ITEMS = """
 update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
@@ -79,6 +79,17 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i
   and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
     and d.id = i.document_id and d.version > j.run and not d.retryable)
 order by i.uri"""
+SOME_FAILURES = """
+select i.document_id, i.uri, i.stage, i.reason, i.retryable
+from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.document_id > %(after)s
+  and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
+    and d.id = i.document_id and d.access <> '{}' and not d.access && %(groups)s::text[])
+order by i.document_id limit %(limit)s"""
+STAGES = """
+select s.key as stage, round(sum(s.value::float8)::numeric, 3)::float8 as seconds, count(*) as done
+from job_items i cross join lateral jsonb_each_text(i.seconds) s
+where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key"""
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
@@ -91,6 +102,7 @@ select j.id, j.run, c.name as collection, j.profile, j.status, j.reason, j.same,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed
 from jobs j left join collections c on c.tenant = j.tenant and c.id = j.collection
 where j.tenant = %(tenant)s and (%(job)s::text is null or starts_with(j.id::text, %(job)s))
+  and (%(before)s::bigint is null or j.run < %(before)s)
 order by j.run desc limit %(limit)s"""
 EVENTS = """
 select seq, at, stage, status, detail from job_events where tenant = %(tenant)s and job_id = %(job)s and seq > %(after)s
@@ -135,8 +147,10 @@ class Ledger:
             killed = [row[0] for row in self._connection.execute(KILLED, scope)]
             for job in killed:
                 self._connection.execute(WAIT_FOR_WRITERS, {"job": job})
-            ended = self._connection.execute(END_KILLED, self._scope(jobs=killed))
-            self._give_up([row[0] for row in ended])
+            ended = self._connection.execute(END_KILLED, self._scope(jobs=killed)).fetchall()
+            self._give_up([id for id, _ in ended])
+            for id, seq in ended:
+                self._tell_end(id, seq, "failed", "interrupted")
 
     def reclaim(self, collection: int, sources: Sequence[int]) -> None:
         """The locks alone, for a job that goes on over a new connection. BusyError if another job has one of them."""
@@ -182,19 +196,13 @@ class Ledger:
 
     def end(self, job: UUID, status: str, reason: str = "", seconds: Mapping[str, float] | None = None) -> bool:
         """Whether it was still running: one that has ended stays as it is. What is queued fails as interrupted."""
-        values = self._scope(
-            job=job,
-            status=status,
-            reason=reason or None,
-            seconds=Jsonb(seconds or {}),
-            detail=Jsonb({"reason": reason}),
-        )
+        values = self._scope(job=job, status=status, reason=reason or None, seconds=Jsonb(seconds or {}))
         with transaction(self._connection, self._tenant):
             self._connection.execute(WAIT_FOR_WRITERS, values)
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
                 self._give_up([job])
-                self._connection.execute(ADD_EVENT, {**values, "seq": row[0], "stage": "job"})
+                self._tell_end(job, row[0], status, reason)
         return row is not None
 
     def progress(self, job: UUID) -> dict[str, int]:
@@ -204,6 +212,14 @@ class Ledger:
     def failures(self, job: UUID, *statuses: str) -> list[dict[str, Any]]:
         """In the order in which they happened."""
         return self._rows(FAILURES, job=job, statuses=list(statuses))
+
+    def some_failures(self, job: UUID, groups: Sequence[str], after: UUID, limit: int) -> list[dict[str, Any]]:
+        """Of documents that members of those groups may read, in the order of their ids."""
+        return self._rows(SOME_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
+
+    def stages(self, job: UUID) -> list[dict[str, Any]]:
+        """Busy seconds by stage, summed over processes, and how many documents it has done."""
+        return self._rows(STAGES, job=job)
 
     def dead_letters(self, job: UUID) -> list[str]:
         """The uris of its documents that failed for the moment only, and have not come to an end since."""
@@ -216,19 +232,23 @@ class Ledger:
                 str(key): float(total) for key, total in self._connection.execute(STAGE_SECONDS, self._scope(job=job))
             }
 
-    def jobs(self, limit: int = 20) -> list[dict[str, Any]]:
-        """Newest first."""
-        return self._rows(JOBS, job=None, limit=limit)
+    def jobs(self, limit: int = 20, before: int | None = None) -> list[dict[str, Any]]:
+        """Newest first, from the one before that run on."""
+        return self._rows(JOBS, job=None, before=before, limit=limit)
 
     def job(self, id: str) -> dict[str, Any]:
         """By its id or the beginning of it. NotFoundError if there is none, or more than one."""
-        found = self._rows(JOBS, job=id, limit=2)
+        found = self._rows(JOBS, job=id, before=None, limit=2)
         if len(found) != 1:
             raise NotFoundError(f"there is {'more than one' if found else 'no'} job {id}; `rag jobs list` shows them")
         return found[0]
 
     def events(self, job: UUID, after: int = 0) -> list[dict[str, Any]]:
         return self._rows(EVENTS, job=job, after=after)
+
+    def _tell_end(self, job: UUID, seq: int, status: str, reason: str) -> None:
+        event = {"job": job, "seq": seq, "stage": "job", "status": status, "detail": Jsonb({"reason": reason})}
+        self._connection.execute(ADD_EVENT, self._scope(**event))
 
     def _give_up(self, jobs: Sequence[UUID]) -> None:
         """What these jobs, which have ended, did not come to."""

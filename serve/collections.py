@@ -1,0 +1,22 @@
+"""`/v1/collections`: what can be asked."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from rag_core.wire import json_text
+from serve.cursors import Paged, listing
+from serve.documents import catalog
+from serve.requests import Served, Who
+
+router = APIRouter()
+
+
+@router.get("/v1/collections")
+def collections(asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
+    """In the order of their names, with the model that embeds them, and what the caller may read in them."""
+    order = listing(graph, who, "name", "collections")
+    with catalog(graph, who) as known:
+        rows = known.readable_collections(who.groups, order.after(asked.cursor, ""), asked.one_more)
+    page, more = order.page(rows, asked.limit)
+    return Response(json_text({"data": page, **more}), media_type="application/json")

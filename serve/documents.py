@@ -1,0 +1,94 @@
+"""`/v1/documents`: what is stored, and what is not and why."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+
+from rag_core.storage.catalog import Catalog
+from rag_core.storage.ledger import Ledger
+from rag_core.types import DEFAULT_COLLECTION
+from rag_core.wire import json_text
+from serve.access import Caller
+from serve.cursors import Paged, listing
+from serve.graph import Graph
+from serve.requests import Served, Who
+from serve.schemas import Text
+
+router = APIRouter()
+
+NIL = str(UUID(int=0))
+LISTED = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
+SHOWN = (*LISTED, "collection", "stage", "reason")
+PLAIN_TEXT = {"X-Content-Type-Options": "nosniff"}
+
+
+class Documents(Paged):
+    collection: Text = DEFAULT_COLLECTION
+    status: Literal["completed", "failed", "skipped", "quarantined"] | None = None
+
+
+@contextmanager
+def catalog(graph: Graph, who: Caller) -> Iterator[Catalog]:
+    """The caller's tenant's, over a connection of its own: for a route that is no coroutine, which runs in a thread."""
+    with graph.postgres.connect() as connection:
+        yield Catalog(connection, who.tenant)
+
+
+@router.get("/v1/documents")
+def documents(asked: Annotated[Documents, Query()], who: Who, graph: Served) -> Response:
+    """In an order that stays."""
+    order = listing(graph, who, "id", "documents", asked.collection, asked.status)
+    after = UUID(order.after(asked.cursor, NIL))
+    with catalog(graph, who) as known:
+        rows = known.readable_documents(asked.collection, who.groups, asked.status, after, asked.one_more)
+    page, more = order.page(rows, asked.limit)
+    return _json({"data": [_only(LISTED, row) for row in page], **more})
+
+
+@router.get("/v1/documents/{id}")
+def document(id: UUID, who: Who, graph: Served) -> Response:
+    with catalog(graph, who) as known:
+        return _json(_only(SHOWN, known.readable_document(id, who.groups)))
+
+
+@router.get("/v1/documents/{id}/content")
+def content(id: UUID, who: Who, graph: Served) -> Response:
+    """The text as it is stored: what the offsets of chunks and citations count in."""
+    with catalog(graph, who) as known:
+        found = known.readable_document(id, who.groups)
+        text = known.content(found["collection_id"], id)
+    return Response(text, media_type="text/plain", headers=PLAIN_TEXT)
+
+
+@router.get("/v1/documents/{id}/chunks")
+def chunks(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
+    """In text order."""
+    order = listing(graph, who, "ordinal", "chunks", str(id))
+    after = int(order.after(asked.cursor, "-1"))
+    with catalog(graph, who) as known:
+        found = known.readable_document(id, who.groups)
+        rows = known.some_chunks(found["collection_id"], id, after, asked.one_more)
+    page, more = order.page(rows, asked.limit)
+    return _json({"data": page, **more})
+
+
+@router.delete("/v1/documents/{id}", status_code=204)
+def delete(id: UUID, who: Who, graph: Served) -> None:
+    """With all that hangs on it. BusyError while a job is at work on its source, which brings it back if it is there
+    still."""
+    with catalog(graph, who) as known:
+        found = known.readable_document(id, who.groups)
+        with closing(Ledger(known.connection, who.tenant)) as ledger:
+            ledger.claim(found["collection_id"], [found["source"]])
+            known.drop_documents(found["collection"], [id])
+
+
+def _only(names: tuple[str, ...], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def _json(body: Mapping[str, Any]) -> Response:
+    return Response(json_text(body), media_type="application/json")

@@ -1,0 +1,87 @@
+"""A gateway over scripted parts, and one that listens."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered
+
+from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.guardrails.hallucination import Guard
+from rag_core.pipeline import Limits, QueryPipeline
+from rag_core.protocols import Retriever
+from rag_core.settings import load_settings
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Hit, Query, Style
+from serve.gateway import build_app
+from serve.graph import Graph
+
+NOWHERE = Postgres("host=/nowhere")
+
+
+@dataclass(kw_only=True)
+class Listening:
+    """A retriever that keeps what it was asked."""
+
+    hits: Sequence[Hit]
+    heard: list[Query] = field(default_factory=list)
+
+    async def retrieve(self, query: Query, k: int) -> list[Hit]:
+        self.heard.append(query)
+        return list(self.hits[:k])
+
+
+def scripted_graph(
+    retriever: Retriever | None = None,
+    generator: ScriptedGenerator | None = None,
+    guard: tuple[str, str] = ("flag", "after"),
+    judge: ScriptedJudge | None = None,
+    postgres: Postgres = NOWHERE,
+) -> Graph:
+    """`guard` is its mode, and what it streams."""
+    settings = load_settings(environment={})
+    chosen = settings.guard.model_copy(update={"mode": guard[0], "stream": guard[1]})
+    found = retriever or ScriptedRetriever(hits=[])
+    held = Guard(
+        judge=judge or ScriptedJudge(),
+        mode=chosen.mode,
+        stream=chosen.stream,
+        on_judge_error="allow_flagged",
+        timeout=5.0,
+    )
+    answerer = QueryPipeline(
+        retriever=found,
+        pack=numbered,
+        generator=generator or ScriptedGenerator(answers=[]),
+        guard=held,
+        conversations=InMemoryConversations(),
+        style=Style(),
+        limits=Limits(timeout=30.0),
+    )
+    return Graph(
+        settings=settings.model_copy(update={"guard": chosen}),
+        postgres=postgres,
+        corpus=CorpusReader(postgres),
+        retriever=found,
+        answerer=answerer,
+        limits={},
+    )
+
+
+@contextmanager
+def listening(graph: Graph) -> Iterator[str]:
+    """The address of a server on this machine's loopback, in a thread of its own."""
+    server = uvicorn.Server(uvicorn.Config(build_app(graph), port=0, log_level="warning", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
