@@ -27,8 +27,8 @@ def _titled(citation: Citation) -> str:
     return f"{citation.title} - {citation.uri}" if citation.title else citation.uri
 
 
-def plain(text: str, hosts: Collection[str]) -> str:
+def plain(title: str, hosts: Collection[str]) -> str:
     """One line; a document writes its title itself, so it is filtered like an answer."""
-    scanner = MarkerScanner((), hosts)
-    line = neutralised(" ".join(text.split()))
-    return "".join(piece.text for piece in [*scanner.feed(f"- {line}"), *scanner.finish()]).removeprefix("- ")
+    scanner = MarkerScanner({}, hosts)
+    line = neutralised(" ".join(title.split()))
+    return "".join(piece.text for piece in [*scanner.feed(f"- {line}"), *scanner.finish()]).removeprefix("-").lstrip()

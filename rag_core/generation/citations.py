@@ -20,6 +20,7 @@ Told: TypeAlias = list[TextDelta | CitationAdded]
 
 _LONGEST_CLAIM = 1000
 _WORD = re.compile(r"\w")
+_LIST_NUMBER = re.compile(r"\d{1,2}[.)]")
 _LETTER = re.compile(r"[^\W\d_]")
 _NO_NEWLINE = re.compile(r"[^\n]")
 
@@ -27,7 +28,8 @@ _NO_NEWLINE = re.compile(r"[^\n]")
 class Citer:
     """Reads a generator's text, in whatever pieces it comes, and tells what the user may read of it.
 
-    Markers name the passages by their `n`. Links may lead to `hosts` and to where the passages come from.
+    Markers name the passages by their `n`. Links may lead to `hosts`, and to where a passage comes from as soon as
+    it is cited.
     """
 
     def __init__(
@@ -39,9 +41,8 @@ class Citer:
     ) -> None:
         self._passages = {passage.n: QuotedPassage(passage) for passage in passages}
         self._collection, self._style = collection, style
-        self._hosts = hosts | origins(passages)
         mark = "[^{}]" if style == "footnote" else "[{}]"
-        self._scanner = MarkerScanner(self._passages.keys(), self._hosts, mark)
+        self._scanner = MarkerScanner(origins(passages), hosts, mark)
         self._told, self._prose = _Text(), _Text()
         self._claim: tuple[int, int] | None = None
         self._citations: dict[tuple[int, tuple[int, int]], Citation] = {}
@@ -88,10 +89,12 @@ class Citer:
         return piece.text
 
     def _claim_before(self) -> tuple[int, int]:
+        """Of length 0, and here, where no sentence ended or goes on."""
         before = self._prose.end_of(_LONGEST_CLAIM)
         first = len(self._prose) - len(before)
-        spans = sentence_spans(before) or [(len(before), len(before))]
-        return first + spans[-1][0], first + spans[-1][1]
+        spans = [span for span in sentence_spans(before)[-1:] if _is_claim(before, *span)]
+        start, end = spans[0] if spans else (len(before), len(before))
+        return first + start, first + end
 
     def _citation(self, n: int, claim: tuple[int, int], span: tuple[int, int]) -> Citation:
         """A further marker of the same claim is a further span."""
@@ -105,7 +108,7 @@ class Citer:
         return citation
 
     def _noted(self) -> Iterator[TextDelta]:
-        if notes := noted(list(self._citations.values()), self._style, self._hosts):
+        if notes := noted(list(self._citations.values()), self._style, self._scanner.hosts):
             ending = f"\n{self._scanner.fence}{notes}" if self._scanner.fence else notes
             self._told.add(ending)
             yield TextDelta(ending)
@@ -136,6 +139,13 @@ def coverage(prose: str, citations: Sequence[Citation]) -> float:
 
 def _is_sentence(text: str) -> bool:
     return not text.startswith("#") and bool(_LETTER.search(text))
+
+
+def _is_claim(before: str, start: int, end: int) -> bool:
+    """The mark of a list is none, nor is a heading behind which the line ended."""
+    text, after = before[start:end], before[end:]
+    over = text.startswith("#") and "\n" in after
+    return bool(_WORD.search(text)) and not _LIST_NUMBER.fullmatch(text) and not over
 
 
 def _marked(piece: Piece) -> bool:

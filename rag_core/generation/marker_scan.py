@@ -1,20 +1,21 @@
 """An answer's Markdown on its way to the user: which of it is a marker, and which must not reach them.
 
 Images and HTML do not. A link keeps its text, and its target only where that is allowed. Nor does a marker that names
-no passage, nor what would only come about by leaving something out. What readers of Markdown would not all read alike
-is rewritten until they do: a fence goes to the margin, a backtick that closes nothing on its line becomes an
-apostrophe, and `]` meets `(` or `:` only in a link that is kept.
+no passage, nor what would only come about by leaving something out, nor a terminal's controls. What readers of Markdown
+would not all read alike is rewritten until they do: a fence goes to the margin, a backtick that closes nothing on its
+line becomes an apostrophe, and `]` meets `(` or `:` only in a link that is kept.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
-from rag_core.generation.links import REMOVED, allowed
+from rag_core.generation.links import REMOVED, allowed, linkable
 from rag_core.generation.marker_page import Page, Piece
 from rag_core.generation.marker_tokens import BY_FIRST, LIMIT, PLAIN, Kind
 from rag_core.generation.markers import MARKER, numbers
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SPACE = re.compile(r"\s++")
 _LINE_START = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,9}[.)])[ \t]*)*")
 _SAFE_AFTER = re.compile(r"[*_.,:;!?…)\"'”’»]{1,6}+(?=\s|\Z|[\[【［])|[。、，！？；：」』）]")  # noqa: RUF001
@@ -26,10 +27,11 @@ _MOST_IN_A_ROW = 100
 
 
 class MarkerScanner:
-    """`known` are the numbers that markers may name; `mark` is how one is written."""
+    """`known` are the numbers that markers may name, each with the host that links may lead to behind its marker, or
+    with an empty one; to `hosts` they always may. `mark` is how a marker is written."""
 
-    def __init__(self, known: Collection[int], hosts: Collection[str], mark: str = "[{}]") -> None:
-        self._known, self._hosts, self._mark = known, hosts, mark
+    def __init__(self, known: Mapping[int, str], hosts: Collection[str], mark: str = "[{}]") -> None:
+        self._known, self._hosts, self._mark = known, {*hosts}, mark
         self._text, self._at = "", 0
         self._page = Page()
         self._fence: _Fence | None = None
@@ -40,9 +42,14 @@ class MarkerScanner:
         """What closes the block of code that is open; empty where none is."""
         return self._fence.marks if self._fence else ""
 
+    @property
+    def hosts(self) -> Set[str]:
+        """That links may lead to by now."""
+        return self._hosts
+
     def feed(self, text: str) -> list[Piece]:
         """What is decided by now."""
-        self._text += text.replace("\r", "")
+        self._text += _CONTROL.sub("", text)
         return self._scanned(final=False)
 
     def finish(self) -> list[Piece]:
@@ -162,7 +169,7 @@ class MarkerScanner:
         return True
 
     def _definition(self, found: re.Match[str]) -> bool:
-        known = allowed(found["target"], self._hosts) and not MARKER.fullmatch(f"[{found['label']}]")
+        known = linkable(found["target"], self._hosts) and not MARKER.fullmatch(f"[{found['label']}]")
         if known and self._at_line_start:
             self._page.put(found[0])
             return True
@@ -177,6 +184,7 @@ class MarkerScanner:
         defines = self._at_line_start and self._text[found.end() : found.end() + 1] == ":"
         for n in named:
             self._page.put(self._mark.format(n), n)
+            self._hosts |= {self._known[n]} - {""}
         if not named:
             self._page.drop()
         elif defines:
@@ -205,7 +213,7 @@ class MarkerScanner:
         return self._linked(found["text"], target[1] if target else "")
 
     def _linked(self, text: str, target: str) -> bool:
-        if "://" in target and allowed(target, self._hosts):
+        if linkable(target, self._hosts):
             self._page.put("[")
             self._inside(text)
             self._page.put(f"]({target})")

@@ -1,5 +1,6 @@
 """Answers that a language model writes, behind an OpenAI-compatible endpoint."""
 
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -12,6 +13,7 @@ from rag_core.models.fence import fresh_nonce
 from rag_core.stage import measured
 from rag_core.types import Prompt
 
+_ABSENT = re.compile(rf"[\s.\"'*`]*{ABSENT}[ \"'*`]*[.!:;。\n]", re.I)
 _CUT = {
     "length": "the answer reached its limit of {} tokens",
     "content_filter": "the endpoint's filter ended the answer",
@@ -60,10 +62,12 @@ def _measure(usage: Usage | None) -> None:
 
 
 async def _unless_absent(texts: AsyncIterator[str]) -> AsyncGenerator[str, None]:
-    """Held back as long as it may become ABSENT; nothing if it is just that."""
+    """Held back as long as it may become ABSENT; nothing if it is that, or has that for its first sentence."""
     held = ""
     async for text in texts:
         held += text
+        if _ABSENT.match(held) and _bare(held) != ABSENT:
+            return
         if not ABSENT.startswith(_bare(held)):
             yield held
             held = ""
@@ -75,4 +79,4 @@ async def _unless_absent(texts: AsyncIterator[str]) -> AsyncGenerator[str, None]
 
 
 def _bare(text: str) -> str:
-    return text.strip(" \n.\"'*`")
+    return text.strip(" \n.\"'*`").upper()

@@ -1,5 +1,6 @@
 """What OpenAI-compatible endpoints send, as far as it is read: chunks, whole answers, and their several errors."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,6 +11,10 @@ from pydantic_core import from_json
 from rag_core.events import Usage
 
 B = TypeVar("B", bound=BaseModel)
+
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+)
 
 
 class _Cached(BaseModel):
@@ -32,18 +37,18 @@ class _ChunkChoice(BaseModel):
 
 
 class Chunk(BaseModel):
-    """The one with the usage has no choices."""
+    """The one with the usage has no choices, which some endpoints write as null."""
 
-    choices: list[_ChunkChoice]
+    choices: list[_ChunkChoice] | None
     usage: _Usage | None = None
 
     @property
     def text(self) -> str:
-        return "".join(choice.delta.content or "" for choice in self.choices if choice.delta)
+        return "".join(choice.delta.content or "" for choice in self.choices or () if choice.delta)
 
     @property
     def finish(self) -> str:
-        return next((choice.finish_reason for choice in self.choices if choice.finish_reason), "")
+        return next((choice.finish_reason for choice in self.choices or () if choice.finish_reason), "")
 
     @property
     def told_usage(self) -> Usage | None:
@@ -97,12 +102,22 @@ class Failure:
 
 def understood(form: type[B], body: str | bytes) -> B | Failure | None:
     """None if it is neither of that form nor an error."""
-    if (told := failure(body)).named:
+    text = _mended(_decoded(body))
+    if (told := failure(text)).named:
         return told
     try:
-        return form.model_validate_json(body)
+        return form.model_validate_json(text)
     except ValidationError:
         return None
+
+
+def _mended(text: str) -> str:
+    """JSON where half a surrogate pair, as tokens that end within a character leave it, is U+FFFD."""
+    return _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], text)
+
+
+def _decoded(body: str | bytes) -> str:
+    return body if isinstance(body, str) else body.decode(errors="replace")
 
 
 def failure(body: str | bytes, status: int = 0) -> Failure:
@@ -111,8 +126,7 @@ def failure(body: str | bytes, status: int = 0) -> Failure:
     try:
         told = from_json(body)
     except ValueError:
-        text = body if isinstance(body, str) else body.decode(errors="replace")
-        return Failure(status=_refusal(status), reason=text, named=False)
+        return Failure(status=_refusal(status), reason=_decoded(body), named=False)
     if not isinstance(told, dict):
         return Failure(status=_refusal(status), reason="", named=False)
     named = bool(told.get("error")) or told.get("object") == "error"

@@ -6,8 +6,8 @@ Whatever goes wrong is a GenerationError with the endpoint's own reason, but wit
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -33,6 +33,10 @@ _FIRST_WAIT, _LONGEST_WAIT, _JITTER = 0.2, 5.0, 0.1
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 _ALTERNATIVES = 20
 _DONE = "[DONE]"
+_OPENAI = "api.openai.com"
+_LAST_PORT = 65_535
+_REST = 1.0
+"""Seconds for what is told after the piece that says why an answer ended: its usage, and that the stream is done."""
 _DRAIN = 0.05
 """Seconds for the end of a response after its last piece: a connection that was read to its end is used again."""
 _REASON_LENGTH, _BODY_LENGTH, _QUOTE_LENGTH = 300, 65_536, 32
@@ -59,11 +63,13 @@ class Completion:
 
 
 class Client:
-    """One model of one endpoint. `api_key_env` names the environment variable that holds the key, if it is set.
+    """One model of one endpoint. `api_key_env` names the environment variable that holds the key, if it is set; where
+    it is empty, OpenAI's own host is sent OPENAI_API_KEY.
 
     `first_token_timeout`, in seconds, is for all attempts together, of a whole completion to its end; `stall_timeout`
     is for what lies between two pieces of a stream. Connections are kept, and closed with their event loop.
-    ConfigError if `base_url` holds a password, or the key what no header may.
+    ConfigError if `base_url` is no URL or holds a password, or the key what no header may; and of what is asked, if a
+    proxy of the environment is no URL.
     """
 
     def __init__(
@@ -76,7 +82,8 @@ class Client:
         stall_timeout: float,
         attempts: int,
     ) -> None:
-        self._model, self._url, self._key = model, _url(base_url), _key(api_key_env)
+        self._model, self._url = model, _url(base_url)
+        self._key = _key(api_key_env, self._url)
         self._first_token_timeout, self._stall_timeout = first_token_timeout, stall_timeout
         self._attempts = attempts
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
@@ -87,11 +94,12 @@ class Client:
         """GenerationError if it is refused, late, cut or not understood; it is tried again until the first word only.
         Whoever stops reading closes the response, which ends the work at the endpoint."""
         body = self._body(messages, temperature, max_tokens) | _STREAMED
-        first, others = await self._retried(partial(_begun, await self._exchange(body)))
-        async with aclosing(others):
-            yield first
-            async for delta in others:
-                yield delta
+        with _told_plainly():
+            first, others = await self._retried(partial(_begun, await self._exchange(body)))
+            async with aclosing(others):
+                yield first
+                async for delta in others:
+                    yield delta
 
     async def complete(
         self,
@@ -109,11 +117,12 @@ class Client:
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": _ALTERNATIVES}
         exchange = await self._exchange(body)
-        return await self._retried(exchange.completion)
+        with _told_plainly():
+            return await self._retried(exchange.completion)
 
     def _body(self, messages: Sequence[ChatMessage], temperature: float, max_tokens: int) -> dict[str, Any]:
         # OpenAI's newer models refuse the name that others know
-        limit = "max_completion_tokens" if self._url.host == "api.openai.com" else "max_tokens"
+        limit = "max_completion_tokens" if self._url.host == _OPENAI else "max_tokens"
         told = [dict(message) for message in messages]
         return {"model": self._model, "messages": told, "temperature": temperature, limit: max_tokens}
 
@@ -163,6 +172,15 @@ class _TransientError(GenerationError):
         return str(self.args[0])
 
 
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """What is not tried again any more is a failure like others."""
+    try:
+        yield
+    except _TransientError as error:
+        raise GenerationError(str(error)) from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Pool:
     http: httpx2.AsyncClient
@@ -171,7 +189,11 @@ class _Pool:
 
 async def _opened_pool(key: str) -> _Pool:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    http = httpx2.AsyncClient(headers=headers, timeout=None)  # every wait has one of ours
+    try:
+        http = httpx2.AsyncClient(headers=headers, timeout=None)  # every wait has one of ours
+    except (httpx2.InvalidURL, ValueError, ImportError) as error:
+        # unshown: it may hold a password
+        raise ConfigError("HTTP_PROXY, HTTPS_PROXY and ALL_PROXY must be URLs of http or https, if set") from error
     keeper = _closing(http)
     await anext(keeper)
     return _Pool(http, keeper)
@@ -218,36 +240,47 @@ class _Exchange:
 
     @asynccontextmanager
     async def _response(self) -> AsyncIterator[httpx2.Response]:
-        request = self.http.build_request("POST", self.url, json=dict(self.body))
+        request = self._request()
         try:
             response = await self.http.send(request, stream=True)
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, ExceptionGroup) as error:  # a group comes of a proxy at a port above 65,535
             raise self._lost(error) from error
         async with aclosing(response):
             if response.status_code != httpx2.codes.OK:
                 raise self._refused(await self._read_failure(response), _retry_after(response))
             yield response
 
+    def _request(self) -> httpx2.Request:
+        try:
+            return self.http.build_request("POST", self.url, json=dict(self.body))
+        except UnicodeEncodeError:
+            # not chained: that error holds the whole prompt
+            raise self._failed("was not asked: the prompt must be Unicode text, got half a surrogate pair") from None
+
     async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[Chunk, None]:
         """Up to the one that says why it ended, and what is told after it."""
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             raise await self._not_streamed(response)
-        begun = ended = False
+        begun, last = False, None
         async with aclosing(_events(response)) as events:
-            while (data := await self._next(events, begun, ended)) != _DONE:
+            while (data := await self._next(events, begun, last)) != _DONE:
                 chunk = self._chunk(data)
                 yield chunk
-                begun, ended = begun or bool(chunk.text), ended or bool(chunk.finish)
+                begun = begun or bool(chunk.text)
+                if chunk.finish and last is None:
+                    last = asyncio.get_running_loop().time() + _REST
             with suppress(TimeoutError, httpx2.HTTPError):
                 async with asyncio.timeout(_DRAIN):
                     await anext(events, None)
 
-    async def _next(self, events: AsyncGenerator[httpx2.ServerSentEvent, None], begun: bool, ended: bool) -> str:
+    async def _next(self, events: AsyncGenerator[httpx2.ServerSentEvent, None], begun: bool, last: float | None) -> str:
+        """`last`, by the loop's clock, is until when an answer that ended is read on."""
+        stalled = asyncio.get_running_loop().time() + self.stall_timeout if begun else None
         try:
-            async with asyncio.timeout(self.stall_timeout if begun else None):
+            async with asyncio.timeout_at(last or stalled):
                 return (await anext(events)).data
         except (TimeoutError, StopAsyncIteration, httpx2.HTTPError) as error:
-            if ended:
+            if last:
                 return _DONE
             raise self._broken(error) from error
 
@@ -337,15 +370,21 @@ def _url(base_url: str) -> httpx2.URL:
         url = httpx2.URL(base_url.rstrip("/") + "/chat/completions")
     except httpx2.InvalidURL as error:
         raise ConfigError(f"base_url must be a URL: {error}") from error
+    if not url.host:
+        raise ConfigError("base_url must name a host, got none")
+    if (url.port or 0) > _LAST_PORT:
+        raise ConfigError(f"base_url's port must be at most {_LAST_PORT}, got {url.port}")
     if url.userinfo:
         raise ConfigError("base_url must hold no password: give api_key_env, the name of a variable that holds the key")
     return url
 
 
-def _key(variable: str) -> str:
-    key = os.environ.get(variable, "").strip() if variable else ""
+def _key(variable: str, url: httpx2.URL) -> str:
+    """A key that nobody named an endpoint for goes to OpenAI alone."""
+    named = variable or ("OPENAI_API_KEY" if url.host == _OPENAI else "")
+    key = os.environ.get(named, "").strip()
     if not _USABLE_KEY.fullmatch(key):
-        raise ConfigError(f"the key in {variable} must be printable ASCII without blanks")
+        raise ConfigError(f"the key in {named} must be printable ASCII without blanks")
     return key
 
 

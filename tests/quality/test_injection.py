@@ -36,6 +36,7 @@ class Attack:
     text: str
     title: str = "Kitchen notes"
     escapes: bool = False
+    angled: bool = False
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -163,6 +164,8 @@ def test_the_second_model_does_obey(attack: Attack) -> None:
 def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
     """Else the tests above would show nothing."""
     written = obeying_everything(asked_without_defence(attack))
+    if attack.angled:
+        written = written.translate(dict.fromkeys(map(ord, "<>")))
     assert (CANARY in written) if attack.goal == "canary" else (attack.goal in breaches(written, markers=1))
     escaped = obeying_what_stands_outside(asked_without_defence(attack))
     assert (escaped != ANSWER) == attack.escapes

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from rag_core.errors import ModelError
 
+_REASON_LENGTH = 200
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
@@ -19,10 +20,17 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.exists():
         raise ModelError(f"{folder} has no tokenizer.json: give the folder of a model that has one")
-    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer = _read(path)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def _read(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower one
+        raise ModelError(f"{path} is no tokenizer that can be read: {str(error)[:_REASON_LENGTH]}") from error
 
 
 class ModelTokenizer:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rag_core.events import CitationAdded, TextDelta, with_citation
+from rag_core.generation.citation_notes import plain
 from rag_core.generation.citations import Citer, cite
 from rag_core.types import Answer, Chunk, Citation, CitationStyle, Hit, Metadata, Origin, Passage
 
@@ -282,6 +283,29 @@ def test_a_claim_without_words_takes_the_first_sentence() -> None:
     assert (citation.quote, citation.claim, citation.score) == ("The tower is 330 m high.", (0, 0), 0)
 
 
+@pytest.mark.parametrize(
+    ("text", "claim"),
+    [
+        ("Old.\n\n- [1] High", (8, 8)),
+        ("Old.\n\n* **[1]** High", (10, 10)),
+        ("1. [1] High", (3, 3)),
+        ("12) [1] High", (4, 4)),
+        ("# Towers\n[1] High", (9, 9)),
+        ("# Towers\n\n[1] High", (10, 10)),
+        ("[1] High", (0, 0)),
+    ],
+)
+def test_a_marker_before_its_sentence_claims_nothing_and_least_of_all_what_stands_above_it(
+    text: str, claim: tuple[int, int]
+) -> None:
+    citation = only(cited(text))
+    assert (citation.claim, citation.score, text[slice(*citation.spans[0])]) == (claim, 0, "[1]")
+
+
+def test_a_number_and_a_heading_are_claims_of_the_marker_in_their_line() -> None:
+    assert claims(cited("330 [1]\n\n# Towers [2]\nOld. [3]")) == [(1, "330"), (2, "# Towers"), (3, "Old.")]
+
+
 def test_terms_are_those_of_the_documents_language() -> None:
     text = "Das Haus ist alt. Die Häuser stehen am Fluss."
     part = chunk(1, text, 0, {})
@@ -336,6 +360,28 @@ def test_a_block_of_code_is_closed_before_the_list() -> None:
     assert cited("Old [2].\n```\nx", style="endnote").text.endswith(
         "\n```\nx\n```\n\nSources\n2. Title 2 - file:///b.md"
     )
+
+
+def test_links_lead_to_cited_documents_only_and_to_known_hosts() -> None:
+    sources = [passage(1), passage(2, uri="https://other.example/a")]
+    text = "https://good.example/b High [1]. https://good.example/b https://other.example/?secret https://known.example"
+    answer = cite(text, sources, "towns", hosts=frozenset({"known.example"}))
+    assert answer.text == ("(link removed) High [1]. https://good.example/b (link removed) https://known.example")
+
+
+def test_a_list_of_sources_links_to_what_it_lists_only() -> None:
+    sources = [
+        passage(1, title="A https://other.example/ https://good.example/"),
+        passage(2, uri="https://other.example/a"),
+    ]
+    listed = cited("High [1].", sources, "endnote").text.split("\n")[-1]
+    assert listed == "1. A (link removed) https://good.example/ - https://good.example/a"
+
+
+def test_a_plain_title_is_one_line_without_markers_links_or_what_a_terminal_would_obey() -> None:
+    title = "A\x1b]0;b\x07\n\x85# C [1] ![x](//evil.example) <img src=x> https://evil.example"
+    assert plain(title, ()) == "A]0;b # C (1) (link removed)"
+    assert [plain(title, ()) for title in ("", "![x](//evil.example)", "- a")] == ["", "", "- a"]
 
 
 def test_a_title_is_filtered_like_an_answer() -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag_core.generation.links import allowed, host_of
+from rag_core.generation.links import allowed, host_of, linkable
 from rag_core.generation.marker_scan import MarkerScanner
 from rag_core.generation.marker_tokens import LIMIT
 
@@ -18,7 +18,7 @@ calmly = settings(deadline=None, max_examples=200, suppress_health_check=[Health
 
 
 def shown(text: str) -> str:
-    scanner = MarkerScanner({1, 2, 3}, HOSTS)
+    scanner = MarkerScanner(dict.fromkeys((1, 2, 3), ""), HOSTS)
     return "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
 
 
@@ -86,6 +86,47 @@ def test_a_definition_stands_only_where_its_host_is_allowed() -> None:
     )
 
 
+SMUGGLED = "![i](//evil.example/a)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"[x](<https://good.example/){SMUGGLED}>)", "x"),
+        (f"<https://good.example/{SMUGGLED}>", "(link removed)"),
+        (f'<a href="https://good.example/){SMUGGLED}">x</a>', "x"),
+        (f"Foo\n[lab]: https://good.example/{SMUGGLED}", "Foo\n[lab] : https://good.example/! i"),
+        ("<https://good.example/[i](//evil.example/a)>", "(link removed)"),
+        ("[x](<https://good.example/)//evil.example>)", "x"),
+        ("<https://good.example/)www.evil.example/>", "(link removed)"),
+        ("<https://good.example/|www.evil.example/>", "(link removed)"),
+    ],
+)
+def test_a_target_that_is_kept_holds_nothing_that_a_reader_would_read_anew(text: str, expected: str) -> None:
+    assert shown(text) == expected
+    assert not list(live(shown(text)))
+
+
+def test_the_parentheses_of_a_target_are_paired() -> None:
+    assert linkable("https://good.example/a_(b)", HOSTS)
+    for target in ("https://good.example/a)", "https://good.example/a(", "https://good.example/)(", "good.example/a"):
+        assert not linkable(target, HOSTS)
+
+
+def test_a_link_may_lead_to_where_a_passage_comes_from_as_soon_as_its_marker_stands() -> None:
+    scanner = MarkerScanner({1: "one.example", 2: ""}, HOSTS)
+    text = "https://one.example/a [9][2] [b](https://one.example) [1] https://one.example/a [b](https://one.example)"
+    told = "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
+    assert told == "(link removed) [2] b [1] https://one.example/a [b](https://one.example)"
+    assert scanner.hosts == HOSTS | {"one.example"}
+
+
+def test_what_a_terminal_would_obey_is_left_out_before_all_else() -> None:
+    assert shown("A\x1b]0;b\x07 \x9b2Jc\x00\r\n\td\x7f") == "A]0;b 2Jc\n\td"
+    assert shown("htt\x00ps://evil.example") == "(link removed)"
+    assert shown("```\n\x1b[2J\n```") == "```\n[2J\n```"
+
+
 def test_html_is_taken_apart() -> None:
     assert shown(f"<a href='{EVIL}' onclick=x>b</a> <A HREF={GOOD}>c</A>") == f"b [c]({GOOD})"
     assert shown("<div style=x>y</div> <script>z</script> <!-- c --> <?p?>") == (
@@ -146,7 +187,7 @@ def test_code_is_only_what_every_reader_takes_for_code(text: str, expected: str)
 
 
 def test_more_than_the_limit_is_not_held_back() -> None:
-    scanner = MarkerScanner({1}, HOSTS)
+    scanner = MarkerScanner({1: ""}, HOSTS)
     assert not scanner.feed("[" + "a" * (LIMIT - 2))
     assert "".join(piece.text for piece in scanner.feed("aa")) == "[" + "a" * LIMIT
 
@@ -170,6 +211,11 @@ def test_more_than_the_limit_is_not_held_back() -> None:
         "ftp://good.example/",
         "https://good.example/a`b",
         "https://good.example/?to=https://evil.example",
+        "https://good.example/?to=www.evil.example",
+        "https://good.example/_www.evil.example",
+        "https://good.example/![a",
+        "https://good.example/]",
+        "https://good.example/a|b",
         "https://sub.good.example/",
         "https://",
     ],
@@ -206,6 +252,7 @@ PARTS = [
     ),
     *("a", "- ", "1. ", "> ", "a | b", "\n|---|---|\n", "[r]: //e\n", "![r]", "<div>\n", "'", '"', "evil.example"),
     *(EVIL, GOOD, f"![x]({EVIL})", f"[x]({EVIL})"),
+    *("https://good.example/", "<https://good.example/", "](<", ">)", "![i](//e)", '<a href="https://good.example/'),
 ]
 attacks = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 reader = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -225,7 +272,7 @@ def live(text: str) -> Iterator[str]:
             if token.type == "link_open" and not target.startswith("https://good.example/"):
                 yield target
             if token.type == "text" and re.search(
-                r"(?:https?://|www\.)(?=\w)(?!good\.example)", _unlinked(token.content)
+                r"(?:https?://|(?<![^\W_])www\.)(?=\w)(?!good\.example)", _unlinked(token.content)
             ):
                 yield token.content
 

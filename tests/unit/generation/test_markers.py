@@ -42,7 +42,7 @@ FORMS = [
 
 
 def shown(text: str, mark: str = "[{}]") -> str:
-    scanner = MarkerScanner(KNOWN, frozenset(), mark)
+    scanner = MarkerScanner(dict.fromkeys(KNOWN, ""), frozenset(), mark)
     return "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
 
 
@@ -90,7 +90,7 @@ def test_a_footnote_marker_is_written_as_one() -> None:
 
 
 def test_a_marker_is_told_as_soon_as_it_can_be_nothing_else() -> None:
-    scanner = MarkerScanner(KNOWN, frozenset())
+    scanner = MarkerScanner(dict.fromkeys(KNOWN, ""), frozenset())
     told = ["".join(piece.text for piece in scanner.feed(character)) for character in "So [1] x"]
     assert told == ["S", "o", "", "", "", "", " [1]", " x"]
 

@@ -86,6 +86,31 @@ def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
         assert (heard.text.strip(), heard.error) == ("", "")
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["NOT IN THE PASSAGES. ", "The passages speak of pumps only."],
+        ["NOT IN THE PASSAGES", ".", " The", " passages", " speak of pumps."],
+        ["**Not in the passages.**\n\nThey speak of pumps."],
+        ["Not in the passages: they speak of pumps."],
+        ["NOT IN THE PASSAGES\n", "They speak of pumps."],
+        ["Not in the passages."],
+    ],
+)
+def test_what_is_said_after_that_or_in_other_letters_is_not_told_either(pieces: Sequence[str]) -> None:
+    heard = answered(streamed(*pieces))
+    assert (heard.text, heard.error) == ("", "")
+
+
+def test_a_sentence_that_goes_on_is_told() -> None:
+    for text in (
+        "Not in the passages but in my memory.",
+        "The answer is NOT IN THE PASSAGES.",
+        "NOT IN THE PASSAGESX",
+    ):
+        assert answered(streamed(*text)).text == text
+
+
 def test_what_only_begins_like_that_is_told() -> None:
     assert answered(streamed("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
     assert answered(streamed("NOT")).text == "NOT"

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from time import monotonic
 from typing import Any, TypeVar
 
 import pytest
@@ -106,13 +107,32 @@ def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
             "Yes.",
         ),
         ([b'data: {"choices": [{"delta": {"content": "\xe2\x82', b'\xac5"}}]}\n', b"\n", *end()], "€5"),
+        ([event({"choices": None, "usage": None}), piece("Yes."), *end()], "Yes."),
         ([*end()], ""),
     ],
-    ids=["no usage", "cut behind its end", "no reason", "left open", "comments and lines", "split letters", "empty"],
+    ids=[
+        *("no usage", "cut behind its end", "no reason", "left open", "comments and lines", "split letters"),
+        *("null choices", "empty"),
+    ],
 )
 def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Sequence[Any], text: str) -> None:
     got, last = answered(Play(steps=steps))
     assert (got, isinstance(last, Delta) and last.finish) == (text, "stop")
+
+
+def test_half_a_character_is_replaced_and_a_whole_one_is_not() -> None:
+    steps = [piece("\ud83d\ude00 \\ud83d"), piece("\ud83d"), piece("\ude00 \ud83d!"), *end()]
+    assert answered(Play(steps=steps))[0] == "😀 \\ud83d\ufffd\ufffd \ufffd!"
+
+
+def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> None:
+    """Else this test would take a minute, twice."""
+    for steps in (end()[:1], end()[:2]):
+        with serving(Play(steps=[piece("Yes."), *steps, HANG])) as endpoint:
+            began = monotonic()
+            text, last = on(endpoint, read)
+            assert (text, last.finish if isinstance(last, Delta) else last) == ("Yes.", "stop")
+            assert monotonic() - began < LONG / 2
 
 
 @pytest.mark.parametrize(
@@ -222,6 +242,47 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
     assert (text, str(told).partition(":")[0]) == ("", "cannot be reached")
 
 
+def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
+    async def streams(asked: Client) -> None:
+        async for _ in asked.stream(MESSAGES, temperature=0, max_tokens=64):
+            pass
+
+    async def completes(asked: Client) -> None:
+        await asked.complete(MESSAGES, max_tokens=2)
+
+    for work in (streams, completes):
+        for play in (refusing(503, {}), refusing(400, {}), Play(steps=[piece("Water "), CUT])):
+            with serving(play) as endpoint, pytest.raises(GenerationError) as failed:
+                on(endpoint, work, attempts=1)
+            assert type(failed.value) is GenerationError
+
+
+def test_a_prompt_that_is_no_unicode_is_refused_unshown() -> None:
+    async def asked_of(asked: Client) -> None:
+        await asked.complete([{"role": "user", "content": f"{PROMPT} \udcff"}], max_tokens=2)
+
+    with serving() as endpoint, pytest.raises(GenerationError, match="got half a surrogate pair") as refused:
+        on(endpoint, asked_of)
+    assert PROMPT not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert not endpoint.asked
+
+
+@pytest.mark.parametrize("proxy", ["foo:bar:baz", "ftp://me:hush@proxy"])
+def test_a_proxy_that_is_no_url_is_refused_unshown(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with serving() as endpoint, pytest.raises(ConfigError, match="must be URLs of http or https") as refused:
+        on(endpoint, read)
+    assert proxy not in str(refused.value)
+
+
+def test_a_proxy_at_no_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:99999")
+    with serving() as endpoint:
+        text, told = on(endpoint, read)
+    assert (text, str(told).partition(":")[0]) == ("", "broke off")
+
+
 def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
     async def closed(asked: Client) -> str:
         deltas = asked.stream(MESSAGES, temperature=0, max_tokens=64)
@@ -323,14 +384,41 @@ def test_a_key_that_no_header_can_hold_is_refused_unshown(unusable: str, monkeyp
     assert str(refused.value) == "the key in ENDPOINT_KEY must be printable ASCII without blanks"
 
 
+def of(base_url: str, api_key_env: str = "") -> Client:
+    return Client(
+        model="m",
+        base_url=base_url,
+        api_key_env=api_key_env,
+        first_token_timeout=1,
+        stall_timeout=1,
+        attempts=1,
+    )
+
+
 def test_a_password_in_the_url_is_refused_unshown() -> None:
     with pytest.raises(ConfigError, match="base_url must hold no password") as refused:
-        Client(
-            model="m",
-            base_url="https://me:hush@host/v1",
-            api_key_env="",
-            first_token_timeout=1,
-            stall_timeout=1,
-            attempts=1,
-        )
+        of("https://me:hush@host/v1")
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "rule"),
+    [
+        ("http://", "base_url must name a host, got none"),
+        ("http://host:99999/v1", "base_url's port must be at most 65535, got 99999"),
+        ("http://host:port/v1", "base_url must be a URL"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused(base_url: str, rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        of(base_url)
+
+
+def test_openais_key_goes_to_openai_alone_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert of("https://api.openai.com/v1")._key == KEY
+    for elsewhere in ("http://127.0.0.1:8000/v1", "https://api.openai.com.evil.example/v1", "https://openai.com/v1"):
+        assert of(elsewhere)._key == ""
+        assert of(elsewhere, "OPENAI_API_KEY")._key == KEY
+    monkeypatch.setenv("OTHER_KEY", "sk-other")
+    assert of("https://api.openai.com/v1", "OTHER_KEY")._key == "sk-other"
