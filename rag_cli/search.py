@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
-from rag_cli.asked import Collection, Filter, Hits
+from rag_cli.asked import Collection, Filter, Hits, Server
 from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
 from rag_core.config import Settings
-from rag_core.errors import FilterError
+from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
 from rag_core.wire import highlights, retrieval_json
 
@@ -40,12 +40,16 @@ def search(
     compare: Annotated[
         str | None, typer.Option(metavar="PROFILE", help="Beside that profile's hits.", show_default=False)
     ] = None,
+    server: Server = None,
 ) -> None:
     """Passages that answer a question, best first.
 
     Example: rag search "how do I rotate the keys?" -k 3 --filter '{"key": "language", "type": "eq", "value": "en"}'
     """
     asked = Asked(question=question, k=k, collection=collection, filter=parsed_option(filter), context=context)
+    if server is not None:
+        _search_there(server, asked, options, explain or compare is not None)
+        return
     found = _searched(options.settings, asked)
     if compare is not None:
         other = _searched(replace(options, profile=compare).settings, asked)
@@ -56,6 +60,21 @@ def search(
         _print(found, explain)
     if not found.hits:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
+
+
+def _search_there(server: str, asked: "Asked", options: Globals, more: bool) -> None:
+    from rag_cli.remote import hits, retrieved
+
+    if asked.context or (more and not options.json):
+        raise UsageError("--server shows hits only: --context, --compare and --explain want the store itself")
+    body = {"query": asked.question, "collection": asked.collection, "top_k": asked.k, "filters": asked.filter}
+    found = retrieved(server, {**body, "explain": more})
+    if options.json:
+        print_json(found)
+    for rank, hit in enumerate([] if options.json else hits(found), start=1):
+        _show(output(), rank, hit, [], asked.question)
+    if not found["results"]:
+        Console(stderr=True, quiet=options.quiet).print(f"no hits in {asked.collection}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

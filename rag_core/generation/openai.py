@@ -2,13 +2,14 @@
 
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from rag_core.errors import GenerationError
 from rag_core.events import Usage
 from rag_core.generation.prompt import ABSENT, prompt_pack, rendered
-from rag_core.models.endpoint import Client
+from rag_core.models.endpoint import Delta
 from rag_core.models.fence import fresh_nonce
 from rag_core.stage import measured
 from rag_core.types import Prompt
@@ -20,10 +21,18 @@ _CUT = {
 }
 
 
+class ChatClient(Protocol):
+    """A model that completes chats, wherever it runs."""
+
+    def stream(
+        self, messages: Sequence[Mapping[str, str]], *, temperature: float, max_tokens: int
+    ) -> AsyncGenerator[Delta, None]: ...
+
+
 class OpenAIGenerator:
     """`temperature` from 0 to 2; `max_tokens` of an answer."""
 
-    def __init__(self, client: Client, temperature: float, max_tokens: int) -> None:
+    def __init__(self, client: ChatClient, temperature: float, max_tokens: int) -> None:
         self._client, self._temperature, self._max_tokens = client, temperature, max_tokens
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:

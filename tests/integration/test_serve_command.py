@@ -73,6 +73,39 @@ def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: s
         assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
 
 
+def test_commands_ask_a_server_as_they_ask_the_store(url: str, environment: dict[str, str]) -> None:
+    elsewhere = {**os.environ, "RAG_STORE__URL": "host=/nowhere"}
+
+    def rag(*arguments: str, code: int = 0) -> str:
+        command = [*RAG, *arguments, "--server", url]
+        done = subprocess.run(command, env=elsewhere, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    here = subprocess.run(
+        [*RAG, "ask", QUESTION["question"], "--json"], env=environment, capture_output=True, check=True
+    )
+    there = json.loads(rag("ask", QUESTION["question"], "--json"))
+    same = ("answer", "citations", "verdict", "confidence", "finish")
+    assert {key: there[key] for key in same} == {key: json.loads(here.stdout)[key] for key in same}
+    assert rag("ask", QUESTION["question"]).startswith("Signing keys are replaced every 45 days. [1]")
+    assert rag("search", "sea lock", "-k", "1").startswith("1. Locks")
+    assert (
+        json.loads(rag("search", "?", "--collection", "nowhere", "--json", code=2))["error"]["type"] == "NotFoundError"
+    )
+    assert (
+        "want the store itself"
+        in json.loads(rag("search", "?", "--context", "1", "--json", code=2))["error"]["message"]
+    )
+
+
+def test_a_server_that_is_not_there_is_said_so() -> None:
+    command = [*RAG, "ask", "?", "--server", f"http://127.0.0.1:{free_port()}", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "cannot be asked" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_without_keys_it_listens_on_loopback_only(environment: dict[str, str]) -> None:
     command = [*RAG, "serve", "--host", "0.0.0.0", "--json"]  # noqa: S104
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

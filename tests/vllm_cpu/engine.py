@@ -1,0 +1,44 @@
+"""What vLLM tells of itself from outside."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The metrics of its Ray are on this port, and the logs in this folder."""
+
+    port: int
+    folder: Path
+
+    @property
+    def running(self) -> float:
+        """Requests that it works on."""
+        return self._metric("ray_vllm_num_requests_running")
+
+    @property
+    def written(self) -> float:
+        """Tokens, ever."""
+        return self._metric("ray_vllm_generation_tokens_total")
+
+    def _metric(self, name: str) -> float:
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics") as response:
+            lines = response.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
+
+    def logged(self, text: str) -> list[Path]:
+        logs = (self.folder / "session_latest" / "logs").rglob("*.*")
+        return [log for log in logs if log.is_file() and text.encode() in log.read_bytes()]
+
+
+async def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + PATIENCE
+    while not (met := condition()) and time.monotonic() < until:
+        await asyncio.sleep(0.1)
+    return met

@@ -1,0 +1,136 @@
+"""A real engine through our client: it streams, counts, stops when nobody reads, and fails by name."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import aclosing
+from itertools import pairwise
+from time import perf_counter
+
+import psutil
+import pytest
+from engine import Engine, eventually
+
+from rag_core.errors import GenerationError
+from rag_core.generation.openai import OpenAIGenerator
+from rag_core.models.endpoint import Completion, Delta
+from rag_core.stage import recording, stage
+from rag_core.types import Prompt, Query, Style
+from serve.llm import HandleClient
+from tests.fakes.answering import passage
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
+
+CUSTOMERS = "zebras of a customer"
+MESSAGES = [{"role": "user", "content": f"What do the {CUSTOMERS} eat?"}]
+PROMPT = Prompt(
+    query=Query(text="When does water boil?"),
+    passages=(passage(1, "Water boils at 100 °C.", title="Physics"),),
+    style=Style(pack="qa"),
+)
+ENDLESS = 1900
+SUPPORTED = {
+    "type": "object",
+    "properties": {"supported": {"type": "boolean"}},
+    "required": ["supported"],
+    "additionalProperties": False,
+}
+STEP = 0.001
+"""Seconds: less than an engine needs for a token, more than lies between pieces that were sent together."""
+
+
+def test_an_answer_comes_in_pieces_with_time_between_and_its_tokens_are_counted(client: HandleClient) -> None:
+    async def timed() -> list[tuple[float, Delta]]:
+        deltas = client.stream(MESSAGES, temperature=0.0, max_tokens=64)
+        return [(perf_counter(), delta) async for delta in deltas]
+
+    asyncio.run(timed())  # an engine is slow until it has answered once
+    told = asyncio.run(timed())
+    gaps = [after - before for (before, _), (after, _) in pairwise(told)]
+    assert sum(gap > STEP for gap in gaps) >= 2
+    last = told[-1][1]
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 64
+    assert last.usage.prompt_tokens > len(MESSAGES[0]["content"])
+    assert last.finish == "length"
+
+
+def test_the_generator_streams_from_it_and_refuses_an_answer_that_reached_its_limit(client: HandleClient) -> None:
+    pieces: list[str] = []
+
+    async def read() -> None:
+        async with stage("generate"), aclosing(OpenAIGenerator(client, 0.0, 64).stream(PROMPT)) as answer:
+            while True:
+                pieces.append(await anext(answer))
+
+    with recording() as stages, pytest.raises(GenerationError, match="its limit of 64 tokens"):
+        asyncio.run(read())
+    assert len(pieces) >= 2
+    assert stages[0].figures["completion_tokens"] == 64
+    assert 0 < stages[0].figures["first_token"] < stages[0].seconds
+
+
+def test_a_whole_answer_has_the_form_that_was_asked_for(client: HandleClient) -> None:
+    completion = asyncio.run(client.complete(MESSAGES, schema=SUPPORTED, logprobs=True, max_tokens=64))
+    assert isinstance(json.loads(completion.text)["supported"], bool)
+    assert completion.logprobs
+
+
+def test_whoever_stops_reading_ends_the_work_of_the_engine(client: HandleClient, engine: Engine) -> None:
+    async def left() -> float:
+        async with aclosing(client.stream(MESSAGES, temperature=0.0, max_tokens=ENDLESS)) as deltas:
+            await anext(deltas)
+            assert await eventually(lambda: engine.running == 1)
+            before = engine.written
+        assert await eventually(lambda: engine.running == 0)
+        return engine.written - before
+
+    assert asyncio.run(left()) < ENDLESS / 2
+
+
+def test_a_prompt_that_is_too_long_is_a_named_error(client: HandleClient) -> None:
+    async def refused() -> None:
+        asked = [{"role": "user", "content": "x" * 5000}]
+        async with aclosing(client.stream(asked, temperature=0.0, max_tokens=8)) as deltas:
+            await anext(deltas)
+
+    with pytest.raises(GenerationError, match=r"refused with 400: .*maximum context length is 2048 tokens"):
+        asyncio.run(refused())
+
+
+def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(client: HandleClient) -> None:
+    async def crowd() -> list[Completion | BaseException]:
+        asked = [client.complete(MESSAGES, max_tokens=300) for _ in range(8)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    told = asyncio.run(crowd())
+    refused = [str(each) for each in told if isinstance(each, GenerationError)]
+    assert set(refused) == {"the deployment of llama broke off: BackPressureError"}
+    assert sum(isinstance(each, Completion) for each in told) == 8 - len(refused) >= 2
+
+
+def test_no_prompt_is_in_any_log(client: HandleClient, engine: Engine) -> None:
+    assert engine.logged("LLMServer")
+    assert not engine.logged(CUSTOMERS)
+
+
+def test_an_engine_that_dies_amid_an_answer_is_a_named_error(client: HandleClient) -> None:
+    """The last test: what is left is no engine."""
+
+    async def died() -> None:
+        async with aclosing(client.stream(MESSAGES, temperature=0.0, max_tokens=ENDLESS)) as deltas:
+            await anext(deltas)
+            for core in _engine_cores():
+                core.kill()
+            async for _ in deltas:
+                pass
+
+    with pytest.raises(GenerationError, match="refused with 500: EngineCore"):
+        asyncio.run(died())
+
+
+def _engine_cores() -> Iterator[psutil.Process]:
+    """Of this test's own Ray."""
+    for process in psutil.Process().children(recursive=True):
+        if "EngineCore" in " ".join(process.cmdline()):
+            yield process
