@@ -72,7 +72,7 @@ class QueryPipeline:
             passages = await self._select(turn, hits)
             prompt = Prompt(query=query, passages=passages, hits=hits, history=history, style=self.style)
             answer = await self.guard.answer(prompt, partial(self._write, turn), tell)
-            answer = await self._told(turn, prompt, answer)
+            answer = await self._abstained(turn, prompt, answer)
             await self._remember(turn, answer)
             return await turn.finished(answer, passages)
 
@@ -125,7 +125,7 @@ class QueryPipeline:
         answer = citer.answer
         return replace(answer, finish=finish if answer.text else "abstained")
 
-    async def _told(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
+    async def _abstained(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
         """An abstention with what was looked at instead."""
         if answer.finish != "abstained":
             return answer
