@@ -10,6 +10,7 @@ import pytest
 from fakes.openai_endpoint import HANG, Play, piece, refusing, serving, streamed
 from trees import write
 
+from rag_core import open_knowledge_base
 from rag_core.storage.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model]
@@ -24,9 +25,9 @@ FILES = {
 
 @pytest.fixture
 def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
-    environment = {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "none"}
-    run(environment, "ingest", str(write(tmp_path, FILES)), "--runner", "inline")
-    return environment
+    with open_knowledge_base(store.dsn) as knowledge:
+        knowledge.ingest(write(tmp_path, FILES))
+    return {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "none"}
 
 
 def run(environment: dict[str, str], *arguments: str, code: int = 0) -> str:

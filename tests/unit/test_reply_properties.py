@@ -41,7 +41,7 @@ guards = st.sampled_from(
 judged = st.sampled_from([{}, {"keys": "unsupported"}, {"lock": "unsupported"}, {"": "unsupported"}])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(texts, cuts, guards, judged)
 def test_markers_and_citations_are_the_same_and_quotes_are_verbatim_and_the_stream_is_the_reply(
     text: str, cuts: list[int], guard: tuple[str, str], words: dict[str, str]
@@ -68,7 +68,7 @@ def _check_citations(reply: Reply) -> None:
 
 def markers(text: str) -> set[int]:
     """Outside code."""
-    prose = re.sub(r"(?ms)^(```|~~~)[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)|`[^`]+`", "", text)
+    prose = re.sub(r"(?ms)^(`{3,}+|~{3,}+)[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)|`[^`]+`", "", text)
     return {int(n) for n in re.findall(r"\[(\d+)\]", prose)}
 
 

@@ -10,6 +10,7 @@ from time import perf_counter
 import psutil
 import pytest
 from engine import Engine, eventually
+from fakes.answering import passage
 
 from rag_core.errors import GenerationError
 from rag_core.generation.openai import OpenAIGenerator
@@ -17,7 +18,6 @@ from rag_core.models.endpoint import Completion, Delta
 from rag_core.stage import recording, stage
 from rag_core.types import Prompt, Query, Style
 from serve.llm import HandleClient
-from tests.fakes.answering import passage
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
