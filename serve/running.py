@@ -4,9 +4,10 @@ import ipaddress
 import logging
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 from jobs.runner import ENVIRONMENT, native_errors_logged
 from rag_core.config import Settings
@@ -34,8 +35,9 @@ def served(settings: Settings, host: str, port: int) -> Iterator[str]:
             _start(settings, host, port)
             yield f"http://{host}:{port}"
         finally:
-            serve.shutdown()  # type: ignore[no-untyped-call]
-            ray.shutdown()
+            with redirect_stdout(sys.stderr):  # Ray tells there of the controller's end
+                serve.shutdown()  # type: ignore[no-untyped-call]
+                ray.shutdown()
 
 
 def _start(settings: Settings, host: str, port: int) -> None:

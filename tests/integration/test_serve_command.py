@@ -54,8 +54,9 @@ def url(environment: dict[str, str]) -> Iterator[str]:
         assert told, process.stderr.read()
         yield json.loads(told)["url"]
         process.send_signal(signal.SIGINT)
-        _, complaint = process.communicate(timeout=60)
+        rest, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert not rest
     assert "Traceback" not in complaint
 
 
