@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from rag_core.config import Section
 from rag_core.errors import GenerationError
-from rag_core.models.chat import Chunk, Failure, Whole, understood
-from rag_core.models.endpoint import ChatMessage, Completion, Delta
+from rag_core.models.chat import DONE, STREAMED, Chunk, Failure, Whole, answer_form, understood, unquoted
+from rag_core.models.endpoint import ChatMessage, Completion, Delta, deltas
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=BaseModel)
 
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
-_ALTERNATIVES = 20
-_DATA, _DONE = "data: ", "[DONE]"
-_REASON_LENGTH, _QUOTE_LENGTH = 300, 32
+_DATA = "data: "
 
 
 class LlmSettings(Section):
@@ -119,9 +116,9 @@ class HandleClient:
     ) -> AsyncGenerator[Delta, None]:
         """GenerationError if it is refused, late, cut or not understood. Whoever stops reading cancels the call, which
         ends the work of the engine."""
-        body = self._body(messages, temperature, max_tokens) | _STREAMED
-        async with aclosing(self._exchange(body).deltas()) as deltas:
-            async for delta in deltas:
+        exchange = self._exchange({**self._body(messages, temperature, max_tokens), **STREAMED})
+        async with aclosing(deltas(exchange.chunks())) as told:
+            async for delta in told:
                 yield delta
 
     async def complete(
@@ -133,12 +130,7 @@ class HandleClient:
         max_tokens: int,
     ) -> Completion:
         """The likeliest answer, of the JSON `schema` if there is one. GenerationError as for `stream`."""
-        body = self._body(messages, 0.0, max_tokens)
-        if schema is not None:
-            form = {"name": "answer", "schema": dict(schema), "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        if logprobs:
-            body |= {"logprobs": True, "top_logprobs": _ALTERNATIVES}
+        body = self._body(messages, 0.0, max_tokens) | answer_form(schema, logprobs)
         return await self._exchange(body).completion()
 
     def _body(self, messages: Sequence[ChatMessage], temperature: float, max_tokens: int) -> dict[str, Any]:
@@ -163,26 +155,17 @@ class _Exchange:
     first_token_timeout: float
     stall_timeout: float
 
-    async def deltas(self) -> AsyncGenerator[Delta, None]:
-        finish, usage = "", None
-        async with aclosing(self._chunks()) as chunks:
-            async for chunk in chunks:
-                if chunk.text:
-                    yield Delta(text=chunk.text)
-                finish, usage = chunk.finish or finish, chunk.told_usage or usage
-        yield Delta(finish=finish or "stop", usage=usage)
-
     async def completion(self) -> Completion:
         async with aclosing(self._told()) as told:
             texts = [text async for text in told]
         whole = self._understood(Whole, "".join(texts))
         return Completion(text=whole.text, logprobs=whole.alternatives)
 
-    async def _chunks(self) -> AsyncGenerator[Chunk, None]:
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
         ended = False
         async with aclosing(self._told()) as told:
             async for text in told:
-                if text == _DONE:
+                if text == DONE:
                     ended = True
                     continue
                 chunk = self._understood(Chunk, text)
@@ -240,21 +223,13 @@ class _Exchange:
     def _understood(self, form: type[B], text: str) -> B:
         told = understood(form, text)
         if isinstance(told, Failure):
-            raise self._failed(f"refused with {told.status}: {self._clean(told.reason)}")
+            raise self._failed(f"refused with {told.status}: {unquoted(told.reason, self.body['messages'])}")
         if told is None:
             raise self._failed("sent a piece that is no chat completion")
         return told
 
     def _failed(self, what: str) -> GenerationError:
         return GenerationError(f"the deployment of {self.body['model']} {what}")
-
-    def _clean(self, reason: str) -> str:
-        line = reason.strip().partition("\n")[0][: _REASON_LENGTH + _QUOTE_LENGTH]
-        told = [message["content"] for message in self.body["messages"]]
-        starts = range(len(line) - _QUOTE_LENGTH + 1)
-        if any(line[start : start + _QUOTE_LENGTH] in text for start in starts for text in told):
-            return "a reason that quotes the prompt"
-        return line[:_REASON_LENGTH]
 
 
 def _is_ours() -> bool:

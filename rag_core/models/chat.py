@@ -1,7 +1,8 @@
-"""What OpenAI-compatible endpoints send, as far as it is read: chunks, whole answers, and their several errors."""
+"""What OpenAI-compatible endpoints are sent, and what they send, as far as it is read: chunks, whole answers, and
+their several errors."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,9 +13,34 @@ from rag_core.events import Usage
 
 B = TypeVar("B", bound=BaseModel)
 
+STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+"""Of a request that wants its answer in chunks, the last one with the usage."""
+DONE = "[DONE]"
+"""Ends a stream."""
+
+_ALTERNATIVES = 20
+_REASON_LENGTH, _QUOTE_LENGTH = 300, 32
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
 )
+
+
+def answer_form(schema: Mapping[str, Any] | None, logprobs: bool) -> dict[str, Any]:
+    """Of a request: that its answer is JSON of a schema, and that alternatives are told of each token."""
+    form: dict[str, Any] = {}
+    if schema is not None:
+        named = {"name": "answer", "schema": dict(schema), "strict": True}
+        form["response_format"] = {"type": "json_schema", "json_schema": named}
+    return form | ({"logprobs": True, "top_logprobs": _ALTERNATIVES} if logprobs else {})
+
+
+def unquoted(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
+    """Its first line, at most 300 characters, unless it quotes what was asked."""
+    line = reason.strip().partition("\n")[0]
+    starts = range(len(line) - _QUOTE_LENGTH + 1)[:_REASON_LENGTH]
+    if any(line[start : start + _QUOTE_LENGTH] in each["content"] for start in starts for each in messages):
+        return "a reason that quotes the prompt"
+    return line[:_REASON_LENGTH]
 
 
 class _Cached(BaseModel):

@@ -20,7 +20,7 @@ import stamina
 
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.events import Usage
-from rag_core.models.chat import Chunk, Failure, Whole, failure, understood
+from rag_core.models.chat import DONE, STREAMED, Chunk, Failure, Whole, answer_form, failure, understood, unquoted
 
 T = TypeVar("T")
 
@@ -30,16 +30,13 @@ ChatMessage: TypeAlias = Mapping[str, str]
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _PASSING = (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError)
 _FIRST_WAIT, _LONGEST_WAIT, _JITTER = 0.2, 5.0, 0.1
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
-_ALTERNATIVES = 20
-_DONE = "[DONE]"
 _OPENAI = "api.openai.com"
 _LAST_PORT = 65_535
 _REST = 1.0
 """Seconds for what is told after the piece that says why an answer ended: its usage, and that the stream is done."""
 _DRAIN = 0.05
 """Seconds for the end of a response after its last piece: a connection that was read to its end is used again."""
-_REASON_LENGTH, _BODY_LENGTH, _QUOTE_LENGTH = 300, 65_536, 32
+_BODY_LENGTH, _KIND_LENGTH = 65_536, 32
 _USABLE_KEY = re.compile(r"[!-~]*")
 
 
@@ -60,6 +57,17 @@ class Completion:
 
     text: str
     logprobs: tuple[Mapping[str, float], ...] = ()
+
+
+async def deltas(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Delta, None]:
+    """Closes the chunks."""
+    finish, usage = "", None
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            if chunk.text:
+                yield Delta(text=chunk.text)
+            finish, usage = chunk.finish or finish, chunk.told_usage or usage
+        yield Delta(finish=finish or "stop", usage=usage)
 
 
 class Client:
@@ -93,7 +101,7 @@ class Client:
     ) -> AsyncGenerator[Delta, None]:
         """GenerationError if it is refused, late, cut or not understood; it is tried again until the first word only.
         Whoever stops reading closes the response, which ends the work at the endpoint."""
-        body = self._body(messages, temperature, max_tokens) | _STREAMED
+        body = {**self._body(messages, temperature, max_tokens), **STREAMED}
         with _told_plainly():
             first, others = await self._retried(partial(_begun, await self._exchange(body)))
             async with aclosing(others):
@@ -110,13 +118,7 @@ class Client:
         max_tokens: int,
     ) -> Completion:
         """The likeliest answer, of the JSON `schema` if there is one. GenerationError as for `stream`."""
-        body = self._body(messages, 0.0, max_tokens)
-        if schema is not None:
-            form = {"name": "answer", "schema": dict(schema), "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        if logprobs:
-            body |= {"logprobs": True, "top_logprobs": _ALTERNATIVES}
-        exchange = await self._exchange(body)
+        exchange = await self._exchange(self._body(messages, 0.0, max_tokens) | answer_form(schema, logprobs))
         with _told_plainly():
             return await self._retried(exchange.completion)
 
@@ -218,13 +220,9 @@ class _Exchange:
     stall_timeout: float
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
-        finish, usage = "", None
-        async with self._response() as response, aclosing(self._chunks(response)) as chunks:
-            async for chunk in chunks:
-                if chunk.text:
-                    yield Delta(text=chunk.text)
-                finish, usage = chunk.finish or finish, chunk.told_usage or usage
-            yield Delta(finish=finish or "stop", usage=usage)
+        async with self._response() as response, aclosing(deltas(self._chunks(response))) as told:
+            async for delta in told:
+                yield delta
 
     async def completion(self) -> Completion:
         async with self._response() as response:
@@ -263,7 +261,7 @@ class _Exchange:
             raise await self._not_streamed(response)
         begun, last = False, None
         async with aclosing(_events(response)) as events:
-            while (data := await self._next(events, begun, last)) != _DONE:
+            while (data := await self._next(events, begun, last)) != DONE:
                 chunk = self._chunk(data)
                 yield chunk
                 begun = begun or bool(chunk.text)
@@ -281,7 +279,7 @@ class _Exchange:
                 return (await anext(events)).data
         except (TimeoutError, StopAsyncIteration, httpx2.HTTPError) as error:
             if last:
-                return _DONE
+                return DONE
             raise self._broken(error) from error
 
     def _broken(self, error: Exception) -> GenerationError:
@@ -306,7 +304,7 @@ class _Exchange:
         if told.named:
             return self._refused(told)
         kind = response.headers.get("content-type") or "no content type"
-        return self._failed(f"must answer with text/event-stream, got {kind[:_QUOTE_LENGTH]}")
+        return self._failed(f"must answer with text/event-stream, got {kind[:_KIND_LENGTH]}")
 
     async def _read_failure(self, response: httpx2.Response) -> Failure:
         body = b""
@@ -336,19 +334,12 @@ class _Exchange:
         return GenerationError(f"{_shown(self.url)} {what}")
 
     def _clean(self, reason: str) -> str:
-        line = reason.strip().partition("\n")[0]
-        if self.key:
-            line = line.replace(self.key, "***")
-        told = [message["content"] for message in self.body["messages"]]
-        starts = range(len(line) - _QUOTE_LENGTH + 1)
-        if any(line[start : start + _QUOTE_LENGTH] in text for start in starts[:_REASON_LENGTH] for text in told):
-            return "a reason that quotes the prompt"
-        return line[:_REASON_LENGTH]
+        return unquoted(reason.replace(self.key, "***") if self.key else reason, self.body["messages"])
 
 
 async def _begun(exchange: _Exchange) -> tuple[Delta, AsyncGenerator[Delta, None]]:
-    deltas = exchange.deltas()
-    return await anext(deltas), deltas
+    told = exchange.deltas()
+    return await anext(told), told
 
 
 def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
