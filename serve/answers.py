@@ -15,6 +15,7 @@ from rag_core.wire import citations_json, json_text, tokens, verdict_json
 from serve.answer_events import event_json, event_name, usage_json
 from serve.graph import Graph
 from serve.requests import Served, Who, query
+from serve.responses import as_json
 from serve.schemas import Answer
 from serve.stream import events, framed
 
@@ -31,7 +32,7 @@ async def answer(asked: Answer, who: Who, graph: Served) -> Response:
         frames = framed(_frames(graph, question))
         return StreamingResponse(frames, media_type="text/event-stream", headers=STREAM_HEADERS)
     reply = await graph.answerer.answer(question)
-    return Response(json_text(reply_json(reply, graph)), media_type="application/json")
+    return as_json(reply_json(reply, graph))
 
 
 def reply_json(reply: Reply, graph: Graph) -> dict[str, Any]:

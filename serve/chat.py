@@ -16,15 +16,16 @@ from rag_core.config import Settings
 from rag_core.errors import RagError, UsageError
 from rag_core.events import Event, Listener, fold, nobody
 from rag_core.protocols import Answerer
-from rag_core.storage.catalog import Catalog
 from rag_core.types import Message, Query, Reply
 from rag_core.wire import json_text
 from serve.access import Caller
 from serve.answers import STREAM_HEADERS
 from serve.chat_events import Form, chunks, completion, last_chunks, retractable
 from serve.chat_schemas import Chat
+from serve.opened import catalog
 from serve.problems import problem
 from serve.requests import Served, Who, query
+from serve.responses import as_json
 from serve.schemas import Asked
 from serve.stream import events, framed
 
@@ -45,15 +46,14 @@ async def complete(asked: Chat, who: Who, graph: Served, request: Request) -> Re
     if asked.stream:
         return await _streamed(_frames(graph.answerer, question, form), request)
     reply = await graph.answerer.answer(question)
-    return Response(json_text(completion(reply, form, datetime.now(UTC))), media_type="application/json")
+    return as_json(completion(reply, form, datetime.now(UTC)))
 
 
 @router.get("/v1/models")
 def models(who: Who, graph: Served) -> dict[str, Any]:
     """Each collection, by itself and with the profile that is served."""
-    with graph.postgres.connect() as connection:
-        known = Catalog(connection, who.tenant).readable_collections(who.groups, "", MOST_MODELS)
-    names = [row["name"] for row in known]
+    with catalog(graph, who) as known:
+        names = [row["name"] for row in known.readable_collections(who.groups, "", MOST_MODELS)]
     ids = [id for name in names for id in (name, f"{name}:{graph.settings.profile}")]
     return {"object": "list", "data": [_model(id) for id in ids]}
 

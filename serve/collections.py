@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from rag_core.wire import json_text
 from serve.cursors import Paged, listing
-from serve.documents import catalog
+from serve.opened import catalog
 from serve.requests import Served, Who
+from serve.responses import as_json
 
 router = APIRouter()
 
@@ -19,4 +19,4 @@ def collections(asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Re
     with catalog(graph, who) as known:
         rows = known.readable_collections(who.groups, order.after(asked.cursor, ""), asked.one_more)
     page, more = order.page(rows, asked.limit)
-    return Response(json_text({"data": page, **more}), media_type="application/json")
+    return as_json({"data": page, **more})

@@ -1,20 +1,18 @@
 """`/v1/documents`: what is stored, and what is not and why."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.types import DEFAULT_COLLECTION
-from rag_core.wire import json_text
-from serve.access import Caller
 from serve.cursors import Paged, listing
-from serve.graph import Graph
+from serve.opened import catalog
 from serve.requests import Served, Who
+from serve.responses import as_json
 from serve.schemas import Text
 
 router = APIRouter()
@@ -30,13 +28,6 @@ class Documents(Paged):
     status: Literal["completed", "failed", "skipped", "quarantined"] | None = None
 
 
-@contextmanager
-def catalog(graph: Graph, who: Caller) -> Iterator[Catalog]:
-    """The caller's tenant's, over a connection of its own: for a route that is no coroutine, which runs in a thread."""
-    with graph.postgres.connect() as connection:
-        yield Catalog(connection, who.tenant)
-
-
 @router.get("/v1/documents")
 def documents(asked: Annotated[Documents, Query()], who: Who, graph: Served) -> Response:
     """In an order that stays."""
@@ -45,13 +36,13 @@ def documents(asked: Annotated[Documents, Query()], who: Who, graph: Served) -> 
     with catalog(graph, who) as known:
         rows = known.readable_documents(asked.collection, who.groups, asked.status, after, asked.one_more)
     page, more = order.page(rows, asked.limit)
-    return _json({"data": [_only(LISTED, row) for row in page], **more})
+    return as_json({"data": [_only(LISTED, row) for row in page], **more})
 
 
 @router.get("/v1/documents/{id}")
 def document(id: UUID, who: Who, graph: Served) -> Response:
     with catalog(graph, who) as known:
-        return _json(_only(SHOWN, known.readable_document(id, who.groups)))
+        return as_json(_only(SHOWN, known.readable_document(id, who.groups)))
 
 
 @router.get("/v1/documents/{id}/content")
@@ -72,7 +63,7 @@ def chunks(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) 
         found = known.readable_document(id, who.groups)
         rows = known.some_chunks(found["collection_id"], id, after, asked.one_more)
     page, more = order.page(rows, asked.limit)
-    return _json({"data": page, **more})
+    return as_json({"data": page, **more})
 
 
 @router.delete("/v1/documents/{id}", status_code=204)
@@ -88,7 +79,3 @@ def delete(id: UUID, who: Who, graph: Served) -> None:
 
 def _only(names: tuple[str, ...], row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in names}
-
-
-def _json(body: Mapping[str, Any]) -> Response:
-    return Response(json_text(body), media_type="application/json")

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from rag_core.errors import RagError
-from rag_core.wire import json_text
 from serve.graph import Graph
 from serve.requests import Served
+from serve.responses import as_json
 
 router = APIRouter()
 
@@ -23,7 +23,7 @@ async def ready(graph: Served) -> Response:
     """503 if a dependency is away; each says for itself."""
     checks = {"store": await _checked(graph)}
     status = 200 if all(check["ok"] for check in checks.values()) else 503
-    return Response(json_text({"ok": status == 200, "checks": checks}), status, media_type="application/json")
+    return as_json({"ok": status == 200, "checks": checks}, status)
 
 
 async def _checked(graph: Graph) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """`/v1/jobs`: what is done, when, and what failed. Any replica tells of any job: all is read from the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -17,14 +16,15 @@ from rag_core.build.ingestion import settings_of
 from rag_core.config import Settings
 from rag_core.errors import StoreError
 from rag_core.ingestion.report import ENDS
-from rag_core.storage.ledger import Ledger
 from rag_core.wire import json_text
 from serve.access import Caller
 from serve.answers import STREAM_HEADERS
 from serve.cursors import Paged, listing
 from serve.documents import NIL
 from serve.graph import Graph
+from serve.opened import ledger
 from serve.requests import Served, Who
+from serve.responses import as_json
 from serve.stream import KEEP_ALIVE
 
 router = APIRouter()
@@ -38,13 +38,6 @@ POLL = 1.0
 """Seconds between looks at a job that is watched."""
 
 
-@contextmanager
-def ledger(graph: Graph, who: Caller) -> Iterator[Ledger]:
-    """As `catalog` in documents.py."""
-    with graph.postgres.connect() as connection:
-        yield Ledger(connection, who.tenant)
-
-
 @router.get("/v1/jobs")
 def jobs(asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
     """Newest first."""
@@ -53,13 +46,13 @@ def jobs(asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
     with ledger(graph, who) as known:
         page, more = order.page(known.jobs(asked.one_more, before), asked.limit)
     rows = [{**_head(row, graph.settings), "documents": row["documents"], "failed": row["failed"]} for row in page]
-    return _json({"data": rows, **more})
+    return as_json({"data": rows, **more})
 
 
 @router.get("/v1/jobs/{id}")
 def job(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
     """With the failures of documents that the caller may read, a page at a time."""
-    return _json(_body(id, asked, who, graph))
+    return as_json(_body(id, asked, who, graph))
 
 
 @router.post("/v1/jobs/{id}/cancel")
@@ -68,7 +61,7 @@ def cancel(id: UUID, who: Who, graph: Served) -> Response:
     with ledger(graph, who) as known:
         known.job(str(id))
         known.end(id, "cancelled", "over HTTP")
-    return _json(_body(id, Paged(), who, graph))
+    return as_json(_body(id, Paged(), who, graph))
 
 
 @router.get("/v1/jobs/{id}/events")
@@ -197,7 +190,3 @@ def _counts(row: Mapping[str, Any], done: Mapping[str, int]) -> dict[str, int]:
     same = row["same"] + done["same"]
     ended = {name: done[name] for name in ("added", "changed", "deleted", *ENDS)}
     return {"listed": done["added"] + done["changed"] + same, "same": same, **ended}
-
-
-def _json(body: Mapping[str, Any]) -> Response:
-    return Response(json_text(body), media_type="application/json")

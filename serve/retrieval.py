@@ -5,8 +5,9 @@ import time
 from fastapi import APIRouter, Response
 
 from rag_core.stage import recording
-from rag_core.wire import json_text, retrieval_json
+from rag_core.wire import retrieval_json
 from serve.requests import Served, Who, query
+from serve.responses import as_json
 from serve.schemas import Retrieve
 
 router = APIRouter()
@@ -21,4 +22,4 @@ async def retrieve(asked: Retrieve, who: Who, graph: Served) -> Response:
         hits = await graph.retriever.retrieve(question, asked.top_k)
     took = time.perf_counter() - began
     body = retrieval_json(asked.query, hits, stages, graph.settings, took, asked.explain)
-    return Response(json_text(body), media_type="application/json")
+    return as_json(body)

@@ -10,9 +10,9 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
-from rag_core.wire import json_text
-from serve.documents import catalog
+from serve.opened import catalog
 from serve.requests import Served, Who
+from serve.responses import as_json
 
 router = APIRouter()
 
@@ -58,7 +58,7 @@ def source(
         shown = shown_span(known.readable_span(chunk_id, who.groups), span)
     if "text/html" in accept and "application/json" not in accept:
         return HTMLResponse(page(shown), headers=HEADERS)
-    return Response(json_text(shown), media_type="application/json", headers=HEADERS)
+    return as_json(shown, headers=HEADERS)
 
 
 def shown_span(stored: Mapping[str, Any], span: Span) -> dict[str, Any]:

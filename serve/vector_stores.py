@@ -10,9 +10,9 @@ from fastapi import APIRouter, Response
 
 from rag_core.stage import recording
 from rag_core.types import Hit
-from rag_core.wire import json_text
 from serve.chat_schemas import RankingOptions, Search
 from serve.requests import Served, Who, query
+from serve.responses import as_json
 from serve.schemas import Asked, Text
 
 router = APIRouter()
@@ -25,7 +25,7 @@ async def search(collection: Text, asked: Search, who: Who, graph: Served) -> Re
     with recording(question.timeout, graph.limits):
         hits = await graph.retriever.retrieve(question, asked.max_num_results)
     passing = above(hits, asked.ranking_options)
-    return Response(json_text(search_json(asked.query, passing)), media_type="application/json")
+    return as_json(search_json(asked.query, passing))
 
 
 def above(hits: Sequence[Hit], options: RankingOptions | None) -> list[Hit]:
