@@ -9,22 +9,16 @@ from uuid import UUID
 
 import httpx2
 import pytest
-from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
+from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.serving import scripted_graph
 
-from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError, NotFoundError, RagError, StageTimeoutError, StoreError
-from rag_core.guardrails.hallucination import Guard
-from rag_core.pipeline import Limits, QueryPipeline
-from rag_core.settings import load_settings
-from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.postgres import Postgres
-from rag_core.types import Query, Reply, Style
+from rag_core.types import Query, Reply
 from serve.gateway import build_app
 from serve.graph import Graph
 
 T = TypeVar("T")
 
-POSTGRES = Postgres("host=/nowhere")
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]
 PIECES = ["Keys are replaced every ", "45 days [1]. ", "Locks open [2]."]
 TEXT = "Keys are replaced every 45 days [1]. Locks open [2]."
@@ -32,24 +26,7 @@ TEXT = "Keys are replaced every 45 days [1]. Locks open [2]."
 
 def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerator | None = None) -> Graph:
     found = retriever or ScriptedRetriever(hits=HITS)
-    guard = Guard(judge=ScriptedJudge(), mode="flag", stream="after", on_judge_error="allow_flagged", timeout=5.0)
-    answerer = QueryPipeline(
-        retriever=found,
-        pack=numbered,
-        generator=generator or ScriptedGenerator(answers=[PIECES] * 9),
-        guard=guard,
-        conversations=InMemoryConversations(),
-        style=Style(),
-        limits=Limits(timeout=5.0),
-    )
-    return Graph(
-        settings=load_settings(environment={}),
-        postgres=POSTGRES,
-        corpus=CorpusReader(POSTGRES),
-        retriever=found,
-        answerer=answerer,
-        limits={},
-    )
+    return scripted_graph(found, generator or ScriptedGenerator(answers=[PIECES] * 9))
 
 
 def asked(served: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
