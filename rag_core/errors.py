@@ -9,13 +9,17 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── SpaceError                     the embedder does not fit the stored vectors
 │   ├── VectorError                    a vector of another dimension, or one that is no direction: NaN, zeros
 │   ├── ConfirmationError              more would be deleted than is done without asking
+│   ├── TooLargeError                  more than one request may bring
+│   ├── IdempotencyError               a key that came before, with another request
 │   └── NotFoundError                  no such collection, document or job
 ├── UnavailableError          exit 3   something the command depends on is not there
 │   ├── StoreError                     Postgres cannot be reached or started
 │   ├── ClusterError                   Ray cannot be reached or started
 │   ├── ListingError                   a source could not be listed to its end: nothing is deleted
-│   ├── ModelError                     a model's files are missing or cannot be read
+│   ├── ModelError                     a model's files are missing or cannot be read, or its deployment broke
 │   ├── BusyError                      another job holds the source
+│   ├── OverloadedError                more is waiting than may wait: a little later it would have been taken
+│   ├── CircuitOpenError               something failed so often that it is not asked for a while
 │   ├── RetrievalError                 a leg or a reranker broke, or every leg of a retriever did
 │   ├── GenerationError                a generator, or the endpoint behind it, refused or broke
 │   ├── JudgeError                     an answer could not be judged
@@ -66,6 +70,14 @@ class ConfirmationError(UsageError):
     pass
 
 
+class TooLargeError(UsageError):
+    pass
+
+
+class IdempotencyError(UsageError):
+    pass
+
+
 class NotFoundError(UsageError):
     pass
 
@@ -91,6 +103,14 @@ class ModelError(UnavailableError):
 
 
 class BusyError(UnavailableError):
+    pass
+
+
+class OverloadedError(UnavailableError):
+    pass
+
+
+class CircuitOpenError(UnavailableError):
     pass
 
 
