@@ -17,6 +17,7 @@ from rag_core.ingestion.report import RunTimes
 from rag_core.protocols import Source
 from rag_core.storage.embedded import home
 from rag_core.storage.publishing import Target
+from rag_core.telemetry.operation import Operation, current_operation
 from rag_core.types import Draft
 
 if TYPE_CHECKING:
@@ -76,10 +77,22 @@ class RayRunner:
             _refuse_local(target, sources)
             from jobs.stages import Publish, Work
 
-            work = Work(settings=self.settings, target=target, sources=sources)
+            work = Work(settings=self.settings, target=target, sources=sources, carried=self._carried(target))
             sink = Publish(work)
             _execute(sink, work, drafts, self.resources)
         return RunTimes(start=max(sink.times.start - asked, 0.0), publish=sink.times.publish)
+
+    def _carried(self, target: Target) -> dict[str, str]:
+        """A job that nobody asked for over HTTP is called by its own id."""
+        from rag_core.telemetry.carrying import marks
+
+        asked = current_operation()
+        return marks(
+            asked
+            or Operation(
+                name="ingest", correlation_id=str(target.job), tenant=target.tenant, profile=self.settings.profile
+            )
+        )
 
 
 @contextmanager

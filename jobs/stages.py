@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from ray.data.block import BlockAccessor
 from ray.data.datasource import Datasink, WriteResult
 
 from jobs.tables import DRAFTS, drafts_to_table, table_to_drafts
+from jobs.telemetry import observe
 from rag_core.build.ingestion import embedding, preparation
 from rag_core.config import Settings
 from rag_core.ingestion.report import RunTimes
@@ -18,6 +20,7 @@ from rag_core.ingestion.stages import Preparation
 from rag_core.protocols import Source
 from rag_core.storage.parts import split
 from rag_core.storage.publishing import CorpusWriter, Target
+from rag_core.telemetry.telling import telling_batch
 from rag_core.types import Draft
 
 PART_CHUNKS = 500
@@ -26,11 +29,15 @@ PART_CHUNKS = 500
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a worker needs to know of a job. Equal when the job is the same, so that a worker builds its parts once."""
+    """What a worker needs to know of a job. Equal when the job is the same, so that a worker builds its parts once.
+
+    `carried` is for what workers tell: they tell nothing without it.
+    """
 
     settings: Settings
     target: Target
     sources: Mapping[int, Source]
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.target.job)
@@ -50,12 +57,13 @@ class Prepare:
             yield DRAFTS.empty_table()
             return
         prepare, small = _preparation(self._work), list[Draft]()
-        for draft in prepare(table_to_drafts(batch)):
-            parts = split(draft, PART_CHUNKS)
-            if len(parts) == 1:
-                small += parts
-            else:
-                yield from (drafts_to_table([part]) for part in parts)
+        with _told(self._work, "prepare", batch.num_rows):
+            for draft in prepare(table_to_drafts(batch)):
+                parts = split(draft, PART_CHUNKS)
+                if len(parts) == 1:
+                    small += parts
+                else:
+                    yield from (drafts_to_table([part]) for part in parts)
         if small:
             yield drafts_to_table(small)
 
@@ -64,6 +72,7 @@ class Embed:
     """An actor: holds the model."""
 
     def __init__(self, work: Work) -> None:
+        self._work = work
         self._embed = embedding(work.settings, work.target.open())
         self._embed.load()
 
@@ -71,7 +80,8 @@ class Embed:
         if batch.num_rows == 0:
             return DRAFTS.empty_table()
         began = time.time()
-        return drafts_to_table(self._embed(table_to_drafts(batch)), began)
+        with _told(self._work, "embed", batch.num_rows):
+            return drafts_to_table(self._embed(table_to_drafts(batch)), began)
 
 
 class Publish(Datasink[RunTimes]):
@@ -94,7 +104,8 @@ class Publish(Datasink[RunTimes]):
                 part = table.slice(start, group)
                 first = min(first, part["began"][0].as_py())
                 drafts, began = table_to_drafts(part), time.perf_counter()
-                writer.publish(drafts)
+                with _told(self._work, "publish", part.num_rows):
+                    writer.publish(drafts)
                 seconds += time.perf_counter() - began
         return RunTimes(start=first, publish=seconds)
 
@@ -104,6 +115,20 @@ class Publish(Datasink[RunTimes]):
             start=min((part.start for part in parts), default=float("inf")),
             publish=sum(part.publish for part in parts),
         )
+
+
+@contextmanager
+def _told(work: Work, stage: str, documents: int) -> Iterator[None]:
+    """A part of a document counts as one."""
+    with telling_batch(_observed(work), stage, {"documents": documents}):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _observed(work: Work) -> Mapping[str, str]:
+    if work.carried:
+        observe("ingest-worker", work.settings.telemetry)
+    return work.carried
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,8 @@ SIGNS: dict[Grade, tuple[str, str]] = {
     "unsupported": ("✗", "red"),
     "unchecked": ("·", "dim"),
 }
+SAID = {"abstained": "no answer", "cut": "cut short", "broken": "broke off", "blocked": "held back"}
+"""Where the verdict is not what matters."""
 WEEK, MONTH, YEAR = 7, 30, 365
 
 
@@ -112,7 +114,7 @@ def _source(n: int, cited: Iterator[Citation], number: Callable[[str], str], now
 def verdict_line(reply: Reply) -> Text:
     answer, verdict = reply.answer, reply.answer.verdict
     sign, colour = SIGNS[verdict.grade]
-    said = {"abstained": "no answer", "cut": "broke off", "blocked": "held back"}.get(answer.finish, verdict.grade)
+    said = SAID.get(answer.finish, verdict.grade)
     method = f" by {verdict.method}" if verdict.method else ""
     rest = f" · {answer.confidence:.0%} of it cited · {reply.seconds:.2f} s"
     return Text.assemble((f"{sign} {said}{method}", colour), (rest, "dim"))

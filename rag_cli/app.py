@@ -8,6 +8,7 @@ from rag_cli import collections, config, documents, jobs, sources, store
 from rag_cli.ask import ask
 from rag_cli.doctor import doctor
 from rag_cli.fsck import fsck
+from rag_cli.push import with_server
 from rag_cli.search import search
 from rag_cli.serve import serve
 from rag_cli.why import why
@@ -18,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(ingest)
+app.command()(with_server(ingest))
 app.command()(search)
 app.command()(ask)
 app.command()(why)

@@ -45,9 +45,11 @@ def watch(job: JobArgument, options: Globals) -> None:
     postgres, tenant = Postgres.open(options.settings.store.url), options.settings.tenant
     with ledger(options) as known:
         id = known.job(job)["id"]
+        while known.job(str(id))["status"] == "queued":
+            time.sleep(POLL)
         with JobProgress(postgres, tenant, Console(stderr=True, quiet=options.quiet)) as progress:
             progress.follow(id, sum(known.progress(id)[action] for action in ("added", "changed")))
-            while known.job(str(id))["status"] == "running":
+            while known.job(str(id))["finished_at"] is None:
                 time.sleep(POLL)
         ended = known.job(str(id))
     _show_end(ended, options)

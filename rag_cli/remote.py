@@ -1,15 +1,17 @@
 """A gateway somewhere else, asked over HTTP."""
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
 import httpx2
+import stamina
 
-from rag_core.errors import NotFoundError, RagError, UnavailableError, UsageError
+from rag_core.errors import NotFoundError, RagError, TooLargeError, UnavailableError, UsageError
 from rag_core.events import (
     CitationAdded,
     Event,
@@ -23,7 +25,16 @@ from rag_core.events import (
 )
 from rag_core.types import Chunk, Citation, Claim, Hit, Origin, Query, StageReport, Verdict
 
+if TYPE_CHECKING:
+    from rag_cli.push import File
+
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
+ATTEMPTS = 4
+PATIENCE = 60.0
+"""Seconds that a job's events may be away, before who follows it gives up."""
+AGAIN = 0.5
+"""Seconds between connections to the same events."""
+MOST_ROWS = 200
 
 
 def retrieved(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,6 +58,107 @@ def answered(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
                 name = line.removeprefix("event: ")
             elif line.startswith("data: "):
                 yield from _event(name, json.loads(line.removeprefix("data: ")))
+                if name == "run_finished":
+                    return  # what follows says only that it broke off
+
+
+def reachable(server: str) -> None:
+    """UnavailableError, at once, if nobody is there."""
+    with _client(server) as client:
+        _check(client.get("/healthz"))
+
+
+def sent_files(server: str, fields: Mapping[str, str], files: "Sequence[File]") -> dict[str, Any]:
+    """As `/v1/ingest` answers; of a request of which every file was refused only `items`."""
+
+    def post(client: httpx2.Client, headers: Mapping[str, str]) -> dict[str, Any]:
+        parts = [file.part for file in files]
+        response = client.post("/v1/ingest", data=dict(fields), files=parts, headers=headers)
+        return _refused_files(response) or _answer(response)
+
+    return _sent(server, post)
+
+
+def sent_source(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    return _sent(server, lambda client, headers: _answer(client.post("/v1/ingest", json=dict(body), headers=headers)))
+
+
+def job_events(server: str, job: str) -> Iterator[Mapping[str, Any]]:
+    """Until the job has ended, each once, over as many connections as it takes. UnavailableError if there is none for
+    PATIENCE seconds."""
+    last, heard = "", time.monotonic()
+    while True:
+        try:
+            for number, event in _events(server, job, last):
+                last, heard = number, time.monotonic()
+                yield event
+            if _job(server, job)["status"] not in ("queued", "running"):
+                return
+        except UnavailableError:
+            if time.monotonic() - heard > PATIENCE:
+                raise
+        time.sleep(AGAIN)
+
+
+def ended_job(server: str, job: str) -> dict[str, Any]:
+    """With all its failures."""
+    found = _job(server, job)
+    cursor = found["next_cursor"]
+    while cursor:
+        page = _job(server, job, cursor)
+        found["failures"] += page["failures"]
+        cursor = page["next_cursor"]
+    return found
+
+
+def cancelled(server: str, job: str) -> None:
+    with _client(server) as client:
+        _check(client.post(f"/v1/jobs/{job}/cancel"))
+
+
+def _sent(server: str, post: Callable[[httpx2.Client, Mapping[str, str]], dict[str, Any]]) -> dict[str, Any]:
+    """Sent again, under the same key, where the answer may have been lost."""
+    headers = {"Idempotency-Key": str(uuid4())}
+    answer: dict[str, Any] = {}
+    for attempt in stamina.retry_context(on=UnavailableError, attempts=ATTEMPTS, wait_initial=0.5, wait_max=5.0):
+        with attempt, _client(server) as client:
+            answer = post(client, headers)
+    return answer
+
+
+def _answer(response: httpx2.Response) -> dict[str, Any]:
+    _check(response)
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def _refused_files(response: httpx2.Response) -> dict[str, Any]:
+    """The rows of a request of which nothing was taken; empty if that is not so."""
+    if response.status_code != httpx2.codes.UNPROCESSABLE_CONTENT:
+        return {}
+    told = [(error["pointer"].split("/"), error["detail"]) for error in response.json().get("errors", ())]
+    files = [(int(place[2]), detail) for place, detail in told if place[1] == "files" and len(place) > 2]
+    return {"items": [{"index": index, "problem": {"detail": detail}} for index, detail in files]} if files else {}
+
+
+def _job(server: str, job: str, cursor: str = "") -> dict[str, Any]:
+    with _client(server) as client:
+        return _answer(client.get(f"/v1/jobs/{job}", params={"limit": MOST_ROWS, "cursor": cursor}))
+
+
+def _events(server: str, job: str, last: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """With their numbers."""
+    headers = {"Last-Event-ID": last} if last else {}
+    with _client(server) as client, client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
+        if not response.is_success:
+            response.read()
+        _check(response)
+        number = ""
+        for line in response.iter_lines():
+            if line.startswith("id: "):
+                number = line.removeprefix("id: ")
+            elif line.startswith("data: "):
+                yield number, json.loads(line.removeprefix("data: "))
 
 
 def hits(found: Mapping[str, Any]) -> list[Hit]:
@@ -63,13 +175,13 @@ def _client(server: str) -> Iterator[httpx2.Client]:
 
 
 def _check(response: httpx2.Response) -> None:
-    if response.status_code == httpx2.codes.OK:
+    if response.is_success:
         return
     try:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"the server answered with status {response.status_code}"
-    kinds: Mapping[int, type[RagError]] = {404: NotFoundError, 422: UsageError}
+    kinds: Mapping[int, type[RagError]] = {400: UsageError, 404: NotFoundError, 413: TooLargeError, 422: UsageError}
     raise kinds.get(response.status_code, UnavailableError)(detail)
 
 

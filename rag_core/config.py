@@ -32,6 +32,15 @@ class StoreSettings(Section):
     patience_s: float = Field(60.0, ge=0, description="for how long a job waits for a store that is away")
 
 
+class TelemetrySettings(Section):
+    """What servers and jobs tell of their work. Traces are configured by OpenTelemetry's own variables, OTEL_*."""
+
+    log_queries: Literal["hash", "full"] = Field("hash", description="`full` writes what was asked into the logs")
+    metric_tenants: tuple[str, ...] = Field(
+        (DEFAULT_TENANT,), description="tenants that metrics name; all others are `other` there"
+    )
+
+
 class FilesSettings(Section):
     """Which files of a source count, as glob patterns on the path below its root; empty includes everything."""
 
@@ -550,6 +559,7 @@ class Settings(Section):
     packing: PackingSettings = PackingSettings()
     answering: AnsweringSettings = AnsweringSettings()
     store: StoreSettings = StoreSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     files: FilesSettings = FilesSettings()
     parsing: ParsingSettings = ParsingSettings()
     scan: ScanSettings = ScanSettings()
@@ -573,6 +583,6 @@ class Settings(Section):
     @property
     def pipeline_version(self) -> str:
         """`profile:vN+hash`: equal for pipelines that are configured alike, wherever their store is."""
-        configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store"})
+        configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store", "telemetry"})
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

@@ -22,6 +22,8 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── CircuitOpenError               something failed so often that it is not asked for a while
 │   ├── RetrievalError                 a leg or a reranker broke, or every leg of a retriever did
 │   ├── GenerationError                a generator, or the endpoint behind it, refused or broke
+│   │   ├── TruncatedError             an answer reached its limit; what came of it stands
+│   │   └── RefusedError               it does not take what it was asked, and would not later: also a UsageError
 │   ├── JudgeError                     an answer could not be judged
 │   └── StageTimeoutError              a stage of a request ran out of its time
 ├── DocumentError             a row    one document failed; the job goes on
@@ -122,6 +124,14 @@ class GenerationError(UnavailableError):
     pass
 
 
+class TruncatedError(GenerationError):
+    pass
+
+
+class RefusedError(GenerationError, UsageError):
+    pass
+
+
 class JudgeError(UnavailableError):
     pass
 
@@ -156,3 +166,13 @@ class TransientError(DocumentError):
 
 class FencedError(RagError):
     pass
+
+
+def told(reason: str) -> RagError:
+    """The failure that `SomeError: its message` tells of, as a job keeps it; UnavailableError with all of it for what
+    is none of ours."""
+    name, _, message = reason.partition(": ")
+    kind = globals().get(name)
+    if not (isinstance(kind, type) and issubclass(kind, RagError) and kind.__init__ is RagError.__init__):
+        return UnavailableError(reason)
+    return kind(message)

@@ -9,7 +9,7 @@ from math import inf
 
 from anyio import to_thread
 
-from rag_core.errors import GenerationError, RagError, StageTimeoutError
+from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError
 from rag_core.events import (
     Degraded,
     Event,
@@ -29,6 +29,7 @@ from rag_core.generation.citations import Citer
 from rag_core.guardrails.hallucination import Guard
 from rag_core.protocols import Conversations, Generator, Retriever
 from rag_core.stage import Stage, attempt, recording, skip, stage
+from rag_core.telemetry.operation import asked
 from rag_core.types import Answer, Finish, Hit, Message, Passage, Prompt, Query, Reply, StageReport, Style
 
 ABSTAINED = "The sources do not answer this."
@@ -107,15 +108,15 @@ class QueryPipeline:
         return Answer(text="", finish="abstained")
 
     async def _generated(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
-        """What was written before a generator broke off stands, as an answer that is `cut`."""
+        """What was written before a generator broke off stands, as an answer that is `cut` or `broken`."""
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, self.hosts)
         finish: Finish = "stop"
         try:
             async with turn.stage("generate") as generated, aclosing(self.generator.stream(prompt)) as pieces:
                 async for piece in pieces:
                     await _tell_all(citer.feed(piece), tell)
-        except (GenerationError, StageTimeoutError):
-            finish = "cut"
+        except (GenerationError, StageTimeoutError) as error:
+            finish = "cut" if isinstance(error, TruncatedError | StageTimeoutError) else "broken"
             await _tell_all(citer.finish(), tell)
             if not citer.answer.text.strip():
                 raise
@@ -182,6 +183,7 @@ class _Turn:
 
 @asynccontextmanager
 async def _turn(query: Query, tell: Listener, limits: Limits) -> AsyncIterator[_Turn]:
+    asked(query.text)
     with recording(min(limits.timeout, query.timeout), limits.stages) as stages:
         turn = _Turn(query=query, tell=tell, stages=stages)
         await tell(RunStarted(query))

@@ -5,7 +5,7 @@ and SPLADE's weigher, which encode documents in bulk and questions one at a time
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from rag_core.events import Listener, nobody
@@ -113,6 +113,18 @@ class Leg(Protocol):
 class Rarities(Protocol):
     async def idf(self, query: Query) -> Mapping[str, float]:
         """Of each term of the question, in what it is asked of: 0 or more, the rarer the higher."""
+        ...
+
+
+Pair: TypeAlias = tuple[str, str]
+"""Two texts that a model reads together: question and text of a reranker, passage and claim of a judge."""
+
+
+class PairScorer(Protocol):
+    """Where the model of a reranker or a judge runs: in this process, or elsewhere."""
+
+    async def score(self, pairs: Sequence[Pair]) -> list[float]:
+        """In the order given. ModelError if the model is not there, or broke."""
         ...
 
 

@@ -72,6 +72,13 @@ def load_layered(
     return Layered(settings=_validated(merged), origins=merged.origins)
 
 
+def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """The same with these overrides, as the command line takes them. ConfigError as of `load_settings`."""
+    merged = _Merged(tree=settings.model_dump(mode="json"))
+    _merge(merged.tree, _tree(map(_assignment, overrides)), "a change", (), merged.origins)
+    return _validated(merged)
+
+
 def profile_signs(file: Path | None = None) -> dict[str, Signs]:
     """By what each profile that can be detected is known: those of the file first, then the shipped ones by name."""
     document = _read(file, str(file)) if file else {}

@@ -15,6 +15,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from rag_core.errors import RagError, StageTimeoutError, UsageError
+from rag_core.telemetry.operation import CANCELLED, TIMEOUT, current_operation
+from rag_core.telemetry.traces import begun, end_stage
 from rag_core.types import StageReport
 
 T = TypeVar("T")
@@ -48,12 +50,23 @@ _limit: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
 @contextmanager
 def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> Iterator[list[StageReport]]:
     """The reports of the block's stages, in the order in which they ended. They share `timeout` seconds, and a stage
-    that is named in `limits` has no more than these."""
-    token = _recording.set(_Recording(deadline=time.monotonic() + timeout, limits=limits))
+    that is named in `limits` has no more than these.
+
+    The current operation gets them too.
+    """
+    recorded = _Recording(deadline=time.monotonic() + timeout, limits=limits)
+    token = _recording.set(recorded)
+    failure = ""
     try:
-        yield _current().reports
+        yield recorded.reports
+    except BaseException as error:
+        failure = type(error).__name__
+        raise
     finally:
         _recording.reset(token)
+        if (operation := current_operation()) is not None:
+            operation.stages += recorded.reports
+            operation.failure = failure
 
 
 @asynccontextmanager
@@ -62,24 +75,26 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
     own = min(timeout, _current().limits.get(name, inf))
     allowed = min(own, _current().deadline - time.monotonic())
     parent, token, began = _parent.get(), _parent.set(name), time.perf_counter()
-    error = ""
+    error = error_type = ""
     limit = asyncio.timeout(None if allowed == inf else allowed)
     outer = _limit.set(limit)
     here = Stage()
     around = _stage.set(here)
+    span = begun(name)
     try:
         async with limit:
             yield here
     except TimeoutError as expired:
         if not limit.expired():  # of something in the block, which did not give it a name
-            error = f"TimeoutError: {expired}"
+            error, error_type = f"TimeoutError: {expired}", "TimeoutError"
             raise
-        error = f"timeout after {allowed:.3f} s"
+        error, error_type = f"timeout after {allowed:.3f} s", TIMEOUT
         raise StageTimeoutError(name, allowed) from expired
     except asyncio.CancelledError:
-        error = "cancelled"
+        error, error_type = "cancelled", CANCELLED
         raise
     except BaseException as failed:
+        error_type = type(failed).__name__
         error = str(failed) if isinstance(failed, RagError) else f"{type(failed).__name__}: {failed}"
         raise
     finally:
@@ -87,18 +102,19 @@ async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
         _limit.reset(outer)
         _stage.reset(around)
         seconds = time.perf_counter() - began
-        _current().reports.append(
-            StageReport(
-                stage=name,
-                seconds=seconds,
-                error=error,
-                parent=parent,
-                ranking=here.ranking,
-                figures=here.figures,
-                began=began - _current().began,
-                allowed=allowed,
-            )
+        report = StageReport(
+            stage=name,
+            seconds=seconds,
+            error=error,
+            parent=parent,
+            ranking=here.ranking,
+            figures=here.figures,
+            began=began - _current().began,
+            allowed=allowed,
+            error_type=error_type,
         )
+        _current().reports.append(report)
+        end_stage(span, report)
 
 
 async def attempt(

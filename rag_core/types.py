@@ -238,8 +238,9 @@ class Verdict:
     method: str = ""
 
 
-Finish: TypeAlias = Literal["stop", "abstained", "cut", "blocked"]
-"""Why an answer ended: `cut` if its generator broke off, `blocked` if the judge did not let it pass."""
+Finish: TypeAlias = Literal["stop", "abstained", "cut", "broken", "blocked"]
+"""Why an answer ended: `cut` by a limit of tokens or time, `broken` where its generator failed amid it, `blocked` if
+the judge did not let it pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +260,7 @@ class StageReport:
     """How one timed part of a request went: `error` is empty when well; `ranking` holds chunk ids, best first.
 
     `began` is in seconds since the recording's, and `allowed` how many it had from then on. `skipped` says why it was
-    not run at all. `figures` are what it measured, by name.
+    not run at all. `figures` are what it measured, by name. `error_type` is the name of the error's class.
     """
 
     stage: str
@@ -271,6 +272,7 @@ class StageReport:
     allowed: float = inf
     skipped: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    error_type: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

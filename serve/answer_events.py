@@ -22,6 +22,7 @@ from rag_core.events import (
     Usage,
 )
 from rag_core.wire import citation_json, source_json, stage_row, verdict_json
+from serve.responses import public, public_words
 
 RunEvent: TypeAlias = RunStarted | Understood | StageStarted | StageFinished | Degraded | RunFailed | RunFinished
 
@@ -61,11 +62,12 @@ def _run_json(event: RunEvent) -> dict[str, Any]:
         case StageStarted(stage):
             return {"stage": stage}
         case StageFinished(report):
-            return stage_row(report)
+            (told,) = public([report])
+            return stage_row(told)
         case Degraded(component, reason):
-            return {"component": component, "reason": reason}
+            return {"component": component, "reason": public_words(reason)}
         case RunFailed(error):
-            return {"detail": error}
+            return {"detail": public_words(error)}
         case RunFinished(finish, confidence, seconds):
             ms = round(1000 * seconds, 1)
             return {"finish_reason": finish, "confidence": round(confidence, 4), "timings_ms": {"total": ms}}

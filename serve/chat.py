@@ -1,10 +1,9 @@
 """OpenAI's chat completions: any of its clients asks a collection as it would ask a model."""
 
-import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -13,43 +12,45 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from rag_core.config import Settings
-from rag_core.errors import RagError, UsageError
-from rag_core.events import Event, Listener, fold, nobody
+from rag_core.events import Event, fold
 from rag_core.protocols import Answerer
-from rag_core.types import Message, Query, Reply
+from rag_core.types import Message, Query
 from rag_core.wire import json_text
 from serve.access import Caller
 from serve.answers import STREAM_HEADERS
+from serve.bodies import Completion, Models
 from serve.chat_events import Form, chunks, completion, last_chunks, retractable
 from serve.chat_schemas import Chat
+from serve.documented import ASKS_MODELS, BODY, shows
 from serve.opened import catalog
 from serve.problems import problem
 from serve.requests import Served, Who, query
-from serve.responses import as_json
+from serve.responses import as_json, server_timing
 from serve.schemas import Asked
-from serve.stream import events, framed
+from serve.stream import Answering, broken_by, events, framed
+from serve.variants import AnswerVariant, check_profile, variants
 
 Frame: TypeAlias = tuple[str, str] | None
-
-UNNAMED_FAULT = {"message": "the gateway failed; its log says why", "type": "internal", "code": "internal"}
 
 router = APIRouter()
 
 MOST_MODELS = 1000
-_log = logging.getLogger(__name__)
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", responses=shows(Completion, BODY, ASKS_MODELS, events=True))
 async def complete(asked: Chat, who: Who, graph: Served, request: Request) -> Response:
     """The client's messages are the conversation; with `rag.conversation_id` the server's own are."""
-    question, form = _question(asked, who, graph.settings), _form(asked, graph.settings)
+    question = _question(asked, who, graph.settings)
+    chosen = variants(request.app).answer(asked.rag.options)
+    request.state.pipeline_version = chosen.pipeline_version
+    form = _form(asked, chosen)
     if asked.stream:
-        return await _streamed(_frames(graph.answerer, question, form), request)
-    reply = await graph.answerer.answer(question)
-    return as_json(completion(reply, form, datetime.now(UTC)))
+        return await _streamed(_frames(chosen.answerer, question, form), request)
+    reply = await chosen.answerer.answer(question)
+    return as_json(completion(reply, form, datetime.now(UTC)), headers=server_timing(reply.stages))
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", responses=shows(Models))
 def models(who: Who, graph: Served) -> dict[str, Any]:
     """Each collection, by itself and with the profile that is served."""
     with catalog(graph, who) as known:
@@ -65,8 +66,7 @@ def _model(id: str) -> dict[str, Any]:
 def _question(asked: Chat, who: Caller, settings: Settings) -> Query:
     """UsageError if another profile is wanted than the one that is served."""
     rag, (collection, profile) = asked.rag, _named(asked.model)
-    if (wanted := rag.profile or profile or settings.profile) != settings.profile:
-        raise UsageError(f"profile must be {settings.profile}, which is served here, got {wanted!r}")
+    check_profile(rag.profile or profile, settings)
     scope = Asked(collection=rag.collection or collection, filters=rag.filters)
     asking = query(scope, asked.messages[-1].content, who, rag.conversation_id)
     return asking if rag.conversation_id else replace(asking, history=_history(asked))
@@ -85,16 +85,16 @@ def _history(asked: Chat) -> tuple[Message, ...]:
     )
 
 
-def _form(asked: Chat, settings: Settings) -> Form:
+def _form(asked: Chat, chosen: AnswerVariant) -> Form:
     return Form(
         id=f"chatcmpl-{uuid4().hex}",
         created=int(time.time()),
         model=asked.model,
-        pipeline_version=settings.pipeline_version,
+        pipeline_version=chosen.pipeline_version,
         citations=asked.rag.citations,
         explain=asked.rag.explain,
-        usage=asked.stream_options.include_usage,
-        held=retractable(settings.guard),
+        usage=asked.stream_options is not None and asked.stream_options.include_usage,
+        held=retractable(chosen.settings.guard),
     )
 
 
@@ -108,7 +108,7 @@ async def _streamed(frames: AsyncGenerator[Frame, None], request: Request) -> Re
 async def _frames(answerer: Answerer, question: Query, form: Form) -> AsyncGenerator[Frame, None]:
     """Raises what the reply failed with."""
     told: list[Event] = []
-    answering = _Answering(answerer)
+    answering = Answering(answerer)
     async with aclosing(events(answering, question)) as telling:
         async for event in telling:
             if event is None:
@@ -119,8 +119,11 @@ async def _frames(answerer: Answerer, question: Query, form: Form) -> AsyncGener
                 yield "", json_text(chunk)
     if answering.failed:
         raise answering.failed
-    for chunk in last_chunks(fold(told), form, datetime.now(UTC)):
+    reply = fold(told)
+    for chunk in last_chunks(reply, form, datetime.now(UTC)):
         yield "", json_text(chunk)
+    if broken := broken_by(reply.answer.finish, reply.stages):
+        raise broken
 
 
 async def _to_the_end(
@@ -133,28 +136,6 @@ async def _to_the_end(
             async for frame in frames:
                 yield frame
         except Exception as error:  # noqa: BLE001 - whatever it is, a stream must not end without a word
-            yield "", json_text({"error": _fault(error, request)})
+            fault = problem(error, request.url.path, request.state.correlation_id)["error"]
+            yield "", json_text({"error": fault})
         yield "", "[DONE]"
-
-
-def _fault(error: Exception, request: Request) -> dict[str, Any]:
-    if isinstance(error, RagError):
-        fault: dict[str, Any] = problem(error, request.url.path, request.state.correlation_id)["error"]
-        return fault
-    _log.error("%s failed", request.url.path, exc_info=error)
-    return {**UNNAMED_FAULT, "param": None}
-
-
-@dataclass(slots=True)
-class _Answering:
-    """An Answerer, and what it failed with, of which its events have the words only."""
-
-    answerer: Answerer
-    failed: RagError | None = None
-
-    async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
-        try:
-            return await self.answerer.answer(query, tell)
-        except RagError as error:
-            self.failed = error
-            raise

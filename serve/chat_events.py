@@ -17,8 +17,15 @@ from rag_core.generation.links import host_of
 from rag_core.types import Citation, Finish, Reply
 from rag_core.wire import citations_json, source_json, stage_rows, tokens, verdict_json
 from serve.chat_schemas import CitationForm
+from serve.responses import public
 
-FINISHES: dict[Finish, str] = {"stop": "stop", "abstained": "stop", "cut": "length", "blocked": "content_filter"}
+FINISHES: dict[Finish, str] = {
+    "stop": "stop",
+    "abstained": "stop",
+    "cut": "length",
+    "broken": "length",
+    "blocked": "content_filter",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +114,7 @@ def _closing(reply: Reply, form: Form, now: datetime) -> dict[str, Any]:
 
 
 def _rag(reply: Reply, form: Form, now: datetime) -> dict[str, Any]:
-    explained = {"standalone_question": reply.standalone, "stages": stage_rows(reply.stages)}
+    explained = {"standalone_question": reply.standalone, "stages": stage_rows(public(reply.stages))}
     timings = {report.stage: round(1000 * report.seconds, 1) for report in reply.stages if not report.skipped}
     return {
         "citations": citations_json(reply.answer, now),

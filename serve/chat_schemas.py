@@ -1,11 +1,23 @@
 """OpenAI's bodies, as far as they can be honoured here; what cannot be is refused by its name."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
+from pydantic.config import JsonDict
 
-from serve.schemas import Question, Text
+from serve.schemas import Filters, Question, Text
+from serve.variants import AnswerOptions, GuardMode
 
 IGNORED = frozenset(
     {
@@ -68,27 +80,44 @@ class ChatMessage(BaseModel):
 class StreamOptions(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    include_usage: bool = False
+    include_usage: StrictBool = False
 
 
 class RagOptions(Strict):
     """`collection` and `profile` count before those in the model's name."""
 
     collection: Text = ""
-    profile: str = ""
-    filters: dict[str, Any] | None = None
+    profile: Text = ""
+    filters: Filters | None = None
     conversation_id: Text = ""
-    explain: bool = False
+    explain: StrictBool = False
     citations: CitationForm = "annotations"
+    top_k: StrictInt | None = Field(
+        None, ge=1, le=100, description="passages that the answer is written from, at the most"
+    )
+    guard: GuardMode | None = Field(None, description="what is done with what the sources do not support")
+
+    @property
+    def options(self) -> AnswerOptions:
+        return AnswerOptions(top_k=self.top_k or 0, guard=self.guard)
+
+
+EXAMPLE: JsonDict = {
+    "model": "default",
+    "messages": [{"role": "user", "content": "How often are the signing keys replaced?"}],
+    "stream": False,
+}
 
 
 class Chat(Strict):
     """`model` is `collection` or `collection:profile`."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
     model: Annotated[Text, Field(min_length=1)]
     messages: tuple[ChatMessage, ...]
-    stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
+    stream: StrictBool | None = False
+    stream_options: StreamOptions | None = None
     rag: RagOptions = RagOptions()
 
     @model_validator(mode="before")
@@ -96,7 +125,7 @@ class Chat(Strict):
     def _without_what_has_no_effect(cls, body: object) -> object:
         if not isinstance(body, Mapping):
             return body
-        return {key: value for key, value in body.items() if value is not None and not _harmless(key, value)}
+        return {key: value for key, value in body.items() if not _harmless(key, value)}
 
     @field_validator("messages")
     @classmethod
@@ -110,7 +139,7 @@ class Chat(Strict):
 
 
 def _harmless(key: object, value: object) -> bool:
-    return key in IGNORED or (key in DEFAULTS and value == DEFAULTS[str(key)])
+    return key in IGNORED or (key in DEFAULTS and value in (None, DEFAULTS[str(key)]))
 
 
 class RankingOptions(Strict):
@@ -130,8 +159,10 @@ def _only(query: object) -> object:
 class Search(Strict):
     """`max_num_results` counts passages, of which a file may have several."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "signing keys", "max_num_results": 3}]})
+
     query: Annotated[Question, BeforeValidator(_only)]
-    filters: dict[str, Any] | None = None
-    max_num_results: int = Field(10, ge=1, le=50)
+    filters: Filters | None = None
+    max_num_results: StrictInt = Field(10, ge=1, le=50)
     ranking_options: RankingOptions | None = None
     rewrite_query: Literal[False] = False

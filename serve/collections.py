@@ -4,7 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from serve.bodies import Collections
 from serve.cursors import Paged, listing
+from serve.documented import shows
 from serve.opened import catalog
 from serve.requests import Served, Who
 from serve.responses import as_json
@@ -12,7 +14,7 @@ from serve.responses import as_json
 router = APIRouter()
 
 
-@router.get("/v1/collections")
+@router.get("/v1/collections", responses=shows(Collections))
 def collections(asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
     """In the order of their names, with the model that embeds them, and what the caller may read in them."""
     order = listing(graph, who, "name", "collections")

@@ -6,10 +6,14 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
 
 from rag_core.storage.ledger import Ledger
 from rag_core.types import DEFAULT_COLLECTION
+from serve.bodies import Chunks, ShownDocument
+from serve.bodies import Documents as DocumentsPage
 from serve.cursors import Paged, listing
+from serve.documented import CHANGES, Statuses, shows
 from serve.opened import catalog
 from serve.requests import Served, Who
 from serve.responses import as_json
@@ -21,6 +25,7 @@ NIL = str(UUID(int=0))
 LISTED = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
 SHOWN = (*LISTED, "collection", "stage", "reason")
 PLAIN_TEXT = {"X-Content-Type-Options": "nosniff"}
+TEXT: Statuses = {200: {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 class Documents(Paged):
@@ -28,7 +33,7 @@ class Documents(Paged):
     status: Literal["completed", "failed", "skipped", "quarantined"] | None = None
 
 
-@router.get("/v1/documents")
+@router.get("/v1/documents", responses=shows(DocumentsPage))
 def documents(asked: Annotated[Documents, Query()], who: Who, graph: Served) -> Response:
     """In an order that stays."""
     order = listing(graph, who, "id", "documents", asked.collection, asked.status)
@@ -39,13 +44,13 @@ def documents(asked: Annotated[Documents, Query()], who: Who, graph: Served) -> 
     return as_json({"data": [_only(LISTED, row) for row in page], **more})
 
 
-@router.get("/v1/documents/{id}")
+@router.get("/v1/documents/{id}", responses=shows(ShownDocument))
 def document(id: UUID, who: Who, graph: Served) -> Response:
     with catalog(graph, who) as known:
         return as_json(_only(SHOWN, known.readable_document(id, who.groups)))
 
 
-@router.get("/v1/documents/{id}/content")
+@router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT)
 def content(id: UUID, who: Who, graph: Served) -> Response:
     """The text as it is stored: what the offsets of chunks and citations count in."""
     with catalog(graph, who) as known:
@@ -54,7 +59,7 @@ def content(id: UUID, who: Who, graph: Served) -> Response:
     return Response(text, media_type="text/plain", headers=PLAIN_TEXT)
 
 
-@router.get("/v1/documents/{id}/chunks")
+@router.get("/v1/documents/{id}/chunks", responses=shows(Chunks))
 def chunks(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
     """In text order."""
     order = listing(graph, who, "ordinal", "chunks", str(id))
@@ -66,7 +71,7 @@ def chunks(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) 
     return as_json({"data": page, **more})
 
 
-@router.delete("/v1/documents/{id}", status_code=204)
+@router.delete("/v1/documents/{id}", status_code=204, responses=CHANGES)
 def delete(id: UUID, who: Who, graph: Served) -> None:
     """With all that hangs on it. BusyError while a job is at work on its source, which brings it back if it is there
     still."""

@@ -1,13 +1,16 @@
 """The HTTP API. The same application runs under Ray Serve, under uvicorn, and in tests."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from uuid import UUID, uuid4
 
-from fastapi import FastAPI, Request, Response
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve import (
     answers,
@@ -15,17 +18,27 @@ from serve import (
     collections,
     documents,
     health,
+    ingest,
     jobs,
     profiles,
     retrieval,
     sources,
     vector_stores,
 )
+from serve.documented import EVERYWHERE, documented
 from serve.graph import Graph
-from serve.problems import handle_problems
+from serve.problems import handle_problems, response_to
+from serve.telemetry import request_ended, request_operation
+from serve.variants import pipeline_version
 
 API_VERSION = "1.0"
-LARGEST_BODY = 1 << 20
+VENDOR = "application/vnd.medkg.orchestration."
+VENDOR_JSON = f"{VENDOR}v1+json"
+LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.LARGEST_UPLOAD}
+"""Bytes that a body may have, by the beginning of its path; the longest that fits counts."""
+CLIENT_GONE = 499
+"""Never sent: what the log has for a request whose client did not wait for the end."""
+LONGEST_REQUEST_ID = 200
 PARTS = (
     retrieval,
     vector_stores,
@@ -35,6 +48,7 @@ PARTS = (
     sources,
     collections,
     profiles,
+    ingest,
     jobs,
     health,
 )
@@ -51,24 +65,114 @@ def build_app(graph: Graph) -> FastAPI:
     app = FastAPI(title="rag-on-ray", version=version("rag-on-ray"), lifespan=lifespan)
     app.state.graph = graph
     handle_problems(app)
-    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
-    app.middleware("http")(_identified)
+    app.add_middleware(Envelope)
     for part in PARTS:
-        app.include_router(part.router)
-    return app
+        app.include_router(part.router, responses=EVERYWHERE)
+    return documented(app)
 
 
-async def _identified(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Every response names its request, so that a log can be found by it."""
-    request.state.correlation_id = _correlation_id(request.headers.get("x-correlation-id", ""))
-    began = time.perf_counter()
-    response = await answer(request)
-    response.headers["X-Correlation-ID"] = request.state.correlation_id
-    response.headers["X-Request-ID"] = request.headers.get("x-request-id") or request.state.correlation_id
-    response.headers["X-API-Version"] = API_VERSION
-    response.headers["X-Pipeline-Version"] = request.app.state.graph.settings.pipeline_version
-    response.headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - began):.1f}")
-    return response
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What every request is held to and every response has, whichever its route. Of a stream it keeps nothing."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        id = _correlation_id(headers.get("x-correlation-id", ""))
+        scope["state"] = {**scope.get("state", {}), "correlation_id": id}
+        exchange = _Exchange(scope, receive, send, headers, id, left=_limit(scope["path"]))
+        with request_operation(scope, id, scope["app"].state.graph.settings.profile) as operation:
+            try:
+                exchange.check()
+                await self.app(scope, exchange.receive, exchange.send)
+            except Exception as error:
+                if exchange.status:  # it is too late for a problem: the connection breaks off
+                    raise
+                await response_to(error, scope["path"], id)(scope, receive, exchange.send)
+            finally:
+                request_ended(operation, exchange.outcome)
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A request and its response on their way. `left` is how many bytes of the body may still come; `status` is 0 until
+    the response begins."""
+
+    scope: Scope
+    incoming: Receive
+    outgoing: Send
+    headers: Headers
+    correlation_id: str
+    left: int
+    began: float = 0.0
+    status: int = 0
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        self.began = time.perf_counter()
+
+    @property
+    def outcome(self) -> int:
+        return self.status if self.whole else CLIENT_GONE
+
+    def check(self) -> None:
+        """HTTPException for what no route would take."""
+        announced = self.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self.left:
+            raise _too_large(self.left)
+        if "\0" in self.scope["path"] or b"%00" in self.scope["query_string"]:
+            raise HTTPException(422, "a path and its parameters must not hold NUL")
+        _check_version(self.headers.get("accept", ""))
+
+    async def receive(self) -> Message:
+        message = await self.incoming()
+        if message["type"] == "http.request" and not self.status:
+            self.left -= len(message.get("body", b""))
+            if self.left < 0:
+                raise _too_large(_limit(self.scope["path"]))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._label(MutableHeaders(raw=message["headers"]))
+        await self.outgoing(message)
+        self.whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+    def _label(self, headers: MutableHeaders) -> None:
+        state = self.scope["state"]
+        headers["X-Correlation-ID"] = self.correlation_id
+        headers["X-Request-ID"] = self._request_id()
+        headers["X-API-Version"] = API_VERSION
+        headers["X-Pipeline-Version"] = state.get("pipeline_version") or pipeline_version(self.scope["app"])
+        headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - self.began):.1f}")
+        if headers.get("content-type") == "application/json" and VENDOR_JSON in self.headers.get("accept", ""):
+            headers["Content-Type"] = VENDOR_JSON
+
+    def _request_id(self) -> str:
+        given = self.headers.get("x-request-id", "")
+        proper = len(given) <= LONGEST_REQUEST_ID and given.isascii() and given.isprintable()
+        return (given if proper else "") or self.correlation_id
+
+
+def _limit(path: str) -> int:
+    fitting = max((beginning for beginning in LIMITS if path.startswith(beginning)), key=len, default="/")
+    return LIMITS[fitting]
+
+
+def _too_large(limit: int) -> HTTPException:
+    return HTTPException(413, f"a body must be at most {limit} bytes long here")
+
+
+def _check_version(accept: str) -> None:
+    """Whatever else a client accepts, it gets what there is; only one that knows another version alone does not."""
+    kinds = [kind.partition(";")[0].strip() for kind in accept.split(",")]
+    if all(kind.startswith(VENDOR) and kind != VENDOR_JSON for kind in kinds):
+        raise HTTPException(406, f"of {VENDOR}* there is {VENDOR_JSON} only, got {accept}")
 
 
 def _correlation_id(given: str) -> str:

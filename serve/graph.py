@@ -1,21 +1,23 @@
 """The composed graph: the objects of one profile, wherever their models run, and the store behind them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rag_core.build.budget import stage_limits
+from rag_core.build.models import HERE, Elsewhere
 from rag_core.build.pipeline import pipeline
 from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.protocols import Answerer, Retriever
+from rag_core.protocols import Answerer, Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
+from serve.dependencies import Dependency, store_dependency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """`limits` are those of a search's stages, in seconds, by name."""
+    """`limits` are those of a search's stages, in seconds, by name; `dependencies` also go by name."""
 
     settings: Settings
     postgres: Postgres
@@ -23,22 +25,54 @@ class Graph:
     retriever: Retriever
     answerer: Answerer
     limits: Mapping[str, float]
+    elsewhere: Elsewhere = HERE
+    dependencies: Mapping[str, Dependency] = field(default_factory=dict)
 
     async def close(self) -> None:
         await self.corpus.close()
 
 
-def local_graph(settings: Settings) -> Graph:
-    """With all models in this process: seconds. StoreError if the store cannot be reached, ModelError without a model
-    that it cannot do without."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What stays when settings change while they are served: graphs of one ground can follow each other, and each may
+    still be asked when the next one is."""
+
+    postgres: Postgres
+    corpus: CorpusReader
+    conversations: Conversations
+    elsewhere: Elsewhere
+    dependencies: Mapping[str, Dependency]
+
+    def graph(self, settings: Settings) -> Graph:
+        """Loads the models of this process that no graph before it has loaded. ModelError without one that it cannot
+        do without."""
+        found = retriever(settings, self.corpus, self.elsewhere)
+        return Graph(
+            settings=settings,
+            postgres=self.postgres,
+            corpus=self.corpus,
+            retriever=found,
+            answerer=pipeline(settings, self.corpus, found, self.conversations, self.elsewhere),
+            limits=stage_limits(settings.answering.budget, settings.retrieval),
+            elsewhere=self.elsewhere,
+            dependencies=self.dependencies,
+        )
+
+
+def ground(
+    settings: Settings, elsewhere: Elsewhere = HERE, dependencies: Mapping[str, Dependency] | None = None
+) -> Ground:
+    """`dependencies` are those beside the store. StoreError if that cannot be reached."""
     postgres = Postgres.open(settings.store.url)
-    corpus = CorpusReader(postgres)
-    found = retriever(settings, corpus)
-    return Graph(
-        settings=settings,
+    return Ground(
         postgres=postgres,
-        corpus=corpus,
-        retriever=found,
-        answerer=pipeline(settings, corpus, found, InMemoryConversations()),
-        limits=stage_limits(settings.answering.budget, settings.retrieval),
+        corpus=CorpusReader(postgres),
+        conversations=InMemoryConversations(),
+        elsewhere=elsewhere,
+        dependencies={"store": store_dependency(postgres), **(dependencies or {})},
     )
+
+
+def local_graph(settings: Settings) -> Graph:
+    """With all models in this process: seconds."""
+    return ground(settings).graph(settings)

@@ -1,12 +1,9 @@
 """Whether the gateway lives, and whether what it depends on does."""
 
-from typing import Any
+import asyncio
 
 from fastapi import APIRouter, Response
-from starlette.concurrency import run_in_threadpool
 
-from rag_core.errors import RagError
-from serve.graph import Graph
 from serve.requests import Served
 from serve.responses import as_json
 
@@ -20,20 +17,9 @@ async def alive() -> dict[str, str]:
 
 @router.get("/readyz")
 async def ready(graph: Served) -> Response:
-    """503 if a dependency is away; each says for itself."""
-    checks = {"store": await _checked(graph)}
-    status = 200 if all(check["ok"] for check in checks.values()) else 503
-    return as_json({"ok": status == 200, "checks": checks}, status)
-
-
-async def _checked(graph: Graph) -> dict[str, Any]:
-    try:
-        await run_in_threadpool(_ask_store, graph)
-    except RagError as error:
-        return {"ok": False, "reason": str(error)}
-    return {"ok": True}
-
-
-def _ask_store(graph: Graph) -> None:
-    with graph.postgres.connect() as connection:
-        connection.execute("select 1")
+    """503 if a dependency is away that is required; each says for itself."""
+    told = await asyncio.gather(*(dependency.presence() for dependency in graph.dependencies.values()))
+    checks = dict(zip(graph.dependencies, told, strict=True))
+    ok = all(each.there or not each.required for each in checks.values())
+    body = {"ok": ok, "checks": {name: each.as_json() for name, each in checks.items()}}
+    return as_json(body, 200 if ok else 503)

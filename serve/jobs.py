@@ -1,13 +1,15 @@
 """`/v1/jobs`: what is done, when, and what failed. Any replica tells of any job: all is read from the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -16,10 +18,15 @@ from rag_core.build.ingestion import settings_of
 from rag_core.config import Settings
 from rag_core.errors import StoreError
 from rag_core.ingestion.report import ENDS
+from rag_core.storage.ledger import told
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.queue import Queue, retried
+from rag_core.telemetry.traces import trace_headers
 from rag_core.wire import json_text
 from serve.access import Caller
 from serve.answers import STREAM_HEADERS
 from serve.cursors import Paged, listing
+from serve.documented import EVENTS, Statuses
 from serve.documents import NIL
 from serve.graph import Graph
 from serve.opened import ledger
@@ -33,9 +40,17 @@ NEWEST = str(2**63 - 1)
 FAILURE = ("uri", "stage", "reason", "retryable")
 LastSeen = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, lt=2**63)]
 BEGINNING = -1
-"""What was seen before the first event, which tells that the job has started and has number 0."""
-POLL = 1.0
-"""Seconds between looks at a job that is watched."""
+"""What was seen before the first event: of a job that never was in the queue that tells that it has started, and has
+number 0."""
+POLL = 5.0
+"""Seconds between looks at a job that is watched, where nothing is heard of it."""
+LULL = 0.05
+"""Seconds between hearing of a job and looking at it: what happens meanwhile is seen with it."""
+OPEN = ("queued", "running")
+STREAMED: Statuses = {
+    200: {"description": "The events", "content": dict(EVENTS)},
+    204: {"description": "The last one was seen"},
+}
 
 
 @router.get("/v1/jobs")
@@ -64,12 +79,25 @@ def cancel(id: UUID, who: Who, graph: Served) -> Response:
     return as_json(_body(id, Paged(), who, graph))
 
 
-@router.get("/v1/jobs/{id}/events")
-async def events(id: UUID, who: Who, graph: Served, last_event_id: LastSeen = None) -> Response:
+@router.post("/v1/jobs/{id}/retry", status_code=202)
+def retry(id: UUID, who: Who, graph: Served, request: Request) -> Response:
+    """What failed in it for the moment only, once more, as a job of its own; of a job that did not complete, all of it
+    that is not done yet."""
+    traces = {"correlation_id": request.state.correlation_id, "traceparent": trace_headers().get("traceparent", "")}
+    again = replace(retried(graph.postgres, who.tenant, id), **traces)
+    with graph.postgres.connect() as connection:
+        accepted = Queue(connection, who.tenant).enqueue(again)
+    links = {"self": f"/v1/jobs/{accepted.job_id}", "events": f"/v1/jobs/{accepted.job_id}/events"}
+    body = {"job_id": accepted.job_id, "status": "queued", "documents": len(again.documents), "links": links}
+    return as_json(body, 202, {"Location": links["self"]})
+
+
+@router.get("/v1/jobs/{id}/events", response_class=StreamingResponse, responses=STREAMED)
+async def events(id: UUID, who: Who, graph: Served, request: Request, last_event_id: LastSeen = None) -> Response:
     """From the one behind `Last-Event-ID` on, until the job ends. 204, which tells a browser to stay away, for who has
     seen the end."""
     after = BEGINNING if last_event_id is None else last_event_id
-    watch = Watch(graph=graph, who=who, job=id)
+    watch = Watch(graph=graph, who=who, job=id, wakes=_wakes(request, graph))
     seen = await run_in_threadpool(watch.look, after)
     if seen.ended and not seen.frames:
         return Response(status_code=204)
@@ -85,28 +113,85 @@ class Seen:
     ended: bool
 
 
+class Wakes:
+    """Wakes who watches a job when something happens to it. As long as anybody does, one connection listens."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._listening: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watching(self, job: UUID) -> Iterator[asyncio.Event]:
+        """It is set already: something may have happened since the watcher looked."""
+        woken = asyncio.Event()
+        woken.set()
+        self._watchers.setdefault(str(job), set()).add(woken)
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+        try:
+            yield woken
+        finally:
+            self._leave(str(job), woken)
+
+    def _leave(self, job: str, woken: asyncio.Event) -> None:
+        self._watchers[job].discard(woken)
+        if not self._watchers[job]:
+            del self._watchers[job]
+        if not self._watchers and self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with aclosing(told(self._postgres)) as jobs:
+                    async for job in jobs:
+                        self._wake(job)
+            except StoreError:
+                await asyncio.sleep(POLL)
+
+    def _wake(self, job: str) -> None:
+        """All, for none: nobody knows what was told while nobody listened."""
+        jobs = [job] if job else list(self._watchers)
+        for woken in (woken for each in jobs for woken in self._watchers.get(each, ())):
+            woken.set()
+
+
+def _wakes(request: Request, graph: Graph) -> Wakes:
+    """One a replica."""
+    state = request.app.state
+    if not hasattr(state, "wakes"):
+        state.wakes = Wakes(graph.postgres)
+    wakes: Wakes = state.wakes
+    return wakes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Looks at a job again and again, over a connection of its own each time: watchers are many, connections few."""
+    """Looks at a job whenever something has happened to it, over a connection of its own each time: watchers are many,
+    connections few."""
 
     graph: Graph
     who: Caller
     job: UUID
+    wakes: Wakes
 
     async def frames(self, seen: Seen) -> AsyncGenerator[str, None]:
         """Those seen already, and what follows until the job ends; a comment where there is nothing for long."""
-        silent = 0.0
-        while True:
-            for frame in seen.frames:
-                yield frame
-            if seen.ended:
-                return
-            silent = 0.0 if seen.frames else silent + POLL
-            if silent >= KEEP_ALIVE:
-                yield ": keep-alive\n\n"
-                silent = 0.0
-            await asyncio.sleep(POLL)
-            seen = await self._again(seen.last)
+        with self.wakes.watching(self.job) as woken:
+            spoken = monotonic()
+            while True:
+                for frame in seen.frames:
+                    yield frame
+                if seen.ended:
+                    return
+                spoken = monotonic() if seen.frames else spoken
+                if monotonic() - spoken >= KEEP_ALIVE:
+                    yield ": keep-alive\n\n"
+                    spoken = monotonic()
+                await _heard(woken)
+                seen = await self._again(seen.last)
 
     async def _again(self, after: int) -> Seen:
         try:
@@ -118,23 +203,50 @@ class Watch:
         """NotFoundError if there is no such job."""
         with ledger(self.graph, self.who) as known:
             found = known.job(str(self.job))  # before its events: they then include the end of a job that has ended
-            done, events = known.progress(self.job), known.events(self.job, after)
-        if after == BEGINNING:
-            events.insert(0, {"seq": 0, "at": found["started_at"], "stage": "job", "status": "started"})
+            done, events = known.progress(self.job), known.readable_events(self.job, self.who.groups, after)
+        if after == BEGINNING and not (events and events[0]["status"] == "queued"):
+            events.insert(0, {"seq": 0, "at": found["started_at"], "stage": "job", "status": "started", "detail": {}})
         figures = _figures(found, done)
         frames = [_frame(self.job, event, figures) for event in events]
-        return Seen(frames=frames, last=events[-1]["seq"] if events else after, ended=found["status"] != "running")
+        last = events[-1]["seq"] if events else after
+        return Seen(frames=frames, last=last, ended=found["status"] not in OPEN)
+
+
+async def _heard(woken: asyncio.Event) -> None:
+    """Something, or nothing for POLL."""
+    try:
+        async with asyncio.timeout(POLL):
+            await woken.wait()
+            await asyncio.sleep(LULL)
+    except TimeoutError:
+        pass
+    woken.clear()
 
 
 def _frame(job: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    name = event["status"] if event["stage"] == "job" else "progress"
-    told = {"seq": event["seq"], "stage": event["stage"], "status": event["status"], "timestamp": event["at"]}
-    return f"id: {event['seq']}\nevent: job.{name}\ndata: {json_text({'job_id': job, **told, **figures})}\n\n"
+    name, own = _told(event)
+    body = {"job_id": job, "seq": event["seq"], **own, "timestamp": event["at"], **figures}
+    return f"id: {event['seq']}\nevent: job.{name}\ndata: {json_text(body)}\n\n"
+
+
+def _told(event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The event's name, and what it tells beside the figures."""
+    stage, status, detail = event["stage"], event["status"], event["detail"]
+    match stage:
+        case "job":
+            return status, {"stage": stage, "status": status, **detail}
+        case "stage":
+            return stage, {"stage": status, "status": "running"}
+        case "document":
+            return stage, {"stage": detail["stage"], "status": status, "document": detail}
+        case _:
+            return "progress", {"stage": stage, "status": status}
 
 
 def _figures(row: Mapping[str, Any], done: Mapping[str, int]) -> dict[str, Any]:
     """Of this moment, also where the event is older."""
-    seconds = max(((row["finished_at"] or datetime.now(UTC)) - row["started_at"]).total_seconds(), 0.001)
+    now = datetime.now(UTC)
+    seconds = max(((row["finished_at"] or now) - (row["started_at"] or now)).total_seconds(), 0.001)
     documents = row["documents"] - done["queued"]
     rate = documents / seconds
     return {
@@ -163,7 +275,6 @@ def _body(id: UUID, asked: Paged, who: Caller, graph: Graph) -> dict[str, Any]:
 
 
 def _head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """A job is created as it starts."""
     return {
         "job_id": row["id"],
         "status": row["status"],
@@ -171,7 +282,7 @@ def _head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
         "collection": row["collection"],
         "profile": row["profile"],
         "pipeline_version": _pipeline_version(row, settings),
-        "created_at": row["started_at"],
+        "created_at": row["created_at"],
         "started_at": row["started_at"],
         "finished_at": row["finished_at"],
     }

@@ -1,6 +1,6 @@
 """A language model inside the graph: vLLM under `ray.serve.llm`, asked through its handle instead of over HTTP.
 
-What Ray, Serve or the engine raise, or tell in the place of an answer, is a GenerationError from here on.
+What Ray, Serve or the engine raise, or tell in the place of an answer, is ours from here on.
 """
 
 import asyncio
@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, Field
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from rag_core.config import Section
-from rag_core.errors import GenerationError
+from rag_core.errors import GenerationError, OverloadedError, RagError, RefusedError
 from rag_core.models.chat import DONE, STREAMED, Chunk, Failure, Whole, answer_form, understood, unquoted
 from rag_core.models.endpoint import ChatMessage, Completion, Delta, deltas
+from serve.breaker import Breaker
+from serve.remote import RETRY_AFTER
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound=BaseModel)
 
 _DATA = "data: "
+_REFUSALS = frozenset({400, 413, 422})
+"""What the engine says of a body that it would refuse a second time."""
+_GONE = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError, asyncio.CancelledError)
+"""Raised for a replica, by whoever would have called it: the same may succeed with another one."""
 
 
 class LlmSettings(Section):
@@ -104,18 +112,30 @@ class HandleClient:
     """One model of a deployment: what `models.endpoint.Client` is for one over HTTP.
 
     `first_token_timeout`, in seconds, is for all that comes before the first piece, waiting for a free replica too, and
-    of a whole completion to its end; `stall_timeout` is for what lies between two pieces.
+    of a whole completion to its end; `stall_timeout` is for what lies between two pieces. A call that lost its replica
+    before the first piece is made once more. `breaker`, one of its own if there is none, is for all calls.
+
+    What fails is a GenerationError: a RefusedError if the engine does not take the messages. OverloadedError if as many
+    calls wait as may, CircuitOpenError if too many failed.
     """
 
-    def __init__(self, chat: Chat, *, model: str, first_token_timeout: float, stall_timeout: float) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        *,
+        model: str,
+        first_token_timeout: float,
+        stall_timeout: float,
+        breaker: Breaker | None = None,
+    ) -> None:
         self._chat, self._model = chat, model
         self._first_token_timeout, self._stall_timeout = first_token_timeout, stall_timeout
+        self._breaker = breaker or Breaker(f"the deployment of {model}")
 
     async def stream(
         self, messages: Sequence[ChatMessage], *, temperature: float, max_tokens: int
     ) -> AsyncGenerator[Delta, None]:
-        """GenerationError if it is refused, late, cut or not understood. Whoever stops reading cancels the call, which
-        ends the work of the engine."""
+        """Whoever stops reading cancels the call, which ends the work of the engine."""
         exchange = self._exchange({**self._body(messages, temperature, max_tokens), **STREAMED})
         async with aclosing(deltas(exchange.chunks())) as told:
             async for delta in told:
@@ -129,7 +149,7 @@ class HandleClient:
         logprobs: bool = False,
         max_tokens: int,
     ) -> Completion:
-        """The likeliest answer, of the JSON `schema` if there is one. GenerationError as for `stream`."""
+        """The likeliest answer, of the JSON `schema` if there is one."""
         body = self._body(messages, 0.0, max_tokens) | answer_form(schema, logprobs)
         return await self._exchange(body).completion()
 
@@ -140,6 +160,7 @@ class HandleClient:
     def _exchange(self, body: Mapping[str, Any]) -> "_Exchange":
         return _Exchange(
             chat=self._chat,
+            breaker=self._breaker,
             body=body,
             first_token_timeout=self._first_token_timeout,
             stall_timeout=self._stall_timeout,
@@ -151,28 +172,31 @@ class _Exchange:
     """One call, and the reading of what comes back."""
 
     chat: Chat
+    breaker: Breaker
     body: Mapping[str, Any]
     first_token_timeout: float
     stall_timeout: float
 
     async def completion(self) -> Completion:
-        async with aclosing(self._told()) as told:
-            texts = [text async for text in told]
-        whole = self._understood(Whole, "".join(texts))
+        with self.breaker.guarding():
+            async with aclosing(self._told()) as told:
+                texts = [text async for text in told]
+            whole = self._understood(Whole, "".join(texts))
         return Completion(text=whole.text, logprobs=whole.alternatives)
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         ended = False
-        async with aclosing(self._told()) as told:
-            async for text in told:
-                if text == DONE:
-                    ended = True
-                    continue
-                chunk = self._understood(Chunk, text)
-                yield chunk
-                ended = ended or bool(chunk.finish)
-        if not ended:
-            raise self._failed("cut its answer short")
+        with self.breaker.guarding():
+            async with aclosing(self._told()) as told:
+                async for text in told:
+                    if text == DONE:
+                        ended = True
+                        continue
+                    chunk = self._understood(Chunk, text)
+                    yield chunk
+                    ended = ended or bool(chunk.finish)
+            if not ended:
+                raise self._failed("cut its answer short")
 
     async def _told(self) -> AsyncGenerator[str, None]:
         """JSON, or that it is done."""
@@ -182,12 +206,31 @@ class _Exchange:
                     yield text
 
     async def _received(self) -> AsyncGenerator[object, None]:
-        responses, patience = self.chat(self.body), self.first_token_timeout
+        responses, received = await self._begun()
         try:
-            while (received := await self._next(responses, patience)) is not None:
+            while received is not None:
                 yield received
-                patience = self.stall_timeout
+                received = await self._next(responses, self.stall_timeout)
         except (GeneratorExit, asyncio.CancelledError):
+            responses.cancel()
+            raise
+
+    async def _begun(self) -> tuple[Responses, object]:
+        """The call, and what it yields first."""
+        until = asyncio.get_running_loop().time() + self.first_token_timeout
+        try:
+            return await self._tried(self.first_token_timeout)
+        except GenerationError as error:
+            if not isinstance(error.__cause__, _GONE):
+                raise
+        await asyncio.sleep(RETRY_AFTER)
+        return await self._tried(max(0.0, until - asyncio.get_running_loop().time()))
+
+    async def _tried(self, patience: float) -> tuple[Responses, object]:
+        responses = self.chat(self.body)
+        try:
+            return responses, await self._next(responses, patience)
+        except asyncio.CancelledError:
             responses.cancel()
             raise
 
@@ -205,8 +248,13 @@ class _Exchange:
         except Exception as error:  # a replica raises what it likes, and some modes of Serve hand it on as it is
             if limit.expired():
                 responses.cancel()
-                raise self._failed(f"gave no piece of an answer within {patience:g} s") from error
-            raise self._failed(f"broke off: {type(error).__name__}") from error
+                raise self._failed(f"gave no piece of an answer within {patience:.3g} s") from error
+            raise self._ours(error) from error
+
+    def _ours(self, error: Exception) -> RagError:
+        if isinstance(error, BackPressureError):
+            return OverloadedError(self._said("has as many calls waiting as may wait"))
+        return self._failed(f"broke off: {type(error).__name__}")
 
     def _texts(self, received: object) -> Iterator[str]:
         match received:
@@ -223,13 +271,20 @@ class _Exchange:
     def _understood(self, form: type[B], text: str) -> B:
         told = understood(form, text)
         if isinstance(told, Failure):
-            raise self._failed(f"refused with {told.status}: {unquoted(told.reason, self.body['messages'])}")
+            raise self._refused(told)
         if told is None:
             raise self._failed("sent a piece that is no chat completion")
         return told
 
+    def _refused(self, told: Failure) -> GenerationError:
+        kind = RefusedError if told.status in _REFUSALS else GenerationError
+        return kind(self._said(f"refused with {told.status}: {unquoted(told.reason, self.body['messages'])}"))
+
     def _failed(self, what: str) -> GenerationError:
-        return GenerationError(f"the deployment of {self.body['model']} {what}")
+        return GenerationError(self._said(what))
+
+    def _said(self, what: str) -> str:
+        return f"the deployment of {self.body['model']} {what}"
 
 
 def _is_ours() -> bool:

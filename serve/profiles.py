@@ -5,12 +5,14 @@ from typing import Any
 from fastapi import APIRouter
 
 from rag_core.settings import shipped_profiles
+from serve.bodies import Profiles
+from serve.documented import shows
 from serve.requests import Served, Who
 
 router = APIRouter()
 
 
-@router.get("/v1/profiles")
+@router.get("/v1/profiles", responses=shows(Profiles))
 def profiles(_who: Who, graph: Served) -> dict[str, Any]:
     """Those that are shipped, and the one that answers here."""
     serving = graph.settings.profile

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from rag_core.storage.filters import parsed_filter
+from rag_core.telemetry.operation import asked as tell_question
 from rag_core.types import Query
 from serve import schemas
 from serve.access import Caller, caller
@@ -24,6 +25,7 @@ Served = Annotated[Graph, Depends(the_graph)]
 
 def query(asked: schemas.Asked, text: str, who: Caller, session_id: str = "") -> Query:
     """FilterError for a filter that the grammar does not allow."""
+    tell_question(text)
     return Query(
         text=text,
         tenant=who.tenant,

@@ -1,13 +1,18 @@
 """What requests may say: strict, so that an unknown key is an error and not a surprise."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 from rag_core.types import DEFAULT_COLLECTION
+from serve.variants import AnswerOptions, FusionMethod, GuardMode, SearchOptions
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+MOST_NESTED = 16
+"""Levels of a filter."""
 
 
 def _storable(text: str) -> str:
@@ -16,27 +21,101 @@ def _storable(text: str) -> str:
     return text
 
 
+def _storable_filter(filters: dict[str, Any]) -> dict[str, Any]:
+    """Before anything walks through it to its end."""
+    level: list[object] = [filters]
+    for _ in range(2 * MOST_NESTED):  # an object and a list are one level
+        level = [part for each in level for part in _parts(each)]
+        if not level:
+            return filters
+    raise ValueError(f"a filter must have at most {MOST_NESTED} levels")
+
+
+def _parts(value: object) -> list[Any]:
+    if isinstance(value, str):
+        _storable(value)
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    return value if isinstance(value, list) else []
+
+
 Text = Annotated[str, AfterValidator(_storable)]
 Question = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000), AfterValidator(_storable)
 ]
+Filters = Annotated[
+    dict[str, Any],
+    AfterValidator(_storable_filter),
+    Field(examples=[{"type": "and", "filters": [{"key": "page", "type": "gte", "value": 5}]}]),
+]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     collection: Text = DEFAULT_COLLECTION
-    filters: dict[str, Any] | None = None
-    timeout_ms: float | None = Field(None, gt=0, le=600_000)
+    profile: Text = Field("", description="only the one that is served here, as `/v1/profiles` shows it")
+    filters: Filters | None = None
+    timeout_ms: float | None = Field(None, ge=1, le=600_000, description="of all of it; the profile's own counts, too")
 
 
 class Retrieve(Asked):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"query": "How often are the signing keys replaced?", "top_k": 3}]}
+    )
+
     query: Question
+    strategies: list[Text] | None = Field(None, min_length=1, description="of the profile's legs, those to ask")
+    fusion_method: FusionMethod | None = Field(None, description="ltr only where the profile has it")
+    weights: dict[Text, Weight] | None = Field(
+        None, min_length=1, description="by leg; one that is not named has 0. With weighted or distribution only"
+    )
     top_k: int = Field(10, ge=1, le=100)
+    candidates: int | None = Field(None, ge=1, le=1000, description="hits that the best top_k are chosen from")
+    rerank: bool | None = Field(None, description="true only where the profile has a reranker")
+    max_chunks_per_document: int | None = Field(None, ge=1, le=100)
+    conversation_id: Text = Field("", description="no profile rewrites questions by it so far: see standalone_query")
     explain: bool = False
+    cursor: Text = Field("", description="the next_cursor of the page before; all else but top_k as it was asked then")
+
+    @field_validator("candidates")
+    @classmethod
+    def _enough_to_choose_from(cls, candidates: int | None, others: ValidationInfo) -> int | None:
+        if candidates is not None and candidates < others.data.get("top_k", 0):
+            raise ValueError(f"candidates must be >= top_k, got {candidates} for {others.data['top_k']}")
+        return candidates
+
+    @field_validator("weights")
+    @classmethod
+    def _weigh_something(cls, weights: Mapping[str, float] | None) -> Mapping[str, float] | None:
+        if weights is not None and not sum(weights.values()) > 0:
+            raise ValueError("one weight must be above 0")
+        return weights
+
+    @property
+    def options(self) -> SearchOptions:
+        return SearchOptions(
+            strategies=tuple(sorted(set(self.strategies or ()))),
+            fusion_method=self.fusion_method,
+            weights=tuple(sorted((self.weights or {}).items())),
+            candidates=self.candidates or 0,
+            rerank=self.rerank,
+            max_chunks_per_document=self.max_chunks_per_document or 0,
+        )
 
 
 class Answer(Asked):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"question": "How often are the signing keys replaced?", "stream": False}]}
+    )
+
     question: Question
     conversation_id: Text = ""
+    top_k: int | None = Field(None, ge=1, le=100, description="passages that the answer is written from, at the most")
+    guard: GuardMode | None = Field(None, description="what is done with what the sources do not support")
     stream: bool = False
+
+    @property
+    def options(self) -> AnswerOptions:
+        return AnswerOptions(top_k=self.top_k or 0, guard=self.guard)

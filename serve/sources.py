@@ -10,6 +10,8 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
+from serve.bodies import Quoted
+from serve.documented import shows
 from serve.opened import catalog
 from serve.requests import Served, Who
 from serve.responses import as_json
@@ -40,6 +42,10 @@ pre {{ font: inherit; white-space: pre-wrap; overflow-wrap: anywhere }}</style>
 """
 
 
+SHOWS = shows(Quoted)
+SHOWS[200]["content"] = {"text/html": {"schema": {"type": "string"}}}
+
+
 class Span(BaseModel):
     """Offsets in the document's text, in code points; without them those of the chunk."""
 
@@ -49,7 +55,7 @@ class Span(BaseModel):
     end: int | None = Field(None, ge=1)
 
 
-@router.get("/v1/sources/{chunk_id}")
+@router.get("/v1/sources/{chunk_id}", responses=SHOWS)
 def source(
     chunk_id: UUID, span: Annotated[Span, Query()], who: Who, graph: Served, accept: Annotated[str, Header()] = "*/*"
 ) -> Response:

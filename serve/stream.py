@@ -1,21 +1,37 @@
 """The events of a reply on their way to a client."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from anyio import EndOfStream, create_memory_object_stream, move_on_after
 
-from rag_core.errors import RagError
-from rag_core.events import Event
+from rag_core.errors import GenerationError, RagError
+from rag_core.events import Event, Listener, nobody
 from rag_core.protocols import Answerer
-from rag_core.types import Query
+from rag_core.types import Finish, Query, Reply, StageReport
 
 WAITING = 64
 """Events that wait for a slow client before the work does."""
 
 KEEP_ALIVE = 15.0
 """Seconds of silence, after which a comment tells proxies that the stream lives."""
+
+
+@dataclass(slots=True)
+class Answering:
+    """An Answerer, and what it failed with, of which its events have the words only."""
+
+    answerer: Answerer
+    failed: RagError | None = None
+
+    async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
+        try:
+            return await self.answerer.answer(query, tell)
+        except RagError as error:
+            self.failed = error
+            raise
 
 
 async def events(answerer: Answerer, query: Query) -> AsyncGenerator[Event | None, None]:
@@ -44,6 +60,12 @@ async def events(answerer: Answerer, query: Query) -> AsyncGenerator[Event | Non
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def broken_by(finish: Finish, stages: Sequence[StageReport]) -> GenerationError | None:
+    """What ended an answer amid it, for streams to end with: who reads one must not take it for whole."""
+    failures = [report.error for report in stages if report.stage == "generate" and report.error]
+    return GenerationError(failures[-1]) if finish == "broken" and failures else None
 
 
 async def framed(frames: AsyncIterator[tuple[str, str] | None]) -> AsyncGenerator[str, None]:

@@ -6,26 +6,31 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from rag_core.stage import recording
 from rag_core.types import Hit
+from serve.bodies import SearchPage
 from serve.chat_schemas import RankingOptions, Search
+from serve.documented import ASKS_MODELS, BODY, shows
 from serve.requests import Served, Who, query
-from serve.responses import as_json
+from serve.responses import as_json, server_timing
+from serve.retrieval import searched
 from serve.schemas import Asked, Text
+from serve.variants import SearchOptions, variants
 
 router = APIRouter()
 
 
-@router.post("/v1/vector_stores/{collection}/search")
-async def search(collection: Text, asked: Search, who: Who, graph: Served) -> Response:
+@router.post("/v1/vector_stores/{collection}/search", responses=shows(SearchPage, BODY, ASKS_MODELS))
+async def search(collection: Text, asked: Search, who: Who, graph: Served, request: Request) -> Response:
     """Passages, best first."""
     question = query(Asked(collection=collection, filters=asked.filters), asked.query, who)
-    with recording(question.timeout, graph.limits):
-        hits = await graph.retriever.retrieve(question, asked.max_num_results)
-    passing = above(hits, asked.ranking_options)
-    return as_json(search_json(asked.query, passing))
+    chosen = variants(request.app).search(SearchOptions())
+    found = await searched(chosen, question, asked.max_num_results, graph.corpus)
+    if found.late is not None:
+        raise found.late
+    passing = above(found.hits, asked.ranking_options)
+    return as_json(search_json(asked.query, passing), headers=server_timing(found.stages))
 
 
 def above(hits: Sequence[Hit], options: RankingOptions | None) -> list[Hit]:

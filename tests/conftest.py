@@ -15,6 +15,9 @@ from psycopg.sql import SQL, Identifier
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
+from rag_core.telemetry.logs import write_no_logs
+from rag_core.telemetry.metrics import nowhere, send_metrics
+from rag_core.telemetry.traces import trace_with
 
 _numbers = count()
 
@@ -25,6 +28,15 @@ def no_settings_of_the_developer() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("RAG_")]:
             environment.delenv(name)
         yield
+
+
+@pytest.fixture(autouse=True)
+def telemetry_of_one_test() -> Iterator[None]:
+    """What a test has a process of ours tell ends with it: records of the next are its own."""
+    yield
+    write_no_logs()
+    send_metrics(nowhere)
+    trace_with(None)
 
 
 @pytest.fixture(scope="session")

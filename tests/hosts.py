@@ -36,5 +36,5 @@ class Host:
         return subprocess.Popen(command, env=self.environment, start_new_session=True, stderr=stderr)
 
 
-def postmaster(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
+def postmaster(host: Host) -> psutil.Process:
     return psutil.Process(int((host.home / "postgres" / "postmaster.pid").read_text().split()[0]))

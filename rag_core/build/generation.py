@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, assert_never
 
 from rag_core.build.embedding import shared_encoder
-from rag_core.build.endpoint import client
+from rag_core.build.models import HERE, Elsewhere, chat
 from rag_core.build.python import python_object
 from rag_core.config import ExtractiveGenerator, OpenAIGenerator, PythonObject, Settings
 from rag_core.generation.fallback import Fallback
@@ -21,14 +21,14 @@ class Lengths(Protocol):
         ...
 
 
-def generator(settings: Settings, rarities: Rarities) -> Generator:
-    """Loads the extractive one's encoder, and the prompt pack of one that reads it."""
+def generator(settings: Settings, rarities: Rarities, elsewhere: Elsewhere = HERE) -> Generator:
+    """Loads the extractive one's encoder, if it runs here, and the prompt pack of one that reads it."""
     chosen = settings.generation
     match chosen:
         case ExtractiveGenerator():
-            return _extractive(chosen, settings, rarities)
+            return _extractive(chosen, settings, rarities, elsewhere)
         case OpenAIGenerator():
-            return _openai(chosen, settings, rarities)
+            return _openai(chosen, settings, rarities, elsewhere)
         case PythonObject():
             own: Generator = python_object(chosen)
             return own
@@ -55,23 +55,24 @@ def generator_tokenizer(settings: Settings) -> Lengths:
             assert_never(chosen)
 
 
-def _openai(chosen: OpenAIGenerator, settings: Settings, rarities: Rarities) -> Generator:
+def _openai(chosen: OpenAIGenerator, settings: Settings, rarities: Rarities, elsewhere: Elsewhere) -> Generator:
     prompt_pack(settings.prompt.pack)
-    writing = WritingGenerator(client(chosen), chosen.temperature, chosen.max_tokens)
+    writing = WritingGenerator(chat(chosen, settings, elsewhere), chosen.temperature, chosen.max_tokens)
     match chosen.fallback:
         case "extractive":
-            return Fallback(writing, _extractive(ExtractiveGenerator(type="extractive"), settings, rarities))
+            quoting = ExtractiveGenerator(type="extractive")
+            return Fallback(writing, _extractive(quoting, settings, rarities, elsewhere))
         case "none":
             return writing
         case _:
             assert_never(chosen.fallback)
 
 
-def _extractive(chosen: ExtractiveGenerator, settings: Settings, rarities: Rarities) -> Generator:
+def _extractive(chosen: ExtractiveGenerator, settings: Settings, rarities: Rarities, elsewhere: Elsewhere) -> Generator:
     from rag_core.generation.extractive import Extractive
 
     return Extractive(
-        encoder=Questions(shared_encoder(settings.embedding)),
+        encoder=elsewhere.embedder or Questions(shared_encoder(settings.embedding)),
         idf=rarities.idf,
         sentences=chosen.sentences,
         passages=chosen.passages,

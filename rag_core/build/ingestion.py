@@ -2,13 +2,18 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, assert_never
 
+from pydantic import TypeAdapter, ValidationError
+
+from rag_core.build import splade
 from rag_core.build.chunking import chunker
-from rag_core.build.embedding import embedding_space, encoder, refuse_missing_device
-from rag_core.build.splade import fingerprint, weigher
-from rag_core.config import Limits, ParsingSettings, SentenceTransformersSplade, Settings
+from rag_core.build.embedding import Encoder, embedding_space, encoder, refuse_missing_device
+from rag_core.build.splade import weigher
+from rag_core.config import EmbeddingSettings, Limits, ParsingSettings, SentenceTransformersSplade, Settings
+from rag_core.errors import ConfigError, SourceError
 from rag_core.ingestion import scan
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.metadata import Rules, mapped
@@ -17,16 +22,18 @@ from rag_core.ingestion.parsing.formats import recipe_part
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.sandbox import Bounds, Sandbox
 from rag_core.ingestion.sources.files import FilesSource
+from rag_core.ingestion.sources.pushed import PushedSource, described, fingerprint, named
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options, Sync
 from rag_core.models.loading import refuse_missing_gpu
 from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
+from rag_core.storage.queue import PUSHED, Lease, Pushed
 from rag_core.types import DEFAULT_COLLECTION, Document
 
-NOT_RECORDED = {"store", "tenant"}
-"""Settings that say where, not how: a job's record has no use for them, and a DSN may hold a password."""
+NOT_RECORDED = {"store", "tenant", "telemetry"}
+"""Settings that say where and who, not how: a job's record has no use for them, and a DSN may hold a password."""
 SANDBOX = {"sandbox", "timeout_s", "memory_mb"}
 """Settings of parsing that decide whether a document can be read, not how."""
 SAMPLE = ("file:///sample.txt", b"So many letters that the model which tells languages apart is loaded by this.")
@@ -59,13 +66,51 @@ def sync(
     )
 
 
+def leased_settings(settings: Settings, lease: Lease) -> Settings:
+    """The configuration that a job was queued with, in today's store. ConfigError if that is none any more."""
+    try:
+        return _today(lease.request.settings, lease.tenant, settings)
+    except ValidationError as error:
+        raise ConfigError(f"the settings of job {lease.job} break today's rules: {error}") from error
+
+
+def leased_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sync:
+    """A job of the queue, with the settings that are its own. Raises what `sync` raises."""
+    asked = lease.request
+    options = Options(prune=asked.prune, confirmed=asked.confirmed, checksum=asked.checksum, only=frozenset(asked.only))
+    found = sync(settings, postgres, asked.locations, asked.collection, options)
+    leased = replace(found, job=lease.job, fence=lease.fence)
+    if not lease.pushes:
+        return leased
+    pushed = PushedSource.open(postgres, lease.tenant, lease.job, settings.limits.file_mb)
+    parsing = partial(_pushed_recipe_part, pushed.documents)
+    return replace(
+        leased,
+        sources=[pushed, *leased.sources],
+        recipe=replace(leased.recipe, parsing=parsing),
+        partial=frozenset({pushed.uri}),
+    )
+
+
+def _pushed_recipe_part(documents: Mapping[str, Pushed], uri: str) -> str:
+    pushed = documents.get(uri)
+    return f"{recipe_part(named(pushed))}, pushed {fingerprint(pushed)}" if pushed else recipe_part(uri)
+
+
 def settings_of(job: Mapping[str, Any], settings: Settings) -> Settings:
     """The configuration that a job had, in today's store."""
-    return Settings.model_validate({**job["settings"], "tenant": settings.tenant, "store": settings.store})
+    return _today(job["settings"], settings.tenant, settings)
+
+
+def _today(recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
+    own = {"tenant": tenant, "store": settings.store, "telemetry": settings.telemetry}
+    return Settings.model_validate({**recorded, **own})
 
 
 def retry(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:
-    """Those documents of a job once more, from its sources."""
+    """Those documents of a job once more, from its sources. SourceError if they came with a request."""
+    if PUSHED in job["sources"]:
+        raise SourceError(f"job {job['id']} has documents that came with a request: POST /v1/jobs/{job['id']}/retry")
     return sync(settings, postgres, job["sources"], job["collection"], Options(only=frozenset(failed)))
 
 
@@ -85,12 +130,25 @@ def recipe(settings: Settings) -> Recipe:
 
 
 def _splade(settings: Settings) -> str:
-    return fingerprint(settings.splade) if settings.splade else ""
+    return splade.fingerprint(settings.splade) if settings.splade else ""
 
 
 def preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:
-    parsing = partial(_mapped, _parse(settings.parsing, settings.limits), _rules(settings))
+    parsing = partial(_mapped, _parse_of(settings, sources), _rules(settings))
     return Preparation(sources, parsing, chunker(settings), _scan(settings))
+
+
+def _parse_of(settings: Settings, sources: Mapping[int, Source]) -> Callable[[str, bytes], Document]:
+    parsing = _parse(settings.parsing, settings.limits)
+    pushed = next((each.documents for each in sources.values() if isinstance(each, PushedSource)), None)
+    return partial(_pushed_document, pushed, parsing) if pushed else parsing
+
+
+def _pushed_document(
+    documents: Mapping[str, Pushed], parsing: Callable[[str, bytes], Document], uri: str, body: bytes
+) -> Document:
+    pushed = documents.get(uri)
+    return described(pushed, parsing(named(pushed), body)) if pushed else parsing(uri, body)
 
 
 @lru_cache(maxsize=1)
@@ -130,7 +188,14 @@ def _rules(settings: Settings) -> Rules:
 
 def embedding(settings: Settings, writer: CorpusWriter, threads: int = 1) -> Embedding:
     open_weigher = partial(weigher, settings.splade, threads) if settings.splade else None
-    return Embedding(partial(encoder, settings.embedding, threads), writer.known_vectors, open_weigher)
+    open_embedder = partial(_encoder, settings.embedding.model_dump_json(), threads)
+    return Embedding(open_embedder, writer.known_vectors, open_weigher)
+
+
+@lru_cache(maxsize=1)
+def _encoder(embedding: str, threads: int) -> Encoder:
+    """One a process, also for the next job with the same settings, which come as text: arguments have no hash."""
+    return encoder(TypeAdapter[EmbeddingSettings](EmbeddingSettings).validate_json(embedding), threads)
 
 
 def refuse_missing_devices(settings: Settings) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from rag_core.build.embedding import shared_encoder
 from rag_core.build.endpoint import client
+from rag_core.build.models import HERE, Elsewhere, chat, hosted_judge
 from rag_core.build.python import python_object
 from rag_core.config import (
     BertEmbedder,
@@ -20,41 +21,64 @@ from rag_core.config import (
 )
 from rag_core.errors import ModelError
 from rag_core.guardrails.verdicts import Thresholds
-from rag_core.protocols import Judge
+from rag_core.models.endpoint import Completer
+from rag_core.protocols import Judge, PairScorer
 
 if TYPE_CHECKING:
     from rag_core.guardrails.cross_encoder import Classifier
-    from rag_core.guardrails.cross_encoder import CrossEncoderJudge as Classifying
     from rag_core.guardrails.lexical import Nearness
+    from rag_core.models.shared import SharedModel
 
 
-def judge(settings: Settings) -> Judge:
+def judge(settings: Settings, elsewhere: Elsewhere = HERE) -> Judge:
     """The chosen one, but of a generator that only quotes: that is checked, not judged."""
     if isinstance(settings.generation, ExtractiveGenerator):
         from rag_core.guardrails.verbatim import VerbatimJudge
 
         return VerbatimJudge()
-    return chosen_judge(settings.guard.judge, settings.embedding)
+    match settings.guard.judge:
+        case _ if elsewhere.judge is not None:
+            return _classifying(hosted_judge(settings), elsewhere.judge)
+        case LlmJudge() as chosen:
+            return _language_model(chosen, chat(chosen, settings, elsewhere))
+        case LexicalJudge() as chosen if elsewhere.embedder is not None:
+            return _lexical(chosen, None)
+        case chosen:
+            return chosen_judge(chosen, settings.embedding)
 
 
 def chosen_judge(chosen: JudgeSettings, embedding: EmbeddingSettings) -> Judge:
     """Loads its model, if it has one. If a classifier is not there every answer is told so."""
     match chosen:
         case LexicalJudge():
-            from rag_core.guardrails.lexical import LexicalJudge as Lexical
-
-            return Lexical(_thresholds(chosen), _nearness(embedding))
+            return _lexical(chosen, _nearness(embedding))
         case CrossEncoderJudge():
             return _loaded(chosen)
         case LlmJudge():
-            from rag_core.guardrails.llm import LlmJudge as LanguageModel
-
-            return LanguageModel(client(chosen), _thresholds(chosen), chosen.concurrency)
+            return _language_model(chosen, client(chosen))
         case PythonObject():
             own: Judge = python_object(chosen)
             return own
         case _:
             assert_never(chosen)
+
+
+def _lexical(chosen: LexicalJudge, nearness: "Nearness | None") -> Judge:
+    from rag_core.guardrails.lexical import LexicalJudge as Lexical
+
+    return Lexical(_thresholds(chosen), nearness)
+
+
+def _language_model(chosen: LlmJudge, asked: Completer) -> Judge:
+    from rag_core.guardrails.llm import LlmJudge as LanguageModel
+
+    return LanguageModel(asked, _thresholds(chosen), chosen.concurrency)
+
+
+def _classifying(chosen: CrossEncoderJudge, pairs: PairScorer) -> Judge:
+    from rag_core.guardrails.cross_encoder import CrossEncoderJudge as Classifying
+
+    return Classifying(pairs, _thresholds(chosen))
 
 
 def _thresholds(chosen: LexicalJudge | CrossEncoderJudge | LlmJudge) -> Thresholds:
@@ -75,17 +99,22 @@ def _nearness(embedding: EmbeddingSettings) -> "Nearness | None":
 
 
 def _loaded(chosen: CrossEncoderJudge) -> Judge:
-    judge = _cross_encoder(chosen)
     with suppress(ModelError):
-        judge.load()
-    return judge
+        judge_pairs(chosen).load()
+    return _over_pairs(chosen)
 
 
 @cache
-def _cross_encoder(chosen: CrossEncoderJudge) -> "Classifying":
-    from rag_core.guardrails.cross_encoder import CrossEncoderJudge as Classifying
+def _over_pairs(chosen: CrossEncoderJudge) -> Judge:
+    return _classifying(chosen, judge_pairs(chosen))
 
-    return Classifying(partial(_classifier, chosen), _thresholds(chosen), chosen.batch_size)
+
+@cache
+def judge_pairs(chosen: CrossEncoderJudge) -> "SharedModel[Classifier]":
+    """Of this process; its `load`, or the first request, loads the model. ConfigError then if it has no such class."""
+    from rag_core.guardrails.cross_encoder import classifier_pairs
+
+    return classifier_pairs(partial(_classifier, chosen), chosen.batch_size)
 
 
 def _classifier(chosen: CrossEncoderJudge) -> "Classifier":

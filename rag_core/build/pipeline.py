@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from rag_core.build.budget import stage_limits
 from rag_core.build.generation import generator, generator_tokenizer
 from rag_core.build.judging import judge
+from rag_core.build.models import HERE, Elsewhere
 from rag_core.config import Settings, outer_reranked
 from rag_core.generation.packing import Packing, pack
 from rag_core.guardrails.hallucination import Guard
@@ -16,13 +17,20 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Passage, Style
 
 
-def pipeline(settings: Settings, corpus: CorpusReader, found: Retriever, conversations: Conversations) -> QueryPipeline:
-    """Loads the models of generator and judge that are to run in this process."""
+def pipeline(
+    settings: Settings,
+    corpus: CorpusReader,
+    found: Retriever,
+    conversations: Conversations,
+    elsewhere: Elsewhere = HERE,
+) -> QueryPipeline:
+    """Loads the models of generator and judge that are to run in this process. ConfigError if one is to run elsewhere
+    that cannot."""
     return QueryPipeline(
         retriever=found,
-        pack=_packing(settings),
-        generator=generator(settings, corpus),
-        guard=_guard(settings),
+        pack=packing(settings),
+        generator=generator(settings, corpus, elsewhere),
+        guard=_guard(settings, elsewhere),
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(settings.guard.link_hosts),
@@ -31,16 +39,17 @@ def pipeline(settings: Settings, corpus: CorpusReader, found: Retriever, convers
     )
 
 
-def _packing(settings: Settings) -> Callable[[Sequence[Hit]], tuple[Passage, ...]]:
-    packing = Packing(**settings.packing.model_dump(), now=datetime.now(UTC))
+def packing(settings: Settings) -> Callable[[Sequence[Hit]], tuple[Passage, ...]]:
+    """In the generator's own tokens. ModelError if its tokenizer is not there."""
+    chosen = Packing(**settings.packing.model_dump(), now=datetime.now(UTC))
     lengths = generator_tokenizer(settings).lengths
-    return lambda hits: pack(hits, replace(packing, now=datetime.now(UTC)), lengths)
+    return lambda hits: pack(hits, replace(chosen, now=datetime.now(UTC)), lengths)
 
 
-def _guard(settings: Settings) -> Guard:
+def _guard(settings: Settings, elsewhere: Elsewhere) -> Guard:
     chosen = settings.guard
     return Guard(
-        judge=judge(settings),
+        judge=judge(settings, elsewhere),
         mode=chosen.mode,
         stream=chosen.stream,
         on_judge_error=chosen.on_judge_error,

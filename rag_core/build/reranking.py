@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from rag_core.build.endpoint import client
 from rag_core.build.python import python_object
@@ -17,12 +17,12 @@ from rag_core.config import (
 from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.model_files import model_folder
 from rag_core.models.loading import refuse_missing_gpu
+from rag_core.models.shared import SharedModel
 from rag_core.protocols import Reranker
-from rag_core.reranking.cross_encoder import CrossEncoderReranker as CrossEncoder
-from rag_core.reranking.cross_encoder import cross_encoder
-from rag_core.reranking.late_interaction import LateInteractionReranker as LateInteraction
-from rag_core.reranking.late_interaction import multi_vector_encoder
+from rag_core.reranking.cross_encoder import cross_encoder, cross_encoder_pairs
+from rag_core.reranking.late_interaction import late_interaction_pairs, multi_vector_encoder
 from rag_core.reranking.llm import LlmReranker as LanguageModel
+from rag_core.reranking.pairs import PairReranker
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder as LoadedCrossEncoder
@@ -34,10 +34,8 @@ def reranker(settings: RerankerSettings) -> Reranker:
     with suppress(ModelError):
         load(settings)
     match settings:
-        case CrossEncoderReranker():
-            return _cross_encoder(settings)
-        case LateInteractionReranker():
-            return _late_interaction(settings)
+        case CrossEncoderReranker() | LateInteractionReranker():
+            return _over_pairs(settings)
         case LexicalReranker():
             from rag_core.reranking.lexical import LexicalReranker as Lexical
 
@@ -54,10 +52,8 @@ def reranker(settings: RerankerSettings) -> Reranker:
 def load(settings: RerankerSettings) -> None:
     """ModelError if the model, or its device, is not there."""
     match settings:
-        case CrossEncoderReranker():
-            _cross_encoder(settings).load()
-        case LateInteractionReranker():
-            _late_interaction(settings).load()
+        case CrossEncoderReranker() | LateInteractionReranker():
+            reranker_pairs(settings).load()
         case LexicalReranker() | LlmReranker() | PythonObject():
             pass
         case _:
@@ -65,13 +61,20 @@ def load(settings: RerankerSettings) -> None:
 
 
 @cache
-def _cross_encoder(settings: CrossEncoderReranker) -> CrossEncoder:
-    return CrossEncoder(partial(_loaded_cross_encoder, settings), settings.batch_size)
+def _over_pairs(settings: CrossEncoderReranker | LateInteractionReranker) -> Reranker:
+    return PairReranker(reranker_pairs(settings))
 
 
 @cache
-def _late_interaction(settings: LateInteractionReranker) -> LateInteraction:
-    return LateInteraction(partial(_loaded_late_interaction, settings), settings.batch_size)
+def reranker_pairs(settings: CrossEncoderReranker | LateInteractionReranker) -> SharedModel[Any]:
+    """Of this process; its `load`, or the first request, loads the model."""
+    match settings:
+        case CrossEncoderReranker():
+            return cross_encoder_pairs(partial(_loaded_cross_encoder, settings), settings.batch_size)
+        case LateInteractionReranker():
+            return late_interaction_pairs(partial(_loaded_late_interaction, settings), settings.batch_size)
+        case _:
+            assert_never(settings)
 
 
 def _loaded_cross_encoder(settings: CrossEncoderReranker) -> "LoadedCrossEncoder":

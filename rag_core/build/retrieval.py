@@ -5,6 +5,7 @@ from functools import cached_property, partial
 from typing import assert_never
 
 from rag_core.build.embedding import embedding_space, shared_encoder
+from rag_core.build.models import HERE, Elsewhere, chat, hosted_reranker
 from rag_core.build.python import python_object
 from rag_core.build.reranking import reranker
 from rag_core.build.splade import fingerprint, weigher
@@ -16,10 +17,12 @@ from rag_core.config import (
     GraphRetriever,
     HybridRetriever,
     LegSettings,
+    LlmReranker,
     LtrFusion,
     PerDocumentRetriever,
     PythonObject,
     RerankedRetriever,
+    RerankerSettings,
     RetrievalSettings,
     RrfFusion,
     Settings,
@@ -29,7 +32,9 @@ from rag_core.config import (
 )
 from rag_core.errors import ConfigError
 from rag_core.ingestion.embedding.questions import Questions, WeighedQuestions
-from rag_core.protocols import Leg, Retriever
+from rag_core.protocols import Leg, Reranker, Retriever
+from rag_core.reranking.llm import LlmReranker as LanguageModel
+from rag_core.reranking.pairs import PairReranker
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
 from rag_core.retrieval.fusion import distribution, ltr, rrf, weighted
@@ -44,14 +49,15 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
 
 
-def retriever(settings: Settings, corpus: CorpusReader) -> Retriever:
-    """Loads the models that its legs need."""
-    return _Builder(settings, corpus).retriever(settings.retrieval, settings.retrieval.type)
+def retriever(settings: Settings, corpus: CorpusReader, elsewhere: Elsewhere = HERE) -> Retriever:
+    """Loads the models that its legs need, but for those that run elsewhere. ConfigError if a reranker is of a kind
+    that cannot."""
+    return _Builder(settings, corpus, elsewhere).retriever(settings.retrieval, settings.retrieval.type)
 
 
 class _Builder:
-    def __init__(self, settings: Settings, corpus: CorpusReader) -> None:
-        self._settings, self._corpus = settings, corpus
+    def __init__(self, settings: Settings, corpus: CorpusReader, elsewhere: Elsewhere) -> None:
+        self._settings, self._corpus, self._elsewhere = settings, corpus, elsewhere
 
     def retriever(self, chosen: RetrievalSettings, name: str) -> Retriever:
         match chosen:
@@ -88,7 +94,8 @@ class _Builder:
     @cached_property
     def _dense(self) -> Leg:
         embedding = self._settings.embedding
-        return DenseLeg(self._corpus, Questions(shared_encoder(embedding)), embedding_space(embedding))
+        embedder = self._elsewhere.embedder or Questions(shared_encoder(embedding))
+        return DenseLeg(self._corpus, embedder, embedding_space(embedding))
 
     @cached_property
     def _splade(self) -> Leg:
@@ -117,10 +124,18 @@ class _Builder:
     def _reranked(self, chosen: RerankedRetriever) -> Retriever:
         return Reranked(
             retriever=self.retriever(chosen.retriever, chosen.retriever.type),
-            reranker=reranker(chosen.reranker),
+            reranker=self._reranker(chosen.reranker),
             depth=chosen.depth,
             timeout=chosen.timeout_ms / 1000,
         )
+
+    def _reranker(self, chosen: RerankerSettings) -> Reranker:
+        if isinstance(chosen, LlmReranker):
+            return LanguageModel(chat(chosen, self._settings, self._elsewhere), chosen.concurrency)
+        if self._elsewhere.reranker is None:
+            return reranker(chosen)
+        hosted_reranker(self._settings)
+        return PairReranker(self._elsewhere.reranker)
 
     def _signals(self, chosen: SignalsRetriever) -> Retriever:
         recent = chosen.recency

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from rag_core.errors import GenerationError
+from rag_core.errors import TruncatedError
 from rag_core.events import Usage
 from rag_core.generation.prompt import ABSENT, prompt_pack, rendered
 from rag_core.models.endpoint import Delta
@@ -58,7 +58,7 @@ class OpenAIGenerator:
 
     def _refuse_cut(self, finish: str) -> None:
         if finish in _CUT:
-            raise GenerationError(_CUT[finish].format(self._max_tokens))
+            raise TruncatedError(_CUT[finish].format(self._max_tokens))
 
 
 def _measure(usage: Usage | None) -> None:

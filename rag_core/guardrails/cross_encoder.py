@@ -9,7 +9,8 @@ from rag_core.errors import ConfigError
 from rag_core.guardrails.statements import Statement, statements
 from rag_core.guardrails.verdicts import Thresholds, claim, verdict
 from rag_core.models.cross_encoder import loaded_cross_encoder, logits
-from rag_core.models.shared import SharedModel
+from rag_core.models.shared import Scoring, SharedModel
+from rag_core.protocols import Pair, PairScorer
 from rag_core.types import Answer, Claim, Passage, Verdict
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ class Classifier:
     model: "CrossEncoder"
     supported: int
 
-    def probabilities(self, pairs: "Sequence[_Pair]") -> list[float]:
-        scores = logits(self.model, [(pair.passage, pair.claim) for pair in pairs])
+    def probabilities(self, pairs: Sequence[Pair]) -> list[float]:
+        """Of pairs of passage and claim."""
+        scores = logits(self.model, pairs)
         several = scores.ndim > 1
         likely = scores.softmax(dim=-1)[:, self.supported] if several else scores.sigmoid()
         probabilities: list[float] = likely.tolist()
@@ -38,23 +40,23 @@ class CrossEncoderJudge:
     """A claim's score is the probability that the passage which supports it best does so: the sigmoid of the one
     logit, or the softmax's share of the class that means supported."""
 
-    def __init__(self, loading: Callable[[], Classifier], thresholds: Thresholds, batch_size: int) -> None:
-        self._model, self._thresholds, self._batch_size = SharedModel("judge", loading), thresholds, batch_size
-
-    def load(self) -> None:
-        """What the first answer would wait for otherwise. ModelError if the model, or its device, is not there;
-        ConfigError if it has no such class."""
-        self._model.load()
+    def __init__(self, pairs: PairScorer, thresholds: Thresholds) -> None:
+        self._pairs, self._thresholds = pairs, thresholds
 
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
         stated = statements(answer, passages)
-        pairs = [_Pair(passage.text, each.text) for each in stated for passage in each.passages]
-        scores = iter(await self._model.score(lambda model: model.probabilities, pairs, self._batch_size))
+        pairs = [(passage.text, each.text) for each in stated for passage in each.passages]
+        scores = iter(await self._pairs.score(pairs))
         return verdict([self._claim(each, [next(scores) for _ in each.passages]) for each in stated], METHOD)
 
     def _claim(self, statement: Statement, scores: Sequence[float]) -> Claim:
         score = max(scores, default=0.0)
         return claim(statement, self._thresholds.grade(score), score)
+
+
+def classifier_pairs(loading: Callable[[], Classifier], batch_size: int) -> SharedModel[Classifier]:
+    """Scores are the probabilities that a passage supports a claim."""
+    return SharedModel("judge", loading, _scoring, batch_size)
 
 
 def classifier(folder: Path, weights: "torch.dtype", device: str, label: str) -> Classifier:
@@ -69,10 +71,5 @@ def classifier(folder: Path, weights: "torch.dtype", device: str, label: str) ->
     return Classifier(model, places[label.lower()])
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    passage: str
-    claim: str
-
-    def __len__(self) -> int:
-        return len(self.passage) + len(self.claim)
+def _scoring(model: Classifier, _pairs: Sequence[Pair]) -> Scoring:
+    return model.probabilities

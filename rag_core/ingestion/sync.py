@@ -13,7 +13,7 @@ from rag_core.ingestion.recipe import Recipe, outdated
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog, Collection
-from rag_core.storage.ledger import Action, Ledger, fenced
+from rag_core.storage.ledger import NO_JOB, Action, Job, Ledger, fenced
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, while_away
 from rag_core.storage.publishing import Target
@@ -52,7 +52,11 @@ DEFAULT_MAINTENANCE = Maintenance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """One sync of one collection. `settings` are kept with the job as they are now; `splade` is as `Target` has it."""
+    """One sync of one collection. `settings` are kept with the job as they are now; `splade` is as `Target` has it.
+
+    `partial` are the uris of sources that list only some of their documents: of these nothing is deleted. `job` and
+    `fence` are those of a job that was queued, and is leased to this process; without them the sync makes its own.
+    """
 
     postgres: Postgres
     tenant: str
@@ -67,6 +71,13 @@ class Sync:
     splade: str = ""
     options: Options = DEFAULT_OPTIONS
     maintenance: Maintenance = DEFAULT_MAINTENANCE
+    partial: frozenset[str] = frozenset()
+    job: UUID = NO_JOB
+    fence: int = 0
+
+    @property
+    def queued(self) -> bool:
+        return self.job != NO_JOB
 
     def plan(self) -> Plan:
         """What `run` would do; nothing is written."""
@@ -84,7 +95,10 @@ class Sync:
         return Plan.of(self.collection, changes, self.options.prunes)
 
     def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] | None = None) -> Report:
-        """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document."""
+        """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document.
+
+        A job that was queued, and fails, is left to whom it is leased to: it may be tried again.
+        """
         with closing(_Run(self)) as run:
             changes = run.prepare()
             plan = Plan.of(self.collection, list(changes.values()), self.options.prunes)
@@ -104,6 +118,7 @@ class _Run:
 
     _collection: Collection
     _space: int
+    _job: Job
 
     def __init__(self, sync: Sync) -> None:
         self._began, self._listed_ns = time.perf_counter(), time.time_ns()
@@ -119,6 +134,8 @@ class _Run:
         self._space = self._catalog.ensure_space(self._sync.recipe.space)
         self._claim()
         try:
+            if self._sync.queued:
+                self._ledger.start(self._sync.job, self._sync.fence)
             self._refuse_partial_move()
             changes = {id: self._change(id, source) for id, source in self._sources.items()}
         except RagError:
@@ -129,8 +146,7 @@ class _Run:
 
     def begin(self, changes: Mapping[int, Delta], plan: Plan) -> Target:
         sync, collection = self._sync, self._collection.id
-        items = [item for change in changes.values() for item in self._items(change)]
-        job = self._ledger.begin(collection, list(changes), sync.profile, sync.settings, plan.same, items)
+        job = self._job = self._begun(changes, plan)
         return Target(
             postgres=sync.postgres,
             tenant=sync.tenant,
@@ -139,30 +155,43 @@ class _Run:
             job=job.id,
             run=job.run,
             listed_ns=self._listed_ns,
+            fence=job.fence,
             patience=sync.patience,
             graph=sync.graph,
             splade=sync.splade,
         )
 
+    def _begun(self, changes: Mapping[int, Delta], plan: Plan) -> Job:
+        sync, collection = self._sync, self._collection.id
+        items = [item for change in changes.values() for item in self._items(change)]
+        if not sync.queued:
+            return self._ledger.begin(collection, list(changes), sync.profile, sync.settings, plan.same, items)
+        listed = [id for id in changes if not self._is_partial(id)]
+        return self._ledger.take_over(sync.job, sync.fence, collection, list(changes), listed, plan.same, items)
+
     def work(self, runner: Runner, target: Target, changes: Mapping[int, Delta]) -> RunTimes:
-        drafts = [draft for source, change in changes.items() for draft in self._drafts(source, change)]
+        planned = [draft for source, change in changes.items() for draft in self._drafts(source, change)]
+        drafts = [draft for draft in planned if draft.id not in self._job.ended]
         # the largest first, so that no large document is what everybody waits for at the end
         drafts.sort(key=lambda draft: -draft.entry.size)
         new = sum(self._new(change) for change in changes.values())
         self._maintained(lambda maintenance, *place: maintenance.make_way(*place, target.space, new))
         times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
         if self._sync.options.prunes:
-            _delete(target, [document.id for change in changes.values() for document in change.deleted])
+            gone = [document.id for change in changes.values() for document in change.deleted]
+            _delete(target, [id for id in gone if id not in self._job.ended])
         return times
 
     def finish(self, target: Target, plan: Plan, times: RunTimes) -> Report:
         self._hold_on()
+        if self._sync.queued:
+            self._ledger.next_stage(target.job, target.fence, "finishing")
         if not self._sync.options.only:
             self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
         notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space)]
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
         seconds = stage_seconds(stages, replace(times, index=self._indexing), self._listing, total)
-        if not self._ledger.end(target.job, "completed", seconds=seconds):
+        if not self._ledger.end(target.job, "completed", seconds=seconds, fence=target.fence):
             raise fenced(target.job)
         done = self._ledger.progress(target.job)
         return Report(
@@ -178,6 +207,8 @@ class _Run:
         )
 
     def abandon(self, target: Target, error: BaseException) -> None:
+        if self._sync.queued:
+            return
         interrupted = isinstance(error, KeyboardInterrupt)
         reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
         with suppress(StoreError):  # the next job on these sources will find it abandoned
@@ -205,8 +236,8 @@ class _Run:
     def _claim(self) -> None:
         ids = self._catalog.ensure_sources(self._collection, [source.uri for source in self._sync.sources])
         self._sources = dict(zip(ids, self._sync.sources, strict=True))
-        self._ledger.claim(self._collection.id, ids)
-        if self._collection.space is not None:
+        self._ledger.claim(self._collection.id, ids, self._sync.job)
+        if self._collection.space is not None and not all(map(self._is_partial, ids)):
             self._damaged = self._catalog.damaged(self._collection.id, self._collection.space, self._sync.splade)
 
     def _refuse_partial_move(self) -> None:
@@ -222,6 +253,10 @@ class _Run:
             )
 
     def _change(self, id: int, source: Source) -> Delta:
+        if self._is_partial(id):
+            entries = list(source.listing())
+            known = self._catalog.some_of_manifest(self._collection.id, id, [self._id(entry.uri) for entry in entries])
+            return delta(entries, known, self._sync.recipe.of)
         options = self._sync.options
         stored = self._catalog.manifest(self._collection.id, id)
         if options.only:
@@ -232,6 +267,9 @@ class _Run:
         if options.prune and not options.confirmed:
             self._confirm(source.uri, len(change.deleted), len(stored))
         return change
+
+    def _is_partial(self, id: int) -> bool:
+        return self._sources[id].uri in self._sync.partial
 
     def _confirm(self, uri: str, deleted: int, stored: int) -> None:
         share = self._sync.delete_share

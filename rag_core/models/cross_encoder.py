@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_core.models.loading import loading
+from rag_core.protocols import Pair
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,7 @@ def loaded_cross_encoder(folder: Path, weights: "torch.dtype", device: str) -> "
     return _scoring_in_fp32(model)
 
 
-def logits(model: "CrossEncoder", pairs: Sequence[tuple[str, str]]) -> "torch.Tensor":
+def logits(model: "CrossEncoder", pairs: Sequence[Pair]) -> "torch.Tensor":
     """Shape (pairs,) of a model with one label, else (pairs, labels); in one batch. What is too long is cut."""
     scores: torch.Tensor = model.predict(
         list(pairs),

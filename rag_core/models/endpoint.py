@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import httpx2
@@ -57,6 +57,21 @@ class Completion:
 
     text: str
     logprobs: tuple[Mapping[str, float], ...] = ()
+
+
+class Completer(Protocol):
+    """A language model that gives whole answers, wherever it runs."""
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        logprobs: bool = False,
+        max_tokens: int,
+    ) -> Completion:
+        """GenerationError if it is refused, late, cut or not understood."""
+        ...
 
 
 async def deltas(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Delta, None]:

@@ -1,18 +1,19 @@
-"""A model that all requests of a process share, and how it scores their texts."""
+"""A model that all requests of a process share, and how it scores their pairs of texts."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite
 from threading import Event, Lock
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from anyio import to_thread
 
 from rag_core.errors import ModelError
+from rag_core.protocols import Pair
 
 M = TypeVar("M")
-T = TypeVar("T", bound=Sized)
+Scoring: TypeAlias = Callable[[Sequence[Pair]], list[float]]
 
 RETRY_SECONDS = 60.0
 """So long a model that could not be loaded is not looked for again: a hub that is away takes seconds to say so."""
@@ -20,51 +21,53 @@ RETRY_SECONDS = 60.0
 
 class SharedModel(Generic[M]):
     """Loaded once, by `load` or the first request. Used by one thread at a time: a tokenizer whose truncation two
-    threads set fails with "Already borrowed". `role` is what its errors call it."""
+    threads set fails with "Already borrowed". `role` is what its errors call it.
 
-    def __init__(self, role: str, loading: Callable[[], M]) -> None:
-        self._role, self._loading, self._lock = role, loading, Lock()
+    `prepared` makes of the model, and of all pairs of a request, what scores a batch of them, `batch_size` at most.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        loading: Callable[[], M],
+        prepared: Callable[[M, Sequence[Pair]], Scoring],
+        batch_size: int,
+    ) -> None:
+        self._role, self._loading, self._prepared, self._batch_size = role, loading, prepared, batch_size
+        self._lock = Lock()
         self._model: M | None = None
         self._failure, self._again_at = "", 0.0
 
     def load(self) -> None:
-        """Seconds. ModelError if the model, or its device, is not there."""
+        """Seconds: what the first request would wait for otherwise. ModelError if the model, or its device, is not
+        there."""
         with self._lock:
             self._loaded()
 
-    async def score(
-        self, prepared: Callable[[M], Callable[[Sequence[T]], list[float]]], texts: Sequence[T], batch_size: int
-    ) -> list[float]:
-        """In the order given, by the function that `prepared` makes of the model, in a thread. When the caller is
-        cancelled, the work ends with the batch at hand."""
-        if not texts:
+    async def score(self, pairs: Sequence[Pair]) -> list[float]:
+        """In the order given, in a thread. When the caller is cancelled, the work ends with the batch at hand."""
+        if not pairs:
             return []
         abandoned = Event()
         try:
-            return await to_thread.run_sync(partial(self._scores, prepared, texts, batch_size, abandoned))
+            return await to_thread.run_sync(partial(self._scores, pairs, abandoned))
         finally:
             abandoned.set()
 
-    def _scores(
-        self,
-        prepared: Callable[[M], Callable[[Sequence[T]], list[float]]],
-        texts: Sequence[T],
-        batch_size: int,
-        abandoned: Event,
-    ) -> list[float]:
-        scores = [0.0] * len(texts)
+    def _scores(self, pairs: Sequence[Pair], abandoned: Event) -> list[float]:
+        scores = [0.0] * len(pairs)
         with self._lock:
-            scoring = prepared(self._loaded())
-            for batch in _batches(texts, batch_size):
+            scoring = self._prepared(self._loaded(), pairs)
+            for batch in _batches(pairs, self._batch_size):
                 if abandoned.is_set():
                     break
-                for position, score in zip(batch, self._computed(scoring, [texts[i] for i in batch]), strict=True):
+                for position, score in zip(batch, self._computed(scoring, [pairs[i] for i in batch]), strict=True):
                     scores[position] = score
         return scores
 
-    def _computed(self, scoring: Callable[[Sequence[T]], list[float]], texts: Sequence[T]) -> list[float]:
+    def _computed(self, scoring: Scoring, pairs: Sequence[Pair]) -> list[float]:
         try:
-            scores = scoring(texts)
+            scores = scoring(pairs)
         except RuntimeError as error:  # of torch: memory, device
             reason = str(error).partition("\n")[0]
             raise ModelError(
@@ -89,7 +92,7 @@ class SharedModel(Generic[M]):
             raise
 
 
-def _batches(texts: Sequence[Sized], size: int) -> list[list[int]]:
-    """Positions, texts of like length together: little padding, and memory runs out at the first batch or never."""
-    longest_first = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
-    return [longest_first[start : start + size] for start in range(0, len(texts), size)]
+def _batches(pairs: Sequence[Pair], size: int) -> list[list[int]]:
+    """Positions, pairs of like length together: little padding, and memory runs out at the first batch or never."""
+    longest_first = sorted(range(len(pairs)), key=lambda position: -sum(map(len, pairs[position])))
+    return [longest_first[start : start + size] for start in range(0, len(pairs), size)]

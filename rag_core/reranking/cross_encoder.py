@@ -7,25 +7,17 @@ from typing import TYPE_CHECKING
 
 from rag_core.errors import ModelError
 from rag_core.models.cross_encoder import loaded_cross_encoder, logits
-from rag_core.models.shared import SharedModel
+from rag_core.models.shared import Scoring, SharedModel
+from rag_core.protocols import Pair
 
 if TYPE_CHECKING:
     import torch
     from sentence_transformers import CrossEncoder
 
 
-class CrossEncoderReranker:
-    """Scores are the sigmoid of the model's logit, in (0, 1). What is too long for its window is cut at its end."""
-
-    def __init__(self, loading: Callable[[], "CrossEncoder"], batch_size: int) -> None:
-        self._model, self._batch_size = SharedModel("reranker", loading), batch_size
-
-    def load(self) -> None:
-        """What the first question would wait for otherwise. ModelError if the model, or its device, is not there."""
-        self._model.load()
-
-    async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        return await self._model.score(lambda model: partial(_scores, model, question), texts, self._batch_size)
+def cross_encoder_pairs(loading: "Callable[[], CrossEncoder]", batch_size: int) -> "SharedModel[CrossEncoder]":
+    """Scores are the sigmoid of the model's logit, in (0, 1)."""
+    return SharedModel("reranker", loading, _scoring, batch_size)
 
 
 def cross_encoder(folder: Path, weights: "torch.dtype", device: str) -> "CrossEncoder":
@@ -36,6 +28,10 @@ def cross_encoder(folder: Path, weights: "torch.dtype", device: str) -> "CrossEn
     return model
 
 
-def _scores(model: "CrossEncoder", question: str, texts: Sequence[str]) -> list[float]:
-    scores: list[float] = logits(model, [(question, text) for text in texts]).sigmoid().tolist()
+def _scoring(model: "CrossEncoder", _pairs: Sequence[Pair]) -> Scoring:
+    return partial(_scores, model)
+
+
+def _scores(model: "CrossEncoder", pairs: Sequence[Pair]) -> list[float]:
+    scores: list[float] = logits(model, pairs).sigmoid().tolist()
     return scores

@@ -1,13 +1,14 @@
 """Late interaction: question and text are encoded apart, and meet token by token."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag_core.models.loading import loading
-from rag_core.models.shared import SharedModel
+from rag_core.models.shared import Scoring, SharedModel
+from rag_core.protocols import Pair
 
 if TYPE_CHECKING:
     import torch
@@ -16,21 +17,12 @@ if TYPE_CHECKING:
 _LATE_INTERACTION = {"MultiVectorEncoder", "ColBERT"}
 
 
-class LateInteractionReranker:
+def late_interaction_pairs(
+    loading: "Callable[[], MultiVectorEncoder]", batch_size: int
+) -> "SharedModel[MultiVectorEncoder]":
     """Scores are MaxSim: for each token of the question its nearest token's cosine, summed (Khattab and Zaharia,
-    ColBERT, SIGIR 2020). What is too long for the model's window is cut at its end."""
-
-    def __init__(self, loading: Callable[[], "MultiVectorEncoder"], batch_size: int) -> None:
-        self._model, self._batch_size = SharedModel("reranker", loading), batch_size
-
-    def load(self) -> None:
-        """What the first question would wait for otherwise. ModelError if the model, or its device, is not there."""
-        self._model.load()
-
-    async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        return await self._model.score(
-            lambda model: partial(_scores, model, _asked(model, question)), texts, self._batch_size
-        )
+    ColBERT, SIGIR 2020)."""
+    return SharedModel("reranker", loading, _scoring, batch_size)
 
 
 def multi_vector_encoder(folder: Path, weights: "torch.dtype", device: str) -> "MultiVectorEncoder":
@@ -85,13 +77,15 @@ def _widened(_module: object, _arguments: object, features: dict[str, Any]) -> d
     return {**features, "token_embeddings": features["token_embeddings"].float()}
 
 
-def _asked(model: "MultiVectorEncoder", question: str) -> list["torch.Tensor"]:
-    asked: list[torch.Tensor] = model.encode_query([question], show_progress_bar=False)
-    return asked
+def _scoring(model: "MultiVectorEncoder", pairs: Sequence[Pair]) -> Scoring:
+    """Each question is encoded once."""
+    questions = list(dict.fromkeys(question for question, _ in pairs))
+    encoded = model.encode_query(questions, show_progress_bar=False)
+    return partial(_scores, model, dict(zip(questions, encoded, strict=True)))
 
 
-def _scores(model: "MultiVectorEncoder", question: list["torch.Tensor"], texts: Sequence[str]) -> list[float]:
-    documents = model.encode_document(list(texts), batch_size=len(texts), show_progress_bar=False)
-    (scores,) = model.similarity(question, documents).tolist()
-    row: list[float] = scores
-    return row
+def _scores(model: "MultiVectorEncoder", asked: "Mapping[str, torch.Tensor]", pairs: Sequence[Pair]) -> list[float]:
+    texts = [text for _, text in pairs]
+    documents = model.encode_document(texts, batch_size=len(texts), show_progress_bar=False)
+    scores: list[float] = model.similarity_pairwise([asked[question] for question, _ in pairs], documents).tolist()
+    return scores

@@ -55,6 +55,7 @@ where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources
 MANIFEST = """
 select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released
 from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
+SOME_OF_MANIFEST = f"{MANIFEST} and id = any(%(ids)s::uuid[])"
 # Cheap where nothing is wrong: only when the totals differ is every document counted.
 TOTALS = """
 select (select coalesce(sum(n_chunks), 0) from documents where tenant = %(tenant)s and collection = %(collection)s),
@@ -125,7 +126,8 @@ select id, ordinal, start_offset as start, end_offset as end, prefix, text, meta
 where tenant = %(tenant)s and collection = %(collection)s and document_id = %(document)s and ordinal > %(after)s
 order by ordinal limit %(limit)s"""
 READABLE_SPAN = """
-select k.id as chunk_id, k.document_id, c.name as collection, d.title, d.uri as url, d.language, k.metadata,
+select k.id as chunk_id, k.document_id, c.name as collection, d.title, d.language, k.metadata,
+  case when starts_with(d.uri, 'push:') then coalesce(d.metadata ->> 'url', d.uri) else d.uri end as url,
   to_timestamp(nullif(d.modified_ns, 0)::numeric / 1000000000) as updated_at, k.start_offset as start,
   k.end_offset as end, t.text
 from collections c join chunks k on k.tenant = c.tenant and k.collection = c.id and k.id = %(chunk)s
@@ -294,6 +296,13 @@ class Catalog:
         with self._transaction():
             scope = self._scope(collection=collection, source=source)
             return {row[1]: _stored(row) for row in self.connection.execute(MANIFEST, scope, binary=True)}
+
+    def some_of_manifest(self, collection: int, source: int, documents: Sequence[UUID]) -> dict[str, StoredDocument]:
+        """What is stored of these documents of the source, by uri."""
+        with self._transaction():
+            scope = self._scope(collection=collection, source=source, ids=list(documents))
+            rows = self.connection.execute(SOME_OF_MANIFEST.encode(), scope, binary=True)
+            return {row[1]: _stored(row) for row in rows}
 
     def manifest_of(self, collection: str, uri: str) -> dict[str, StoredDocument]:
         """What is stored of the source of that uri; nothing where collection or source are not known yet."""

@@ -24,6 +24,7 @@ from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
+from rag_core.storage.queue import stands_at
 from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space, TermWeights
 
 T = TypeVar("T")
@@ -432,7 +433,8 @@ def _check_space(query: Query, scope: Mapping[str, Any], space: Space) -> None:
 def _hit(row: Sequence[Any], stage: str, score: float) -> Hit:
     *own, uri, title, language, about, modified_ns = row
     updated_at = datetime.fromtimestamp(modified_ns / 1e9, UTC) if modified_ns else None
-    origin = Origin(uri=uri, title=title, language=language, updated_at=updated_at, metadata=about)
+    place = stands_at(uri, about)
+    origin = Origin(uri=place, title=title, language=language, updated_at=updated_at, metadata=about)
     return Hit(chunk=_chunk(own), origin=origin, score=score, scores={stage: score})
 
 

@@ -40,11 +40,18 @@ QUERIES = {
     "I1 every document of a job that has ended is in a terminal state, a failed one with its reason": """
 select j.tenant, 'job ' || j.id || ', ' || i.uri as subject from jobs j
 join job_items i on i.tenant = j.tenant and i.job_id = j.id
-where j.status <> 'running' and (i.status = 'queued' or i.status = 'failed' and i.reason is null)""",
+where j.status not in ('queued', 'running') and (i.status = 'queued' or i.status = 'failed' and i.reason is null)""",
     "I1 no part of a document waits for a job that has ended": """
 select p.tenant, 'job ' || p.job_id || ', document ' || p.document_id || ', part ' || p.part as subject
 from draft_parts p
-where not exists (select from jobs j where j.tenant = p.tenant and j.id = p.job_id and j.status = 'running')""",
+where not exists (select from jobs j where j.tenant = p.tenant and j.id = p.job_id
+  and j.status in ('queued', 'running'))""",
+    "I1 no body of a document is kept that has come to its end for good": """
+select p.tenant, 'job ' || p.job_id || ', ' || p.uri as subject from pushed_documents p
+join jobs j on j.tenant = p.tenant and j.id = p.job_id
+left join job_items i on i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri
+where j.finished_at is not null and case when i.uri is null then j.status = 'completed'
+  else not (i.status = 'failed' and i.retryable) end""",
     "I2 no chunk without its document": """
 select c.tenant, 'chunk ' || c.id as subject from chunks c
 where not exists (select from documents d

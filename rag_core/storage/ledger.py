@@ -1,10 +1,10 @@
 """Jobs, their documents and their events, as every process of every host can read them.
 
 A job that runs holds an advisory lock on each of its sources for as long as its connection lives. So a job that is
-called running but holds no lock was killed, and who gets the lock may end it.
+called running but holds no lock was killed, and who gets the lock may end it; one that was queued is queued again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -15,8 +15,8 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import BusyError, FencedError, NotFoundError
-from rag_core.storage.postgres import transaction
+from rag_core.errors import BusyError, FencedError, NotFoundError, StoreError
+from rag_core.storage.postgres import Postgres, transaction
 
 Action: TypeAlias = Literal["add", "change", "delete"]
 INTERRUPTED = "interrupted: the job ended before it came to this document"
@@ -30,31 +30,66 @@ WAIT_FOR_WRITERS = "select pg_advisory_xact_lock(hashtextextended('rag.job ' || 
 KILLED = """
 select id from jobs
 where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[]
-order by id"""
+  and id <> %(job)s order by id"""
 END_KILLED = """
 update jobs set status = 'failed', reason = 'interrupted', finished_at = now(), events = events + 1
-where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' returning id, events"""
+where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' and request is null
+returning id, events"""
+QUEUE_KILLED = """
+update jobs set status = 'queued', fence = fence + 1, lease_until = null, run_at = now(), events = events + 1
+where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' and request is not null
+returning id, events"""
 END_ITEMS = """
 update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
+# A body is kept for as long as a retry may want it: of what failed for the moment, and of what nobody came to.
+DROP_BODIES = """
+delete from pushed_documents p using jobs j
+where p.tenant = %(tenant)s and p.job_id = any(%(jobs)s::uuid[]) and j.tenant = p.tenant and j.id = p.job_id
+  and not exists (select from job_items i where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri
+    and i.status = 'failed' and i.retryable)
+  and (j.status = 'completed' or exists (select from job_items i
+    where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri))"""
 DROP_PARTS = "delete from draft_parts where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[])"
 BEGIN = """
-insert into jobs (tenant, id, collection, sources, profile, settings, status, same)
-values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s)
+insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at)
+values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now())
 returning run"""
+START = """
+update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
+where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')
+returning events, attempts"""
+# Of a job that others began before: what has ended stays so, what has not is planned anew.
+DROP_QUEUED = "delete from job_items where tenant = %(tenant)s and job_id = %(job)s and status = 'queued'"
+# A listing that is newer than another job's has a higher run; what was pushed keeps the order in which it came.
+RENEW_RUN = """
+update jobs j set run = default where j.tenant = %(tenant)s and j.id = %(job)s and exists (select from jobs n
+  where n.tenant = j.tenant and n.run > j.run and n.collection = %(collection)s and n.sources && %(listed)s::int[])"""
+TAKE_OVER = """
+update jobs set same = case when collection is null then %(same)s else same end, collection = %(collection)s,
+  sources = %(sources)s::int[], events = events + 1
+where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning run, events"""
+ENDED_ITEMS = """
+select document_id from job_items where tenant = %(tenant)s and job_id = %(job)s and status <> 'queued'"""
 STAGE_ITEMS = """
 create temp table if not exists staged_items (document_id uuid, uri text, action text) on commit delete rows"""
 COPY_ITEMS = "copy staged_items from stdin (format binary)"
 ADD_ITEMS = """
 insert into job_items (tenant, job_id, document_id, uri, action, status)
-select %(tenant)s, %(job)s, document_id, uri, action, 'queued' from staged_items order by document_id"""
+select %(tenant)s, %(job)s, document_id, uri, action, 'queued' from staged_items order by document_id
+on conflict (tenant, job_id, document_id) do nothing"""
 END = """
 update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s, finished_at = now(),
-  events = events + 1
-where tenant = %(tenant)s and id = %(job)s and status = 'running' returning events"""
+  started_at = coalesce(started_at, now()), lease_until = null, events = events + 1
+where tenant = %(tenant)s and id = %(job)s and status in ('queued', 'running')
+  and (fence = %(fence)s or %(fence)s = -1) returning events"""
+NEXT_STAGE = """
+update jobs set events = events + 1
+where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
 ADD_EVENT = """
 insert into job_events (tenant, job_id, seq, stage, status, detail)
-values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)"""
+values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)
+returning pg_notify('rag_events', %(job)s::text)"""
 PROGRESS = """
 select count(*) filter (where action = 'add') as added,
   count(*) filter (where action = 'change' and status <> 'same') as changed,
@@ -94,10 +129,11 @@ STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
 JOBS = """
-select j.id, j.run, c.name as collection, j.profile, j.status, j.reason, j.same, j.started_at, j.finished_at, j.seconds,
-  j.settings,
-  (select array_agg(s.uri order by s.uri) from sources s
-   where s.tenant = j.tenant and s.id = any(j.sources)) as sources,
+select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, j.profile, j.status, j.reason, j.same,
+  j.created_at, j.started_at, j.finished_at, j.seconds, j.settings, j.attempts, j.correlation_id,
+  coalesce((select array_agg(s.uri order by s.uri) from sources s
+    where s.tenant = j.tenant and s.id = any(j.sources)),
+    array(select jsonb_array_elements_text(j.request -> 'locations'))) as sources,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id) as documents,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed
 from jobs j left join collections c on c.tenant = j.tenant and c.id = j.collection
@@ -107,19 +143,48 @@ order by j.run desc limit %(limit)s"""
 EVENTS = """
 select seq, at, stage, status, detail from job_events where tenant = %(tenant)s and job_id = %(job)s and seq > %(after)s
 order by seq"""
+READABLE_EVENTS = """
+select e.seq, e.at, e.stage, e.status, e.detail
+from job_events e join jobs j on j.tenant = e.tenant and j.id = e.job_id
+where e.tenant = %(tenant)s and e.job_id = %(job)s and e.seq > %(after)s
+  and not (e.stage = 'document' and exists (select from documents d where d.tenant = j.tenant
+    and d.collection = j.collection and d.id = (e.detail ->> 'document_id')::uuid and d.access <> '{}'
+    and not d.access && %(groups)s::text[]))
+order by e.seq"""
+LISTEN = "listen rag_events"
+ANY_FENCE = -1
+NO_JOB = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`run` is the version of what it writes: a later job's is higher."""
+    """`run` is the version of what it writes: a later job's is higher. `fence` is raised with who holds it, and 0 where
+    nobody else can. `ended` are the documents that those who held it before have brought to an end."""
 
     id: UUID
     run: int
+    fence: int = 0
+    ended: frozenset[UUID] = frozenset()
 
 
 def fenced(job: UUID) -> FencedError:
     """For who finds that the job may not write any more."""
     return FencedError(f"job {job} was ended: it was cancelled, or a newer run has taken over")
+
+
+async def told(postgres: Postgres) -> AsyncGenerator[str, None]:
+    """The ids of jobs, as something happens to them; first an empty one, when it has begun to listen.
+
+    StoreError if the store is away, or goes away.
+    """
+    try:
+        async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as connection:
+            await connection.execute(LISTEN)
+            yield ""
+            async for notice in connection.notifies():
+                yield notice.payload
+    except psycopg.OperationalError as error:
+        raise StoreError(f"lost the store: {error}") from error
 
 
 class Ledger:
@@ -134,15 +199,15 @@ class Ledger:
         with suppress(psycopg.OperationalError):
             self._connection.execute(UNLOCK)
 
-    def claim(self, collection: int, sources: Sequence[int]) -> None:
-        """Locks the sources for this connection, and ends the jobs that were killed while they held them.
+    def claim(self, collection: int, sources: Sequence[int], job: UUID = NO_JOB) -> None:
+        """Locks the sources for this connection, and ends the other jobs that were killed while they held them.
 
-        From then on no worker of such a job can write: its transactions need the job to be running.
-        BusyError if a job that lives holds one of them.
+        From then on no worker of such a job can write: its transactions need the job to be running, and its fence.
+        One that came from the queue goes back there. BusyError if a job that lives holds one of them.
         """
         for source in sorted(sources):
             self._lock(collection, source)
-        scope = self._scope(collection=collection, sources=list(sources))
+        scope = self._scope(collection=collection, sources=list(sources), job=job)
         with transaction(self._connection, self._tenant):
             killed = [row[0] for row in self._connection.execute(KILLED, scope)]
             for job in killed:
@@ -150,7 +215,9 @@ class Ledger:
             ended = self._connection.execute(END_KILLED, self._scope(jobs=killed)).fetchall()
             self._give_up([id for id, _ in ended])
             for id, seq in ended:
-                self._tell_end(id, seq, "failed", "interrupted")
+                self._tell(id, seq, "job", "failed", {"reason": "interrupted"})
+            for id, seq in self._connection.execute(QUEUE_KILLED, self._scope(jobs=killed)).fetchall():
+                self._tell(id, seq, "job", "queued", {"reason": "interrupted"})
 
     def reclaim(self, collection: int, sources: Sequence[int]) -> None:
         """The locks alone, for a job that goes on over a new connection. BusyError if another job has one of them."""
@@ -186,23 +253,75 @@ class Ledger:
         )
         with transaction(self._connection, self._tenant):
             row = self._connection.execute(BEGIN, values).fetchone()
-            self._connection.execute(STAGE_ITEMS)
-            with self._connection.cursor() as cursor, cursor.copy(COPY_ITEMS) as copy:
-                copy.set_types(["uuid", "text", "text"])
-                for item in items:
-                    copy.write_row(item)
-            self._connection.execute(ADD_ITEMS, values)
+            self._add_items(job, items)
         return Job(id=job, run=int(row[0]) if row else 0)
 
-    def end(self, job: UUID, status: str, reason: str = "", seconds: Mapping[str, float] | None = None) -> bool:
-        """Whether it was still running: one that has ended stays as it is. What is queued fails as interrupted."""
-        values = self._scope(job=job, status=status, reason=reason or None, seconds=Jsonb(seconds or {}))
+    def start(self, job: UUID, fence: int) -> None:
+        """A job of the queue, whose sources are claimed, is running from now on. FencedError if somebody else has it,
+        or has ended it."""
+        values = self._scope(job=job, fence=fence)
+        with transaction(self._connection, self._tenant):
+            seq, attempt = self._connection.execute(START, values).fetchone() or (0, 0)
+            if not seq:
+                raise fenced(job)
+            self._tell(job, seq - 1, "job", "started", {"attempt": attempt})
+            self._tell(job, seq, "stage", "listing", {})
+
+    def take_over(
+        self,
+        job: UUID,
+        fence: int,
+        collection: int,
+        sources: Sequence[int],
+        listed: Sequence[int],
+        same: int,
+        items: Sequence[tuple[UUID, str, Action]],
+    ) -> Job:
+        """As `begin`, for a job that is started. Of its sources, `listed` are those that are listed whole.
+
+        FencedError as for `start`.
+        """
+        values = self._scope(
+            job=job, fence=fence, collection=collection, sources=list(sources), listed=list(listed), same=same
+        )
+        with transaction(self._connection, self._tenant):
+            self._connection.execute(WAIT_FOR_WRITERS, values)
+            self._connection.execute(RENEW_RUN, values)
+            run, seq = self._connection.execute(TAKE_OVER, values).fetchone() or (0, 0)
+            if not seq:
+                raise fenced(job)
+            for statement in (DROP_QUEUED, DROP_PARTS):
+                self._connection.execute(statement, {**values, "jobs": [job]})
+            self._add_items(job, items)
+            self._tell(job, seq, "stage", "working", {"documents": len(items)})
+            ended = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
+        return Job(id=job, run=int(run), fence=fence, ended=ended)
+
+    def next_stage(self, job: UUID, fence: int, stage: str) -> None:
+        """Tells that a job of the queue has come to another part of its work. FencedError as for `start`."""
+        with transaction(self._connection, self._tenant):
+            row = self._connection.execute(NEXT_STAGE, self._scope(job=job, fence=fence)).fetchone()
+            if row is None:
+                raise fenced(job)
+            self._tell(job, row[0], "stage", stage, {})
+
+    def end(
+        self,
+        job: UUID,
+        status: str,
+        reason: str = "",
+        seconds: Mapping[str, float] | None = None,
+        fence: int = ANY_FENCE,
+    ) -> bool:
+        """Whether it had not ended before, and its fence is that one: else it stays as it is. What is queued of it
+        fails as interrupted."""
+        values = self._scope(job=job, status=status, reason=reason or None, seconds=Jsonb(seconds or {}), fence=fence)
         with transaction(self._connection, self._tenant):
             self._connection.execute(WAIT_FOR_WRITERS, values)
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
                 self._give_up([job])
-                self._tell_end(job, row[0], status, reason)
+                self._tell(job, row[0], "job", status, {"reason": reason})
         return row is not None
 
     def progress(self, job: UUID) -> dict[str, int]:
@@ -246,14 +365,27 @@ class Ledger:
     def events(self, job: UUID, after: int = 0) -> list[dict[str, Any]]:
         return self._rows(EVENTS, job=job, after=after)
 
-    def _tell_end(self, job: UUID, seq: int, status: str, reason: str) -> None:
-        event = {"job": job, "seq": seq, "stage": "job", "status": status, "detail": Jsonb({"reason": reason})}
+    def readable_events(self, job: UUID, groups: Sequence[str], after: int) -> list[dict[str, Any]]:
+        """Without those of documents that nobody of these groups may read."""
+        return self._rows(READABLE_EVENTS, job=job, groups=list(groups), after=after)
+
+    def _add_items(self, job: UUID, items: Sequence[tuple[UUID, str, Action]]) -> None:
+        self._connection.execute(STAGE_ITEMS)
+        with self._connection.cursor() as cursor, cursor.copy(COPY_ITEMS) as copy:
+            copy.set_types(["uuid", "text", "text"])
+            for item in items:
+                copy.write_row(item)
+        self._connection.execute(ADD_ITEMS, self._scope(job=job))
+
+    def _tell(self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any]) -> None:
+        event = {"job": job, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, self._scope(**event))
 
     def _give_up(self, jobs: Sequence[UUID]) -> None:
         """What these jobs, which have ended, did not come to."""
         self._connection.execute(END_ITEMS, self._scope(jobs=jobs, reason=INTERRUPTED))
-        self._connection.execute(DROP_PARTS, self._scope(jobs=jobs))
+        for statement in (DROP_PARTS, DROP_BODIES):
+            self._connection.execute(statement, self._scope(jobs=jobs))
 
     def _lock(self, collection: int, source: int) -> None:
         key = {"source": f"rag.source {self._tenant} {source}", "collection": collection}

@@ -15,8 +15,12 @@ from rag_core.storage import embedded, schema
 
 Role: TypeAlias = Literal["rag_app", "rag_worker", "rag_owner"]
 
-OPTIONS = "-c search_path=rag,public -c plan_cache_mode=force_custom_plan"
-"""Custom plans, because a generic one drops the partial vector index after ten executions."""
+OPTIONS = (
+    "-c search_path=rag,public -c plan_cache_mode=force_custom_plan"
+    " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+)
+"""Custom plans, because a generic one drops the partial vector index after ten executions. Keep-alives, so that a host
+that vanished holds its job's sources for no longer than 25 s."""
 
 ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles

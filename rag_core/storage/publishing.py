@@ -144,8 +144,8 @@ from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
   and i.document_id = any(array(select id from staged_documents)) and i.document_id = s.id"""
 # The last statement of every transaction of a job: numbers its event, and finds out whether the job may still write.
 NEXT_EVENT = """
-update jobs set events = events + 1 where tenant = %(tenant)s and id = %(job)s and status = 'running'
-returning events"""
+update jobs set events = events + %(count)s
+where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
 KNOWN_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
 where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
@@ -165,7 +165,8 @@ with taken as (
   returning part, draft
 )
 select draft from taken order by part"""
-MAY_WRITE = "select from jobs where tenant = %(tenant)s and id = %(job)s and status = 'running'"
+MAY_WRITE = """
+select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running'"""
 
 # A statement of its own: within the one that deletes, rows are locked in whatever order it comes to them.
 LOCK_DELETED = """
@@ -203,8 +204,9 @@ UNWRITABLE = (UnicodeError, OverflowError)
 class Target:
     """Where a job writes, and as which run. Small and picklable: workers open their own writer from it.
 
-    `patience` is for how many seconds a writer waits for a store that is away; `graph` is whether documents also go
-    into the graph, and `splade` the fingerprint of the model that weighs their terms, empty where none does.
+    `fence` is that of who holds the job; `patience` is for how many seconds a writer waits for a store that is away;
+    `graph` is whether documents also go into the graph, and `splade` the fingerprint of the model that weighs their
+    terms, empty where none does.
     """
 
     postgres: Postgres
@@ -214,6 +216,7 @@ class Target:
     job: UUID
     run: int
     listed_ns: int
+    fence: int = 0
     patience: float = 60.0
     graph: bool = False
     splade: str = ""
@@ -234,6 +237,7 @@ class CorpusWriter:
             "space": target.space,
             "job": target.job,
             "run": target.run,
+            "fence": target.fence,
             "listed_ns": target.listed_ns,
         }
 
@@ -330,7 +334,7 @@ class CorpusWriter:
                 self._connection.execute(statement, {**self._scope, "ids": sorted(documents)})
             lexical.bury_orphans(self._connection, self._scope, documents)
             graph.remove_orphans(self._connection, self._scope, documents)
-            self._event("delete", "deleted", {"deleted": len(documents)})
+            self._tell("delete", "deleted", {"deleted": len(documents)})
 
     def _prepared(self, drafts: Sequence[Draft]) -> list[lexical.Prepared]:
         words = lexical.prepared(drafts, self._target.run)
@@ -358,7 +362,8 @@ class CorpusWriter:
         for terms in prepared:
             lexical.add(self._connection, self._scope, terms.only(accepted))
         graph.publish(self._connection, self._scope, said.only(accepted), replaced)
-        self._event("publish", "published", _counts(kept))
+        kept_out = [_told(draft, draft.failure) for draft in kept if draft.failure]
+        self._tell("publish", "published", _counts(kept), [each for each in kept_out if each["status"] != "skipped"])
 
     def _accept(self) -> dict[UUID, bool]:
         self._connection.execute(LOCK_DOCUMENTS, self._scope)
@@ -371,12 +376,22 @@ class CorpusWriter:
         _copy(self._connection, COPY_VALUES, VALUE_TYPES, (row for draft in drafts for row in _value_rows(draft)))
         _copy(self._connection, COPY_CHUNKS, CHUNK_TYPES, (row for draft in drafts for row in _chunk_rows(draft)))
 
-    def _event(self, stage: str, status: str, detail: Mapping[str, int]) -> None:
-        row = self._connection.execute(NEXT_EVENT, self._scope).fetchone()
+    def _tell(
+        self, stage: str, status: str, counts: Mapping[str, int], kept_out: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """An event for each document that was kept out, and one for all together."""
+        events = [("document", str(each["status"]), each) for each in kept_out] + [(stage, status, counts)]
+        row = self._connection.execute(NEXT_EVENT, {**self._scope, "count": len(events)}).fetchone()
         if row is None:
             raise fenced(self._target.job)
-        event = {"seq": row[0], "stage": stage, "status": status, "detail": Jsonb(detail)}
-        self._connection.execute(ADD_EVENT, {**self._scope, **event})
+        with self._connection.cursor() as cursor:
+            cursor.executemany(
+                ADD_EVENT,
+                [
+                    {**self._scope, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
+                    for seq, (stage, status, detail) in enumerate(events, int(row[0]) - len(events) + 1)
+                ],
+            )
 
 
 def _copy(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:
@@ -421,6 +436,17 @@ def _status(draft: Draft) -> str:
     if draft.failure:
         return draft.failure.status
     return "same" if draft.same else "completed"
+
+
+def _told(draft: Draft, failure: Failure) -> dict[str, Any]:
+    return {
+        "document_id": str(draft.id),
+        "uri": draft.entry.uri,
+        "status": failure.status,
+        "stage": failure.stage,
+        "reason": failure.reason,
+        "retryable": failure.retryable,
+    }
 
 
 def _counts(drafts: Sequence[Draft]) -> dict[str, int]:

@@ -64,7 +64,7 @@ def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
 ) -> None:
     with host.ingest("inline") as process:
         _wait_for(documents, process, host)
-        server = postmaster(process, host)
+        server = postmaster(host)
         frozen = [server, *server.children()]
         for each in frozen:
             each.suspend()
@@ -81,7 +81,7 @@ def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
 def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed: StoredTree, documents: int) -> None:
     with host.ingest("inline", "--store", host.store.dsn) as process:  # a DSN: the job cannot start it again
         _wait_for(documents, process, host)
-        server = postmaster(process, host)
+        server = postmaster(host)
         server.send_signal(signal.SIGQUIT)
         time.sleep(AWAY)
         assert process.poll() is None

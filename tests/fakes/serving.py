@@ -17,6 +17,7 @@ from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query, Style
+from serve.dependencies import store_dependency
 from serve.gateway import build_app
 from serve.graph import Graph
 
@@ -69,6 +70,7 @@ def scripted_graph(
         retriever=found,
         answerer=answerer,
         limits={},
+        dependencies={"store": store_dependency(postgres)},
     )
 
 

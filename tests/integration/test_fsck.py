@@ -184,6 +184,16 @@ def test_what_is_wrong_with_a_document_is_told(
             f"job {{job}}, document {NOTE.id}, part 1",
         ),
         (
+            "I1 no body of a document is kept that has come to its end for good",
+            "insert into pushed_documents select tenant, id, 'a', 'file:///a.md', '', '', '', '', '', '{{}}' from jobs",
+            "job {job}, file:///a.md",
+        ),
+        (
+            "I1 no body of a document is kept that has come to its end for good",
+            "insert into pushed_documents select tenant, id, 'b', 'push:///b', '', '', '', '', '', '{{}}' from jobs",
+            "job {job}, push:///b",
+        ),
+        (
             "I8 a job's events are numbered without a gap",
             "delete from job_events where stage = 'job'",
             "job {job}: 1 of 2 events",

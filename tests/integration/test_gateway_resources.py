@@ -25,7 +25,7 @@ from rag_core.types import Draft
 from serve.access import Caller, caller
 from serve.gateway import build_app
 from serve.graph import Graph
-from serve.jobs import Seen, Watch
+from serve.jobs import Seen, Wakes, Watch
 from serve.sources import AROUND
 
 pytestmark = pytest.mark.postgres
@@ -415,7 +415,8 @@ def test_a_job_that_was_killed_ends_with_an_event_too(store: Postgres) -> None:
 def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.jobs.POLL", 0.01)
     monkeypatch.setattr("serve.jobs.KEEP_ALIVE", 0.02)
-    watch = Watch(graph=graph(Postgres("host=/nowhere")), who=ME, job=uuid4())
+    nowhere = Postgres("host=/nowhere")
+    watch = Watch(graph=graph(nowhere), who=ME, job=uuid4(), wakes=Wakes(nowhere))
 
     async def two() -> list[str]:
         async with aclosing(watch.frames(Seen(frames=["id: 3\n\n"], last=3, ended=False))) as told:

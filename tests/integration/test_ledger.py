@@ -277,7 +277,9 @@ def test_progress_counts_documents_by_what_became_of_them(store: Postgres) -> No
         assert (listed["status"], listed["reason"], listed["seconds"]) == ("failed", "enough", {"total": 1.5})
         assert (listed["documents"], listed["failed"], listed["same"]) == (7, 2, 5)
         assert [row["uri"] for row in ledger.failures(job.id, "failed")] == ["file:///broken.md", "file:///waiting.md"]
+        failure = {"document_id": str(broken.id), "uri": "file:///broken.md", "status": "failed", "retryable": True}
         assert [event["detail"] for event in ledger.events(job.id)] == [
+            {**failure, **reason},
             {"completed": 2, "failed": 1, "same": 1, "skipped": 1},
             {"deleted": 1},
             {"reason": "enough"},

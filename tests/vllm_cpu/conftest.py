@@ -1,25 +1,37 @@
-"""A Llama of random weights behind vLLM and `ray.serve.llm`, on two CPUs: one a test run."""
+"""A Llama of random weights behind vLLM and `ray.serve.llm`, in a graph of ours, on two CPUs: one a test run."""
 
 import os
 import socket
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from engine import Engine
+from engine import MODEL, TOKENS, Engine
 from tiny_llama import WINDOW, llama_files
 
 from jobs.runner import ENVIRONMENT
-from serve.llm import HandleClient, LlmSettings, chat, llm_deployment
+from rag_core.config import Settings
+from rag_core.knowledge_base import KnowledgeBase
+from rag_core.settings import load_settings
+from rag_core.storage.postgres import Postgres
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of Ray's own making
+    from serve.app import Parts, application
+    from serve.llm import HandleClient, LlmSettings, chat
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-MODEL = "llama"
 LONG = 60.0
 OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+DOCUMENTS = {
+    "keys.md": "# Keys\n\nThe keys of the vault are replaced every 45 days by the night watch.\n",
+    "locks.md": "# Locks\n\nThe locks are oiled in spring, and opened at noon.\n",
+}
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +46,7 @@ def engine(short_folder: Path) -> Iterator[Engine]:
         import ray
 
         ray.init(
-            num_cpus=2,
+            num_cpus=3,  # the gateway takes one, which it hardly uses
             include_dashboard=False,
             log_to_driver=False,
             _temp_dir=str(engine.folder),
@@ -45,13 +57,42 @@ def engine(short_folder: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def deployment(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[DeploymentHandle]":
-    """Ready, but cold: an engine's first answer takes seconds."""
+def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Of a gateway whose engine gives long answers, over a store with two documents."""
+    chosen = [
+        f"store.url={postgres.dsn}",
+        "embedding={type: hashing, dimension: 64}",
+        f"generation={{type: openai, model: {MODEL}, temperature: 0, max_tokens: {TOKENS}, fallback: none}}",
+        f"generation.first_token_timeout_ms={1000 * LONG}",
+        "packing.tokens=200",
+        "answering.budget=none",
+    ]
+    settings = load_settings(None, "default", chosen, environment={})
+    folder = tmp_path_factory.mktemp("documents")
+    for name, text in DOCUMENTS.items():
+        (folder / name).write_text(text)
+    with KnowledgeBase(settings) as knowledge:
+        knowledge.ingest(folder)
+    return settings
+
+
+@pytest.fixture(scope="session")
+def gateway(engine: Engine, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a graph that is ready, but cold: an engine's first answer takes seconds."""
     from ray import serve
 
-    settings = LlmSettings(
+    port = _free_port()
+    llama = llama_settings(llama_files(tmp_path_factory.mktemp(MODEL)))
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
+    yield f"http://127.0.0.1:{port}"
+    serve.shutdown()
+
+
+def llama_settings(folder: Path) -> LlmSettings:
+    return LlmSettings(
         model=MODEL,
-        source=str(llama_files(tmp_path_factory.mktemp(MODEL))),
+        source=str(folder),
         device="cpu",
         cpus=0.5,
         max_ongoing_requests=2,
@@ -66,8 +107,14 @@ def deployment(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> "Ite
         },
         environment=OFFLINE,
     )
-    yield serve.run(llm_deployment(settings), name="llm", route_prefix=None)
-    serve.shutdown()
+
+
+@pytest.fixture
+def deployment(gateway: str) -> "DeploymentHandle":
+    """The graph's own, asked from here."""
+    from ray import serve
+
+    return serve.get_deployment_handle(f"LLMServer:{MODEL}", app_name="rag")
 
 
 @pytest.fixture

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
+import psutil
+
+MODEL = "llama"
+TOKENS = 400
+"""Of each answer that it gives through the gateway: it never ends one by itself."""
+
 PATIENCE = 60.0
 
 
@@ -42,3 +48,15 @@ async def eventually(condition: Callable[[], bool]) -> bool:
     while not (met := condition()) and time.monotonic() < until:
         await asyncio.sleep(0.1)
     return met
+
+
+def engine_cores() -> list[psutil.Process]:
+    """Of this test's own Ray."""
+    return [process for process in psutil.Process().children(recursive=True) if "EngineCore" in _title(process)]
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # also of one that is a zombie
+        return ""

@@ -9,7 +9,7 @@ from fakes.answering import passage
 from fakes.judging import cited
 
 from rag_core.errors import ConfigError, ModelError
-from rag_core.guardrails.cross_encoder import CrossEncoderJudge, classifier
+from rag_core.guardrails.cross_encoder import CrossEncoderJudge, classifier, classifier_pairs
 from rag_core.guardrails.verdicts import Thresholds
 from rag_core.types import Answer, Passage, Verdict
 
@@ -32,7 +32,7 @@ def judged(
     folder: Path, answer: Answer = ANSWER, passages: list[Passage] = PASSAGES, weights: torch.dtype = torch.float32
 ) -> Verdict:
     thresholds = Thresholds(supported=0.5, partial=0.3)
-    judge = CrossEncoderJudge(lambda: classifier(folder, weights, "cpu", "Entailment"), thresholds, 2)
+    judge = CrossEncoderJudge(classifier_pairs(lambda: classifier(folder, weights, "cpu", "Entailment"), 2), thresholds)
     return asyncio.run(judge.judge(answer, passages))
 
 
@@ -89,6 +89,6 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_a_score_that_is_no_number_is_the_judges_failure(of_one: Path) -> None:
     loaded = classifier(of_one, torch.float32, "cpu", "")
     next(loaded.model.parameters()).data.fill_(torch.nan)
-    judge = CrossEncoderJudge(lambda: loaded, Thresholds(supported=0.5, partial=0.3), 2)
+    judge = CrossEncoderJudge(classifier_pairs(lambda: loaded, 2), Thresholds(supported=0.5, partial=0.3))
     with pytest.raises(ModelError, match="the judge gave a score that is no number"):
         asyncio.run(judge.judge(ANSWER, PASSAGES))

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ import torch
 from rag_core.build.reranking import load, reranker
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker
 from rag_core.errors import ModelError
-from rag_core.reranking.cross_encoder import CrossEncoderReranker as CrossEncoder
-from rag_core.reranking.cross_encoder import cross_encoder
-from rag_core.reranking.late_interaction import LateInteractionReranker as LateInteraction
-from rag_core.reranking.late_interaction import multi_vector_encoder
+from rag_core.models.shared import SharedModel
+from rag_core.reranking.cross_encoder import cross_encoder, cross_encoder_pairs
+from rag_core.reranking.late_interaction import late_interaction_pairs, multi_vector_encoder
+from rag_core.reranking.pairs import PairReranker
 
 QUESTION = "how do i rotate the keys"
 TEXTS = ["rotate the keys weekly", "doors are of oak", "", "the key of a house", "two doors by night"]
@@ -36,16 +37,16 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.multi_vector_files(tmp_path_factory.mktemp("colbert"))
 
 
-def crossing(folder: Path, batch_size: int = 2) -> CrossEncoder:
-    return CrossEncoder(lambda: cross_encoder(folder, torch.float32, "cpu"), batch_size)
+def crossing(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
+    return cross_encoder_pairs(lambda: cross_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
-def interacting(folder: Path, batch_size: int = 2) -> LateInteraction:
-    return LateInteraction(lambda: multi_vector_encoder(folder, torch.float32, "cpu"), batch_size)
+def interacting(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
+    return late_interaction_pairs(lambda: multi_vector_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
-def scores(chosen: CrossEncoder | LateInteraction, question: str, texts: list[str]) -> list[float]:
-    return asyncio.run(chosen.score(question, texts))
+def scores(chosen: SharedModel[Any], question: str, texts: list[str]) -> list[float]:
+    return asyncio.run(PairReranker(chosen).score(question, texts))
 
 
 def test_a_cross_encoder_gives_the_sigmoid_of_what_transformers_computes(folder: Path) -> None:
@@ -118,7 +119,7 @@ def test_the_event_loop_runs_on_while_a_model_computes(folder: Path) -> None:
 
         model = cross_encoder(folder, torch.float32, "cpu")
         model.register_forward_pre_hook(waiting)
-        return await CrossEncoder(lambda: model, 2).score(QUESTION, TEXTS)
+        return await PairReranker(cross_encoder_pairs(lambda: model, 2)).score(QUESTION, TEXTS)
 
     assert asyncio.run(searching()) == pytest.approx(scores(chosen, QUESTION, TEXTS), abs=1e-5)
     assert passed.is_set()
@@ -137,10 +138,10 @@ def test_work_that_nobody_waits_for_ends_with_its_batch(folder: Path) -> None:
         cancelled.wait(timeout=30)
 
     model.register_forward_pre_hook(counted)
-    chosen = CrossEncoder(lambda: model, 1)
+    chosen = cross_encoder_pairs(lambda: model, 1)
 
     async def abandoned() -> None:
-        scoring = asyncio.create_task(chosen.score(QUESTION, TEXTS))
+        scoring = asyncio.create_task(PairReranker(chosen).score(QUESTION, TEXTS))
         await asyncio.to_thread(entered.wait, 30)
         scoring.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -159,7 +160,7 @@ def test_a_model_is_loaded_once_and_before_the_first_question_if_asked(folder: P
         loads.append(1)
         return cross_encoder(folder, torch.float32, "cpu")
 
-    chosen = CrossEncoder(loading, 2)
+    chosen = cross_encoder_pairs(loading, 2)
     assert loads == []
     chosen.load()
     scores(chosen, QUESTION, TEXTS)
@@ -178,7 +179,7 @@ def test_a_model_that_could_not_be_loaded_is_looked_for_again_after_a_while(
             raise outcome
         return outcome
 
-    chosen = CrossEncoder(loading, 2)
+    chosen = cross_encoder_pairs(loading, 2)
     for _ in range(3):
         with pytest.raises(ModelError, match="the hub is away"):
             scores(chosen, QUESTION, TEXTS)
@@ -254,22 +255,23 @@ def test_memory_that_runs_out_is_named(folder: Path) -> None:
         ModelError,
         match=r"the reranker could not compute: .*, or device cpu \(CUDA out of memory\. Tried .*\)$",
     ):
-        scores(CrossEncoder(lambda: model, 2), QUESTION, TEXTS)
+        scores(cross_encoder_pairs(lambda: model, 2), QUESTION, TEXTS)
 
 
 def test_a_score_that_is_no_number_is_refused(folder: Path) -> None:
     model = cross_encoder(folder, torch.float32, "cpu")
     next(model.parameters()).data.fill_(torch.nan)
     with pytest.raises(ModelError, match="a score that is no number: try precision fp32"):
-        scores(CrossEncoder(lambda: model, 2), QUESTION, TEXTS)
+        scores(cross_encoder_pairs(lambda: model, 2), QUESTION, TEXTS)
 
 
 def test_bf16_is_near_fp32_and_its_scores_are_as_fine(folder: Path, bert: Path) -> None:
-    halved = scores(CrossEncoder(lambda: cross_encoder(folder, torch.bfloat16, "cpu"), 2), QUESTION, TEXTS)
+    halved = scores(cross_encoder_pairs(lambda: cross_encoder(folder, torch.bfloat16, "cpu"), 2), QUESTION, TEXTS)
     assert halved == pytest.approx(scores(crossing(folder), QUESTION, TEXTS), abs=0.1)
     logits = torch.tensor(halved).logit()
     assert (logits - logits.bfloat16()).abs().max() > 1e-4
-    meeting = scores(LateInteraction(lambda: multi_vector_encoder(bert, torch.bfloat16, "cpu"), 2), QUESTION, TEXTS)
+    meeting_halved = late_interaction_pairs(lambda: multi_vector_encoder(bert, torch.bfloat16, "cpu"), 2)
+    meeting = scores(meeting_halved, QUESTION, TEXTS)
     assert meeting == pytest.approx(scores(interacting(bert), QUESTION, TEXTS), abs=0.2)
     steps = np.array(meeting) * 2**14
     assert np.abs(steps - steps.round()).max() > 1e-3

@@ -15,7 +15,7 @@ from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever,
 from fakes.serving import Listening, listening, scripted_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import APIError, AsyncOpenAI, NotFoundError, OpenAI, UnprocessableEntityError
+from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, UnprocessableEntityError
 
 from rag_core.errors import GenerationError, RagError, StageTimeoutError
 from rag_core.errors import NotFoundError as Missing
@@ -248,16 +248,11 @@ def test_a_collection_that_is_not_there_is_not_found(stream: bool) -> None:
         ({"logprobs": True}, "#/logprobs"),
         ({"surprise": 1}, "#/surprise"),
         ({"model": ""}, "#/model"),
-        ({"messages": []}, "#/messages"),
-        ({"messages": [{"role": "assistant", "content": "?"}]}, "#/messages"),
-        ({"messages": [{"role": "tool", "content": "?"}]}, "#/messages/0/role"),
-        ({"messages": [{"role": "user", "content": " "}]}, "#/messages"),
-        ({"messages": [{"role": "user", "content": "x" * 1001}]}, "#/messages"),
-        ({"messages": [{"role": "user", "content": "a\x00b"}]}, "#/messages/0/content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "#/messages/0/content"),
-        ({"messages": [{"role": "user", "content": ["?"]}]}, "#/messages/0/content/0"),
-        ({"rag": {"top_k": 3}}, "#/rag/top_k"),
-        ({"rag": {"guard": "off"}}, "#/rag/guard"),
+        ({"rag": None}, "#/rag"),
+        ({"stream": "yes"}, "#/stream"),
+        ({"surprise": None}, "#/surprise"),
+        ({"rag": {"top_k": 0}}, "#/rag/top_k"),
+        ({"rag": {"guard": "perhaps"}}, "#/rag/guard"),
         ({"rag": {"citations": "footnotes"}}, "#/rag/citations"),
     ],
 )
@@ -269,6 +264,28 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], po
     assert raised.value.code == "invalid_request"
 
 
+@pytest.mark.parametrize(
+    ("messages", "pointer"),
+    [
+        ([], "messages"),
+        ([{"role": "assistant", "content": "?"}], "messages"),
+        ([{"role": "tool", "content": "?"}], "messages/0/role"),
+        ([{"role": "user", "content": " "}], "messages"),
+        ([{"role": "user", "content": "x" * 1001}], "messages"),
+        ([{"role": "user", "content": "a\x00b"}], "messages/0/content"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages/0/content"),
+        ([{"role": "user", "content": ["?"]}], "messages/0/content/0"),
+    ],
+)
+def test_messages_that_cannot_be_read_are_a_bad_request_to_the_client(
+    messages: list[dict[str, Any]], pointer: str
+) -> None:
+    with client() as asking, pytest.raises(BadRequestError) as raised:
+        asking.post("/chat/completions", body={"model": "default", "messages": messages}, cast_to=object)
+    assert (raised.value.code, raised.value.param) == ("invalid_messages", pointer)
+    assert [error["pointer"] for error in raised.value.response.json()["errors"]] == [f"#/{pointer}"]
+
+
 @pytest.mark.parametrize("asked", [{"model": "default:pmc"}, {"rag": {"profile": "pmc"}}])
 def test_a_profile_that_is_not_served_is_refused_by_its_name(asked: dict[str, Any]) -> None:
     with client() as asking, pytest.raises(UnprocessableEntityError, match="'pmc'"):
@@ -276,7 +293,16 @@ def test_a_profile_that_is_not_served_is_refused_by_its_name(asked: dict[str, An
 
 
 def test_what_steers_a_model_is_let_pass_without_effect() -> None:
-    harmless = {"temperature": 0.2, "max_tokens": 5, "stop": ["."], "n": 1, "user": "u", "tools": None, "top_p": 1}
+    harmless = {
+        "temperature": 0.2,
+        "max_tokens": 5,
+        "stop": ["."],
+        "n": 1,
+        "user": "u",
+        "tools": None,
+        "top_p": 1,
+        "stream": None,
+    }
     with client() as asking:
         assert asking.chat.completions.create(**ASKED, **harmless).choices[0].message.content == TEXT
 

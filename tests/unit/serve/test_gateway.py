@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -10,14 +10,25 @@ from uuid import UUID
 import httpx2
 import pytest
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
-from fakes.serving import scripted_graph
+from fakes.serving import listening, scripted_graph
 
-from rag_core.errors import GenerationError, NotFoundError, RagError, StageTimeoutError, StoreError
+from rag_core.errors import (
+    GenerationError,
+    NotFoundError,
+    OverloadedError,
+    RagError,
+    RetrievalError,
+    StageTimeoutError,
+    StoreError,
+)
 from rag_core.types import Query, Reply
+from serve import gateway
 from serve.gateway import build_app
 from serve.graph import Graph
 
 T = TypeVar("T")
+
+JSON = "application/json"
 
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]
 PIECES = ["Keys are replaced every ", "45 days [1]. ", "Locks open [2]."]
@@ -40,6 +51,12 @@ def asked(served: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any
 
 def post(path: str, body: object, served: Graph | None = None, **headers: str) -> httpx2.Response:
     return asked(served or graph(), lambda client: client.post(path, json=body, headers=headers))
+
+
+def sent(path: str, body: str | bytes, kind: str = JSON, **headers: str) -> httpx2.Response:
+    """As the bytes stand there."""
+    named = {**headers, **({"Content-Type": kind} if kind else {})}
+    return asked(graph(), lambda client: client.post(path, content=body, headers=named))
 
 
 def frames(response: httpx2.Response) -> list[tuple[str, Any]]:
@@ -77,9 +94,33 @@ def test_the_streamed_answer_is_the_whole_one_and_its_sources_come_first() -> No
 
 
 def test_a_stream_that_fails_ends_with_an_event_that_says_so() -> None:
-    broken = ScriptedGenerator(answers=[[]], error=GenerationError("the endpoint is away"))
-    streamed = frames(post("/v1/answer", {"question": "How often?", "stream": True}, graph(generator=broken)))
-    assert streamed[-1] == ("run_failed", {"detail": "the endpoint is away"})
+    served = graph(generator=ScriptedGenerator(answers=[[]] * 2, error=GenerationError("the endpoint is away")))
+    name, told = frames(post("/v1/answer", {"question": "How often?", "stream": True}, served))[-1]
+    whole = post("/v1/answer", {"question": "How often?"}, served).json()
+    assert (name, told["detail"], told["status"]) == ("run_failed", "the endpoint is away", 502)
+    assert {**told, "correlation_id": ""} == {**whole, "correlation_id": ""}
+
+
+def test_a_stream_that_nobody_expected_to_fail_ends_without_the_words(caplog: pytest.LogCaptureFixture) -> None:
+    broken = ScriptedGenerator(answers=[[]], error=RuntimeError("password=hunter2"))
+    response = post("/v1/answer", {"question": "?", "stream": True}, graph(generator=broken))
+    assert frames(response)[-1][1]["error"]["code"] == "internal"
+    assert "hunter2" not in response.text
+    assert "hunter2" in caplog.text
+
+
+def test_what_a_part_of_anybodys_own_raises_is_told_by_its_kind_alone() -> None:
+    wrapped = RetrievalError("no leg answered: dense: ValueError: password=hunter2")
+    response = post("/v1/retrieve", {"query": "?"}, graph(ScriptedRetriever(hits=[], error=wrapped)))
+    assert (response.status_code, response.json()["detail"]) == (503, "no leg answered: dense: ValueError")
+
+
+def test_a_stream_says_first_what_answers() -> None:
+    response = post("/v1/answer", {"question": "?", "stream": True})
+    started = frames(response)[0][1]
+    assert started["correlation_id"] == response.headers["x-correlation-id"]
+    assert started["pipeline_version"] == response.headers["x-pipeline-version"]
+    assert (started["profile"], started["question"]) == ("default", "?")
 
 
 @pytest.mark.parametrize(
@@ -119,12 +160,89 @@ def test_what_nobody_expected_is_told_without_its_words(caplog: pytest.LogCaptur
         ({"query": "?", "top_k": 0}, "#/top_k"),
         ({"query": "?", "top_k": 101}, "#/top_k"),
         ({"query": "?", "unknown": 1}, "#/unknown"),
+        ({"query": "?", "strategies": []}, "#/strategies"),
+        ({"query": "?", "strategies": "bm25"}, "#/strategies"),
+        ({"query": "?", "fusion_method": "sum"}, "#/fusion_method"),
+        ({"query": "?", "weights": {}}, "#/weights"),
+        ({"query": "?", "weights": {"bm25": 0}}, "#/weights"),
+        ({"query": "?", "weights": {"bm25": -1}}, "#/weights/bm25"),
+        ({"query": "?", "candidates": 1001}, "#/candidates"),
+        ({"query": "?", "candidates": 3, "top_k": 4}, "#/candidates"),
+        ({"query": "?", "top_k": "3"}, "#/top_k"),
+        ({"query": "?", "top_k": True}, "#/top_k"),
+        ({"query": "?", "rerank": "no"}, "#/rerank"),
+        ({"query": "?", "timeout_ms": 0.5}, "#/timeout_ms"),
+        ({"query": "?", "collection": "a\ud800"}, "#/collection"),
+        ({"query": "?", "filters": {"key": "a\x00", "type": "eq", "value": 1}}, "#/filters"),
+        ({"query": "?", "filters": {"key": "a", "type": "in", "value": ["\ud800"]}}, "#/filters"),
+        ({"query": "?", "a/b~": 1}, "#/a~1b~0"),
+        ({"query": "?", "\ud800": 1}, "#/"),
     ],
 )
 def test_a_request_that_breaks_a_rule_is_told_which_one(body: object, pointer: str) -> None:
-    response = post("/v1/retrieve", body)
+    response = sent("/v1/retrieve", json.dumps(body))
     assert response.status_code == 422
     assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
+
+
+def nested(levels: int) -> str:
+    return '{"type":"and","filters":[' * levels + '{"type":"eq","key":"a","value":1}' + "]}" * levels
+
+
+@pytest.mark.parametrize(("levels", "status"), [(15, 200), (16, 422), (300, 422), (20_000, 400)])
+def test_a_filter_has_a_bottom(levels: int, status: int) -> None:
+    assert sent("/v1/retrieve", f'{{"query":"?","filters":{nested(levels)}}}').status_code == status
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code"),
+    [
+        ("{", JSON, 400, "malformed"),
+        ('{"query": ' + "9" * 5000 + "}", JSON, 400, "malformed"),
+        (b'{"query": "\xff"}', JSON, 400, "malformed"),
+        ("[]", JSON, 422, "invalid_request"),
+        ("query=keys", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
+        ('{"query": "?"}', "text/plain", 415, "unsupported_media_type"),
+        ('{"query": "?"}', "", 415, "unsupported_media_type"),
+    ],
+)
+def test_a_body_that_is_no_json_is_a_problem_that_says_so(body: str | bytes, kind: str, status: int, code: str) -> None:
+    response = sent("/v1/retrieve", body, kind)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_the_form_of_this_api_is_taken_and_given_and_another_version_is_not() -> None:
+    ours, other = "application/vnd.medkg.orchestration.v1+json", "application/vnd.medkg.orchestration.v2+json"
+    answered = sent("/v1/retrieve", '{"query": "?"}', ours, Accept=ours)
+    assert (answered.status_code, answered.headers["content-type"]) == (200, ours)
+    assert sent("/v1/retrieve", '{"query": "?"}', JSON, Accept=f"{other}, */*").headers["content-type"] == JSON
+    refused = sent("/v1/retrieve", '{"query": "?"}', JSON, Accept=other)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (406, "not_acceptable")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nowhere", 404, "not_found"),
+        ("POST", "/v2/retrieve", 404, "not_found"),
+        ("PUT", "/v1/retrieve", 405, "method_not_allowed"),
+        ("GET", "/v1/documents?collection=a%00b", 422, "invalid_request"),
+        ("POST", "/v1/vector_stores/a%00b/search", 422, "invalid_request"),
+    ],
+)
+def test_what_no_route_takes_is_a_problem_with_all_headers(method: str, path: str, status: int, code: str) -> None:
+    response = asked(graph(), lambda client: client.request(method, path))
+    body = response.json()
+    assert (response.status_code, body["status"], body["error"]["code"]) == (status, status, code)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-correlation-id"] == body["correlation_id"]
+    assert response.headers["x-pipeline-version"].startswith("default:v1+")
+
+
+def test_a_wrong_method_is_told_every_right_one() -> None:
+    response = asked(graph(), lambda client: client.put(f"/v1/documents/{UUID(int=1)}"))
+    assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET")
 
 
 def test_a_filter_that_the_grammar_does_not_allow_is_refused() -> None:
@@ -132,8 +250,26 @@ def test_a_filter_that_the_grammar_does_not_allow_is_refused() -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (422, "filter")
 
 
-def test_a_body_above_a_megabyte_is_refused() -> None:
-    assert post("/v1/retrieve", {"query": "x" * (1 << 20)}).status_code == 413
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_above_a_megabyte_is_refused_also_one_that_does_not_say_its_length(announced: bool) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"query": "'
+        for _ in range(17):
+            yield b"x" * (1 << 16)
+
+    async def big(client: httpx2.AsyncClient) -> httpx2.Response:
+        content: Any = b"x" * ((1 << 20) + 1) if announced else pieces()
+        return await client.post("/v1/retrieve", content=content, headers={"Content-Type": JSON})
+
+    response = asked(graph(), big)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+    assert response.json()["detail"] == "a body must be at most 1048576 bytes long here"
+
+
+def test_a_limit_is_that_of_the_longest_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LIMITS", {"/": 10, "/v1/retrieve": 100})
+    assert sent("/v1/retrieve", json.dumps({"query": "x" * 50})).status_code == 200
+    assert sent("/v1/answer", json.dumps({"question": "x" * 50})).status_code == 413
 
 
 def test_a_correlation_id_is_returned_if_it_is_a_uuid_of_version_4() -> None:
@@ -143,11 +279,56 @@ def test_a_correlation_id_is_returned_if_it_is_a_uuid_of_version_4() -> None:
     assert UUID(made).version == 4
 
 
-def test_every_response_names_its_pipeline_and_its_time() -> None:
-    headers = post("/v1/retrieve", {"query": "?"}).headers
+def test_every_response_names_its_pipeline_and_its_times() -> None:
+    headers = post("/v1/answer", {"question": "?"}).headers
     assert headers["x-pipeline-version"].startswith("default:v1+")
     assert headers["x-api-version"] == "1.0"
-    assert "total;dur=" in headers["server-timing"]
+    times = [part.partition(";dur=") for part in headers["server-timing"].split(", ")]
+    assert [name for name, _, _ in times] == ["retrieve", "select", "generate", "judge", "total"]
+    assert all(float(ms) >= 0 for _, _, ms in times)
+
+
+@pytest.mark.parametrize(("given", "returned"), [("abc-1", True), ("a" * 201, False), ("ä", False)])
+def test_a_request_id_is_returned_if_it_is_a_short_word(given: str, returned: bool) -> None:
+    headers = {"X-Request-ID": given.encode("latin-1")}
+    response = asked(graph(), lambda client: client.get("/healthz", headers=headers))
+    own = response.headers["x-correlation-id"]
+    assert response.headers["x-request-id"] == (given if returned else own)
+
+
+def test_too_much_at_once_says_when_to_come_again() -> None:
+    response = post("/v1/retrieve", {"query": "?"}, graph(ScriptedRetriever(hits=[], error=OverloadedError("full"))))
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert response.json()["recovery"] == ["retry_after"]
+
+
+def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[str, int]] = []
+    monkeypatch.setattr(gateway, "request_ended", lambda operation, status: heard.append((operation.name, status)))
+    broken = graph(ScriptedRetriever(hits=[], error=RuntimeError("no")))
+    post("/v1/retrieve", {"query": "?"})
+    post("/v1/retrieve", {"query": "?"}, broken)
+    asked(graph(), lambda client: client.get("/v1/nowhere/7"))
+    asked(graph(), lambda client: client.get(f"/v1/documents/{UUID(int=1)}/content"))
+    assert heard == [
+        ("retrieve", 200),
+        ("retrieve", 500),
+        ("other", 404),
+        ("documents", 503),
+    ]
+
+
+def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    monkeypatch.setattr(gateway, "request_ended", lambda _operation, status: heard.append(status))
+    endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.01)
+    body = {"question": "?", "stream": True}
+    with (
+        listening(graph(generator=endless)) as address,
+        httpx2.stream("POST", f"{address}/v1/answer", json=body) as response,
+    ):
+        next(response.iter_lines())
+    assert (heard, endless.closed) == ([499], len(endless.prompts))
 
 
 def test_the_gateway_lives_without_its_store_but_is_not_ready() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -11,10 +12,16 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from ray.exceptions import ActorDiedError
 
-from rag_core.errors import GenerationError
+from rag_core.errors import CircuitOpenError, GenerationError, OverloadedError, RefusedError
 from rag_core.events import Usage
 from rag_core.models.endpoint import Completion, Delta
-from serve.llm import HandleClient, LlmSettings, llm_config
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of Ray's own making
+    from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+    from serve.breaker import FAILURES
+    from serve.llm import HandleClient, LlmSettings, llm_config
 
 PROMPT = "What may nobody read in a log, since a customer has written it?"
 MESSAGES = [{"role": "user", "content": PROMPT}]
@@ -63,15 +70,17 @@ class ScriptedCall:
 
 @dataclass
 class ScriptedDeployment:
-    """Each call is a `ScriptedCall` of the same."""
+    """Each call is a `ScriptedCall` of the same, but the first `replaced` ones lose their replica."""
 
     yields: Sequence[object]
+    replaced: int = 0
     asked: list[Mapping[str, Any]] = field(default_factory=list)
     calls: list[ScriptedCall] = field(default_factory=list)
 
     def chat(self, body: Mapping[str, Any]) -> ScriptedCall:
         self.asked.append(body)
-        self.calls.append(ScriptedCall(self.yields))
+        dies = len(self.calls) < self.replaced
+        self.calls.append(ScriptedCall([ActorDiedError()] if dies else self.yields))
         return self.calls[-1]
 
     @property
@@ -89,6 +98,7 @@ def piece(text: str, finish: str | None = None) -> list[str]:
 
 USAGE = event({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 4}})
 DONE = ["data: [DONE]\n\n"]
+SAID = {"message": {"content": "true"}}
 WATER = (piece("Water "), piece("boils.", "stop"), USAGE, DONE)
 
 
@@ -163,7 +173,8 @@ def test_a_line_separator_inside_a_text_ends_no_event() -> None:
         ([ActorDiedError()], "broke off: ActorDiedError"),
         ([piece("Wa"), ActorDiedError()], "broke off: ActorDiedError"),
         ([ValueError(PROMPT)], "broke off: ValueError"),
-        ([asyncio.CancelledError()], "ended the call"),
+        ([piece("Wa"), asyncio.CancelledError()], "ended the call"),
+        ([DeploymentUnavailableError(None)], "broke off: DeploymentUnavailableError"),
     ],
 )
 def test_whatever_goes_wrong_is_one_named_error_without_the_prompt(yields: Sequence[object], reason: str) -> None:
@@ -172,6 +183,68 @@ def test_whatever_goes_wrong_is_one_named_error_without_the_prompt(yields: Seque
     assert str(caught.value).startswith("the deployment of llama ")
     assert str(caught.value).endswith(reason)
     assert PROMPT not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lost", "calls"),
+    [(ActorDiedError(), 2), (DeploymentUnavailableError(None), 2), (asyncio.CancelledError(), 2), (ValueError(), 1)],
+)
+def test_a_call_that_lost_its_replica_before_the_first_piece_is_made_twice(lost: BaseException, calls: int) -> None:
+    deployment = ScriptedDeployment([lost])
+    with pytest.raises(GenerationError):
+        streamed(deployment)
+    assert len(deployment.calls) == calls
+
+
+def test_the_second_replica_answers_and_a_replica_that_is_lost_amid_an_answer_is_not_replaced() -> None:
+    assert streamed(ScriptedDeployment(WATER, replaced=1))[0] == Delta(text="Water ")
+    assert completed(ScriptedDeployment([ChatCompletion(choices=[SAID])], replaced=1)).text == "true"
+    lost = ScriptedDeployment([piece("Wa"), ActorDiedError()])
+    with pytest.raises(GenerationError):
+        streamed(lost)
+    assert len(lost.calls) == 1
+
+
+def test_a_second_replica_has_no_more_time_than_the_first_one_left() -> None:
+    deployment = ScriptedDeployment([HANG], replaced=1)
+    with pytest.raises(GenerationError, match="gave no piece of an answer within 0 s"):
+        streamed(deployment, first_token_timeout=SOON)
+    assert deployment.cancelled == [False, True]
+
+
+def test_too_many_calls_are_an_overload_that_opens_no_circuit() -> None:
+    deployment = ScriptedDeployment([BackPressureError(num_queued_requests=2, max_queued_requests=2)])
+    asked = client(deployment)
+    for _ in range(FAILURES + 1):
+        with pytest.raises(OverloadedError, match="the deployment of llama has as many calls waiting as may wait"):
+            asyncio.run(whole(asked))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, RefusedError), (413, RefusedError), (500, GenerationError)])
+def test_a_prompt_that_the_engine_does_not_take_is_told_from_an_engine_that_failed(status: int, kind: type) -> None:
+    with pytest.raises(GenerationError, match=f"refused with {status}: no") as caught:
+        streamed(ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="no", code=status))]))
+    assert type(caught.value) is kind
+
+
+def test_a_deployment_that_fails_five_times_is_not_asked_a_sixth_time() -> None:
+    deployment = ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="EngineCore is dead", code=500))])
+    asked = client(deployment)
+    for work in (first_delta, whole, first_delta, whole, first_delta):
+        with pytest.raises(GenerationError):
+            asyncio.run(work(asked))
+    for work in (first_delta, whole):
+        with pytest.raises(CircuitOpenError):
+            asyncio.run(work(asked))
+    assert len(deployment.calls) == 5
+
+
+def test_prompts_that_are_refused_open_no_circuit() -> None:
+    deployment = ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))])
+    asked = client(deployment)
+    for _ in range(FAILURES + 1):
+        with pytest.raises(RefusedError):
+            asyncio.run(whole(asked))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""The reranker's deployment under load: from one replica to more, and back, by a Serve config.
+
+What is printed is what `serve status` has at that second, and the calls that wait or work.
+
+    nice -n 10 python -m benchmarks.autoscaling --callers 12 --seconds 40
+"""
+
+import argparse
+import asyncio
+import logging
+import shlex
+import sys
+import time
+import warnings
+from contextlib import suppress
+from typing import Any
+
+from benchmarks.corpus import passages
+from benchmarks.machine import machine
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of Ray's own making
+    import ray
+    from ray import serve
+    from ray.serve import Application
+
+    from rag_core.errors import RagError
+    from serve.app import Arguments, settings_of
+    from serve.breaker import Breaker
+    from serve.distributed import model_deployment
+    from serve.remote import RemotePairs
+    from serve.running import deploy, set_environment
+    from serve.shape import checked
+
+NAME = "Reranker"
+PAIRS = 10
+"""Candidates of a question."""
+RERANKED = (
+    "retrieval={type: reranked, retriever: {type: dense}, reranker: {type: late_interaction, model: all-MiniLM-L6-v2}}"
+)
+
+
+def build(arguments: Arguments) -> Application:
+    """The deployment alone, without a gateway."""
+    return model_deployment(settings_of(arguments), "reranker")
+
+
+def shape(most: int) -> dict[str, Any]:
+    """As cluster/serve/gpu.yaml has it, but for a machine without a GPU and for somebody who looks on."""
+    scaling = {
+        "min_replicas": 1,
+        "max_replicas": most,
+        "target_ongoing_requests": 2,
+        "look_back_period_s": 2,
+        "upscale_delay_s": 2,
+        "downscale_delay_s": 6,
+    }
+    deployment = {
+        "name": NAME,
+        "autoscaling_config": scaling,
+        "max_ongoing_requests": 8,
+        "ray_actor_options": {"num_cpus": 0.1},
+        "graceful_shutdown_timeout_s": 5,
+    }
+    application = {
+        "name": "scaled",
+        "route_prefix": None,
+        "import_path": "benchmarks.autoscaling:build",
+        "args": {"set": [RERANKED]},
+        "deployments": [deployment],
+    }
+    return {"proxy_location": "Disabled", "applications": [application]}
+
+
+def main() -> None:
+    arguments = _arguments()
+    print(f"{machine()}; python -m benchmarks.autoscaling {shlex.join(sys.argv[1:])}".rstrip())
+    set_environment()
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR", "enable_access_log": False})
+        deploy(checked(shape(arguments.most)))
+        _await_replica()
+        asyncio.run(_watched(arguments.callers, arguments.seconds))
+    finally:
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()
+
+
+class Load:
+    """So many callers, each of which asks again as soon as it is answered."""
+
+    def __init__(self) -> None:
+        handle = serve.get_deployment_handle(NAME, "scaled")
+        self._pairs = RemotePairs(handle, Breaker("the reranker"), "reranker")
+        texts = passages(PAIRS)
+        self._asked = [("What is known of the keys of a house?", text) for text in texts]
+        self.ongoing, self.answered, self.failed = 0, 0, 0
+
+    async def caller(self) -> None:
+        while True:
+            self.ongoing += 1
+            try:
+                await self._pairs.score(self._asked)
+                self.answered += 1
+            except RagError:
+                self.failed += 1
+            finally:
+                self.ongoing -= 1
+
+
+async def _watched(callers: int, seconds: float) -> None:
+    load, began = Load(), time.perf_counter()
+    print(f"{'second':>7} {'callers':>8} {'ongoing':>8} {'answered':>9} {'failed':>7}  replicas")
+    for number in (1, callers, 0):
+        tasks = [asyncio.create_task(load.caller()) for _ in range(number)]
+        await _told(load, number, began, seconds)
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _told(load: Load, callers: int, began: float, seconds: float) -> None:
+    """Every second, what changed; the last one in any case."""
+    end, before = time.perf_counter() + seconds, ""
+    while (now := time.perf_counter()) < end:
+        states = await asyncio.to_thread(_replicas)
+        if states != before:
+            _show(now - began, callers, load, states)
+            before = states
+        await asyncio.sleep(1)
+    _show(time.perf_counter() - began, callers, load, before)
+
+
+def _show(second: float, callers: int, load: Load, states: str) -> None:
+    print(f"{second:7.0f} {callers:8} {load.ongoing:8} {load.answered:9} {load.failed:7}  {states}", flush=True)
+
+
+def _replicas() -> str:
+    deployment = serve.status().applications["scaled"].deployments[NAME]
+    counts = ", ".join(f"{count} {state}" for state, count in deployment.replica_states.items())
+    return f"{deployment.status.value}: {counts}"
+
+
+def _await_replica() -> None:
+    while serve.status().applications["scaled"].status != "RUNNING":
+        time.sleep(0.2)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--callers", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=40.0, help="with one caller, with all, and with none")
+    parser.add_argument("--most", type=int, default=3, help="replicas")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

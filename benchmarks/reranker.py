@@ -1,0 +1,195 @@
+"""The reranker's deployment under full batches, beside the same library's plain loop in one process.
+
+A random model of MiniLM's size reads pairs of some 128 tokens. The loop is `CrossEncoder.predict` of
+sentence-transformers over all pairs, in this process; the deployment has as many CPUs, and is asked by callers of 50
+pairs each, as a gateway asks it. They take turns, and the ratio is of the medians.
+
+    python -m benchmarks.reranker
+    python -m benchmarks.reranker --callers 16 --rounds 5 --device cuda
+"""
+
+import argparse
+import asyncio
+import os
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from benchmarks.machine import machine
+from benchmarks.scratch import scratch_folder
+from rag_core.config import Bm25Retriever, CrossEncoderReranker, RerankedRetriever, Settings
+from rag_core.ingestion.embedding.model_files import model_folder
+from rag_core.ingestion.embedding.precision import dtype
+from rag_core.protocols import Pair
+from rag_core.settings import load_settings
+from serve.breaker import Breaker
+from serve.remote import RemotePairs
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
+
+PAIRS_A_CALL = 50
+QUESTION_TOKENS, TEXT_TOKENS = 12, (50, 180)
+TARGET = 0.9
+
+
+def main() -> None:
+    arguments = _arguments()
+    print(f"{machine()}; python -m benchmarks.reranker {shlex.join(sys.argv[1:])}".rstrip())
+    with scratch_folder() as folder:
+        _model_files(folder)
+        _measure(folder, arguments)
+
+
+def _measure(folder: Path, arguments: argparse.Namespace) -> None:
+    settings = _settings(folder, arguments)
+    calls = _calls(folder, arguments.callers * arguments.calls)
+    model = _plain(folder, arguments)
+    remote = RemotePairs(_deployed(settings, arguments.device), Breaker("the reranker"), "reranker")
+
+    def plain() -> Sequence[float]:
+        pairs = [pair for call in calls for pair in call]
+        return [float(score) for score in model.predict(pairs, show_progress_bar=False)]
+
+    def deployed() -> Sequence[float]:
+        return asyncio.run(_asked(remote, calls, arguments.callers))
+
+    difference = np.abs(np.array(plain()) - np.array(deployed())).max()  # and both are warm
+    rates = {"plain loop": (plain, []), "deployment": (deployed, [])}
+    for _ in range(arguments.rounds):
+        for work, done in rates.values():
+            done.append(_timed(work, len(calls) * PAIRS_A_CALL))
+    _show({name: done for name, (_, done) in rates.items()}, difference)
+
+
+async def _asked(remote: RemotePairs, calls: Sequence[Sequence[Pair]], callers: int) -> list[float]:
+    async def caller(first: int) -> list[list[float]]:
+        return [await remote.score(call) for call in calls[first::callers]]
+
+    told = await asyncio.gather(*map(caller, range(callers)))
+    scores = [told[number % callers][number // callers] for number in range(len(calls))]
+    return [score for call in scores for score in call]
+
+
+def _timed(work: Callable[[], Sequence[float]], pairs: int) -> tuple[float, float]:
+    """Pairs a second, and CPU milliseconds a pair of this process and all below it."""
+    busy, began = _busy(), time.perf_counter()
+    work()
+    return pairs / (time.perf_counter() - began), 1000 * (_busy() - busy) / pairs
+
+
+def _busy() -> float:
+    own, seconds = psutil.Process(), 0.0
+    for process in [own, *own.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+    return seconds
+
+
+def _show(rates: dict[str, list[tuple[float, float]]], difference: float) -> None:
+    print(f"{'':12} {'pairs/s':>9} {'CPU ms/pair':>12}   each round")
+    medians = {name: [median(column) for column in zip(*done, strict=True)] for name, done in rates.items()}
+    for name, done in rates.items():
+        rate, cpu = medians[name]
+        print(f"{name:12} {rate:9.1f} {cpu:12.1f}   {' '.join(f'{each:.1f}' for each, _ in done)}")
+    wall = medians["deployment"][0] / medians["plain loop"][0]
+    cpu = medians["plain loop"][1] / medians["deployment"][1]
+    print(f"ratio {wall:.2f} (target {TARGET}), by CPU time {cpu:.2f}; scores differ by {difference:.1e} at the most")
+
+
+def _settings(folder: Path, arguments: argparse.Namespace) -> Settings:
+    reranker = CrossEncoderReranker(
+        type="cross_encoder",
+        model=str(folder),
+        precision=arguments.precision,
+        device=arguments.device,
+        batch_size=arguments.batch_size,
+    )
+    retrieval = RerankedRetriever(type="reranked", retriever=Bm25Retriever(type="bm25"), reranker=reranker)
+    return load_settings(environment={}).model_copy(update={"retrieval": retrieval})
+
+
+def _plain(folder: Path, arguments: argparse.Namespace) -> "CrossEncoder":
+    from sentence_transformers import CrossEncoder
+
+    weights = dtype(arguments.precision, arguments.device)
+    return CrossEncoder(str(folder), device=arguments.device, model_kwargs={"dtype": weights}, local_files_only=True)
+
+
+def _deployed(settings: Settings, device: str) -> Any:
+    """With all CPUs, or one and the GPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own making
+        from ray import serve
+
+        from jobs.runner import start_ray
+        from serve.deployments import Scorer
+
+        start_ray()
+        serve.start(proxy_location="Disabled")
+        share = {"num_cpus": os.cpu_count()} if device == "cpu" else {"num_cpus": 1, "num_gpus": 1}
+        scorer = Scorer.options(name="Reranker", ray_actor_options=share)  # type: ignore[attr-defined]
+        app = scorer.bind(settings.model_dump_json(), "reranker")
+        return serve.run(app, name="reranker", route_prefix=None)
+
+
+def _calls(folder: Path, count: int) -> list[list[Pair]]:
+    """Each of one question and 50 texts; a word of the vocabulary is a token."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    words = np.array([word for word in sorted(tokenizer.get_vocab()) if word.isascii() and word.isalpha()])
+    drawn = np.random.default_rng(7)
+
+    def text(tokens: int) -> str:
+        return " ".join(drawn.choice(words, tokens))
+
+    made = []
+    for _ in range(count):
+        question = text(QUESTION_TOKENS)
+        made.append([(question, text(drawn.integers(*TEXT_TOKENS))) for _ in range(PAIRS_A_CALL)])
+    return made
+
+
+def _model_files(folder: Path) -> None:
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder("all-MiniLM-L6-v2"))
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        max_position_embeddings=512,
+        num_labels=1,
+    )
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--callers", type=int, default=8)
+    parser.add_argument("--calls", type=int, default=1, help="of each caller, a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=16, help="of the profile's reranker, in pairs")
+    parser.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto")
+    parser.add_argument("--device", default="cpu")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

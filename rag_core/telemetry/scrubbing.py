@@ -1,0 +1,126 @@
+"""Takes from what is to be logged who is meant by it and what opens a door: addresses, numbers, keys, passwords.
+
+By form, so it finds what looks like itself: a name in a sentence stays. What is taken is named by its kind.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+LONGEST = 16_000
+"""Characters of one text; the rest is cut."""
+
+Loggable: TypeAlias = Any
+"""What a log line may hold: of JSON's types after scrubbing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """`applies` tells a match from what only looks like one."""
+
+    pattern: re.Pattern[str]
+    put: str
+    applies: Callable[[str], bool] = bool
+
+
+def scrubbed(value: Loggable) -> Loggable:
+    """The same with every text in it clean, whatever it is nested in. What JSON has no type for becomes text first."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return scrubbed_text(value)
+        case Mapping():
+            return {_clean_key(str(key)): _of_key(str(key), each) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [scrubbed(each) for each in value]
+        case _:
+            return scrubbed_text(str(value))
+
+
+def scrubbed_text(text: str) -> str:
+    if len(text) > LONGEST:
+        text = text[:LONGEST] + f"... ({len(text) - LONGEST} more characters)"
+    if not _SUSPECT.search(text):
+        return text
+    for form in _FORMS:
+        text = form.pattern.sub(_replacement(form), text)
+    return text
+
+
+@lru_cache(maxsize=1024)
+def _clean_key(key: str) -> str:
+    return scrubbed_text(key)
+
+
+def _of_key(key: str, value: Loggable) -> Loggable:
+    return "[secret]" if value and _is_secret(key) else scrubbed(value)
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(key: str) -> bool:
+    return _SECRET_KEY.search(key) is not None
+
+
+def _replacement(form: _Form) -> Callable[[re.Match[str]], str]:
+    return lambda match: match.expand(form.put) if form.applies(match[0]) else match[0]
+
+
+def _passes_luhn(text: str) -> bool:
+    digits = [int(sign) for sign in reversed(text) if sign.isdigit()]
+    doubled = (2 * digit - 9 * (digit > 4) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+def _is_iban(text: str) -> bool:
+    """ISO 13616: modulo 97, letters as numbers from 10."""
+    signs = re.sub(r"\W", "", text).upper()
+    return 15 <= len(signs) <= 34 and int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
+
+
+_SUSPECT = re.compile(
+    r"[@+(]|\d[ -]?\d{2,}|://|eyJ|(?i:secret|passw|pwd|token|key|bearer|basic|credential|authori[sz]ation)|[A-Za-z]{2}\d\d"
+)
+"""Without any of these no form fits: most lines are done here."""
+_SECRETIVE = (
+    r"[\w.-]{0,40}(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key|authorization"
+    r"|credentials?)"
+)
+_SECRET_KEY = re.compile(rf"(?i)^{_SECRETIVE}$")
+_FORMS = (
+    _Form(
+        pattern=re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
+        put="[key]",
+    ),
+    _Form(pattern=re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s:/@]*:)[^\s/]+@"), put=r"\1[secret]@"),
+    _Form(pattern=re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{6,}"), put=r"\1\2[secret]"),
+    _Form(
+        pattern=re.compile(
+            rf"""(?i)(?<![\w.-])({_SECRETIVE}["']?\s*(?:=|:)\s*)(?!\[secret\])("[^"]*"|'[^']*'|[^\s,;&"'}})\]]+)"""
+        ),
+        put=r"\1[secret]",
+    ),
+    _Form(pattern=re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), put="[token]"),
+    _Form(
+        pattern=re.compile(
+            r"\b(?:sk|pk|rk)[-_][\w-]{12,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
+            r"|\bxox[abprs]-[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\bhf_\w{20,}|\brag_\w{20,}"
+        ),
+        put="[key]",
+    ),
+    _Form(pattern=re.compile(r"[\w.!#$%&*+/=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"), put="[e-mail]"),
+    _Form(
+        pattern=re.compile(r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3})?\b"),
+        put="[iban]",
+        applies=_is_iban,
+    ),
+    _Form(pattern=re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"), put="[card]", applies=_passes_luhn),
+    _Form(pattern=re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), put="[ssn]"),
+    _Form(pattern=re.compile(r"(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,7}(?!\w)"), put="[phone]"),
+    _Form(pattern=re.compile(r"(?<![\w.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"), put="[phone]"),
+    _Form(
+        pattern=re.compile(r"(?<![\w.,:-])\(?0\d{2,5}\)?[ /-]\d{3,5}(?:[ -]?\d{2,5}){0,2}(?![\w.:-])"), put="[phone]"
+    ),
+)

@@ -1,0 +1,358 @@
+"""What routes answer with, as `/openapi.json` tells it. The bodies themselves are written elsewhere: tests hold them to
+this."""
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Metadata: TypeAlias = dict[str, str | int | float | bool | list[str]]
+Milliseconds: TypeAlias = dict[str, float]
+"""By stage, and `total`."""
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class BrokenRule(Body):
+    pointer: str = Field(description="where in the body, as RFC 6901 has it", examples=["#/top_k"])
+    code: str
+    detail: str
+
+
+class OpenAIError(Body):
+    message: str
+    type: str
+    code: str
+    param: str | None
+
+
+class Span(Body):
+    """Half open, in code points."""
+
+    start: int
+    end: int
+
+
+class Profile(Body):
+    name: str
+    selected_by: Literal["explicit", "detected", "default"]
+
+
+class Step(Body):
+    rank: int | None
+    score: float
+
+
+class Hit(Body):
+    rank: int
+    chunk_id: UUID
+    document_id: UUID
+    text: str
+    title: str
+    url: str
+    page: int | None
+    section: str | None
+    start: int
+    end: int
+    score: float
+    retrievers: list[str]
+    highlights: list[tuple[int, int]]
+    metadata: Metadata
+    explain: dict[str, Step] | None = Field(None, description="by step, if it was asked for")
+
+
+class Stage(Body):
+    """`began_ms` counts from the request's own beginning."""
+
+    stage: str
+    parent: str
+    began_ms: float
+    ms: float
+    limit_ms: float | None
+    error: str
+    skipped: str
+    figures: dict[str, float]
+    ranked: int
+
+
+class Retrieval(Body):
+    id: str
+    object: Literal["retrieval"]
+    query: str
+    standalone_query: str
+    results: list[Hit]
+    profile: Profile
+    pipeline_version: str
+    partial: bool
+    degraded: list[str] = Field(description="stages that failed or were late, and were left out")
+    timings_ms: Milliseconds
+    stages: list[Stage] | None = Field(None, description="if it was asked for")
+    next_cursor: str | None
+
+
+class Problem(Body):
+    """RFC 9457, and `error`, which OpenAI's clients read."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    correlation_id: UUID
+    error_type: str
+    retryable: bool
+    recovery: list[str]
+    failed_stage: str | None = None
+    errors: list[BrokenRule] | None = None
+    partial: bool | None = None
+    results: list[Hit] | None = Field(None, description="what was found until the time was over")
+    degraded: list[str] | None = None
+    error: OpenAIError
+
+
+class Citation(Body):
+    """`start` and `end` count in the document's text, `spans` and `claim` in the answer."""
+
+    n: int
+    id: str
+    source_type: Literal["corpus"]
+    chunk_id: UUID
+    document_id: UUID
+    collection: str
+    title: str
+    url: str
+    origin_url: str
+    page: int | None
+    section: str | None
+    start: int
+    end: int
+    quote: str
+    spans: list[Span]
+    claim: Span
+    score: float
+    verdict: Literal["supported", "partial", "unsupported", "unchecked"]
+    updated_at: datetime | None
+    age_days: int | None
+
+
+class Claim(Span):
+    verdict: Literal["supported", "partial", "unsupported", "unchecked"]
+    score: float
+    reason: str
+
+
+class Verdict(Body):
+    verdict: Literal["supported", "partial", "unsupported", "unchecked"]
+    score: float
+    method: str
+    claims: list[Claim]
+
+
+class Tokens(Body):
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    total_tokens: int
+
+
+class Answered(Body):
+    id: str
+    object: Literal["answer"]
+    answer: str
+    citations: list[Citation]
+    confidence: float
+    finish_reason: Literal["stop", "abstained", "cut", "broken", "blocked"]
+    grounding: Verdict
+    standalone_question: str
+    conversation_id: str
+    pipeline_version: str
+    degraded: list[str]
+    timings_ms: Milliseconds
+    usage: Tokens
+
+
+class UrlCitation(Body):
+    start_index: int
+    end_index: int
+    title: str
+    url: str
+
+
+class Annotation(Body):
+    type: Literal["url_citation"]
+    url_citation: UrlCitation
+
+
+class Explained(Body):
+    standalone_question: str
+    stages: list[Stage]
+
+
+class Rag(Body):
+    citations: list[Citation]
+    conversation_id: str
+    grounding: Verdict
+    degraded: list[str]
+    pipeline_version: str
+    confidence: float
+    timings_ms: Milliseconds
+    explain: Explained | None = None
+
+
+class Completed(Body):
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+    annotations: list[Annotation]
+    rag: Rag
+
+
+class Choice(Body):
+    index: int
+    message: Completed
+    logprobs: None
+    finish_reason: Literal["stop", "length", "content_filter"]
+
+
+class CachedTokens(Body):
+    cached_tokens: int
+
+
+class CompletionTokens(Body):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+class Completion(Body):
+    """OpenAI's, with `rag` in its message."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: CompletionTokens
+
+
+class Model(Body):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Models(Body):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class FoundFile(Body):
+    file_id: UUID
+    filename: str
+    score: float
+    attributes: dict[str, str | float | bool]
+    content: list[TextPart]
+
+
+class SearchPage(Body):
+    object: Literal["vector_store.search_results.page"]
+    search_query: list[str]
+    data: list[FoundFile]
+    has_more: Literal[False]
+    next_page: None
+
+
+class Document(Body):
+    id: UUID
+    uri: str
+    title: str
+    status: Literal["completed", "failed", "skipped", "quarantined"]
+    chunks: int
+    version: int
+    updated_at: datetime | None
+    metadata: Metadata
+
+
+class ShownDocument(Document):
+    """`stage` and `reason` are those of its failure."""
+
+    collection: str
+    stage: str | None
+    reason: str | None
+
+
+class Chunk(Body):
+    """`start` and `end` count in the document's text."""
+
+    id: UUID
+    ordinal: int
+    start: int
+    end: int
+    prefix: str
+    text: str
+    metadata: Metadata
+
+
+class Collection(Body):
+    """`model` and `dimension` are None before anything is embedded."""
+
+    name: str
+    model: str | None
+    dimension: int | None
+    documents: int
+    chunks: int
+
+
+class ServedProfile(Body):
+    name: str
+    serving: bool
+
+
+class Listed(Body):
+    next_cursor: str | None
+    has_more: bool
+
+
+class Documents(Listed):
+    data: list[Document]
+
+
+class Chunks(Listed):
+    data: list[Chunk]
+
+
+class Collections(Listed):
+    data: list[Collection]
+
+
+class Profiles(Listed):
+    data: list[ServedProfile]
+
+
+class Quoted(Body):
+    """`quote` is the span, `before` and `after` are of the text around it."""
+
+    chunk_id: UUID
+    document_id: UUID
+    collection: str
+    title: str
+    url: str
+    language: str
+    updated_at: datetime | None
+    page: int | None
+    section: str | None
+    start: int
+    end: int
+    before: str
+    quote: str
+    after: str

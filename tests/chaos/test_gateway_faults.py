@@ -1,0 +1,121 @@
+"""A gateway whose store goes away, and one whose readers do: it says so, recovers, and keeps nothing of them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import httpx2
+import psutil
+import pytest
+from hosts import RAG, SETTINGS, Host, postmaster
+
+from rag_core.storage import embedded
+
+pytestmark = [pytest.mark.chaos, pytest.mark.postgres, pytest.mark.ray, pytest.mark.timeout(300)]
+
+AWAY = 5.0
+RECOVERY = 10.0
+"""Seconds, in which the first request after an outage has to succeed."""
+READERS, AT_ONCE = 1000, 25
+GROWTH = 60 << 20
+"""Bytes that a process may have grown by: what allocators keep, not a thousand answers."""
+QUESTION = {"question": "Which gate has the key of the tide lamp?"}
+
+
+@pytest.fixture
+def gateway(host: Host) -> Iterator[str]:
+    """Over a store that it cannot start again by itself."""
+    assert host.ingest("inline").wait(120) == 0
+    port = _free_port()
+    environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
+    command = [RAG, "serve", "--port", str(port), "--json", *SETTINGS]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=_heed) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 130)
+
+
+def test_a_store_that_is_away_is_503_with_retry_after_and_its_return_needs_no_restart(gateway: str, host: Host) -> None:
+    def asked() -> httpx2.Response:
+        return httpx2.post(f"{gateway}/v1/retrieve", json={"query": QUESTION["question"]}, timeout=30.0)
+
+    assert asked().status_code == 200
+    postmaster(host).send_signal(signal.SIGQUIT)
+    until, refused = time.monotonic() + AWAY, []
+    while time.monotonic() < until:
+        refused.append(asked())
+    assert refused
+    assert {response.status_code for response in refused} == {503}
+    assert all(response.headers["Retry-After"] for response in refused)
+    assert all(response.json()["retryable"] for response in refused)
+    assert httpx2.get(f"{gateway}/readyz").status_code == 503
+    assert httpx2.get(f"{gateway}/healthz").status_code == 200
+
+    embedded.start(host.home / "postgres")
+    began = time.monotonic()
+    while asked().status_code != 200:
+        assert time.monotonic() < began + RECOVERY
+        time.sleep(0.1)
+
+
+def test_a_thousand_readers_that_leave_amid_an_answer_leave_nothing_behind(gateway: str) -> None:
+    asyncio.run(_left(gateway, 100))  # what grows once, grows here
+    _quiet(gateway)
+    before = _memory()
+    asyncio.run(_left(gateway, READERS))
+    _quiet(gateway)
+    assert _memory() - before < GROWTH
+    whole = httpx2.post(f"{gateway}/v1/answer", json=QUESTION, timeout=30.0)
+    assert whole.status_code == 200
+
+
+async def _left(url: str, readers: int) -> None:
+    async with httpx2.AsyncClient(timeout=60.0) as client:
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def read() -> None:
+            body = {**QUESTION, "stream": True}
+            async with turn, client.stream("POST", f"{url}/v1/answer", json=body) as response:
+                await anext(response.aiter_lines())
+
+        await asyncio.gather(*(read() for _ in range(readers)))
+
+
+def _quiet(url: str) -> None:
+    """Until the gateway does nothing: its replica takes less than a tenth of a CPU for a second."""
+    httpx2.get(f"{url}/healthz")
+    until = time.monotonic() + 30.0
+    while time.monotonic() < until:
+        busy = sum(replica.cpu_percent(0.0) for replica in _replicas())
+        time.sleep(1.0)
+        busy = sum(replica.cpu_percent(0.0) for replica in _replicas())
+        if busy < 10.0:
+            return
+    pytest.fail("the gateway still works, 30 s after its last reader has left")
+
+
+def _memory() -> int:
+    return sum(replica.memory_info().rss for replica in _replicas())
+
+
+def _replicas() -> list[psutil.Process]:
+    own = psutil.Process().children(recursive=True)
+    return [process for process in own if "ServeReplica" in process.name() + " ".join(process.cmdline())]
+
+
+def _heed() -> None:
+    """A shell that runs the tests in the background has interrupts ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

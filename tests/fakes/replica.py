@@ -1,0 +1,19 @@
+"""What `serve.batch` asks of the replica that it runs in, for tests that run it in their own process."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+
+@contextmanager
+def replica_here() -> Iterator[None]:
+    """Serve's queues are collected before it ends: one that is collected outside of a loop would open a new one."""
+    context = SimpleNamespace(_deployment_config=SimpleNamespace(max_ongoing_requests=100_000))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ray.serve.get_replica_context", lambda: context)
+        patched.delattr("ray.serve.batching._BatchQueue.__del__")
+        yield
+        gc.collect()

@@ -1,0 +1,70 @@
+"""The graph with a language model that is scripted, deployed and asked as one of `ray.serve.llm` is: for where vLLM is
+not installed. A Serve config names it as `fakes.shapes:build`."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+from ray import serve
+from ray.serve import Application
+
+from serve.app import Arguments, application, settings_of
+from serve.distributed import Engine, Handle, llm_name
+from serve.llm import Chat, LlmSettings, Responses
+
+PIECES = ("Keys are replaced ", "every 45 days [1].")
+
+
+@serve.deployment(max_ongoing_requests=64)
+class Scripted:
+    """It says always the same, counts how often, and can be held up in the middle."""
+
+    def __init__(self) -> None:
+        self._asked, self._goes_on = 0, asyncio.Event()
+        self._goes_on.set()
+
+    async def chat(self, _body: Mapping[str, Any]) -> AsyncIterator[list[str]]:
+        self._asked += 1
+        for piece in PIECES:
+            yield [_event({"index": 0, "delta": {"content": piece}, "finish_reason": None})]
+            await self._goes_on.wait()
+        yield [_event({"index": 0, "delta": {}, "finish_reason": "stop"}), "data: [DONE]\n\n"]
+
+    async def asked(self) -> int:
+        return self._asked
+
+    async def hold(self) -> None:
+        self._goes_on.clear()
+
+    async def go_on(self) -> None:
+        self._goes_on.set()
+
+    async def check_health(self) -> None:
+        pass
+
+
+def chat(handle: Handle) -> Chat:
+    streaming = handle.options(stream=True).chat
+
+    def begun(body: Mapping[str, Any]) -> Responses:
+        return cast(Responses, streaming.remote(dict(body)))
+
+    return begun
+
+
+def scripted(settings: LlmSettings) -> Application:
+    named = Scripted.options(name=llm_name(settings), ray_actor_options={"num_cpus": 0})  # type: ignore[attr-defined]
+    app: Application = named.bind()
+    return app
+
+
+ENGINE = Engine(deployment=scripted, chat=chat)
+
+
+def build(arguments: Arguments) -> Application:
+    return application(settings_of(arguments), arguments, ENGINE)
+
+
+def _event(choice: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n"

@@ -1,0 +1,375 @@
+"""Ingest over HTTP, into a real store."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import pytest
+from drafts import TENANT
+from psycopg.rows import dict_row
+from targets import superuser
+from trees import broken, hashing
+
+from jobs.worker import Worker
+from rag_core.build.pipeline import pipeline
+from rag_core.build.retrieval import retriever
+from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.settings import load_settings
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.postgres import Postgres
+from serve.access import Caller, caller
+from serve.gateway import build_app
+from serve.graph import Graph
+from serve.ingest_schemas import Ingested
+
+pytestmark = pytest.mark.postgres
+
+T = TypeVar("T")
+
+KEYS = {"id": "keys", "uri": "https://example.org/keys", "title": "Keys", "text": "Keys are replaced every 45 days."}
+GATES = {"id": "gates", "text": "Gates open at spring tide."}
+BAD = {"id": "bad", "text": "a\x00b"}
+JOBS = """
+select j.id, j.status, j.profile, j.settings, j.request, j.correlation_id, j.traceparent,
+  (select array_agg(p.id order by p.id) from pushed_documents p where p.job_id = j.id) as documents
+from jobs j order by j.run"""
+PUSHED = "select id, body, media_type, title, url, metadata from pushed_documents order by id"
+
+
+def graph(store: Postgres) -> Graph:
+    settings, corpus = hashing(f"tenant={TENANT}"), CorpusReader(store)
+    found = retriever(settings, corpus)
+    return Graph(
+        settings=settings,
+        postgres=store,
+        corpus=corpus,
+        retriever=found,
+        answerer=pipeline(settings, corpus, found, InMemoryConversations()),
+        limits={},
+    )
+
+
+def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
+    async def called() -> T:
+        served = graph(store)
+        app = build_app(served)
+        app.dependency_overrides[caller] = lambda: Caller(tenant=tenant)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", timeout=60) as client:
+            try:
+                return await work(client)
+            finally:
+                await served.close()
+
+    return asyncio.run(called())
+
+
+def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: str) -> httpx2.Response:
+    return asked(
+        store, lambda client: client.post("/v1/ingest", json={"documents": documents}, headers=headers), tenant
+    )
+
+
+@contextmanager
+def worker(store: Postgres) -> Iterator[None]:
+    """Somebody who does what is queued."""
+    chosen = hashing(f"tenant={TENANT}", "store.patience_s=5")
+    settings = chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})
+    working = Worker(settings, poll=0.1)
+    thread = threading.Thread(target=working.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        working.stop()
+        thread.join()
+
+
+def rows(store: Postgres, statement: str) -> list[dict[str, Any]]:
+    with superuser(store) as connection, connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(statement.encode()).fetchall()
+
+
+def test_a_request_is_a_queued_job_and_nothing_else(store: Postgres) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    id = "6f2f3a52-5a0e-4c4b-9d52-1b7a3c0e9d11"
+    response = post(store, KEYS, GATES, **{"X-Correlation-ID": id, "traceparent": trace})
+    job = response.json()["job_id"]
+    assert response.status_code == 202
+    assert response.headers["location"] == f"/v1/jobs/{job}"
+    assert response.json() == {
+        "job_id": job,
+        "status": "queued",
+        "documents": 2,
+        "links": {"self": f"/v1/jobs/{job}", "events": f"/v1/jobs/{job}/events"},
+    }
+    (entered,) = rows(store, JOBS)
+    assert (str(entered["id"]), entered["status"], entered["documents"]) == (job, "queued", ["gates", "keys"])
+    assert (entered["correlation_id"], entered["traceparent"]) == (id, trace)
+    assert asked(store, lambda client: client.get(response.headers["location"])).json()["status"] == "queued"
+
+
+def test_a_traceparent_that_is_none_is_dropped(store: Postgres) -> None:
+    post(store, KEYS, traceparent="00-nonsense")
+    assert rows(store, JOBS)[0]["traceparent"] == ""
+
+
+def test_documents_are_kept_as_they_came(store: Postgres) -> None:
+    metadata = {"team": "locks", "pages": 3, "tags": ["a", "b"], "draft": False}
+    post(store, {**KEYS, "metadata": metadata}, {"text": "Grüße"})
+    assert rows(store, PUSHED) == [
+        {
+            "id": "keys",
+            "body": b"Keys are replaced every 45 days.",
+            "media_type": "text/plain",
+            "title": "Keys",
+            "url": "https://example.org/keys",
+            "metadata": metadata,
+        },
+        {
+            "id": "sha256:f83e039796c6453a10f5519e39fd113901572316a1a8ea07cb525d2801dfd074",
+            "body": "Grüße".encode(),
+            "media_type": "text/plain",
+            "title": "",
+            "url": "",
+            "metadata": {},
+        },
+    ]
+
+
+def test_files_are_kept_as_they_came(store: Postgres) -> None:
+    body = bytes(range(256)) * 20_000
+    files = [
+        ("files", ("a.pdf", body, "application/pdf")),
+        ("files", ("file:///docs/b.md", b"# B", "text/markdown; charset=utf-8")),
+        ("files", ("c", b"C", "odd")),
+    ]
+    fields = {"collection": "docs", "metadata": '{"team": "locks"}'}
+    response = asked(store, lambda client: client.post("/v1/ingest", data=fields, files=files))
+    assert (response.status_code, response.json()["documents"]) == (202, 3)
+    kept = {row["id"]: row for row in rows(store, PUSHED)}
+    assert kept["a.pdf"]["body"] == body
+    assert [kept[id]["media_type"] for id in ("a.pdf", "file:///docs/b.md", "c")] == [
+        "application/pdf",
+        "text/markdown",
+        "application/octet-stream",
+    ]
+    assert kept["file:///docs/b.md"]["url"] == "file:///docs/b.md"
+    assert all(row["metadata"] == {"team": "locks"} for row in kept.values())
+    assert rows(store, JOBS)[0]["request"]["collection"] == "docs"
+
+
+def test_a_source_is_a_job_with_its_options(store: Postgres) -> None:
+    source = {"type": "files", "locations": ["s3://bucket/docs"], "prune": False, "checksum": True}
+    response = asked(store, lambda client: client.post("/v1/ingest", json={"source": source, "collection": "docs"}))
+    assert (response.status_code, response.json()["documents"]) == (202, 0)
+    request = rows(store, JOBS)[0]["request"]
+    assert (
+        request.items()
+        >= {
+            "collection": "docs",
+            "locations": ["s3://bucket/docs"],
+            "prune": False,
+            "confirmed": False,
+            "checksum": True,
+        }.items()
+    )
+
+
+def test_a_job_keeps_the_settings_of_the_gateway_or_of_the_profile_that_was_named(store: Postgres) -> None:
+    post(store, KEYS)
+    asked(store, lambda client: client.post("/v1/ingest", json={"documents": [KEYS], "profile": "pmc"}))
+    own, named = rows(store, JOBS)
+    assert (own["profile"], own["settings"]["embedding"]["type"]) == ("default", "hashing")
+    assert named["profile"] == "pmc"
+    assert named["settings"]["chunking"] == load_settings(profile="pmc", environment={}).chunking.model_dump(
+        mode="json"
+    )
+    assert not {"store", "tenant"} & (own["settings"].keys() | named["settings"].keys())
+
+
+def test_valid_documents_are_taken_and_the_others_told_why(store: Postgres) -> None:
+    response = post(store, KEYS, BAD, {"id": "keys", "text": "again"}, {"id": "long", "text": "x" * 8_000_001}, GATES)
+    body = response.json()
+    Ingested.model_validate(body)
+    assert (response.status_code, body["documents"]) == (207, 2)
+    assert [(row["index"], row["id"], row["status"]) for row in body["items"]] == [
+        (0, "keys", 202),
+        (1, "bad", 422),
+        (2, "keys", 422),
+        (3, "long", 413),
+        (4, "gates", 202),
+    ]
+    problem = body["items"][1]["problem"]
+    assert (problem["status"], problem["errors"][0]["pointer"]) == (422, "#/documents/1/text")
+    assert problem["correlation_id"] == response.headers["x-correlation-id"]
+    assert "problem" not in body["items"][0]
+    assert rows(store, JOBS)[0]["documents"] == ["gates", "keys"]
+
+
+def test_a_request_of_which_nothing_can_be_taken_enters_no_job(store: Postgres) -> None:
+    assert post(store, BAD).status_code == 422
+    assert rows(store, JOBS) == []
+
+
+def test_names_that_no_encoding_can_write_are_told_of_all_the_same(store: Postgres) -> None:
+    body = b'{"documents": [{"text": "a"}, {"text": "b", "metadata": {"\\ud800": 1}}, {"text": "c", "\\ud800": 1}]}'
+    sent = {"content": body, "headers": {"Content-Type": "application/json"}}
+    response = asked(store, lambda client: client.post("/v1/ingest", **sent))
+    assert (response.status_code, [row["status"] for row in response.json()["items"]]) == (207, [202, 422, 422])
+
+
+def test_a_key_makes_one_job_of_the_same_request(store: Postgres) -> None:
+    first, again = (post(store, KEYS, BAD, **{"Idempotency-Key": key}) for key in ('"one"', "one"))
+    assert (first.status_code, first.json()["job_id"]) == (again.status_code, again.json()["job_id"])
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len(rows(store, JOBS)) == 1
+    other = post(store, GATES, **{"Idempotency-Key": "one"})
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency")
+    assert post(store, GATES, **{"Idempotency-Key": "another"}).status_code == 202
+
+
+def test_a_key_is_another_tenants_own(store: Postgres) -> None:
+    mine = post(store, KEYS, **{"Idempotency-Key": "one"}).json()["job_id"]
+    theirs = post(store, GATES, tenant="another-tenant", **{"Idempotency-Key": "one"})
+    assert (theirs.status_code, theirs.json()["job_id"] == mine) == (202, False)
+
+
+def test_a_key_is_forgotten_after_24_hours(store: Postgres) -> None:
+    post(store, KEYS, **{"Idempotency-Key": "one"})
+    with superuser(store) as connection:
+        connection.execute("update jobs set created_at = now() - interval '24 hours 1 second'")
+    assert "idempotency-replayed" not in post(store, GATES, **{"Idempotency-Key": "one"}).headers
+
+
+def test_20_requests_with_one_key_at_once_make_one_job(store: Postgres) -> None:
+    async def all_at_once(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+
+        send = [
+            client.post("/v1/ingest", json={"documents": [KEYS]}, headers={"Idempotency-Key": "one"}) for _ in range(20)
+        ]
+        return await asyncio.gather(*send)
+
+    responses = asked(store, all_at_once)
+    assert {response.status_code for response in responses} == {202}
+    assert len({response.json()["job_id"] for response in responses}) == 1
+    assert sorted("idempotency-replayed" in response.headers for response in responses) == [False] + [True] * 19
+    assert len(rows(store, JOBS)) == 1
+
+
+def test_a_job_that_is_not_done_in_time_is_told_of_as_it_is(store: Postgres) -> None:
+    response = post(store, KEYS, Prefer="wait=1")
+    assert (response.status_code, response.json()["status"]) == (202, "queued")
+    assert response.headers["preference-applied"] == "wait=1"
+
+
+@pytest.mark.slow
+def test_a_file_of_50_mb_is_taken_and_one_byte_more_is_not(store: Postgres) -> None:
+    whole = b"x" * 50_000_000
+    files = [("files", ("fits.txt", whole)), ("files", ("large.txt", whole + b"!"))]
+    response = asked(store, lambda client: client.post("/v1/ingest", files=files))
+    assert (response.status_code, [row["status"] for row in response.json()["items"]]) == (207, [202, 413])
+    assert rows(store, JOBS)[0]["documents"] == ["fits.txt"]
+
+
+WAIT = {"Prefer": "wait=50"}
+TORN = ("torn.pdf", b"%PDF-1.7 torn", "application/pdf")
+
+
+def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> None:
+    async def pushed(client: httpx2.AsyncClient) -> tuple[httpx2.Response, Any, Any]:
+        done = await client.post("/v1/ingest", json={"documents": [KEYS, GATES]}, headers=WAIT)
+        found = await client.post("/v1/retrieve", json={"query": "How often are keys replaced?", "top_k": 1})
+        answered = await client.post("/v1/answer", json={"question": "How often are keys replaced?"})
+        return done, found.json(), answered.json()
+
+    with worker(store):
+        done, found, answered = asked(store, pushed)
+    assert (done.status_code, done.headers["preference-applied"]) == (200, "wait=50")
+    assert done.json()["counts"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
+    assert (done.json()["status"], "items" in done.json()) == ("completed", False)
+    (hit,) = found["results"]
+    assert (hit["title"], hit["url"]) == ("Keys", "https://example.org/keys")
+    assert [citation["url"] for citation in answered["citations"]] == ["https://example.org/keys"]
+    assert broken(store) == []
+
+
+def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Postgres) -> None:
+    async def pushed(client: httpx2.AsyncClient) -> tuple[list[Any], Any]:
+        texts = ["Gates open at spring tide.", "Gates open at noon.", "Gates open at noon."]
+        documents = [{"documents": [{"id": "gates", "text": text}]} for text in texts]
+        counts = [(await client.post("/v1/ingest", json=each, headers=WAIT)).json()["counts"] for each in documents]
+        return counts, (await client.get("/v1/documents")).json()["data"]
+
+    with worker(store):
+        counts, listed = asked(store, pushed)
+    assert [(each["added"], each["changed"], each["same"]) for each in counts] == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    assert [(row["chunks"], row["status"]) for row in listed] == [(1, "completed")]
+
+
+def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> None:
+    files = [("files", ("keys.md", b"# Keys", "text/markdown")), ("files", TORN), ("files", ("empty.md", b" "))]
+    with worker(store):
+        response = asked(store, lambda client: client.post("/v1/ingest", files=files, headers=WAIT))
+    body = response.json()
+    assert (response.status_code, body["status"], body["documents"]) == (207, "completed", 2)
+    assert [(row["id"], row["status"]) for row in body["items"]] == [
+        ("keys.md", 200),
+        ("torn.pdf", 422),
+        ("empty.md", 422),
+    ]
+    problem = body["items"][1]["problem"]
+    assert (problem["failed_stage"], problem["error_type"], problem["retryable"]) == ("parse", "document", False)
+
+
+def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "keys.md").write_text("# Keys")
+    (tmp_path / TORN[0]).write_bytes(TORN[1])
+    body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
+    with worker(store):
+        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+    told = response.json()
+    Ingested.model_validate(told)
+    assert (response.status_code, told["counts"]["completed"], told["counts"]["failed"]) == (207, 1, 1)
+    assert [(row["id"], row["status"]) for row in told["items"]] == [(f"{tmp_path.as_uri()}/torn.pdf", 422)]
+
+
+def test_a_source_that_is_not_there_is_told_of_to_who_waits(store: Postgres) -> None:
+    body = {"source": {"type": "files", "locations": ["file:///nowhere/at/all"]}}
+    with worker(store):
+        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+    (row,) = response.json()["items"]
+    assert (response.status_code, response.json()["status"]) == (207, "failed")
+    assert (row["id"], row["status"], row["problem"]["error_type"]) == ("file:///nowhere/at/all", 422, "source")
+
+
+def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> None:
+    async def cancelled(client: httpx2.AsyncClient) -> httpx2.Response:
+        waiting = asyncio.create_task(client.post("/v1/ingest", json={"documents": [KEYS]}, headers=WAIT))
+        while not (jobs := (await client.get("/v1/jobs")).json()["data"]):
+            await asyncio.sleep(0.02)
+        await client.post(f"/v1/jobs/{jobs[0]['job_id']}/cancel")
+        return await waiting
+
+    response = asked(store, cancelled)
+    (row,) = response.json()["items"]
+    assert (response.status_code, row["id"], row["status"]) == (207, "keys", 503)
+    assert row["problem"]["detail"] == "the job was cancelled: over HTTP"
+
+
+def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.ingest._waiting", threading.BoundedSemaphore(1))
+
+    async def two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+        send = [client.post("/v1/ingest", json={"documents": [KEYS]}, headers={"Prefer": "wait=1"}) for _ in range(2)]
+        return await asyncio.gather(*send)
+
+    waited, not_waited = sorted(asked(store, two), key=lambda response: "preference-applied" not in response.headers)
+    assert (waited.status_code, not_waited.status_code) == (202, 202)
+    assert waited.headers["preference-applied"] == "wait=1"
+    assert "preference-applied" not in not_waited.headers

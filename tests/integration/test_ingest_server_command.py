@@ -1,0 +1,205 @@
+"""`rag ingest --server`, against a gateway that listens and a worker that works."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from drafts import TENANT
+from fakes.serving import listening
+from trees import broken, hashing, stored, write
+
+from jobs.worker import Worker
+from rag_core.build.pipeline import pipeline
+from rag_core.build.retrieval import retriever
+from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.postgres import Postgres
+from serve.graph import Graph
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+RAG = [sys.executable, "-c", "from rag_cli.app import main; main()", "ingest"]
+FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html><h1>Gates</h1><p>Open.</p></html>"}
+
+
+def graph(store: Postgres) -> Graph:
+    settings, corpus = hashing(f"tenant={TENANT}"), CorpusReader(store)
+    found = retriever(settings, corpus)
+    return Graph(
+        settings=settings,
+        postgres=store,
+        corpus=corpus,
+        retriever=found,
+        answerer=pipeline(settings, corpus, found, InMemoryConversations()),
+        limits={},
+    )
+
+
+@contextmanager
+def worker(store: Postgres) -> Iterator[None]:
+    chosen = hashing(f"tenant={TENANT}")
+    working = Worker(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})}), poll=0.1)
+    thread = threading.Thread(target=working.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        working.stop()
+        thread.join()
+
+
+@pytest.fixture
+def url(store: Postgres) -> Iterator[str]:
+    with listening(graph(store)) as address:
+        yield address
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "docs", FILES)
+
+
+def rag(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """From a machine without the store."""
+    environment = {**os.environ, "RAG_STORE__URL": "host=/nowhere"}
+    command = [*RAG, *arguments, "--server", url]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def report(url: str, *arguments: str, code: int = 0) -> Any:
+    return json.loads(rag(url, *arguments, "--json", code=code).stdout)
+
+
+def test_a_folder_is_pushed_and_is_there_when_the_command_ends(store: Postgres, url: str, folder: Path) -> None:
+    with worker(store):
+        told = report(url, str(folder), "--collection", "docs", "--meta", "team=locks")
+        again = report(url, str(folder), "--collection", "docs", "--meta", "team=locks")
+        (folder / "keys.md").write_text("# Keys\n\nReplaced daily.\n")
+        changed = report(url, str(folder), "--collection", "docs", "--meta", "team=locks")
+    assert told["documents"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
+    assert (told["collection"], told["failures"], len(told["job_ids"])) == ("docs", [], 1)
+    assert again["documents"].items() >= {"listed": 2, "same": 2, "added": 0}.items()
+    assert changed["documents"].items() >= {"listed": 2, "same": 1, "changed": 1}.items()
+    documents = stored(store, "docs").documents.values()
+    assert sorted((each["title"], each["metadata"]["team"]) for each in documents) == [
+        ("Gates", "locks"),
+        ("Keys", "locks"),
+    ]
+    assert broken(store) == []
+
+
+def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(store: Postgres, url: str, folder: Path) -> None:
+    (folder / "torn.pdf").write_bytes(b"%PDF-1.7 torn")
+    (folder / "large.txt").write_bytes(b"x" * 50_000_001)
+    (folder / "empty.md").write_text("\n")
+    with worker(store):
+        told = report(url, str(folder), code=1)
+    assert told["documents"].items() >= {"listed": 5, "completed": 2, "failed": 2, "skipped": 1}.items()
+    failures = {failure["uri"]: (failure["stage"], failure["reason"]) for failure in told["failures"]}
+    large = failures.pop((folder / "large.txt").as_uri())
+    assert large == ("read", "too large: 50.0 MB or more, limit 50 MB")
+    assert [(uri, stage) for uri, (stage, _) in failures.items()] == [((folder / "torn.pdf").as_uri(), "parse")]
+
+
+def test_many_files_go_in_batches(store: Postgres, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag_cli.push.MOST_FILES", 2)
+    from rich.console import Console
+
+    from rag_cli.push import Asked, Sent
+
+    write(tmp_path, {f"{number}.md": f"# {number}" for number in range(5)})
+    asked = Asked(sources=[str(tmp_path)], collection="docs", no_prune=True, yes=False, checksum=False, meta=None)
+    sent = Sent(server=url, asked=asked, profile="")
+    sent.send(Console(quiet=True))
+    assert list(sent.jobs.values()) == [2, 2, 1]
+
+
+def test_a_uri_that_the_server_can_list_is_sent_as_a_source(store: Postgres, url: str) -> None:
+    with worker(store):
+        told = report(url, "memory://nothing/here", code=2)
+    assert told["error"]["type"] == "SourceError"
+    assert "memory://nothing/here" in told["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--dry-run"], "--dry-run would change nothing there"),
+        (["--cpus", "2", "--runner", "inline"], "--runner, --cpus would change nothing there"),
+        (["--store", "host=/x", "--set", "a.b=c"], "--set, --store would change nothing there"),
+        (["s3://bucket/docs", "--meta", "a=b"], "not of s3://bucket/docs"),
+        (["--meta", "nonsense"], "--meta takes KEY=VALUE, got 'nonsense'"),
+        (["--profile", "nonsense"], "profile must be one of"),
+        (["/nowhere/at/all"], "cannot be used as a source"),
+    ],
+)
+def test_what_means_nothing_there_is_refused_by_name(url: str, folder: Path, arguments: list[str], said: str) -> None:
+    assert said in report(url, str(folder), *arguments, code=2)["error"]["message"]
+
+
+def test_a_server_that_is_not_there_is_said_so_at_once(folder: Path) -> None:
+    told = report("http://127.0.0.1:9", str(folder), code=3)
+    assert "cannot be asked" in told["error"]["message"]
+
+
+def jobs(url: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = httpx2.get(f"{url}/v1/jobs").json()["data"]
+    return listed
+
+
+def heed_interrupts() -> None:
+    """A shell that runs the tests in the background has them ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def queued(url: str) -> str:
+    """The id of the one job, when it is there."""
+    while not (found := jobs(url)):
+        time.sleep(0.05)
+    time.sleep(0.5)  # until the command follows it
+    return str(found[0]["job_id"])
+
+
+def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    command = [*RAG, str(folder), "--server", url]
+    with subprocess.Popen(command, preexec_fn=heed_interrupts, **pipes) as process:  # type: ignore[call-overload]
+        job = queued(url)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"job {job} goes on there; to watch it: curl -N {url}/v1/jobs/{job}/events" in said
+    assert jobs(url)[0]["status"] == "queued"
+
+
+@pytest.mark.parametrize(("answer", "status"), [(b"y\n", "cancelled"), (b"n\n", "queued")])
+def test_who_interrupts_it_on_a_terminal_says_what_becomes_of_the_job(
+    url: str, folder: Path, answer: bytes, status: str
+) -> None:
+    mine, theirs = pty.openpty()
+    command = [*RAG, str(folder), "--server", url]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts
+    ) as process:
+        queued(url)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        os.write(mine, answer)
+        assert process.wait(timeout=30) == 130
+    os.close(mine)
+    os.close(theirs)
+    assert jobs(url)[0]["status"] == status

@@ -1,0 +1,238 @@
+"""Jobs of the queue over HTTP: watched, cancelled and tried again."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import httpx2
+import pytest
+from drafts import TENANT
+from targets import superuser
+from trees import hashing
+
+from rag_core.build.ingestion import inline_runner, leased_sync
+from rag_core.build.pipeline import pipeline
+from rag_core.build.retrieval import retriever
+from rag_core.config import Settings
+from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
+from serve.access import Caller, caller
+from serve.gateway import build_app
+from serve.graph import Graph
+from serve.jobs import Wakes, Watch
+
+pytestmark = pytest.mark.postgres
+
+T = TypeVar("T")
+
+ME, STRANGER = Caller(tenant=TENANT), Caller(tenant="another-tenant")
+SETTINGS = hashing(f"tenant={TENANT}")
+NOTE = PushedDocument(id="a.md", body=b"# Keys\n\nThe keys are rotated.", url="https://example.org/keys")
+TORN = PushedDocument(id="b.pdf", body=b"%PDF-1.7\n")
+LISTENERS = "select count(*) from pg_stat_activity where datname = current_database() and query = 'listen rag_events'"
+
+
+def graph(store: Postgres) -> Graph:
+    corpus = CorpusReader(store)
+    found = retriever(SETTINGS, corpus)
+    return Graph(
+        settings=SETTINGS,
+        postgres=store,
+        corpus=corpus,
+        retriever=found,
+        answerer=pipeline(SETTINGS, corpus, found, InMemoryConversations()),
+        limits={},
+    )
+
+
+def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
+    async def called() -> T:
+        app = build_app(graph(store))
+        app.dependency_overrides[caller] = lambda: who
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            return await work(client)
+
+    return asyncio.run(called())
+
+
+def request(store: Postgres, method: str, path: str, who: Caller = ME, **headers: str) -> httpx2.Response:
+    return asked(store, lambda client: client.request(method, path, headers=headers), who)
+
+
+def frames(response: httpx2.Response) -> list[tuple[int, str, dict[str, Any]]]:
+    parts = [dict(line.split(": ", 1) for line in frame.split("\n")) for frame in response.text.strip().split("\n\n")]
+    return [(int(part["id"]), part["event"], json.loads(part["data"])) for part in parts]
+
+
+def enter(store: Postgres, *documents: PushedDocument) -> UUID:
+    frozen = SETTINGS.model_dump(mode="json", exclude={"store", "tenant"})
+    own = IngestRequest(collection="default", profile="default", settings=frozen, documents=documents)
+    with store.connect() as connection:
+        return Queue(connection, TENANT).enqueue(own).job_id
+
+
+@contextmanager
+def leased(store: Postgres) -> Iterator[tuple[Leases, Lease]]:
+    with store.connect("rag_worker") as connection:
+        leases = Leases(connection, TENANT)
+        lease = leases.claim("a-test", 30)
+        assert lease is not None
+        yield leases, lease
+
+
+def work(store: Postgres, settings: Settings = SETTINGS) -> None:
+    with leased(store) as (_, lease):
+        leased_sync(settings, store, lease).run(inline_runner(settings))
+
+
+def test_the_events_of_a_queued_job_begin_with_the_queue_and_tell_of_each_document_that_failed(store: Postgres) -> None:
+    job = enter(store, NOTE, TORN)
+    work(store)
+    told = frames(request(store, "GET", f"/v1/jobs/{job}/events"))
+    assert [(number, name) for number, name, _ in told] == [
+        (1, "job.queued"),
+        (2, "job.started"),
+        (3, "job.stage"),
+        (4, "job.stage"),
+        (5, "job.document"),
+        (6, "job.progress"),
+        (7, "job.stage"),
+        (8, "job.completed"),
+    ]
+    assert [body["stage"] for _, name, body in told if name == "job.stage"] == ["listing", "working", "finishing"]
+    document = told[4][2]["document"]
+    assert (document["uri"], document["status"], document["stage"]) == ("push:///b.pdf", "failed", "parse")
+    assert all(body["job_id"] == str(job) and body["total"] == 2 for _, _, body in told)
+    again = frames(request(store, "GET", f"/v1/jobs/{job}/events", ME, **{"Last-Event-ID": "5"}))
+    assert again == told[5:]
+
+
+def test_a_document_that_one_may_not_read_is_not_told_of(store: Postgres) -> None:
+    job = enter(store, NOTE, TORN)
+    work(store)
+    with superuser(store) as connection:
+        connection.execute("update documents set access = '{staff}' where uri = 'push:///b.pdf'")
+    for groups, names in (((), []), (("staff",), ["job.document"])):
+        told = frames(request(store, "GET", f"/v1/jobs/{job}/events", Caller(tenant=TENANT, groups=groups)))
+        assert [name for _, name, _ in told if name == "job.document"] == names
+
+
+def test_a_queued_job_is_shown_and_cancelled(store: Postgres) -> None:
+    job = enter(store, NOTE)
+    body = request(store, "GET", f"/v1/jobs/{job}").json()
+    assert (body["status"], body["collection"], body["started_at"]) == ("queued", "default", None)
+    assert body["created_at"] is not None
+    assert request(store, "GET", "/v1/jobs").json()["data"][0]["status"] == "queued"
+    assert request(store, "POST", f"/v1/jobs/{job}/cancel").json()["status"] == "cancelled"
+    assert [name for _, name, _ in frames(request(store, "GET", f"/v1/jobs/{job}/events"))] == [
+        "job.queued",
+        "job.cancelled",
+    ]
+
+
+def test_a_dead_letter_is_tried_again_as_a_job_of_its_own(store: Postgres) -> None:
+    dead = enter(store, NOTE)
+    with leased(store) as (leases, lease):
+        leases.fail(lease, "a test")
+    response = request(store, "POST", f"/v1/jobs/{dead}/retry")
+    body = response.json()
+    job = body["job_id"]
+    assert (response.status_code, response.headers["location"]) == (202, f"/v1/jobs/{job}")
+    assert (body["status"], body["documents"]) == ("queued", 1)
+    assert body["links"] == {"self": f"/v1/jobs/{job}", "events": f"/v1/jobs/{job}/events"}
+    work(store)
+    assert request(store, "GET", f"/v1/jobs/{job}").json()["counts"]["completed"] == 1
+    assert request(store, "POST", f"/v1/jobs/{dead}/retry").status_code == 404
+
+
+def test_what_has_not_ended_or_is_not_there_is_not_tried_again(store: Postgres) -> None:
+    job = enter(store, NOTE)
+    refused = request(store, "POST", f"/v1/jobs/{job}/retry")
+    assert refused.status_code == 422
+    assert "is queued" in refused.json()["detail"]
+    assert request(store, "POST", f"/v1/jobs/{job}/retry", STRANGER).status_code == 404
+    assert request(store, "POST", f"/v1/jobs/{uuid4()}/retry").status_code == 404
+
+
+def test_a_source_link_leads_where_the_request_said_that_the_document_stands(store: Postgres) -> None:
+    enter(store, NOTE)
+    work(store)
+
+    async def searched(client: httpx2.AsyncClient) -> httpx2.Response:
+        return await client.post("/v1/retrieve", json={"query": "keys rotated"})
+
+    (hit,) = asked(store, searched).json()["results"]
+    assert hit["url"] == "https://example.org/keys"
+
+
+def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.jobs.POLL", 60.0)
+    job = enter(store, NOTE)
+
+    async def names(watch: Watch) -> list[str]:
+        seen = await asyncio.to_thread(watch.look, -1)
+        async with aclosing(watch.frames(seen)) as told:
+            return [frame.split("event: job.")[1].split("\n")[0] async for frame in told]
+
+    async def watched() -> tuple[list[list[str]], list[int]]:
+        wakes = Wakes(store)
+        watching = [
+            asyncio.create_task(names(Watch(graph=graph(store), who=ME, job=job, wakes=wakes))) for _ in range(10)
+        ]
+        counts = [await listeners(store, 1)]
+        await asyncio.to_thread(work, store)
+        told = await asyncio.wait_for(asyncio.gather(*watching), 30)
+        return told, [*counts, await listeners(store, 0)]
+
+    told, counts = asyncio.run(watched())
+    assert told == [["queued", "started", "stage", "stage", "progress", "stage", "completed"]] * 10
+    assert counts == [1, 0]
+
+
+async def listeners(store: Postgres, expected: int) -> int:
+    """Once there are as many, else after a while."""
+    found = -1
+    for _ in range(100):
+        with superuser(store) as connection:
+            (found,) = connection.execute(LISTENERS).fetchone() or (-1,)
+        if found == expected:
+            break
+        await asyncio.sleep(0.05)
+    return found
+
+
+def test_who_watches_hears_also_after_the_connection_was_lost(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.jobs.POLL", 0.2)
+    job = enter(store, NOTE)
+
+    async def watched() -> list[str]:
+        watch = Watch(graph=graph(store), who=ME, job=job, wakes=Wakes(store))
+        found = []
+        async with aclosing(watch.frames(await asyncio.to_thread(watch.look, -1))) as told:
+            found.append(await anext(told))
+            watching = asyncio.create_task(anext(told))
+            assert await listeners(store, 1) == 1
+            with superuser(store) as connection:
+                connection.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    " where datname = current_database() and query = 'listen rag_events'"
+                )
+            assert await listeners(store, 1) == 1
+            with store.connect() as connection:
+                Ledger(connection, TENANT).end(job, "cancelled")
+            found.append(await asyncio.wait_for(watching, 30))
+        return found
+
+    assert ["event: job.queued" in frame or "event: job.cancelled" in frame for frame in asyncio.run(watched())] == [
+        True,
+        True,
+    ]

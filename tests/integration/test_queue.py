@@ -1,0 +1,248 @@
+"""The queue: what is entered, who gets it, and what becomes of it when somebody dies over it."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from uuid import UUID, uuid4
+
+import pytest
+from trees import broken, hashing
+
+from rag_core.errors import FencedError, IdempotencyError, NotFoundError, SourceError, UsageError
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.queue import ATTEMPTS, Accepted, IngestRequest, Lease, Leases, PushedDocument, Queue, retried
+from rag_core.types import DEFAULT_TENANT
+
+pytestmark = pytest.mark.postgres
+
+NOTE = PushedDocument(id="notes/one.md", body=b"# One\n\nThe gate is open.\n")
+SETTINGS = hashing().model_dump(mode="json", exclude={"store", "tenant"})
+
+
+def pushing(*documents: PushedDocument, collection: str = "notes") -> IngestRequest:
+    return IngestRequest(collection=collection, profile="default", settings=SETTINGS, documents=documents)
+
+
+def note(id: str, text: str = "The gate is open.") -> PushedDocument:
+    return PushedDocument(id=id, body=text.encode())
+
+
+def enter(store: Postgres, request: IngestRequest, key: str = "", fingerprint: str = "") -> Accepted:
+    with store.connect() as connection:
+        return Queue(connection, DEFAULT_TENANT).enqueue(request, key, fingerprint)
+
+
+@contextmanager
+def leasing(store: Postgres) -> Iterator[Leases]:
+    with store.connect("rag_worker") as connection:
+        yield Leases(connection, DEFAULT_TENANT)
+
+
+def claim(store: Postgres, seconds: float = 30.0) -> Lease | None:
+    with leasing(store) as leases:
+        return leases.claim("a-test", seconds)
+
+
+def row(store: Postgres, job: UUID) -> dict[str, object]:
+    with store.connect() as connection:
+        return Ledger(connection, DEFAULT_TENANT).job(str(job))
+
+
+def events(store: Postgres, job: UUID) -> list[tuple[int, str, str]]:
+    with store.connect() as connection:
+        found = Ledger(connection, DEFAULT_TENANT).events(job)
+    return [(event["seq"], event["stage"], event["status"]) for event in found]
+
+
+def bodies(store: Postgres) -> list[str]:
+    with store.connect("rag_worker") as connection:
+        return [row[0] for row in connection.execute("select id from pushed_documents order by id")]
+
+
+def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None:
+    job = enter(store, pushing(NOTE)).job_id
+    found = row(store, job)
+    assert (found["status"], found["collection"], found["profile"]) == ("queued", "notes", "default")
+    assert found["created_at"] is not None
+    assert (found["started_at"], found["finished_at"]) == (None, None)
+    assert events(store, job) == [(1, "job", "queued")]
+    assert broken(store) == []
+
+
+def test_one_key_makes_one_job_also_when_it_comes_20_times_at_once(store: Postgres) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        accepted = list(threads.map(lambda _: enter(store, pushing(NOTE), "a key", "f"), range(20)))
+    assert len({each.job_id for each in accepted}) == 1
+    assert [each.replayed for each in accepted].count(False) == 1
+    assert bodies(store) == ["notes/one.md"]
+
+
+def test_a_key_with_another_request_is_refused_and_after_24_hours_it_is_free(store: Postgres) -> None:
+    first = enter(store, pushing(NOTE), "a key", "f")
+    with pytest.raises(IdempotencyError, match="'a key' came with another one"):
+        enter(store, pushing(NOTE), "a key", "g")
+    with store.connect("rag_worker") as connection:
+        connection.execute("update jobs set created_at = now() - interval '25 hours'")
+    second = enter(store, pushing(NOTE), "a key", "g")
+    assert (second.replayed, second.job_id == first.job_id) == (False, False)
+
+
+def test_a_key_of_another_tenant_is_another_key(store: Postgres) -> None:
+    mine = enter(store, pushing(NOTE), "a key", "f")
+    with store.connect() as connection:
+        theirs = Queue(connection, "another-tenant").enqueue(pushing(NOTE), "a key", "g")
+    assert mine.job_id != theirs.job_id
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([note("a"), note("a")], "an id of its own, got 'a' 2 times"),
+        ([note("")], "an id of its own, got '' 1 times"),
+        ([PushedDocument(id="a", body=b"", url="javascript:alert(1)")], "url must be absolute, and no script"),
+        ([PushedDocument(id="a", body=b"", metadata={"k": {"x": 1}})], "metadata 'k' must be .* got dict"),
+        ([PushedDocument(id="a", body=b"", metadata={"k": "\0"})], "no NUL"),
+        ([PushedDocument(id="a", body=b"", title="\ud800")], "no lone surrogate"),
+    ],
+)
+def test_what_no_document_can_be_is_refused_and_enters_nothing(
+    store: Postgres, documents: list[PushedDocument], message: str
+) -> None:
+    with pytest.raises(SourceError, match=message):
+        enter(store, pushing(*documents))
+    assert bodies(store) == []
+    with store.connect() as connection:
+        assert Ledger(connection, DEFAULT_TENANT).jobs() == []
+
+
+def test_jobs_are_leased_in_the_order_in_which_they_came_each_to_one(store: Postgres) -> None:
+    entered = [enter(store, pushing(note("a"), collection=f"c{n}")).job_id for n in range(20)]
+    first, second = claim(store), claim(store)
+    assert first is not None
+    assert second is not None
+    with ThreadPoolExecutor(4) as threads:
+        others = [lease.job for lease in threads.map(lambda _: claim(store), range(24)) if lease]
+    assert [first.job, second.job] == entered[:2]
+    assert sorted(others) == sorted(entered[2:])
+    assert (first.job, first.tenant, first.fence, first.attempt, first.pushes) == (
+        entered[0], DEFAULT_TENANT, 1, 1, True,
+    )  # fmt: skip
+    assert first.request == IngestRequest(collection="c0", profile="default", settings=SETTINGS)
+
+
+def test_a_lease_that_runs_out_is_anothers_and_its_first_holder_is_fenced(store: Postgres) -> None:
+    job = enter(store, pushing(NOTE)).job_id
+    first = claim(store, 0.0)
+    second = claim(store)
+    assert first is not None
+    assert second is not None
+    assert (second.job, second.fence, second.attempt) == (job, first.fence + 1, 2)
+    with leasing(store) as leases, store.connect() as connection:
+        assert not leases.heartbeat(first, 30)
+        assert not leases.release(first, 0, "no")
+        assert not leases.fail(first, "no")
+        with pytest.raises(FencedError):
+            Ledger(connection, DEFAULT_TENANT).start(first.job, first.fence)
+        assert leases.heartbeat(second, 30)
+
+
+def test_a_job_waits_for_its_time(store: Postgres) -> None:
+    enter(store, pushing(NOTE))
+    lease = claim(store)
+    assert lease is not None
+    with leasing(store) as leases:
+        assert leases.release(lease, 3600, "a test")
+        assert leases.claim("a-test", 30) is None
+        with store.connect("rag_worker") as connection:
+            connection.execute("update jobs set run_at = now()")
+        again = leases.claim("a-test", 30)
+    assert again is not None
+    assert again.attempt == 2
+
+
+def test_an_attempt_that_does_not_count_is_not_counted(store: Postgres) -> None:
+    enter(store, pushing(NOTE))
+    for _ in range(ATTEMPTS + 2):
+        lease = claim(store)
+        assert lease is not None
+        assert lease.attempt == 1
+        with leasing(store) as leases:
+            leases.release(lease, 0, "busy", counted=False)
+
+
+def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> None:
+    job = enter(store, pushing(NOTE)).job_id
+    for _ in range(ATTEMPTS):
+        assert claim(store, 0.0) is not None
+    assert claim(store) is None
+    with leasing(store) as leases:
+        assert leases.bury() == 1
+        assert leases.bury() == 0
+    found = row(store, job)
+    assert (found["status"], found["reason"]) == (
+        "failed", "dead letter: it was begun 3 times, and whoever did it died",
+    )  # fmt: skip
+    assert broken(store) == []
+    again = retried(store, DEFAULT_TENANT, job)
+    assert again.documents == (NOTE,)
+    assert again.settings == SETTINGS
+
+
+def test_pushes_into_one_collection_go_in_one_at_a_time_and_others_beside_them(store: Postgres) -> None:
+    first, _, other = (enter(store, pushing(note(id), collection=c)).job_id for id, c in ("ax", "bx", "cy"))
+    leased = [claim(store), claim(store), claim(store)]
+    assert [lease.job if lease else None for lease in leased] == [first, other, None]
+
+
+def test_a_newer_version_of_a_document_waits_for_the_older_one_and_other_documents_do_not(store: Postgres) -> None:
+    _, newer, other = (enter(store, pushing(note(id, text))).job_id for id, text in ("a1", "a2", "b1"))
+    older = claim(store)
+    assert older is not None
+    with leasing(store) as leases:
+        leases.release(older, 3600, "it waits to be tried again")
+        lease = leases.claim("a-test", 30)
+        assert lease is not None
+        assert lease.job == other
+        leases.fail(lease, "a test")
+        assert leases.claim("a-test", 30) is None
+        with store.connect() as connection:
+            Ledger(connection, DEFAULT_TENANT).end(older.job, "cancelled")
+        lease = leases.claim("a-test", 30)
+    assert lease is not None
+    assert lease.job == newer
+
+
+def test_a_queued_job_can_be_cancelled_and_is_not_leased_any_more(store: Postgres) -> None:
+    job = enter(store, pushing(NOTE)).job_id
+    with store.connect() as connection:
+        assert Ledger(connection, DEFAULT_TENANT).end(job, "cancelled", "by a test")
+    assert claim(store) is None
+    found = row(store, job)
+    assert (found["status"], found["reason"]) == ("cancelled", "by a test")
+    assert found["started_at"] is not None
+    assert events(store, job) == [(1, "job", "queued"), (2, "job", "cancelled")]
+    assert broken(store) == []
+
+
+def test_only_what_has_ended_is_tried_again(store: Postgres) -> None:
+    job = enter(store, pushing(NOTE)).job_id
+    with pytest.raises(UsageError, match="is queued"):
+        retried(store, DEFAULT_TENANT, job)
+    with pytest.raises(NotFoundError):
+        retried(store, DEFAULT_TENANT, uuid4())
+
+
+def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) -> None:
+    job = enter(store, pushing(NOTE)).job_id
+    lease = claim(store)
+    assert lease is not None
+    with leasing(store) as leases, store.connect("rag_worker") as connection:
+        leases.fail(lease, "a test")
+        leases.forget()
+        assert bodies(store) == ["notes/one.md"]
+        connection.execute("update jobs set finished_at = now() - interval '8 days'")
+        leases.forget()
+    assert bodies(store) == []
+    with pytest.raises(NotFoundError, match="no failed documents that a retry may heal"):
+        retried(store, DEFAULT_TENANT, job)

@@ -1,0 +1,192 @@
+"""`/v1/retrieve` over a real store: what a request may change, its pages, and what comes if time is over."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import pytest
+from trees import hashing, ingest, write
+
+from rag_core.protocols import Leg, Ranking
+from rag_core.retrieval.hybrid import Hybrid
+from rag_core.storage.postgres import Postgres
+from rag_core.types import Query
+from serve.gateway import build_app
+from serve.graph import Graph, ground
+
+pytestmark = pytest.mark.postgres
+
+T = TypeVar("T")
+
+FILES = {f"{number:02}.md": f"# Keys {number}\n\nSigning keys of desk {number} are replaced." for number in range(12)}
+LONG = "\n\n".join(f"# Part {part}\n\nKeys of part {part} are replaced every {part} days." for part in range(6))
+
+
+@pytest.fixture
+def graph(store: Postgres, tmp_path: Path) -> Graph:
+    settings = hashing(f"store.url={store.dsn}", "retrieval.depth=10", "answering.budget=none")
+    ingest(store, write(tmp_path, {**FILES, "long.md": LONG}), settings=settings)
+    return ground(settings).graph(settings)
+
+
+def asked(graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
+    async def called() -> T:
+        app = build_app(graph)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            try:
+                return await work(client)
+            finally:
+                await graph.close()
+
+    return asyncio.run(called())
+
+
+def retrieve(graph: Graph, *bodies: Mapping[str, Any]) -> list[httpx2.Response]:
+    async def work(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+        return [await client.post("/v1/retrieve", json={"query": "signing keys", **body}) for body in bodies]
+
+    return asked(graph, work)
+
+
+def test_options_change_the_search_of_one_request(graph: Graph) -> None:
+    whole, lexical, fused, few, plain = retrieve(
+        graph,
+        {"explain": True},
+        {"strategies": ["bm25"], "explain": True},
+        {"fusion_method": "rrf", "top_k": 1},
+        {"max_chunks_per_document": 1, "top_k": 10, "query": "keys replaced part"},
+        {},
+    )
+    assert {name for hit in whole.json()["results"] for name in hit["retrievers"]} == {"dense", "bm25"}
+    assert {tuple(hit["retrievers"]) for hit in lexical.json()["results"]} == {("bm25",)}
+    assert {row["stage"] for row in lexical.json()["stages"]} == {"bm25", "fuse", "fetch"}
+    assert fused.json()["results"][0]["score"] in {round(1 / 61 + 1 / rank, 6) for rank in range(61, 72)}
+    assert len({hit["document_id"] for hit in few.json()["results"]}) == len(few.json()["results"])
+    assert plain.json()["pipeline_version"] == whole.json()["pipeline_version"]
+
+
+def test_a_body_says_which_pipeline_it_came_from_as_its_header_does(graph: Graph) -> None:
+    plain, varied = retrieve(graph, {}, {"fusion_method": "rrf"})
+    for response in (plain, varied):
+        assert response.json()["pipeline_version"] == response.headers["x-pipeline-version"]
+    assert plain.headers["x-pipeline-version"] != varied.headers["x-pipeline-version"]
+
+
+def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Graph) -> None:
+    named, other = retrieve(graph, {"profile": "default"}, {"profile": "pmc"})
+    assert named.json()["profile"] == {"name": "default", "selected_by": "explicit"}
+    assert (other.status_code, other.json()["detail"]) == (
+        422,
+        "profile must be default, which is served here, got 'pmc'",
+    )
+
+
+def pages(graph: Graph, size: int, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+    async def work(client: httpx2.AsyncClient) -> list[dict[str, Any]]:
+        body: dict[str, Any] = {"query": "signing keys", "top_k": size}
+        found: list[dict[str, Any]] = []
+        while True:
+            page = (await client.post("/v1/retrieve", json=body)).json()
+            found += page["results"]
+            if page["next_cursor"] is None:
+                return found
+            await asyncio.to_thread(between)
+            body["cursor"] = page["next_cursor"]
+
+    return asked(graph, work)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 10])
+def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Graph, size: int) -> None:
+    async def whole(client: httpx2.AsyncClient) -> list[str]:
+        body = {"query": "signing keys", "top_k": 10}
+        return [hit["chunk_id"] for hit in (await client.post("/v1/retrieve", json=body)).json()["results"]]
+
+    ranked = asked(graph, whole)
+    found = pages(replace(graph, **again(graph)), size)
+    assert [hit["chunk_id"] for hit in found] == ranked
+    assert [hit["rank"] for hit in found] == list(range(1, 11))
+
+
+def again(graph: Graph) -> dict[str, Any]:
+    """Its connections belong to the loop that first asked."""
+    anew = ground(graph.settings).graph(graph.settings)
+    return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
+
+
+def test_who_pages_while_documents_are_added_before_them_sees_no_hit_twice(
+    graph: Graph, store: Postgres, tmp_path: Path
+) -> None:
+    numbers = iter(range(100))
+
+    def add() -> None:
+        write(tmp_path, {f"new-{next(numbers)}.md": "Signing keys signing keys."})
+        ingest(store, tmp_path, settings=graph.settings)
+
+    found = [hit["chunk_id"] for hit in pages(graph, 3, add)]
+    assert len(found) == len(set(found))
+
+
+def test_a_cursor_of_another_question_is_refused(graph: Graph) -> None:
+    async def work(client: httpx2.AsyncClient) -> list[int]:
+        first = await client.post("/v1/retrieve", json={"query": "signing keys", "top_k": 2})
+        cursor = first.json()["next_cursor"]
+        others: list[dict[str, Any]] = [
+            {"query": "locks"},
+            {"query": "signing keys", "strategies": ["bm25"]},
+            {"query": "signing keys", "filters": {"key": "format", "type": "eq", "value": "markdown"}},
+        ]
+        answers = [await client.post("/v1/retrieve", json={**body, "cursor": cursor}) for body in others]
+        longer = await client.post("/v1/retrieve", json={"query": "signing keys", "top_k": 5, "cursor": cursor})
+        return [each.status_code for each in answers] + [longer.status_code]
+
+    assert asked(graph, work) == [422, 422, 422, 200]
+
+
+class Slow:
+    """A leg that answers after a second."""
+
+    async def rank(self, query: Query, k: int) -> Ranking:  # noqa: ARG002
+        await asyncio.sleep(1)
+        return []
+
+    async def score(self, query: Query, chunk_ids: object) -> list[float]:  # noqa: ARG002
+        await asyncio.sleep(1)
+        return []
+
+
+def slow(graph: Graph, **legs: Leg) -> Graph:
+    assert isinstance(graph.retriever, Hybrid)
+    return replace(graph, retriever=replace(graph.retriever, legs={**graph.retriever.legs, **legs}))
+
+
+def test_out_of_time_what_was_ranked_comes_with_the_problem(graph: Graph) -> None:
+    warm, late = retrieve(slow(graph, dense=Slow()), {"timeout_ms": 5000}, {"timeout_ms": 500, "top_k": 2})
+    assert warm.status_code == 200
+    body = late.json()
+    assert (late.status_code, late.headers["content-type"]) == (504, "application/problem+json")
+    assert (body["error"]["code"], body["partial"], body["retryable"]) == ("stage_timeout", True, True)
+    assert "dense" in body["degraded"]
+    assert body["failed_stage"] in body["degraded"]
+    assert [hit["rank"] for hit in body["results"]] == [1, 2]
+    assert all("keys" in hit["text"].lower() for hit in body["results"])
+
+
+def test_out_of_time_with_nothing_there_is_nothing_to_come(graph: Graph) -> None:
+    (late,) = retrieve(slow(graph, dense=Slow(), bm25=Slow()), {"timeout_ms": 100})
+    assert (late.status_code, late.json()["results"], late.json()["partial"]) == (504, [], True)
+
+
+def test_a_late_leg_alone_is_left_out_and_the_rest_is_an_answer(graph: Graph) -> None:
+    impatient = slow(graph, dense=Slow())
+    assert isinstance(impatient.retriever, Hybrid)
+    hurried = replace(impatient, retriever=replace(impatient.retriever, timeouts={"dense": 0.05}))
+    (response,) = retrieve(hurried, {})
+    assert response.status_code == 200
+    assert response.json()["partial"] is True
+    assert "dense" in response.json()["degraded"]
+    assert len(response.json()["results"]) > 1

@@ -1,0 +1,499 @@
+"""Jobs of the queue from their request to the corpus, by runners in threads of this process and by one on Ray Serve."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+from uuid import UUID
+
+import pytest
+from pdfs import pdf
+from targets import superuser
+from trees import broken, hashing, ingest, stored, write
+
+from jobs import worker
+from jobs.worker import Worker
+from rag_core.build.ingestion import inline_runner, leased_sync
+from rag_core.config import Settings
+from rag_core.errors import FencedError, ModelError, NotFoundError, StoreError
+from rag_core.ingestion.report import RunTimes
+from rag_core.ingestion.sources import pushed
+from rag_core.protocols import Source
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
+from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, retried
+from rag_core.types import DEFAULT_TENANT, Draft
+
+pytestmark = pytest.mark.postgres
+
+PATIENCE = 20.0
+GATES = "The gates"
+
+
+def settings_for(store: Postgres, *overrides: str) -> Settings:
+    return hashing(f"store.url={store.dsn}", "parsing.sandbox=false", *overrides)
+
+
+def asked(today: Settings, *documents: PushedDocument, **more: Any) -> IngestRequest:
+    frozen = today.model_dump(mode="json", exclude={"store", "tenant"})
+    own = {"collection": "default", "profile": "default", "settings": frozen, "documents": documents}
+    return IngestRequest(**{**own, **more})
+
+
+def enter(store: Postgres, request: IngestRequest) -> UUID:
+    with store.connect() as connection:
+        return Queue(connection, DEFAULT_TENANT).enqueue(request).job_id
+
+
+@contextmanager
+def running(settings: Settings, *, lease: float = 30.0, poll: float = 0.1) -> Iterator[Worker]:
+    own = Worker(settings, lease, poll)
+    thread = threading.Thread(target=own.run)
+    thread.start()
+    try:
+        yield own
+    finally:
+        own.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def job(store: Postgres, id: UUID) -> dict[str, Any]:
+    with store.connect() as connection:
+        ledger = Ledger(connection, DEFAULT_TENANT)
+        return {**ledger.job(str(id)), "counts": ledger.progress(id), "events": ledger.events(id)}
+
+
+def ended(store: Postgres, id: UUID) -> dict[str, Any]:
+    wait_until(lambda: job(store, id)["finished_at"] is not None)
+    return job(store, id)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    for _ in range(int(PATIENCE / 0.05)):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {PATIENCE:g} s")
+
+
+def done(store: Postgres, settings: Settings, request: IngestRequest) -> dict[str, Any]:
+    id = enter(store, request)
+    with running(settings):
+        return ended(store, id)
+
+
+def note(id: str, text: str, **about: Any) -> PushedDocument:
+    return PushedDocument(id=id, body=text.encode(), **about)
+
+
+def told(row: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [(event["seq"], event["stage"], event["status"]) for event in row["events"]]
+
+
+def test_pushed_documents_are_stored_with_what_the_request_said_of_them(store: Postgres) -> None:
+    settings = settings_for(store)
+    before = datetime.now(UTC)
+    page = "<html><head><title>Menu</title></head><body><h1>Soup</h1><p>With bread.</p></body></html>"
+    documents = (
+        note(
+            "manual/gates",
+            "# Gates\n\nThe sluice is shut.",
+            media_type="text/markdown; charset=utf-8",
+            title="The gates",
+        ),
+        note("menu 1", page, media_type="text/html", url="https://example.org/menu", metadata={"year": 2024}),
+        PushedDocument(id="pump", body=pdf(["The pump runs."]), media_type="application/pdf"),
+        note("log", "At four the alarm rang."),
+        note("keys.md", "# Keys\n\nThey are rotated.", metadata={"tags": ["a", "b"]}),
+    )
+    found = done(store, settings, asked(settings, *documents))
+    assert (found["status"], found["reason"]) == ("completed", None)
+    assert (found["counts"]["added"], found["counts"]["completed"]) == (5, 5)
+    held = stored(store)
+    gates, menu, pump, log, keys = (
+        held.documents[f"push:///{id}"] for id in ("manual%2Fgates", "menu%201", "pump", "log", "keys.md")
+    )
+    assert (gates["title"], gates["metadata"]["format"]) == (GATES, "markdown")
+    assert (menu["title"], menu["metadata"]["format"]) == ("Menu", "html")
+    assert (menu["metadata"]["url"], menu["metadata"]["year"]) == ("https://example.org/menu", 2024)
+    assert (pump["title"], pump["metadata"]["format"]) == ("pump", "pdf")
+    assert (log["title"], log["metadata"]["format"], log["text"]) == ("log", "text", "At four the alarm rang.")
+    assert (keys["title"], keys["metadata"]["tags"]) == ("Keys", ["a", "b"])
+    assert before.timestamp() * 1e9 <= log["modified_ns"] <= time.time_ns()
+    assert ("year", None, 2024.0) in held.values["push:///menu%201"]
+    assert broken(store) == []
+
+
+def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgres) -> None:
+    settings = settings_for(store)
+    found = done(store, settings, asked(settings, note("a.md", "# A\n\nText."), note("b.pdf", "%PDF-1.7\n")))
+    assert told(found) == [
+        (1, "job", "queued"),
+        (2, "job", "started"),
+        (3, "stage", "listing"),
+        (4, "stage", "working"),
+        (5, "document", "failed"),
+        (6, "publish", "published"),
+        (7, "stage", "finishing"),
+        (8, "job", "completed"),
+    ]
+    assert found["events"][4]["detail"]["uri"] == "push:///b.pdf"
+    assert found["created_at"] <= found["started_at"] <= found["finished_at"]
+    assert broken(store) == []
+
+
+def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_version(store: Postgres) -> None:
+    settings = settings_for(store)
+
+    def push(text: str, **about: Any) -> Mapping[str, int]:
+        counts: Mapping[str, int] = ended(store, enter(store, asked(settings, note("a.md", text, **about))))["counts"]
+        return counts
+
+    with running(settings):
+        first, same, changed = push("# A\n\nOne."), push("# A\n\nOne."), push("# A\n\nTwo.")
+        described = push("# A\n\nTwo.", metadata={"year": 2024}, title="B")
+    assert (first["added"], first["completed"]) == (1, 1)
+    assert (same["same"], same["completed"], same["embedded"]) == (1, 0, 0)
+    assert (changed["changed"], changed["completed"]) == (1, 1)
+    assert (described["changed"], described["completed"]) == (1, 1)
+    held = stored(store).documents["push:///a.md"]
+    assert (held["title"], held["metadata"]["year"], "Two." in held["text"]) == ("B", 2024, True)
+
+
+def test_a_push_deletes_nothing_and_its_bytes_are_not_kept(store: Postgres) -> None:
+    settings = settings_for(store)
+    entered = [enter(store, asked(settings, note(f"{n}.md", f"# {n}\n\nText."))) for n in range(5)]
+    with running(settings):
+        assert {ended(store, id)["status"] for id in entered} == {"completed"}
+    assert len(stored(store).documents) == 5
+    with store.connect("rag_worker") as connection:
+        assert connection.execute("select count(*) from pushed_documents").fetchone() == (0,)
+    assert broken(store) == []
+
+
+def test_locations_are_synced_as_by_the_command_and_pushed_documents_go_with_them(
+    store: Postgres, tmp_path: Path
+) -> None:
+    settings = settings_for(store)
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Gate {n}\n\nText." for n in range(4)})
+    ingest(store, folder)
+    (folder / "0.md").unlink()
+    (folder / "1.md").write_text("# Gate 1\n\nOther.")
+    found = done(store, settings, asked(settings, note("a.md", "# A\n\nText."), locations=(str(folder),)))
+    counts = found["counts"]
+    assert (counts["added"], counts["changed"], counts["deleted"], counts["completed"]) == (1, 1, 1, 2)
+    assert found["sources"] == [folder.as_uri(), "push:///"]
+    assert sorted(stored(store).statuses()) == ["1.md", "2.md", "3.md", "a.md"]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"locations": ("/no/such/folder",)}, "SourceError: '/no/such/folder' cannot be used as a source"),
+        ({"settings": {"embedding": {"type": "none"}}, "locations": ("/",)}, "ConfigError: the settings of job"),
+    ],
+)
+def test_what_cannot_be_right_fails_at_once(store: Postgres, more: dict[str, Any], reason: str) -> None:
+    settings = settings_for(store)
+    found = done(store, settings, asked(settings, **more))
+    assert (found["status"], found["attempts"]) == ("failed", 1)
+    assert found["reason"].startswith(reason)
+
+
+def test_deleting_most_of_a_source_wants_a_yes_and_goes_with_one(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store)
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Gate {n}\n\nText." for n in range(5)})
+    ingest(store, folder)
+    for n in range(4):
+        (folder / f"{n}.md").unlink()
+    refused = done(store, settings, asked(settings, locations=(str(folder),)))
+    assert refused["reason"].startswith("ConfirmationError: 4 of the 5 documents")
+    agreed = done(store, settings, asked(settings, locations=(str(folder),), confirmed=True))
+    assert (agreed["status"], agreed["counts"]["deleted"]) == ("completed", 4)
+
+
+def test_two_runners_share_20_jobs_of_one_collection_and_none_is_lost(store: Postgres) -> None:
+    settings = settings_for(store)
+    entered = [enter(store, asked(settings, note(f"{n}.md", f"# {n}\n\nText {n}."))) for n in range(20)]
+    with running(settings), running(settings):
+        rows = [ended(store, id) for id in entered]
+    assert [(row["status"], row["attempts"], row["counts"]["added"]) for row in rows] == [("completed", 1, 1)] * 20
+    assert len(stored(store).documents) == 20
+    assert broken(store) == []
+
+
+def test_a_job_waits_for_another_on_its_source_and_that_is_no_attempt(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store)
+    folder = write(tmp_path / "docs", {"a.md": "# A\n\nText."})
+    ingest(store, folder)
+    with store.connect() as connection:
+        ledger = Ledger(connection, DEFAULT_TENANT)
+        ledger.claim(1, [1])
+        id = enter(store, asked(settings, locations=(str(folder),)))
+        with running(settings):
+            wait_until(lambda: job(store, id)["attempts"] == 0 and fence(store, id) > 2)
+            assert job(store, id)["status"] == "queued"
+            ledger.close()
+            found = ended(store, id)
+    assert (found["status"], found["attempts"]) == ("completed", 1)
+
+
+def fence(store: Postgres, id: UUID) -> int:
+    with store.connect("rag_worker") as connection:
+        row = connection.execute("select fence from jobs where id = %s", [id]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once(store: Postgres) -> None:
+    settings = settings_for(store, "ingestion.group=1")
+    documents = [note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(6)]
+    id = enter(store, asked(settings, *documents))
+    with store.connect("rag_worker") as connection:
+        lease = Leases(connection, DEFAULT_TENANT).claim("it dies", 0.0)
+    assert lease is not None
+    with pytest.raises(SystemExit):
+        leased_sync(settings, store, lease).run(DyingMidway(settings))
+    assert (job(store, id)["status"], job(store, id)["counts"]["completed"]) == ("running", 3)
+    with running(settings):
+        found = ended(store, id)
+    assert (found["status"], found["attempts"], found["counts"]["added"]) == ("completed", 2, 6)
+    assert (found["counts"]["completed"], found["same"]) == (6, 0)
+    published = [event["detail"] for event in found["events"] if event["stage"] == "publish"]
+    assert published == [{"completed": 1}] * 6
+    assert len(stored(store).documents) == 6
+    assert broken(store) == []
+
+
+@dataclass(frozen=True)
+class DyingMidway:
+    settings: Settings
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
+        raise SystemExit
+
+
+def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres) -> None:
+    settings = settings_for(store, "ingestion.group=1")
+    id = enter(store, asked(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
+    with store.connect("rag_worker") as connection:
+        paused = Leases(connection, DEFAULT_TENANT).claim("it is paused", 0.0)
+    assert paused is not None
+    found = list[dict[str, Any]]()
+
+    def meanwhile() -> None:
+        with running(settings):
+            wait_until(lambda: fence(store, id) > paused.fence)
+            found.append(job(store, id))
+
+    with pytest.raises(FencedError, match="a newer run has taken over"):
+        leased_sync(settings, store, paused).run(Pausing(settings, meanwhile))
+    with running(settings):
+        assert ended(store, id)["counts"]["completed"] == 4
+    assert found[0]["counts"]["completed"] == 2
+    assert broken(store) == []
+
+
+@dataclass(frozen=True)
+class Pausing:
+    settings: Settings
+    meanwhile: Callable[[], None]
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        half, runner = len(drafts) // 2, inline_runner(self.settings)
+        runner.run(target, sources, drafts[:half])
+        self.meanwhile()
+        return runner.run(target, sources, drafts[half:])
+
+
+def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(store: Postgres) -> None:
+    settings = settings_for(store)
+    id = enter(store, asked(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
+    orphans = list[tuple[Target, Mapping[int, Source], Sequence[Draft]]]()
+
+    def leaving(*work: Any) -> NoReturn:
+        orphans.append(work)
+        raise SystemExit
+
+    def beside_orphans(*work: Any) -> RunTimes:
+        for orphan in orphans:
+            with pytest.raises(FencedError):
+                inline_runner(settings).run(*orphan)
+        return inline_runner(settings).run(*work)
+
+    for run in (leaving, beside_orphans):
+        with store.connect("rag_worker") as connection:
+            lease = Leases(connection, DEFAULT_TENANT).claim("a test", 0.0)
+        assert lease is not None
+        with suppress(SystemExit):
+            leased_sync(settings, store, lease).run(Running(run))
+    found = job(store, id)
+    assert (found["status"], found["attempts"], found["counts"]["completed"]) == ("completed", 2, 4)
+    assert broken(store) == []
+
+
+@dataclass(frozen=True)
+class Running:
+    run: Callable[..., RunTimes]
+
+
+def test_the_next_job_on_its_source_brings_a_killed_one_back_to_the_queue(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store, "ingestion.group=1")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# {n}\n\nText {n}." for n in range(4)})
+    id = enter(store, asked(settings, locations=(str(folder),)))
+    with store.connect("rag_worker") as connection:
+        lease = Leases(connection, DEFAULT_TENANT).claim("it dies", 3600)
+    assert lease is not None
+    with pytest.raises(SystemExit):
+        leased_sync(settings, store, lease).run(DyingMidway(settings))
+    (folder / "0.md").write_text("# 0\n\nOther.")
+    ingest(store, folder, settings=settings)
+    assert job(store, id)["status"] == "queued"
+    (folder / "0.md").write_text("# 0\n\nAnd other again.")
+    with running(settings):
+        found = ended(store, id)
+    assert (found["status"], found["counts"]["failed"], found["counts"]["queued"]) == ("completed", 0, 0)
+    assert broken(store) == []
+
+
+class Unlucky:
+    """Fails as often as it is told to, with an error of that kind."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.left = error, times
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise self.error
+        return leased_sync(*arguments)
+
+
+@pytest.mark.parametrize("error", [StoreError("it is away"), ModelError("no model"), KeyError("a bug")])
+def test_a_job_that_fails_for_the_moment_is_tried_again(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(worker, "leased_sync", Unlucky(error, 1))
+    settings = settings_for(store)
+    found = done(store, settings, asked(settings, note("a.md", "# A\n\nText.")))
+    assert (found["status"], found["attempts"]) == ("completed", 2)
+
+
+def test_a_job_that_failed_3_times_is_a_dead_letter_and_a_retry_does_it(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "leased_sync", Unlucky(StoreError("it is away"), 3))
+    monkeypatch.setattr(worker, "FIRST_WAIT", 0.01)
+    settings = settings_for(store)
+    dead = done(store, settings, asked(settings, note("a.md", "# A\n\nText.", title="B")))
+    assert (dead["status"], dead["attempts"]) == ("failed", 3)
+    assert dead["reason"] == "dead letter: it failed 3 times, at last with StoreError: it is away"
+    again = done(store, settings, retried(store, DEFAULT_TENANT, dead["id"]))
+    assert (again["status"], again["counts"]["completed"]) == ("completed", 1)
+    assert stored(store).documents["push:///a.md"]["title"] == "B"
+    with pytest.raises(NotFoundError):
+        retried(store, DEFAULT_TENANT, dead["id"])
+
+
+def test_a_running_job_that_is_cancelled_ends_and_its_retry_does_the_rest(store: Postgres) -> None:
+    settings = settings_for(store, "ingestion.group=1")
+    id = enter(store, asked(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
+
+    def cancel() -> None:
+        with store.connect() as connection:
+            Ledger(connection, DEFAULT_TENANT).end(id, "cancelled", "by a test")
+
+    with store.connect("rag_worker") as connection:
+        lease = Leases(connection, DEFAULT_TENANT).claim("a test", 30)
+    assert lease is not None
+    with pytest.raises(FencedError):
+        leased_sync(settings, store, lease).run(Pausing(settings, cancel))
+    assert (job(store, id)["status"], job(store, id)["counts"]["completed"]) == ("cancelled", 2)
+    assert broken(store) == []
+    request = retried(store, DEFAULT_TENANT, id)
+    assert len(request.documents) == 2
+    assert done(store, settings, request)["counts"]["completed"] == 2
+
+
+def test_a_worker_that_is_stopped_gives_its_job_back_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work, stopped = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        at_work.set()
+        assert stopped.wait(PATIENCE)
+        return leased_sync(*arguments)
+
+    monkeypatch.setattr(worker, "leased_sync", slowly)
+    settings = settings_for(store)
+    id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
+    with running(settings) as first:
+        assert at_work.wait(PATIENCE)
+        first.stop()
+        with store.connect("rag_worker") as connection:
+            again = Leases(connection, DEFAULT_TENANT).claim("another", 0.0)
+        stopped.set()
+    assert again is not None
+    assert (again.job, again.attempt) == (id, 1)
+    assert stored(store).documents == {}
+
+
+def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(2.0)
+        return leased_sync(*arguments)
+
+    monkeypatch.setattr(worker, "leased_sync", slowly)
+    settings = settings_for(store)
+    id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
+    with running(settings, lease=0.9), running(settings, lease=0.9):
+        found = ended(store, id)
+    assert (found["status"], found["attempts"]) == ("completed", 1)
+
+
+def test_a_worker_outlives_a_store_that_ends_its_connections(store: Postgres) -> None:
+    settings = settings_for(store)
+    with running(settings):
+        with superuser(store) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+        id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
+        assert ended(store, id)["status"] == "completed"
+
+
+def test_bytes_of_all_sizes_are_read_and_those_above_the_limit_are_refused(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushed, "BLOCK_BYTES", 1_000)
+    settings = settings_for(store, "limits.file_mb=0.002", "parsing.detect_language=false")
+    texts = {
+        f"{size}.txt": "gate " * (size // 5) + "." for size in (10, 500, 700, 800, 999, 1_500, *range(100, 160, 5))
+    }
+    documents = [note(id, text) for id, text in texts.items()]
+    found = done(store, settings, asked(settings, *documents, note("large.txt", "x" * 2_001)))
+    assert (found["counts"]["completed"], found["counts"]["failed"]) == (len(texts), 1)
+    held = {id: stored(store).documents[f"push:///{id}"] for id in ("large.txt", *texts)}
+    assert held.pop("large.txt")["reason"] == "too large: 0.0 MB, limit 0.002 MB"
+    assert {id: document["text"] for id, document in held.items()} == texts
+
+
+def test_a_document_whose_bytes_are_gone_fails_for_good(store: Postgres) -> None:
+    settings = settings_for(store)
+    id = enter(store, asked(settings, note("a.md", "# A\n\nText."), note("b.md", "# B\n\nText.")))
+    with store.connect("rag_worker") as connection:
+        lease = Leases(connection, DEFAULT_TENANT).claim("a test", 30)
+        assert lease is not None
+        work = leased_sync(settings, store, lease)
+        connection.execute("delete from pushed_documents where id = 'a.md'")
+    report = work.run(inline_runner(settings))
+    assert [(each["uri"], each["retryable"]) for each in report.failures] == [("push:///a.md", False)]
+    assert job(store, id)["counts"]["completed"] == 1

@@ -1,0 +1,284 @@
+"""The shipped shapes on real Ray Serve: the one for GPUs with its resources and models overridden, and nothing else."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import psycopg
+import pytest
+import quiet_serve  # noqa: F401
+import tiny_models
+import yaml
+from fakes.shapes import PIECES
+from psycopg.conninfo import make_conninfo
+from ray.serve.schema import ServeDeploySchema
+from trees import HASHING, write
+
+from rag_core import open_knowledge_base
+from rag_core.errors import ClusterError
+from rag_core.storage.postgres import Postgres
+from serve.running import deploy, ready
+from serve.shape import checked
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.filterwarnings("ignore"),  # of Ray's own making
+]
+
+SHIPPED = Path(__file__).parents[2] / "cluster" / "serve"
+RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+FILES = {
+    "keys.md": "# Keys\n\nKeys are replaced every 45 days.",
+    "doors.md": "# Doors\n\nThe doors of a house are of oak.",
+    "nights.md": "# Nights\n\nTurn the keys of a house two by two by night.",
+}
+QUESTION = "how do i rotate the keys"
+PATIENCE = 60.0
+SMALL = ("Embedder", "Reranker", "Judge")
+
+Shape = dict[str, Any]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def shipped(name: str) -> Shape:
+    shape: Shape = yaml.safe_load((SHIPPED / f"{name}.yaml").read_text())
+    return shape
+
+
+def deployments(shape: Shape) -> Mapping[str, Any]:
+    return {each["name"]: each for each in shape["applications"][0]["deployments"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shapes")
+
+
+@pytest.fixture(scope="module")
+def dsn(postgres: Postgres, migrated: str) -> str:
+    """Of a store for all tests of the shape for GPUs."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute(f"create database shapes template {migrated}")
+    return make_conninfo(postgres.dsn, dbname="shapes")
+
+
+@pytest.fixture(scope="module")
+def small(dsn: str, folder: Path) -> list[str]:
+    """The models of the profile for GPUs as tiny ones for a CPU; documents are in the store by them."""
+    bert = tiny_models.bert_files(folder / "bert", "")
+    scorer = tiny_models.bert_files(folder / "scorer", "ForSequenceClassification")
+    names = ["contradiction", "entailment"]
+    classifier = tiny_models.bert_files(folder / "classifier", "ForSequenceClassification", names=names)
+    chunking = "chunking={type: sections, tokens: 16, overlap: 0, prefix_tokens: 0}"
+    embedding = f"embedding={{type: bert, model: {bert}}}"
+    with open_knowledge_base(dsn, settings=[chunking, embedding]) as knowledge:
+        knowledge.ingest(write(folder / "docs", FILES))
+    return [
+        chunking,
+        embedding,
+        f"store.url={dsn}",
+        "answering.budget=none",
+        "generation.first_token_timeout_ms=60000",
+        "generation.stall_timeout_ms=60000",
+        f"retrieval.reranker={{model: {scorer}, device: cpu}}",
+        f"guard.judge={{model: {classifier}, device: cpu}}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def on_cpu(small: list[str]) -> Shape:
+    """The shape for GPUs, where there are two CPUs."""
+    shape = shipped("gpu")
+    shape["http_options"]["port"] = free_port()
+    shape["applications"][0]["import_path"] = "fakes.shapes:build"
+    shape["applications"][0]["args"]["set"] = small
+    for deployment in deployments(shape).values():
+        deployment["ray_actor_options"] = {"num_cpus": 0.1}
+    return shape
+
+
+@pytest.fixture(scope="module")
+def served(on_cpu: Shape, ray_cluster: None) -> Iterator[str]:
+    from ray import serve
+
+    shape = checked(on_cpu)
+    serve.start(proxy_location="HeadOnly", http_options=shape.http_options.model_dump())
+    deploy(shape)
+    yield ready(shape.http_options.host, shape.http_options.port, print)
+    serve.shutdown()
+
+
+def replicas() -> dict[str, list[int]]:
+    """Process ids by deployment."""
+    from ray.serve.context import _get_global_client
+
+    details = _get_global_client().get_serve_details()["applications"]["rag"]["deployments"]
+    return {name: [each["pid"] for each in found["replicas"]] for name, found in details.items()}
+
+
+def generator() -> Any:
+    from ray import serve
+
+    return serve.get_deployment_handle("LLMServer:Qwen--Qwen2_5-7B-Instruct", "rag")
+
+
+def told(method: Any) -> Any:
+    return method.remote().result(timeout_s=PATIENCE)
+
+
+def loads_torch(pid: int) -> bool:
+    return any("libtorch" in each.path for each in psutil.Process(pid).memory_maps())
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@contextmanager
+def asking(url: str) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=url, timeout=PATIENCE) as client:
+        yield client
+
+
+def retrieved(client: httpx2.Client) -> httpx2.Response:
+    return client.post("/v1/retrieve", json={"query": QUESTION, "top_k": 3, "explain": True})
+
+
+def reranked(client: httpx2.Client) -> int:
+    """How many hits have a score of the reranker's."""
+    return sum("rerank" in each["explain"] for each in retrieved(client).json()["results"])
+
+
+def test_in_the_shape_for_gpus_every_model_is_asked_in_a_deployment_of_its_own(served: str) -> None:
+    asked = told(generator().asked)
+    with asking(served) as client:
+        hits = retrieved(client).json()
+        answer = client.post("/v1/answer", json={"question": QUESTION}).json()
+        ready = client.get("/readyz").json()
+    assert [set(hit["explain"]) for hit in hits["results"]] == [{"dense", "bm25", "fusion", "rerank"}] * 3
+    assert answer["answer"] == "".join(PIECES)
+    assert answer["grounding"]["method"] == "cross-encoder"
+    assert told(generator().asked) == asked + 1
+    assert hits["degraded"] == answer["degraded"] == []
+    assert ready["ok"]
+    assert {name: check.get("breaker") for name, check in ready["checks"].items()} == {
+        **dict.fromkeys(("embedder", "reranker", "judge", "generator"), "closed"),
+        **dict.fromkeys(("store", "ingest", "settings")),
+    }
+    processes = {name: [loads_torch(pid) for pid in pids] for name, pids in replicas().items()}
+    assert not any(processes["Gateway"])
+    assert all(all(processes[name]) for name in SMALL)
+
+
+def test_settings_change_under_requests_in_the_same_process_and_a_refused_change_leaves_them(
+    served: str, on_cpu: Shape
+) -> None:
+    def change(*overrides: str) -> None:
+        deployments(on_cpu)["Gateway"]["user_config"] = {"set": list(overrides)}
+        deploy(ServeDeploySchema.model_validate(on_cpu))
+
+    with asking(served) as client, ThreadPoolExecutor() as threads:
+        first, processes = retrieved(client).headers["x-pipeline-version"], replicas()
+        asked = told(generator().asked)
+        assert reranked(client) == 3
+        told(generator().hold)
+        under_way = threads.submit(client.post, "/v1/answer", json={"question": QUESTION})
+        until(lambda: told(generator().asked) == asked + 1)
+        change("retrieval.depth=1", "guard.mode=off")
+        until(lambda: retrieved(client).headers["x-pipeline-version"] != first)
+        assert reranked(client) == 1
+        second = retrieved(client).headers["x-pipeline-version"]
+        told(generator().go_on)
+        answer = under_way.result()
+        assert answer.headers["x-pipeline-version"] == answer.json()["pipeline_version"] == first
+        assert answer.json()["grounding"]["method"] == "cross-encoder"
+        change("retrieval.depth=2", "embedding.model=other")
+        until(lambda: not client.get("/readyz").json()["checks"]["settings"]["ok"])
+        whole = client.get("/readyz")
+        assert whole.status_code == 200
+        assert "cannot change while the gateway serves: embedding.model" in whole.json()["checks"]["settings"]["reason"]
+        assert (retrieved(client).headers["x-pipeline-version"], reranked(client)) == (second, 1)
+        change()
+        until(lambda: retrieved(client).headers["x-pipeline-version"] == first)
+        until(lambda: client.get("/readyz").json()["checks"]["settings"]["ok"])
+        assert reranked(client) == 3
+    assert replicas() == processes
+
+
+def test_an_application_that_cannot_run_is_told_with_its_reason_and_the_others_go_on(
+    served: str, on_cpu: Shape
+) -> None:
+    broken = {"name": "broken", "route_prefix": "/broken", "import_path": "fakes.nowhere:build"}
+    both = checked({**on_cpu, "applications": [*on_cpu["applications"], broken]})
+    deploy(both)
+    with pytest.raises(ClusterError, match=r"the application broken cannot be started: .*fakes\.nowhere"):
+        ready(both.http_options.host, both.http_options.port, print)
+    with asking(served) as client:
+        assert reranked(client) == 3
+    deploy(checked(on_cpu))
+
+
+def test_the_local_shape_is_served_and_read_again_when_it_is_told_to(store: Postgres, tmp_path: Path) -> None:
+    with open_knowledge_base(store.dsn, settings=list(HASHING)) as knowledge:
+        knowledge.ingest(write(tmp_path / "docs", FILES))
+    file, shape = tmp_path / "local.yaml", shipped("local")
+    shape["applications"][0]["args"]["set"] = [*HASHING, "answering.budget=none"]
+    file.write_text(yaml.safe_dump(shape))
+    command = [*RAG, "serve", "--config", str(file), "--port", str(free_port()), "--json"]
+    environment = {**os.environ, "RAG_STORE__URL": store.dsn}
+    with (tmp_path / "stderr").open("w") as stderr, rag_serve(command, environment, stderr) as process:
+        url = json.loads(process.stdout.readline())["url"]  # type: ignore[union-attr]
+        with asking(url) as client:
+            first = client.post("/v1/answer", json={"question": "How often are keys replaced?"})
+            assert "45 days" in first.json()["answer"]
+            deployments(shape)["Gateway"]["user_config"]["set"] = ["packing.passages=1"]
+            file.write_text(yaml.safe_dump(shape))
+            process.send_signal(signal.SIGUSR1)
+            until(lambda: retrieved(client).headers["x-pipeline-version"] != first.headers["x-pipeline-version"])
+            file.write_text("applications: 7")
+            process.send_signal(signal.SIGUSR1)
+            until(lambda: "all stays as it was" in (tmp_path / "stderr").read_text())
+            assert retrieved(client).status_code == 200
+    assert process.returncode == 130
+    said = (tmp_path / "stderr").read_text()
+    assert "waiting for" in said
+    assert "Traceback" not in said
+
+
+@contextmanager
+def rag_serve(command: list[str], environment: dict[str, str], stderr: Any) -> Iterator["subprocess.Popen[str]"]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True, "preexec_fn": heed_interrupts}
+    with subprocess.Popen(command, env=environment, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE)
+
+
+def heed_interrupts() -> None:
+    """A shell that runs the tests in the background has them ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,222 @@
+"""What a gateway, a model's deployment and an ingest job on one Ray tell of their work: lines, metrics, traces."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+from collector import Collector, Sent, collecting
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
+from trees import write
+
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.queue import IngestRequest, Queue
+
+pytestmark = [pytest.mark.postgres, pytest.mark.ray, pytest.mark.slow]
+
+PROGRAM = Path(__file__).parents[1] / "observed.py"
+QUESTION = "who lets ann.lee@example.org use sk-live-abcdefghijklmnop1234?"
+SECRETS = ("ann.lee@example.org", "sk-live-abcdefghijklmnop1234", "hunter2")
+PARENT = "00f067aa0ba902b7"
+REQUEST, CORRELATION = "4bf92f3577b34da6a3ce929d0e0e4736", "6fa459ea-ee8a-4ca4-894e-db77e160355e"
+JOB, JOB_CORRELATION = "0af7651916cd43dd8448eb211c80319c", str(uuid4())
+SOON = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Observed:
+    """One request has been answered, and one job done."""
+
+    def __init__(self, session: Path, metrics_port: int, collector: Collector) -> None:
+        self._session, self._metrics_port, self._collector = session, metrics_port, collector
+
+    def lines(self, correlation_id: str) -> list[dict[str, Any]]:
+        """Of all processes."""
+        files = self._session.glob("session_2*/logs/**/*.err")
+        told = (line for file in files for line in file.read_text(errors="replace").splitlines())
+        found = (json.loads(line) for line in told if line.startswith('{"timestamp"'))
+        return [line for line in found if line.get("correlation_id") == correlation_id]
+
+    def logged(self) -> str:
+        """Everything, whoever wrote it."""
+        files = (file for file in self._session.glob("session_2*/logs/**/*") if file.is_file())
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
+    def values(self, name: str, labels: dict[str, str]) -> list[float]:
+        return [value for told, value in self._samples(name) if labels.items() <= told.items()]
+
+    def _samples(self, name: str) -> list[tuple[dict[str, str], float]]:
+        page = httpx2.get(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10).text
+        rows = re.findall(rf"^ray_{name}{{(.*)}} (\S+)$", page, re.MULTILINE)
+        return [(dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for labels, value in rows]
+
+    def trace(self, trace: str) -> list[Sent]:
+        return self._collector.of(trace)
+
+
+@pytest.fixture(scope="module")
+def own_store(postgres: Postgres, migrated: str) -> Postgres:
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        create = SQL("create database observed template {}").format(Identifier(migrated))
+        connection.execute(create)
+    return Postgres(make_conninfo(postgres.dsn, dbname="observed"))
+
+
+@pytest.fixture(scope="module")
+def observed(own_store: Postgres, short_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
+    with own_store.connect() as connection:
+        for _ in range(2):
+            Queue(connection, "default-tenant").enqueue(
+                IngestRequest(collection="default", profile="default", settings={})
+            )
+    documents = write(tmp_path_factory.mktemp("documents"), {"keys.md": "# Keys\n\nKept in the red box.", "b.txt": "b"})
+    port, metrics_port, session = free_port(), free_port(), short_folder / "observed"
+    asked = {
+        "port": port,
+        "metrics_port": metrics_port,
+        "session": str(session),
+        "dsn": own_store.dsn,
+        "documents": str(documents),
+        "correlation_id": JOB_CORRELATION,
+        "traceparent": f"00-{JOB}-{PARENT}-01",
+    }
+    with collecting() as collector:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "RAY_metrics_report_interval_ms": "500",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+        }
+        command = [sys.executable, str(PROGRAM), json.dumps(asked)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=environment, **pipes) as process:  # type: ignore[call-overload]
+            told = process.stdout.readline()
+            assert told, process.stderr.read()
+            assert json.loads(told) == {"documents": 2}
+            headers = {"X-Correlation-ID": CORRELATION, "traceparent": f"00-{REQUEST}-{PARENT}-01"}
+            url = f"http://127.0.0.1:{port}/v1/retrieve"
+            response = httpx2.post(url, json={"query": QUESTION}, headers=headers, timeout=60)
+            assert response.json()["degraded"] == ["dense"]
+            assert response.headers["x-correlation-id"] == CORRELATION
+            yield Observed(session, metrics_port, collector)
+            process.communicate(timeout=60)
+
+
+def eventually(found: Callable[[], list[Any]], count: int) -> list[Any]:
+    """So many at least."""
+    until = time.monotonic() + SOON
+    while len(there := found()) < count and time.monotonic() < until:
+        time.sleep(0.2)
+    return there
+
+
+def test_the_lines_of_a_request_bear_its_id_in_every_process(observed: Observed) -> None:
+    lines = eventually(lambda: observed.lines(CORRELATION), 3)
+    by_event = {line["event"].split(" ")[0]: line for line in lines}
+    assert {line["role"] for line in lines} == {"gateway", "reader"}
+    request = by_event["request"]
+    assert (request["status"], request["degraded"], request["tenant"]) == ("degraded", ["dense"], "default-tenant")
+    assert set(request["stages"]) == {"rerank", "dense"}
+    assert by_event["stage"]["error_type"] == "RetrievalError"
+    assert {line["trace_id"] for line in lines} == {REQUEST}
+
+
+def test_the_lines_of_a_job_bear_its_id_in_every_process(observed: Observed) -> None:
+    lines = eventually(lambda: observed.lines(JOB_CORRELATION), 4)
+    assert {(line["role"], line["event"], line.get("stage")) for line in lines} == {
+        ("ingest", "job", None),
+        ("ingest-worker", "batch", "prepare"),
+        ("ingest-worker", "batch", "embed"),
+        ("ingest-worker", "batch", "publish"),
+    }
+    assert {line["trace_id"] for line in lines} == {JOB}
+    assert next(line["counts"]["added"] for line in lines if line["event"] == "job") == 2
+
+
+def test_no_file_of_the_session_has_an_address_a_key_or_a_password(observed: Observed) -> None:
+    assert eventually(lambda: observed.lines(CORRELATION), 3)
+    written = observed.logged()
+    assert "the reader broke" in written
+    assert "ValueError: password=[secret] is wrong for who lets [e-mail] use [key]" in written
+    assert [secret for secret in SECRETS if secret in written] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        (
+            "orchestration_operations_total",
+            {
+                "operation": "retrieve",
+                "pipeline_stage": "all",
+                "tenant_id": "default-tenant",
+                "profile": "default",
+                "status": "degraded",
+            },
+        ),
+        ("orchestration_end_to_end_duration_seconds_count", {"operation": "ingest", "status": "ok"}),
+        (
+            "orchestration_stage_duration_seconds_count",
+            {"operation": "retrieve", "pipeline_stage": "rerank", "status": "ok"},
+        ),
+        ("orchestration_stage_duration_seconds_count", {"operation": "ingest", "pipeline_stage": "embed"}),
+        ("orchestration_errors_total", {"pipeline_stage": "dense", "error_type": "RetrievalError"}),
+    ],
+)
+def test_prometheus_finds_what_every_process_counted(observed: Observed, name: str, labels: dict[str, str]) -> None:
+    assert eventually(lambda: observed.values(name, labels), 1)[0] >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("orchestration_circuit_breaker_state", {"service": "reader"}, 1),
+        ("orchestration_job_queue_depth", {"pipeline_stage": "queued", "tenant_id": "default-tenant"}, 2),
+    ],
+)
+def test_gauges_last_for_as_long_as_their_process(
+    observed: Observed, name: str, labels: dict[str, str], value: float
+) -> None:
+    """They were set when it began, and Ray keeps what was said for two seconds here."""
+    assert eventually(lambda: observed.values(name, labels), 1) == [value]
+
+
+def test_one_trace_leads_from_the_client_through_the_stages_to_the_model(observed: Observed) -> None:
+    spans = eventually(lambda: observed.trace(REQUEST), 4)
+    names = {span.id: span.name for span in spans}
+    assert {(span.service, span.name, names.get(span.parent, span.parent)) for span in spans} == {
+        ("rag-gateway", "retrieve", PARENT),
+        ("rag-gateway", "rerank", "retrieve"),
+        ("rag-gateway", "dense", "retrieve"),
+        ("rag-reader", "Reader", "rerank"),
+    }
+    assert not any(secret in str(span) for span in spans for secret in (*SECRETS, "who lets"))
+
+
+def test_one_trace_leads_from_who_asked_for_a_job_to_its_batches(observed: Observed) -> None:
+    spans = eventually(lambda: observed.trace(JOB), 4)
+    names = {span.id: span.name for span in spans}
+    assert {(span.service, span.name, names.get(span.parent, span.parent)) for span in spans} == {
+        ("rag-ingest", "ingest", PARENT),
+        ("rag-ingest-worker", "prepare", "ingest"),
+        ("rag-ingest-worker", "embed", "ingest"),
+        ("rag-ingest-worker", "publish", "ingest"),
+    }

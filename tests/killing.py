@@ -1,0 +1,28 @@
+"""Embedding models that no process survives, or that no process lives to see the end of."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rag_core.ingestion.embedding.hashing import hashing_space
+from rag_core.ingestion.embedding.tokens import WordTokenizer
+
+
+class Killing:
+    space = hashing_space(64, 512)
+    tokenizer = WordTokenizer()
+
+    def embed(self, texts: Sequence[str]) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError(f"embedded {len(texts)} texts after its end")
+
+
+class Sleeping:
+    space = hashing_space(64, 512)
+    tokenizer = WordTokenizer()
+
+    def embed(self, texts: Sequence[str]) -> NoReturn:
+        time.sleep(600)
+        raise AssertionError(f"slept well over {len(texts)} texts")

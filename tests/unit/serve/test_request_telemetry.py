@@ -1,0 +1,194 @@
+"""What the gateway tells of requests, over scripted parts."""
+
+import asyncio
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.serving import scripted_graph
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from rag_core.errors import GenerationError, NotFoundError, RetrievalError, StageTimeoutError, StoreError
+from rag_core.telemetry import metrics
+from rag_core.telemetry.logs import query_hash, write_logs
+from rag_core.telemetry.metrics import Metric, send_metrics
+from rag_core.telemetry.traces import trace_with
+from serve.gateway import build_app
+from serve.graph import Graph
+from serve.telemetry import OPERATIONS
+
+HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit]
+QUESTION = "How often are the keys replaced?"
+CORRELATION = "6fa459ea-ee8a-4ca4-894e-db77e160355e"
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@dataclass
+class Told:
+    stream: io.StringIO = field(default_factory=io.StringIO)
+    values: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+
+    def keep(self, metric: Metric, _value: float, labels: Mapping[str, str]) -> None:
+        self.values.append((metric.name, labels))
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == "request"]
+
+    @property
+    def operations(self) -> list[tuple[str, str]]:
+        return [(each["operation"], each["status"]) for name, each in self.values if name == metrics.OPERATIONS.name]
+
+
+@pytest.fixture
+def told() -> Told:
+    found = Told()
+    write_logs("gateway", stream=found.stream)
+    send_metrics(found.keep)
+    return found
+
+
+def graph(error: Exception | None = None, generator: ScriptedGenerator | None = None) -> Graph:
+    found = generator or ScriptedGenerator(answers=[["Keys are replaced every 45 days [1]."]] * 9)
+    return scripted_graph(ScriptedRetriever(hits=HITS, error=error), found)
+
+
+def asked(served: Graph, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
+    async def called() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=build_app(served), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            return await client.request(method, path, json=body, headers=headers)
+
+    return asyncio.run(called())
+
+
+def test_a_request_is_told_of_once_with_its_id_its_tenant_and_its_stages(told: Told) -> None:
+    response = asked(graph(), "POST", "/v1/answer", {"question": QUESTION}, **{"X-Correlation-ID": CORRELATION})
+    assert response.status_code == 200
+    (line,) = told.requests
+    assert (line["correlation_id"], line["tenant"], line["profile"]) == (CORRELATION, "default-tenant", "default")
+    assert (line["operation"], line["status"], line["query"]) == ("answer", "ok", query_hash(QUESTION))
+    assert {"retrieve", "select", "generate"} <= set(line["stages"])
+    assert line["counts"]["retrieve"] == 1
+    assert told.operations == [("answer", "ok")]
+    assert QUESTION not in told.stream.getvalue()
+
+
+@pytest.mark.parametrize("given", ["", "1", "6fa459ea-ee8a-1ca4-894e-db77e160355e", "x" * 1000, "a b"])
+def test_an_id_that_is_no_uuid_of_version_4_is_replaced(told: Told, given: str) -> None:
+    response = asked(
+        graph(), "POST", "/v1/retrieve", {"query": QUESTION}, **{"X-Correlation-ID": given.replace("\n", "")}
+    )
+    (line,) = told.requests
+    assert line["correlation_id"] == response.headers["x-correlation-id"] != given
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NotFoundError("there is no collection 'x'"), "refused"),
+        (StoreError("lost the store"), "error"),
+        (RetrievalError("every leg broke"), "error"),
+        (StageTimeoutError("retrieve", 1.0), "timeout"),
+        (RuntimeError("password=hunter2"), "error"),
+    ],
+)
+def test_how_a_request_ended_is_told(told: Told, error: Exception, status: str) -> None:
+    asked(graph(error), "POST", "/v1/retrieve", {"query": QUESTION})
+    assert [line["status"] for line in told.requests] == [status]
+    assert told.operations == [("retrieve", status)]
+    assert "hunter2" not in told.stream.getvalue()
+    counted = [each for name, each in told.values if name == metrics.ERRORS.name]
+    assert bool(counted) is (status != "refused")
+
+
+def test_a_stream_that_fails_after_it_began_is_an_error(told: Told) -> None:
+    broken = ScriptedGenerator(answers=[[]], error=GenerationError("the endpoint is away"))
+    response = asked(graph(generator=broken), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
+    assert response.status_code == 200
+    assert told.operations == [("answer", "error")]
+    assert told.requests[0]["error_type"] == "GenerationError"
+
+
+def test_bodies_that_no_route_takes_are_refused_and_strange_paths_are_other(told: Told) -> None:
+    asked(graph(), "POST", "/v1/retrieve", {"query": ""})
+    asked(graph(), "GET", "/v1/../etc/passwd")
+    asked(graph(), "GET", f"/{'x' * 500}")
+    assert told.operations == [("retrieve", "refused"), ("other", "refused"), ("other", "refused")]
+
+
+def test_probes_are_counted_but_are_no_lines(told: Told) -> None:
+    asked(graph(), "GET", "/healthz")
+    assert told.operations == [("healthz", "ok")]
+    assert told.lines == []
+
+
+def test_a_client_that_does_not_wait_has_cancelled_it(told: Told) -> None:
+    slow = ScriptedGenerator(answers=[["Keys "] * 50], seconds=0.05)
+    body = json.dumps({"question": QUESTION, "stream": True}).encode()
+
+    async def left() -> None:
+        gone, sent = asyncio.Event(), list[Any]()
+
+        async def receive() -> dict[str, Any]:
+            if not sent:
+                sent.append("body")
+                return {"type": "http.request", "body": body, "more_body": False}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if b"text_delta" in message.get("body", b""):
+                gone.set()
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/v1/answer",
+            "raw_path": b"/v1/answer",
+            "root_path": "",
+            "scheme": "http",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 1),
+            "server": ("gateway", 80),
+        }
+        await asyncio.wait_for(build_app(graph(generator=slow))(scope, receive, send), 10)
+
+    asyncio.run(left())
+    assert told.operations == [("answer", "cancelled")]
+
+
+def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace_with(provider.get_tracer("test"))
+    asked(graph(), "POST", "/v1/retrieve", {"query": QUESTION}, traceparent=f"00-{TRACE}-{PARENT}-01")
+    asked(graph(), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
+    ids = {
+        (span.name, span.parent.span_id if span.parent else 0): span.context for span in exporter.get_finished_spans()
+    }
+    client, answer = ids["retrieve", int(PARENT, 16)], ids["answer", 0]
+    assert client
+    assert answer
+    assert client.trace_id == int(TRACE, 16)
+    assert {"retrieve", "select", "generate"} <= {name for name, parent in ids if parent == answer.span_id}
+    assert {line["trace_id"] for line in told.requests} == {TRACE, f"{answer.trace_id:032x}"}
+
+
+def test_every_route_is_an_operation_of_its_own_name() -> None:
+    names = {path.removeprefix("/v1").split("/")[1] for path in build_app(graph()).openapi()["paths"]}
+    assert {"retrieve", "answer", "chat", "jobs"} <= names <= OPERATIONS

@@ -1,0 +1,180 @@
+"""What a request may change in the profile, and how what it may not is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes.serving import scripted_graph
+from pydantic import TypeAdapter
+
+from rag_core.config import RetrievalSettings, Settings
+from rag_core.errors import UsageError
+from rag_core.pipeline import QueryPipeline
+from rag_core.retrieval.hybrid import Hybrid
+from rag_core.settings import load_settings
+from rag_core.types import Query, Reply
+from serve.variants import AnswerOptions, SearchOptions, Variants, answered, check_profile, depth_of, varied
+
+HYBRID = {
+    "type": "hybrid",
+    "retrievers": {"dense": {"type": "dense"}, "bm25": {"type": "bm25"}, "splade": {"type": "splade"}},
+    "fusion": {"type": "distribution", "weights": {"dense": 0.5, "bm25": 0.3, "splade": 0.2}},
+    "timeouts_ms": {"splade": 50},
+}
+RERANKED = {"type": "reranked", "retriever": HYBRID, "reranker": {"type": "lexical"}}
+
+
+def tree(settings: dict[str, Any]) -> RetrievalSettings:
+    return TypeAdapter(RetrievalSettings).validate_python(settings)  # type: ignore[no-any-return]
+
+
+def dumped(settings: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return varied(tree(settings), SearchOptions(**options)).model_dump()
+
+
+def test_without_options_nothing_changes() -> None:
+    assert varied(tree(RERANKED), SearchOptions()) == tree(RERANKED)
+
+
+def test_strategies_are_the_legs_that_are_asked_with_what_belongs_to_them() -> None:
+    chosen = dumped(HYBRID, strategies=("bm25", "dense"))
+    assert list(chosen["retrievers"]) == ["dense", "bm25"]
+    assert chosen["fusion"]["weights"] == {"dense": 0.5, "bm25": 0.3}
+    assert chosen["timeouts_ms"] == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "fusion"),
+    [
+        ("rrf", {"type": "rrf", "k": 60}),
+        ("weighted", {"type": "weighted", "weights": {}, "alpha": None}),
+        ("distribution", HYBRID["fusion"]),
+    ],
+)
+def test_another_fusion_begins_with_equal_weights_and_the_profiles_own_keeps_its(
+    method: Any, fusion: dict[str, Any]
+) -> None:
+    assert dumped(HYBRID, fusion_method=method)["fusion"] == fusion
+
+
+def test_weights_take_the_place_of_the_profiles() -> None:
+    chosen = dumped(RERANKED, weights=(("bm25", 1.0),))
+    assert chosen["retriever"]["fusion"] == {"type": "distribution", "weights": {"bm25": 1.0}}
+
+
+def test_alpha_of_two_becomes_the_weight_of_the_one_that_is_left() -> None:
+    two = {name: leg for name, leg in HYBRID["retrievers"].items() if name != "splade"}  # type: ignore[attr-defined]
+    halves = {**HYBRID, "retrievers": two, "fusion": {"type": "weighted", "alpha": 0.25}, "timeouts_ms": {}}
+    assert dumped(halves, strategies=("bm25",))["fusion"]["weights"] == {"bm25": 0.75}
+
+
+def test_learned_weights_stay_with_the_legs_that_are_asked() -> None:
+    learned = {**HYBRID, "fusion": {"type": "ltr", "scores": {"dense": 1.0, "bm25": 2.0}, "ranks": {"splade": 3.0}}}
+    chosen = dumped(learned, fusion_method="ltr", strategies=("dense",))
+    assert (chosen["fusion"]["scores"], chosen["fusion"]["ranks"]) == ({"dense": 1.0}, {})
+
+
+def test_candidates_are_the_depth_of_all_that_choose() -> None:
+    chosen = dumped({"type": "signals", "retriever": RERANKED}, candidates=7)
+    assert [chosen["depth"], chosen["retriever"]["depth"], chosen["retriever"]["retriever"]["depth"]] == [7, 7, 7]
+
+
+def test_without_its_reranker_a_profile_keeps_the_rest() -> None:
+    assert varied(tree(RERANKED), SearchOptions(rerank=False)) == tree(HYBRID)
+    assert varied(tree(RERANKED), SearchOptions(rerank=True)) == tree(RERANKED)
+    assert varied(tree(HYBRID), SearchOptions(rerank=False)) == tree(HYBRID)
+
+
+def test_chunks_of_a_document_are_limited_once() -> None:
+    limited = dumped(HYBRID, max_chunks_per_document=2)
+    assert (limited["type"], limited["max_chunks_per_document"], limited["depth"]) == ("per_document", 2, 100)
+    again = dumped(limited, max_chunks_per_document=1, candidates=30)
+    assert (again["max_chunks_per_document"], again["depth"], again["retriever"]["type"]) == (1, 30, "hybrid")
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "complaint"),
+    [
+        (HYBRID, {"strategies": ("graph",)}, "strategies must be among dense, bm25, splade of the profile, got graph"),
+        ({"type": "bm25"}, {"strategies": ("dense",)}, "strategies must be bm25, all that the profile has, got dense"),
+        ({"type": "bm25"}, {"fusion_method": "rrf"}, "the profile fuses nothing"),
+        ({"type": "bm25"}, {"weights": (("bm25", 1.0),)}, "the profile fuses nothing"),
+        ({"type": "bm25"}, {"candidates": 9}, "candidates must be left out"),
+        (HYBRID, {"rerank": True}, "the profile has no reranker"),
+        (HYBRID, {"fusion_method": "ltr"}, "no weights that were learned"),
+        (HYBRID, {"fusion_method": "rrf", "weights": (("bm25", 1.0),)}, "weighted or distribution, got rrf"),
+        (HYBRID, {"strategies": ("dense",), "weights": (("bm25", 1.0),)}, "weights must be of dense, got bm25"),
+    ],
+)
+def test_what_the_profile_does_not_have_is_refused_by_its_name(
+    settings: dict[str, Any], options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        dumped(settings, **options)
+
+
+def test_how_far_a_ranking_is_one_is_its_outermost_depth() -> None:
+    assert depth_of(tree({**RERANKED, "depth": 20})) == 20
+    assert depth_of(tree({"type": "dense"})) == 1000
+
+
+def served(guard: str = "after") -> Settings:
+    return load_settings(overrides=[f"guard.stream={guard}"], environment={})
+
+
+def test_an_answer_may_be_of_fewer_passages_and_under_another_guard() -> None:
+    chosen = answered(served(), AnswerOptions(top_k=2, guard="block"))
+    assert (chosen.packing.passages, chosen.guard.mode) == (2, "block")
+    assert chosen.pipeline_version != served().pipeline_version
+
+
+def test_whole_answers_cannot_be_asked_of_a_profile_that_shows_sentences() -> None:
+    with pytest.raises(UsageError, match="sentence by sentence"):
+        answered(served("sentence"), AnswerOptions(guard="regenerate"))
+
+
+def test_only_the_profile_that_is_served_can_be_named() -> None:
+    check_profile("", served())
+    check_profile("default", served())
+    with pytest.raises(UsageError, match="profile must be default, which is served here, got 'pmc'"):
+        check_profile("pmc", served())
+
+
+def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed() -> None:
+    graph = scripted_graph()
+    held = Variants(graph=graph)
+    assert held.search(SearchOptions()).retriever is graph.retriever
+    lexical = SearchOptions(strategies=("bm25",))
+    assert held.search(lexical) is held.search(lexical)
+    found = held.search(lexical).retriever
+    assert isinstance(found, Hybrid)
+    assert list(found.legs) == ["bm25"]
+
+
+def test_the_variants_that_were_not_used_for_longest_go_first() -> None:
+    held = Variants(graph=scripted_graph())
+    asked = [AnswerOptions(top_k=count) for count in range(1, 65)]
+    first = [held.answer(each) for each in asked]
+    assert held.answer(asked[0]) is first[0]
+    held.answer(AnswerOptions(guard="off"))
+    assert len(held.answers) == 64
+    assert held.answer(asked[0]) is first[0]
+    assert held.answer(asked[1]) is not first[1]
+
+
+def test_an_answer_variant_shares_what_the_graph_has() -> None:
+    graph = scripted_graph()
+    chosen = Variants(graph=graph).answer(AnswerOptions(guard="off")).answerer
+    assert isinstance(chosen, QueryPipeline)
+    assert isinstance(graph.answerer, QueryPipeline)
+    assert chosen == replace(graph.answerer, guard=replace(graph.answerer.guard, mode="off"))
+
+
+def test_a_pipeline_of_ones_own_is_not_varied() -> None:
+    class Own:
+        async def answer(self, query: Query, tell: object = None) -> Reply:
+            raise NotImplementedError
+
+    held = Variants(graph=replace(scripted_graph(), answerer=Own()))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must be left out"):
+        held.answer(AnswerOptions(top_k=1))

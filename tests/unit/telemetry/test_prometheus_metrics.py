@@ -1,0 +1,161 @@
+import asyncio
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from rag_core.errors import BusyError, ModelError, SourceError
+from rag_core.stage import attempt, recording, stage
+from rag_core.telemetry.metrics import METRICS, SECONDS, Metric, send_metrics, tell_breaker, tell_depths, tell_operation
+from rag_core.telemetry.operation import Operation, operating
+from rag_core.telemetry.telling import tell, telling, telling_batch
+from rag_core.types import StageReport
+
+Told = list[tuple[str, float, Mapping[str, str]]]
+
+
+@pytest.fixture
+def told() -> Told:
+    """Every label of the metric must come with each value, or Ray refuses it."""
+    values: Told = []
+
+    def keep(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        assert set(labels) == set(metric.labels)
+        values.append((metric.name, value, labels))
+
+    send_metrics(keep, ["tenant-one"])
+    return values
+
+
+def operation() -> Operation:
+    return Operation(name="retrieve", tenant="tenant-one", profile="default")
+
+
+def of(told: Told, name: str, *labels: str) -> list[tuple[str, ...]]:
+    return [tuple(each[label] for label in labels) for metric, _, each in told if metric == name]
+
+
+def test_the_six_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
+    assert {(each.name, each.kind) for each in METRICS} == {
+        ("orchestration_operations_total", "counter"),
+        ("orchestration_end_to_end_duration_seconds", "histogram"),
+        ("orchestration_stage_duration_seconds", "histogram"),
+        ("orchestration_errors_total", "counter"),
+        ("orchestration_job_queue_depth", "gauge"),
+        ("orchestration_circuit_breaker_state", "gauge"),
+    }
+    assert list(SECONDS) == sorted({0.1, 0.5, 1, 2, 5, 10, 0.005, 0.01, 0.025, 0.05, 0.075, 0.2, 0.3})
+    for each in METRICS:
+        assert re.fullmatch(r"[a-z_]+", each.name)
+        assert bool(each.buckets) == (each.kind == "histogram")
+
+
+def test_a_request_counts_itself_its_stages_and_what_went_wrong(told: Told) -> None:
+    async def broken() -> str:
+        raise ModelError("no weights")
+
+    async def work() -> None:
+        with recording(limits={"sparse": 0.01}):
+            async with stage("retrieve"):
+                await attempt("dense", broken(), otherwise="")
+                await attempt("sparse", asyncio.sleep(60, ""), otherwise="")
+
+    done = operation()
+    with operating(done):
+        asyncio.run(work())
+    assert (done.status, done.degraded) == ("degraded", ["dense", "sparse"])
+    tell(done, "request", done.status)
+    everything = ("operation", "pipeline_stage", "tenant_id", "profile", "status")
+    whole = ("retrieve", "all", "tenant-one", "default", "degraded")
+    assert of(told, "orchestration_operations_total", *everything) == [whole]
+    assert of(told, "orchestration_end_to_end_duration_seconds", *everything) == [whole]
+    assert of(told, "orchestration_stage_duration_seconds", "pipeline_stage", "status") == [
+        ("dense", "error"),
+        ("sparse", "timeout"),
+        ("retrieve", "ok"),
+    ]
+    assert of(told, "orchestration_errors_total", "pipeline_stage", "error_type") == [
+        ("dense", "ModelError"),
+        ("sparse", "StageTimeoutError"),
+    ]
+
+
+def test_a_request_that_failed_in_no_stage_is_an_error_of_its_whole(told: Told) -> None:
+    tell_operation(operation(), "error", 0.1)
+    assert of(told, "orchestration_errors_total", "pipeline_stage", "error_type") == [("all", "error")]
+
+
+def test_what_was_refused_or_left_by_its_client_is_no_error(told: Told) -> None:
+    refused, left = operation(), operation()
+    refused.stages += [StageReport(stage="dense", seconds=0.1, error="no operator", error_type="FilterError")]
+    left.stages += [StageReport(stage="dense", seconds=0.1, error="cancelled", error_type="CancelledError")]
+    tell_operation(refused, "refused", 0.1)
+    tell_operation(left, "cancelled", 0.1)
+    assert of(told, "orchestration_errors_total", "error_type") == []
+    assert of(told, "orchestration_operations_total", "status") == [("refused",), ("cancelled",)]
+
+
+def test_a_recording_whose_caller_is_gone_was_cancelled() -> None:
+    async def work() -> None:
+        with recording():
+            async with stage("retrieve"):
+                await asyncio.sleep(60)
+
+    async def leave() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    done = operation()
+    with operating(done):
+        asyncio.run(leave())
+    assert (done.status, done.degraded) == ("cancelled", [])
+
+
+def test_tenants_without_a_label_of_their_own_are_other(told: Told) -> None:
+    tell_depths({("tenant-one", "queued"): 3, ("tenant-two", "queued"): 2, ("tenant-three", "queued"): 4})
+    assert [(value, labels["tenant_id"], labels["pipeline_stage"]) for _, value, labels in told] == [
+        (3, "tenant-one", "queued"),
+        (6, "other", "queued"),
+    ]
+
+
+def test_a_queue_that_has_emptied_is_told_as_empty(told: Told) -> None:
+    tell_depths({("tenant-one", "running"): 1}, before=[("tenant-one", "queued"), ("tenant-one", "running")])
+    assert {labels["pipeline_stage"]: value for _, value, labels in told} == {"queued": 0, "running": 1}
+
+
+def test_a_breaker_is_0_closed_1_half_open_2_open(told: Told) -> None:
+    for state in ("closed", "half_open", "open"):
+        tell_breaker("reranker", state)  # type: ignore[arg-type]
+    assert [value for _, value, _ in told] == [0, 1, 2]
+
+
+def test_a_job_is_told_of_however_it_ends(told: Told) -> None:
+    with telling(operation(), "job"):
+        pass
+    with pytest.raises(ModelError), telling(operation(), "job"):
+        raise ModelError("no weights")
+    with pytest.raises(SourceError), telling(operation(), "job"):
+        raise SourceError("there is no such folder")
+    with pytest.raises(BusyError), telling(operation(), "job"):
+        raise BusyError("another job is at work")
+    ended = [("ok",), ("error",), ("refused",), ("cancelled",)]
+    assert of(told, "orchestration_operations_total", "status") == ended
+    assert of(told, "orchestration_errors_total", "error_type") == [("ModelError",)]
+
+
+def test_a_batch_is_told_of_in_its_stage_if_its_job_has_marks(told: Told) -> None:
+    with telling_batch({"operation": "ingest", "tenant": "tenant-one"}, "embed", {"documents": 3}):
+        pass
+    with telling_batch({}, "embed", {"documents": 3}):
+        pass
+    assert of(told, "orchestration_stage_duration_seconds", "operation", "pipeline_stage", "status") == [
+        ("ingest", "embed", "ok")
+    ]
+
+
+def test_without_a_sink_nothing_is_told_and_nothing_fails() -> None:
+    tell(operation(), "request", "ok")

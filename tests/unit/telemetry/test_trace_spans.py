@@ -1,0 +1,163 @@
+import asyncio
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from rag_core.errors import ModelError
+from rag_core.stage import attempt, measured, recording, stage
+from rag_core.telemetry.carrying import carried, carrying
+from rag_core.telemetry.operation import Operation, current_operation, operating
+from rag_core.telemetry.telling import telling, telling_batch
+from rag_core.telemetry.traces import span_of, trace_headers, trace_ids, trace_with
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+
+
+@pytest.fixture
+def exported() -> InMemorySpanExporter:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace_with(provider.get_tracer("test"))
+    return exporter
+
+
+def operation() -> Operation:
+    return Operation(name="retrieve", correlation_id="c-1", tenant="tenant-one", profile="default", query="a secret")
+
+
+def tree(exporter: InMemorySpanExporter) -> dict[str, str]:
+    """The parents' names by the names of spans; of who has none here, its id."""
+    spans = exporter.get_finished_spans()
+    names = {span.context.span_id: span.name for span in spans if span.context}
+    return {
+        span.name: names.get(span.parent.span_id, f"{span.parent.span_id:016x}") if span.parent else ""
+        for span in spans
+    }
+
+
+def named(exporter: InMemorySpanExporter, name: str) -> ReadableSpan:
+    return next(span for span in exporter.get_finished_spans() if span.name == name)
+
+
+async def retrieved() -> None:
+    async def leg(name: str) -> None:
+        async with stage(name) as here:
+            here.ranking = ()
+            measured(rows=3)
+            await asyncio.sleep(0.001)
+
+    with recording():
+        async with stage("retrieve"):
+            await asyncio.gather(leg("dense"), leg("bm25"))
+        async with stage("select"):
+            pass
+
+
+def test_stages_are_spans_below_the_requests_which_is_below_the_clients(exported: InMemorySpanExporter) -> None:
+    done = operation()
+    with operating(done), span_of(done, "request", HEADERS):
+        asyncio.run(retrieved())
+    assert tree(exported) == {
+        "dense": "retrieve",
+        "bm25": "retrieve",
+        "retrieve": "request",
+        "select": "request",
+        "request": PARENT,
+    }
+    assert {span.context.trace_id for span in exported.get_finished_spans() if span.context} == {int(TRACE, 16)}
+
+
+def test_spans_have_marks_and_counts_and_no_text(exported: InMemorySpanExporter) -> None:
+    async def broken() -> None:
+        raise ModelError("a secret")
+
+    async def work() -> None:
+        with recording():
+            await attempt("dense", broken(), otherwise=None)
+
+    done = operation()
+    with operating(done), span_of(done, "request"):
+        asyncio.run(retrieved())
+        asyncio.run(work())
+    assert dict(named(exported, "bm25").attributes or {}) == {"rag.stage": "bm25", "rag.count": 0, "rag.rows": 3}
+    assert dict(named(exported, "request").attributes or {}) == {
+        "rag.operation": "retrieve",
+        "rag.correlation_id": "c-1",
+        "rag.tenant": "tenant-one",
+        "rag.profile": "default",
+    }
+    failed = [span for span in exported.get_finished_spans() if not span.status.is_ok and span.status.is_unset is False]
+    assert [(span.name, (span.attributes or {})["error.type"]) for span in failed] == [("dense", "ModelError")]
+    assert "a secret" not in "".join(span.to_json() for span in exported.get_finished_spans())
+
+
+@pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{PARENT}", "ff" * 500])
+def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(exported: InMemorySpanExporter, header: str) -> None:
+    done = operation()
+    with span_of(done, "request", {"traceparent": header}):
+        pass
+    assert tree(exported) == {"request": ""}
+
+
+def test_a_client_that_does_not_sample_is_not_traced(exported: InMemorySpanExporter) -> None:
+    done = operation()
+    with operating(done), span_of(done, "request", {"traceparent": f"00-{TRACE}-{PARENT}-00"}):
+        asyncio.run(retrieved())
+        assert carried()["traceparent"].startswith(f"00-{TRACE}-")
+        assert carried()["traceparent"].endswith("-00")
+    assert exported.get_finished_spans() == ()
+
+
+def test_another_process_goes_on_below_the_callers_span(exported: InMemorySpanExporter) -> None:
+    done = operation()
+    with operating(done), span_of(done, "request", {**HEADERS, "tracestate": "vendor=1"}):
+        values = carried()
+    assert "a secret" not in str(values)
+    assert values["tracestate"] == "vendor=1"
+    with carrying(values, "rerank") as there:
+        assert there is not None
+        assert (there.name, there.correlation_id, there.tenant) == ("retrieve", "c-1", "tenant-one")
+        assert trace_ids()["trace_id"] == TRACE
+        assert current_operation() is there
+    assert current_operation() is None
+    assert tree(exported) == {"request": PARENT, "rerank": "request"}
+
+
+def test_a_batch_is_one_span_below_the_jobs(exported: InMemorySpanExporter) -> None:
+    job = operation()
+    with telling(job, "job", HEADERS):
+        values = carried()
+    with telling_batch(values, "embed", {"documents": 2}):
+        pass
+    assert tree(exported) == {"retrieve": PARENT, "embed": "retrieve"}
+
+
+def test_a_call_of_nobody_carries_nothing_and_changes_nothing(exported: InMemorySpanExporter) -> None:
+    assert carried() == {}
+    with carrying({}, "rerank") as there:
+        assert (there, current_operation()) == (None, None)
+    assert exported.get_finished_spans() == ()
+
+
+def test_a_process_that_does_not_trace_carries_the_marks_alone() -> None:
+    done = operation()
+    with operating(done), span_of(done, "request", HEADERS):
+        assert (trace_headers(), trace_ids()) == ({}, {})
+        assert carried() == {
+            "operation": "retrieve",
+            "correlation_id": "c-1",
+            "tenant": "tenant-one",
+            "profile": "default",
+        }
+
+
+def test_nested_operations_end_where_they_began() -> None:
+    outer, inner = operation(), operation()
+    with operating(outer):
+        with operating(inner):
+            assert current_operation() is inner
+        assert current_operation() is outer
+    assert current_operation() is None

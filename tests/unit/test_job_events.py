@@ -1,0 +1,85 @@
+"""The events of a job on a server that breaks off again and again."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from rag_cli.remote import job_events
+from rag_core.errors import NotFoundError, UnavailableError
+
+Connection = tuple[int, Sequence[int], bool]
+"""A status, the numbers of the events that are told, and whether it ends as it should."""
+
+
+class Scripted(ThreadingHTTPServer):
+    """One connection after the other, and then a job that has ended."""
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.connections, self.seen = list(connections), list[str | None]()
+
+
+class Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Scripted
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/events"):
+            self._events()
+        else:
+            self._send(200, f'{{"status": "{"running" if self.server.connections else "completed"}"}}')
+
+    def _events(self) -> None:
+        self.server.seen.append(self.headers["Last-Event-ID"])
+        status, numbers, whole = self.server.connections.pop(0)
+        told = "".join(f'id: {number}\nevent: job.progress\ndata: {{"seq": {number}}}\n\n' for number in numbers)
+        self._send(status, told if status == 200 else '{"detail": "it is so"}', 0 if whole else 100)
+
+    def _send(self, status: int, text: str, missing: int = 0) -> None:
+        """`missing` bytes are announced and never come."""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text) + missing))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def scripted(*connections: Connection) -> Iterator[tuple[str, Scripted]]:
+    with Scripted(connections) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag_cli.remote.AGAIN", 0.01)
+
+
+def test_each_event_is_told_once_over_connections_that_break_off() -> None:
+    with scripted((200, [1, 2], False), (503, [], True), (200, [], True), (200, [3], True)) as (url, server):
+        assert [event["seq"] for event in job_events(url, "j")] == [1, 2, 3]
+    assert server.seen == [None, "2", "2", "2"]
+
+
+def test_a_server_that_stays_away_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag_cli.remote.PATIENCE", 0.05)
+    with scripted(*[(503, [], True)] * 1000) as (url, _), pytest.raises(UnavailableError, match="it is so"):
+        list(job_events(url, "j"))
+
+
+def test_a_job_that_is_not_there_is_not_waited_for() -> None:
+    with scripted((404, [], True)) as (url, _), pytest.raises(NotFoundError, match="it is so"):
+        list(job_events(url, "j"))

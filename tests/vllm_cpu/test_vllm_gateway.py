@@ -1,0 +1,148 @@
+"""A real engine inside our graph, through our gateway, to OpenAI's own client."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from engine import TOKENS, Engine, eventually
+from fakes.serving import listening
+from openai import APIError, AsyncOpenAI, OpenAI, RateLimitError, UnprocessableEntityError
+from tiny_llama import WINDOW
+
+from rag_core.config import Settings
+from serve.distributed import VLLM, reached
+from serve.graph import ground
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.postgres,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+QUESTION = "How often are the keys of the vault replaced?"
+USER = {"role": "user", "content": QUESTION}
+ASKED: dict[str, Any] = {"model": "default", "messages": [USER]}
+TOO_LONG = ASKED | {"messages": [{"role": "assistant", "content": "x" * WINDOW}, USER]}
+CUT = f"the answer reached its limit of {TOKENS} tokens"
+STEP = 0.001
+"""Seconds: less than an engine needs for a token, more than lies between pieces that were sent together."""
+
+
+@pytest.fixture
+def asking(gateway: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@contextmanager
+def beside(deployment: "DeploymentHandle", settings: Settings, **generation: Any) -> Iterator[OpenAI]:
+    """A gateway in this process that asks the same engine, with other settings of its generation."""
+    changed = settings.model_copy(update={"generation": settings.generation.model_copy(update=generation)})
+    there = reached(changed, {"generator": deployment}, VLLM)
+    graph = ground(changed, there.elsewhere, there.dependencies).graph(changed)
+    with listening(graph) as address, OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_an_answer_comes_in_chunks_with_time_between(asking: OpenAI) -> None:
+    def arrivals() -> list[float]:
+        chunks = asking.chat.completions.create(**ASKED, stream=True)
+        return [perf_counter() for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+
+    arrivals()  # an engine is slow until it has answered once
+    told = arrivals()
+    assert len(told) >= TOKENS / 4
+    assert sum(after - before > STEP for before, after in pairwise(told)) >= TOKENS / 10
+
+
+def test_its_tokens_are_counted_and_an_answer_at_their_limit_says_so_and_cites_nothing(asking: OpenAI) -> None:
+    chunks = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert usage.completion_tokens == TOKENS
+    assert usage.prompt_tokens > len(QUESTION)
+    assert usage.total_tokens == usage.prompt_tokens + TOKENS
+    closing = next(chunk.choices[0].delta.model_extra for chunk in chunks if "annotations" in _extra(chunk))
+    assert closing["annotations"] == closing["rag"]["citations"] == []
+    assert closing["rag"]["degraded"] == ["generate"]
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+
+
+def test_streamed_or_not_it_is_the_same_answer(
+    deployment: "DeploymentHandle", settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag_core.generation.openai.fresh_nonce", lambda: "a-nonce")  # it stands in the prompt
+    with beside(deployment, settings, max_tokens=100) as asking:
+        whole = asking.chat.completions.create(**ASKED)
+        chunks = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(texts) == whole.choices[0].message.content
+    assert len(whole.choices[0].message.content or "") == 100
+    assert chunks[-1].usage == whole.usage
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["amid a stream", "before a whole answer"])
+def test_a_client_that_leaves_ends_the_work_of_the_engine(gateway: str, engine: Engine, stream: bool) -> None:
+    async def leave() -> float:
+        before = engine.written
+        async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as client:
+            asked = asyncio.create_task(_first_words(client) if stream else client.chat.completions.create(**ASKED))
+            assert await eventually(lambda: engine.running == 1)
+            asked.cancel()
+            assert await eventually(lambda: engine.running == 0)
+        await asyncio.sleep(1)  # two reports of its metrics
+        return engine.written - before
+
+    assert asyncio.run(leave()) < TOKENS
+
+
+async def _first_words(client: AsyncOpenAI) -> None:
+    """Reads no further, until it is cancelled."""
+    async with await client.chat.completions.create(**ASKED, stream=True) as chunks:
+        async for chunk in chunks:
+            if chunk.choices[0].delta.content:
+                await asyncio.Event().wait()
+
+
+def test_a_prompt_that_is_too_long_is_a_problem_or_the_last_event(asking: OpenAI) -> None:
+    with pytest.raises(UnprocessableEntityError, match=f"maximum context length is {WINDOW} tokens") as caught:
+        asking.chat.completions.create(**TOO_LONG)
+    assert caught.value.code == "refused"
+    with pytest.raises(APIError, match=f"maximum context length is {WINDOW} tokens"):
+        list(asking.chat.completions.create(**TOO_LONG, stream=True))
+
+
+def test_with_a_fallback_a_prompt_that_is_too_long_is_answered_from_the_sources(
+    deployment: "DeploymentHandle", settings: Settings
+) -> None:
+    with beside(deployment, settings, fallback="extractive") as asking:
+        message = asking.chat.completions.create(**TOO_LONG).choices[0].message
+    assert "replaced every 45 days" in (message.content or "")
+    assert [citation.type for citation in message.annotations or ()] == ["url_citation"]
+    assert "model" in (message.model_extra or {})["rag"]["degraded"]
+
+
+def test_more_than_the_engine_may_queue_is_a_rate_limit_with_a_time_to_come_back(gateway: str) -> None:
+    async def crowd() -> list[Any]:
+        async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as client:
+            asked = [client.chat.completions.create(**ASKED) for _ in range(8)]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    told = asyncio.run(crowd())
+    refused = [each for each in told if isinstance(each, RateLimitError)]
+    assert 0 < len(refused) <= 4
+    assert {(each.code, each.response.headers["retry-after"]) for each in refused} == {("overloaded", "1")}
+    answered = [each for each in told if not isinstance(each, BaseException)]
+    assert len(answered) == 8 - len(refused)
+
+
+def _extra(chunk: Any) -> dict[str, Any]:
+    return (chunk.choices[0].delta.model_extra or {}) if chunk.choices else {}

@@ -1,0 +1,100 @@
+"""An engine that is killed while it writes, what is answered without one, and how the graph comes back."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+import pytest
+from engine import engine_cores
+from httpx2 import Response
+from openai import APIError, AsyncOpenAI
+
+from rag_core.errors import GenerationError
+from serve.breaker import FAILURES
+from serve.llm import HandleClient
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.postgres,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+USER = {"role": "user", "content": "How often are the keys of the vault replaced?"}
+ASKED: dict[str, Any] = {"model": "default", "messages": [USER]}
+PATIENCE = 300.0
+"""Seconds for a new engine."""
+LONG = 60.0
+
+
+def test_an_engine_that_dies_amid_an_answer_leaves_its_words_and_an_error(gateway: str, client: HandleClient) -> None:
+    async def killed() -> list[Any]:
+        begun = asyncio.Semaphore(0)
+        both = asyncio.gather(_streamed(gateway, begun), _by_handle(client, begun))
+        for _ in range(2):
+            await begun.acquire()
+        for core in engine_cores():
+            core.kill()
+        (chunks, told), error = await both
+        assert "refused with 500: EngineCore" in told
+        assert str(error).startswith("the deployment of llama refused with 500: EngineCore")
+        return chunks
+
+    chunks = asyncio.run(killed())
+    choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert _text(chunks)
+    assert choices[-1].finish_reason == "length"
+    assert choices[-2].delta.model_extra["rag"]["degraded"] == ["generate"]
+
+
+def test_without_an_engine_each_failure_says_at_once_that_it_may_be_tried_again(gateway: str) -> None:
+    refusals = [_asked(gateway) for _ in range(FAILURES + 1)]
+    assert {each.status_code for each in refusals} <= {502, 503}
+    assert {(each.json()["retryable"], each.headers["retry-after"]) for each in refusals} == {(True, "1")}
+    assert refusals[-1].json()["error"]["code"] == "circuit_open"
+
+
+@pytest.mark.chaos
+def test_another_engine_is_started_and_answers(gateway: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while (response := _asked(gateway)).status_code != 200 and time.monotonic() < until:
+        assert response.json()["retryable"]
+        time.sleep(1)
+    assert response.json()["choices"][0]["message"]["content"]
+
+
+def _asked(gateway: str) -> Response:
+    return httpx2.post(f"{gateway}/v1/chat/completions", json=ASKED, timeout=2 * LONG)
+
+
+async def _streamed(gateway: str, begun: asyncio.Semaphore) -> tuple[list[Any], str]:
+    """What came, and the error that it ended with."""
+    chunks: list[Any] = []
+    try:
+        async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as asking:
+            async for chunk in await asking.chat.completions.create(**ASKED, stream=True):
+                if chunk.choices and chunk.choices[0].delta.content and not _text(chunks):
+                    begun.release()
+                chunks.append(chunk)
+    except APIError as error:
+        return chunks, error.message
+    return chunks, ""
+
+
+def _text(chunks: Sequence[Any]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+async def _by_handle(client: HandleClient, begun: asyncio.Semaphore) -> GenerationError | None:
+    try:
+        async with aclosing(client.stream([USER], temperature=0.0, max_tokens=4000)) as deltas:
+            await anext(deltas)
+            begun.release()
+            async for _ in deltas:
+                pass
+    except GenerationError as error:
+        return error
+    return None
