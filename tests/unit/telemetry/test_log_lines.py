@@ -112,8 +112,8 @@ def test_a_traceback_has_neither_passwords_nor_the_question_nor_values_of_variab
 
 
 def test_a_text_of_several_lines_is_one_line(lines: Lines) -> None:
-    logging.getLogger("serve").warning('first\nsecond "quoted" \ud800 \0 ü')
-    assert [line["event"] for line in lines()] == ['first\nsecond "quoted" \ud800 \0 ü']
+    logging.getLogger("serve").warning('first\nsecond "quoted" \0 ü')
+    assert [line["event"] for line in lines()] == ['first\nsecond "quoted" \0 ü']
 
 
 def test_a_batch_of_a_job_is_a_line(lines: Lines) -> None:
