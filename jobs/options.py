@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.config import Settings
 from rag_core.errors import RagError
@@ -21,7 +22,8 @@ from rag_core.wire import json_text
 INTERRUPTED = 130
 PIPE_WIDTH = 1000
 
-# Where no logging is set up, its notices of every wait would go to the terminal as bare words.
+# By itself it would print a notice of every wait to standard output; and where no logging is set up, bare words.
+set_on_retry_hooks([LoggingOnRetryHook])
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 

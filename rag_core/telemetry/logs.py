@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Literal, TextIO, TypeAlias
 
 import structlog
+from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict
 
@@ -22,7 +23,7 @@ from rag_core.types import StageReport
 
 Queries: TypeAlias = Literal["hash", "full"]
 
-OURS = ("rag_core", "jobs", "serve")
+OURS = ("rag_core", "jobs", "serve", "stamina")
 """Whose records become lines."""
 SHORTEST_QUERY = 8
 """Characters: shorter ones are words that stand in lines for other reasons, too."""
@@ -42,6 +43,7 @@ _traceback = logging.Formatter().formatException
 def write_logs(role: str, queries: Queries = "hash", stream: TextIO | None = None) -> None:
     """From now on, of the whole process: `role` says which of the program's processes it is. A second call takes the
     place of the first."""
+    set_on_retry_hooks([LoggingOnRetryHook])  # with structlog there, stamina would write to standard output
     lines = logging.StreamHandler(stream or sys.stderr)
     render = structlog.processors.JSONRenderer(ensure_ascii=False)
     lines.setFormatter(ProcessorFormatter(foreign_pre_chain=[ExtraAdder()], processors=[_Line(role, queries), render]))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from time import monotonic
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, end, event, piece, refusing, serving, streamed, whole
+from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.events import Usage
@@ -356,6 +357,14 @@ def test_a_whole_answer_that_is_none_is_named(play: Play, reason: str) -> None:
         on(endpoint, completed, first_token_timeout=SOON if HANG in play.steps else LONG, attempts=1)
 
 
+@pytest.fixture
+def logged_retries() -> Iterator[None]:
+    set_on_retry_hooks([LoggingOnRetryHook])
+    yield
+    set_on_retry_hooks(None)
+
+
+@pytest.mark.usefixtures("logged_retries")
 def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     plays = [
