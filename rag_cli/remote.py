@@ -86,16 +86,18 @@ def sent_source(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
 def job_events(server: str, job: str) -> Iterator[Mapping[str, Any]]:
     """Until the job has ended, each once, over as many connections as it takes. UnavailableError if there is none for
     PATIENCE seconds."""
-    last, heard = "", time.monotonic()
+    last, lost = "", 0.0
     while True:
         try:
             for number, event in _events(server, job, last):
-                last, heard = number, time.monotonic()
-                yield event
+                last, lost = number, 0.0
+                if event:
+                    yield event
             if _job(server, job)["status"] not in ("queued", "running"):
                 return
         except UnavailableError:
-            if time.monotonic() - heard > PATIENCE:
+            lost = lost or time.monotonic()
+            if time.monotonic() - lost > PATIENCE:
                 raise
         time.sleep(AGAIN)
 
@@ -147,13 +149,14 @@ def _job(server: str, job: str, cursor: str = "") -> dict[str, Any]:
 
 
 def _events(server: str, job: str, last: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """With their numbers."""
+    """With their numbers. The first is empty, and says that somebody is there."""
     headers = {"Last-Event-ID": last} if last else {}
     with _client(server) as client, client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
         if not response.is_success:
             response.read()
         _check(response)
-        number = ""
+        number = last
+        yield number, {}
         for line in response.iter_lines():
             if line.startswith("id: "):
                 number = line.removeprefix("id: ")

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from rag_core.events import (
     CitationAdded,
@@ -29,12 +28,10 @@ from serve.problems import problem
 from serve.requests import Served, Who, query
 from serve.responses import as_json, server_timing
 from serve.schemas import Answer
-from serve.stream import Answering, broken_by, events, framed
+from serve.stream import Answering, EventStream, broken_by, events, framed
 from serve.variants import AnswerVariant, check_profile, variants
 
 router = APIRouter()
-
-STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @router.post("/v1/answer", responses=shows(Answered, BODY, ASKS_MODELS, events=True))
@@ -46,8 +43,7 @@ async def answer(asked: Answer, who: Who, graph: Served, request: Request) -> Re
     question = query(asked, asked.question, who, asked.conversation_id)
     if asked.stream:
         place = {"instance": request.url.path, "correlation_id": request.state.correlation_id}
-        frames = framed(_Run(chosen=chosen, question=question, **place).frames())
-        return StreamingResponse(frames, media_type="text/event-stream", headers=STREAM_HEADERS)
+        return EventStream(framed(_Run(chosen=chosen, question=question, **place).frames()))
     reply = await chosen.answerer.answer(question)
     return as_json(reply_json(reply, chosen.pipeline_version), headers=server_timing(reply.stages))
 

@@ -17,6 +17,8 @@ State: TypeAlias = Literal["closed", "open", "half_open"]
 
 FAILURES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+MOST_DOUBLINGS = 6
+"""Makes the longest pause; 1024, after a night, would be more than a float holds."""
 _BLAMELESS = (UsageError, OverloadedError, CircuitOpenError)
 
 
@@ -90,7 +92,7 @@ class Breaker:
     def _failed(self) -> None:
         self._failures += 1
         if self._openings or self._failures >= FAILURES:
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._openings)
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._openings, MOST_DOUBLINGS))
             self._again_at = self._clock() + pause * (1 - self._jitter() / 2)
             self._openings += 1
             self._changes += 1

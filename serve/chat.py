@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from rag_core.config import Settings
 from rag_core.events import Event, fold
@@ -17,7 +16,6 @@ from rag_core.protocols import Answerer
 from rag_core.types import Message, Query
 from rag_core.wire import json_text
 from serve.access import Caller
-from serve.answers import STREAM_HEADERS
 from serve.bodies import Completion, Models
 from serve.chat_events import Form, chunks, completion, last_chunks, retractable
 from serve.chat_schemas import Chat
@@ -27,7 +25,7 @@ from serve.problems import problem
 from serve.requests import Served, Who, query
 from serve.responses import as_json, server_timing
 from serve.schemas import Asked
-from serve.stream import Answering, broken_by, events, framed
+from serve.stream import Answering, EventStream, broken_by, events, framed
 from serve.variants import AnswerVariant, check_profile, variants
 
 Frame: TypeAlias = tuple[str, str] | None
@@ -101,8 +99,7 @@ def _form(asked: Chat, chosen: AnswerVariant) -> Form:
 async def _streamed(frames: AsyncGenerator[Frame, None], request: Request) -> Response:
     """Begins with the sources, and so what fails before them is a problem with its own status."""
     first = await anext(frames)
-    rest = framed(_to_the_end(first, frames, request))
-    return StreamingResponse(rest, media_type="text/event-stream", headers=STREAM_HEADERS)
+    return EventStream(framed(_to_the_end(first, frames, request)))
 
 
 async def _frames(answerer: Answerer, question: Query, form: Form) -> AsyncGenerator[Frame, None]:

@@ -25,7 +25,7 @@ from serve.breaker import Breaker
 from serve.dependencies import Ask, Dependency, no_breaker
 from serve.deployments import embedder_app, scorer_app
 from serve.llm import Chat, HandleClient, LlmSettings, chat, llm_deployment
-from serve.remote import RemoteEmbedder, RemotePairs
+from serve.remote import RemoteEmbedder, RemotePairs, is_ours
 from serve.telemetry import tell_breaker
 
 Role: TypeAlias = Literal["embedder", "reranker", "judge"]
@@ -129,11 +129,17 @@ async def _healthy(role: str, handle: Handle) -> None:
     response = handle.check_health.remote()
     try:
         await response
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        if not is_ours():
+            raise _not_healthy(role, error) from error
         response.cancel()  # type: ignore[no-untyped-call]
         raise
     except Exception as error:  # a replica raises what it likes
-        raise ModelError(f"the deployment of the {role} is not healthy: {type(error).__name__}") from error
+        raise _not_healthy(role, error) from error
+
+
+def _not_healthy(role: str, error: BaseException) -> ModelError:
+    return ModelError(f"the deployment of the {role} is not healthy: {type(error).__name__}")
 
 
 def _only_dense(retrieval: RetrievalSettings) -> bool:

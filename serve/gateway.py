@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve import (
@@ -91,6 +92,7 @@ class Envelope:
                 await self.app(scope, exchange.receive, exchange.send)
             except Exception as error:
                 if exchange.status:  # it is too late for a problem: the connection breaks off
+                    exchange.broken = not isinstance(error, ClientDisconnect)
                     raise
                 await response_to(error, scope["path"], id)(scope, receive, exchange.send)
             finally:
@@ -100,7 +102,7 @@ class Envelope:
 @dataclass(slots=True)
 class _Exchange:
     """A request and its response on their way. `left` is how many bytes of the body may still come; `status` is 0 until
-    the response begins."""
+    the response begins, `gone` whether the client went before, and `broken` whether the response failed after it."""
 
     scope: Scope
     incoming: Receive
@@ -111,13 +113,17 @@ class _Exchange:
     began: float = 0.0
     status: int = 0
     whole: bool = False
+    gone: bool = False
+    broken: bool = False
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
 
     @property
     def outcome(self) -> int:
-        return self.status if self.whole else CLIENT_GONE
+        if self.broken:
+            return 500
+        return self.status if self.whole and not self.gone else CLIENT_GONE
 
     def check(self) -> None:
         """HTTPException for what no route would take."""
@@ -130,6 +136,7 @@ class _Exchange:
 
     async def receive(self) -> Message:
         message = await self.incoming()
+        self.gone = self.gone or (message["type"] == "http.disconnect" and not self.status)
         if message["type"] == "http.request" and not self.status:
             self.left -= len(message.get("body", b""))
             if self.left < 0:

@@ -41,7 +41,7 @@ def _one_line(text: str) -> str:
 def _indexable(id: str) -> str:
     size = len(id.encode())
     if size > LONGEST_ID:
-        raise ValueError(f"an id must have at most {LONGEST_ID} bytes, got {size}")
+        raise ValueError(f"an id, and a uri that may be one, must have at most {LONGEST_ID} bytes, got {size}")
     return id
 
 
@@ -152,7 +152,13 @@ _FLAT = {
     },
 }
 Id = Annotated[Text, AfterValidator(_one_line), AfterValidator(_indexable)]
-Uri = Annotated[Text, StringConstraints(max_length=2048), AfterValidator(_one_line), AfterValidator(_uri)]
+Uri = Annotated[
+    Text,
+    StringConstraints(max_length=2048),
+    AfterValidator(_one_line),
+    AfterValidator(_indexable),
+    AfterValidator(_uri),
+]
 Title = Annotated[Text, StringConstraints(max_length=1000), AfterValidator(_one_line)]
 DocumentText = Annotated[Text, AfterValidator(_small_enough), AfterValidator(_not_blank)]
 Metadata = Annotated[dict[str, Any], AfterValidator(_metadata), WithJsonSchema(_FLAT)]

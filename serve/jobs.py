@@ -24,7 +24,6 @@ from rag_core.storage.queue import Queue, retried
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire import json_text
 from serve.access import Caller
-from serve.answers import STREAM_HEADERS
 from serve.cursors import Paged, listing
 from serve.documented import EVENTS, Statuses
 from serve.documents import NIL
@@ -32,7 +31,7 @@ from serve.graph import Graph
 from serve.opened import ledger
 from serve.requests import Served, Who
 from serve.responses import as_json
-from serve.stream import KEEP_ALIVE
+from serve.stream import KEEP_ALIVE, EventStream
 
 router = APIRouter()
 
@@ -101,7 +100,7 @@ async def events(id: UUID, who: Who, graph: Served, request: Request, last_event
     seen = await run_in_threadpool(watch.look, after)
     if seen.ended and not seen.frames:
         return Response(status_code=204)
-    return StreamingResponse(watch.frames(seen), media_type="text/event-stream", headers=STREAM_HEADERS)
+    return EventStream(watch.frames(seen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,14 +243,14 @@ def _told(event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 
 def _figures(row: Mapping[str, Any], done: Mapping[str, int]) -> dict[str, Any]:
-    """Of this moment, also where the event is older."""
+    """Of this moment, also where the event is older, and all of one look at the job's documents."""
     now = datetime.now(UTC)
     seconds = max(((row["finished_at"] or now) - (row["started_at"] or now)).total_seconds(), 0.001)
-    documents = row["documents"] - done["queued"]
+    documents = done["deleted"] + done["same"] + sum(done[name] for name in ENDS)
     rate = documents / seconds
     return {
         "done": documents,
-        "total": row["documents"],
+        "total": documents + done["queued"],
         "failed": done["failed"],
         "chunks": done["chunks"],
         "docs_per_s": round(rate, 1),

@@ -18,7 +18,7 @@ from rag_core.errors import GenerationError, OverloadedError, RagError, RefusedE
 from rag_core.models.chat import DONE, STREAMED, Chunk, Failure, Whole, answer_form, understood, unquoted
 from rag_core.models.endpoint import ChatMessage, Completion, Delta, deltas
 from serve.breaker import Breaker
-from serve.remote import RETRY_AFTER
+from serve.remote import RETRY_AFTER, is_ours
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
@@ -242,7 +242,7 @@ class _Exchange:
         except StopAsyncIteration:
             return None
         except asyncio.CancelledError as error:
-            if _is_ours():
+            if is_ours():
                 raise
             raise self._failed("ended the call") from error
         except Exception as error:  # a replica raises what it likes, and some modes of Serve hand it on as it is
@@ -285,9 +285,3 @@ class _Exchange:
 
     def _said(self, what: str) -> str:
         return f"the deployment of {self.body['model']} {what}"
-
-
-def _is_ours() -> bool:
-    """Whether this task was cancelled, and not just the call: Serve raises the same for both."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

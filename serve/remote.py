@@ -91,7 +91,7 @@ class _Call:
         try:
             return await response
         except (asyncio.CancelledError, TaskCancelledError) as error:
-            if not _is_ours():
+            if not is_ours():
                 raise self._gone(error) from error
             response.cancel()
             raise asyncio.CancelledError from error
@@ -122,7 +122,7 @@ def _plain(error: Exception) -> Exception:
     return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
 
 
-def _is_ours() -> bool:
+def is_ours() -> bool:
     """Whether this task was cancelled, and not just the call: Serve raises the same for both."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

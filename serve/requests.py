@@ -15,7 +15,8 @@ from serve.graph import Graph
 Who = Annotated[Caller, Depends(caller)]
 
 
-def the_graph(request: Request) -> Graph:
+async def the_graph(request: Request) -> Graph:
+    """No function of a thread: where all of them wait for the store, questions and probes would, too."""
     graph: Graph = request.app.state.graph
     return graph
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
@@ -14,6 +15,9 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 MOST_NESTED = 16
 """Levels of a filter."""
 
+MOST_CONDITIONS = 256
+"""Of a filter: each is a query of its own to plan, and 29,000, which a body could hold, take seconds to write down."""
+
 
 def _storable(text: str) -> str:
     if _UNSTORABLE.search(text):
@@ -24,7 +28,11 @@ def _storable(text: str) -> str:
 def _storable_filter(filters: dict[str, Any]) -> dict[str, Any]:
     """Before anything walks through it to its end."""
     level: list[object] = [filters]
+    conditions = 0
     for _ in range(2 * MOST_NESTED):  # an object and a list are one level
+        conditions += sum(isinstance(each, Mapping) for each in level)
+        if conditions > MOST_CONDITIONS:
+            raise ValueError(f"a filter must have at most {MOST_CONDITIONS} conditions")
         level = [part for each in level for part in _parts(each)]
         if not level:
             return filters
@@ -89,8 +97,8 @@ class Retrieve(Asked):
     @field_validator("weights")
     @classmethod
     def _weigh_something(cls, weights: Mapping[str, float] | None) -> Mapping[str, float] | None:
-        if weights is not None and not sum(weights.values()) > 0:
-            raise ValueError("one weight must be above 0")
+        if weights is not None and not 0 < sum(weights.values()) < inf:
+            raise ValueError("one weight must be above 0, and their sum finite")
         return weights
 
     @property

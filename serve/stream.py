@@ -1,11 +1,13 @@
 """The events of a reply on their way to a client."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from anyio import EndOfStream, create_memory_object_stream, move_on_after
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from rag_core.errors import GenerationError, RagError
 from rag_core.events import Event, Listener, nobody
@@ -17,6 +19,8 @@ WAITING = 64
 
 KEEP_ALIVE = 15.0
 """Seconds of silence, after which a comment tells proxies that the stream lives."""
+
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @dataclass(slots=True)
@@ -68,11 +72,25 @@ def broken_by(finish: Finish, stages: Sequence[StageReport]) -> GenerationError 
     return GenerationError(failures[-1]) if finish == "broken" and failures else None
 
 
-async def framed(frames: AsyncIterator[tuple[str, str] | None]) -> AsyncGenerator[str, None]:
+async def framed(frames: AsyncGenerator[tuple[str, str] | None, None]) -> AsyncGenerator[str, None]:
     """Server-sent events of (name, data), a name being optional; None is a comment."""
-    async for frame in frames:
-        if frame is None:
-            yield ": keep-alive\n\n"
-        else:
-            name, data = frame
-            yield f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n"
+    async with aclosing(frames):
+        async for frame in frames:
+            if frame is None:
+                yield ": keep-alive\n\n"
+            else:
+                name, data = frame
+                yield f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n"
+
+
+class EventStream(StreamingResponse):
+    """Of server-sent events. The framework leaves a generator to the garbage collector when its client goes while a
+    piece is on its way; this one is closed before the request ends, and the work behind it with it."""
+
+    def __init__(self, frames: AsyncGenerator[str, None]) -> None:
+        super().__init__(frames, media_type="text/event-stream", headers=HEADERS)
+        self._frames = frames
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._frames):
+            await super().__call__(scope, receive, send)

@@ -1,7 +1,7 @@
 """Brings a collection in step with its sources: list, compare, do what is needed, account for it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe, outdated
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
-from rag_core.storage.catalog import Catalog, Collection
+from rag_core.storage.catalog import Catalog, Collection, KnownSource
 from rag_core.storage.ledger import NO_JOB, Action, Job, Ledger, fenced
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, while_away
@@ -139,7 +139,7 @@ class _Run:
             self._refuse_partial_move()
             changes = {id: self._change(id, source) for id, source in self._sources.items()}
         except RagError:
-            self._catalog.discard_unused(self._collection.id)
+            self._catalog.discard_unused(self._collection.id, list(self._sources))
             raise
         self._listing = time.perf_counter() - self._began
         return changes
@@ -244,19 +244,32 @@ class _Run:
         """A document that changes while half of a collection is in another space would be found in neither."""
         if self._collection.space in (None, self._space):
             return
-        others = [known for known in self._catalog.sources(self._collection.name) if known.id not in self._sources]
-        if any(known.documents for known in others):
-            uris = " ".join(sorted(known.uri for known in others))
+        known = self._catalog.sources(self._collection.name)
+        if left := [each.uri for each in known if each.documents > self._moved(each)]:
+            uris = " ".join(sorted(left))
             raise SpaceError(
                 f"collection {self._collection.name!r} is embedded with another model than "
                 f"{self._sync.recipe.space.model}: to move it, ingest all its sources in one command; missing: {uris}"
             )
 
+    def _moved(self, known: KnownSource) -> int:
+        """How many of the stored documents of a source this sync brings along, if it has to do with it at all."""
+        if known.id not in self._sources:
+            return 0
+        return (
+            len(self._known_of(known.id, self._sources[known.id].listing()))
+            if self._is_partial(known.id)
+            else known.documents
+        )
+
+    def _known_of(self, id: int, entries: Iterable[Entry]) -> dict[str, StoredDocument]:
+        ids = [self._id(entry.uri) for entry in entries]
+        return self._catalog.some_of_manifest(self._collection.id, id, ids)
+
     def _change(self, id: int, source: Source) -> Delta:
         if self._is_partial(id):
             entries = list(source.listing())
-            known = self._catalog.some_of_manifest(self._collection.id, id, [self._id(entry.uri) for entry in entries])
-            return delta(entries, known, self._sync.recipe.of)
+            return delta(entries, self._known_of(id, entries), self._sync.recipe.of)
         options = self._sync.options
         stored = self._catalog.manifest(self._collection.id, id)
         if options.only:

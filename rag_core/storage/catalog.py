@@ -135,8 +135,8 @@ join documents d on d.tenant = k.tenant and d.collection = k.collection and d.id
 join document_texts t on t.tenant = d.tenant and t.collection = d.collection and t.document_id = d.id
 where c.tenant = %(tenant)s and (d.access = '{}' or d.access && %(groups)s::text[])"""
 DISCARD_UNUSED = (
-    """delete from sources s where s.tenant = %(tenant)s and s.collection = %(collection)s and s.listed_at is null
-       and not exists (select from documents d
+    """delete from sources s where s.tenant = %(tenant)s and s.collection = %(collection)s
+       and s.id = any(%(sources)s::int[]) and s.listed_at is null and not exists (select from documents d
          where d.tenant = s.tenant and d.collection = s.collection and d.source = s.id)""",
     """delete from collections c where c.tenant = %(tenant)s and c.id = %(collection)s and c.space is null
        and not exists (select from sources s where s.tenant = c.tenant and s.collection = c.id)""",
@@ -270,9 +270,12 @@ class Catalog:
             row = self.connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
         return int(row[0]) if row else 0
 
-    def discard_unused(self, collection: int) -> None:
-        """Forgets sources that were never listed and hold nothing, and the collection if none is left."""
-        self._run(DISCARD_UNUSED, collection=collection)
+    def discard_unused(self, collection: int, sources: Sequence[int]) -> None:
+        """Forgets those of these sources that were never listed and hold nothing, and the collection if it has none.
+
+        Whoever asks has claimed them: others may be new because a job has just begun with them.
+        """
+        self._run(DISCARD_UNUSED, collection=collection, sources=list(sources))
 
     def listed(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
         """Remembers that the sources were listed to their end, beginning at that time."""

@@ -61,10 +61,13 @@ where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in (
 returning events, attempts"""
 # Of a job that others began before: what has ended stays so, what has not is planned anew.
 DROP_QUEUED = "delete from job_items where tenant = %(tenant)s and job_id = %(job)s and status = 'queued'"
-# A listing that is newer than another job's has a higher run; what was pushed keeps the order in which it came.
+# A listing that is newer than another job's has a higher run. What was pushed keeps the order in which it came, also
+# behind a job whose run was so renewed.
 RENEW_RUN = """
-update jobs j set run = default where j.tenant = %(tenant)s and j.id = %(job)s and exists (select from jobs n
-  where n.tenant = j.tenant and n.run > j.run and n.collection = %(collection)s and n.sources && %(listed)s::int[])"""
+update jobs j set run = default where j.tenant = %(tenant)s and j.id = %(job)s and (exists (select from jobs n
+  where n.tenant = j.tenant and n.run > j.run and n.collection = %(collection)s and n.sources && %(listed)s::int[])
+or j.pushes and exists (select from jobs e where e.tenant = j.tenant and e.run > j.run and e.pushes
+  and e.collection = %(collection)s and (e.created_at, e.id) < (j.created_at, j.id)))"""
 TAKE_OVER = """
 update jobs set same = case when collection is null then %(same)s else same end, collection = %(collection)s,
   sources = %(sources)s::int[], events = events + 1

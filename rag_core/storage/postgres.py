@@ -53,9 +53,9 @@ class Postgres:
         """A connection that commits each statement unless a transaction is open. Starts a dead embedded server."""
         try:
             connection = self._connect()
+            connection.execute(ASSUME_ROLE, {"role": role})
         except psycopg.OperationalError as error:
             raise StoreError(f"cannot reach the store at {shown(self.dsn)}: {error}") from error
-        connection.execute(ASSUME_ROLE, {"role": role})
         return connection
 
     def _connect(self) -> Connection:

@@ -276,8 +276,12 @@ class CorpusWriter:
 
     def _connected(self) -> Connection:
         connection = self._target.postgres.connect("rag_app")
-        connection.execute(STAGE)
-        register_vector(connection)
+        try:
+            connection.execute(STAGE)
+            register_vector(connection)
+        except psycopg.OperationalError as error:
+            connection.close()
+            raise StoreError(f"lost the store: {error}") from error
         return connection
 
     def _known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:

@@ -4,6 +4,7 @@ A lease runs out by the clock of the database. With each lease a job's fence is 
 writes as the job compares it: who lost a lease without noticing writes nothing.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ ATTEMPTS = 3
 KEPT_DAYS = 7
 """For so long after a job's end a retry can have the bodies of what failed in it."""
 SCRIPTS = ("javascript:", "data:", "vbscript:")
+ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[^\s\x00-\x1f\x7f]+")
 
 FORGET_KEY = """
 update jobs set idempotency_key = '' where tenant = %(tenant)s and idempotency_key = %(key)s and %(key)s <> ''
@@ -53,7 +55,7 @@ from pushed_documents where tenant = %(tenant)s and job_id = %(job)s order by id
 BODIES = """
 select id, body from pushed_documents
 where tenant = %(tenant)s and job_id = %(job)s and id = any(%(ids)s::text[])"""
-# Without those that a newer run has brought to an end.
+# Without those that a newer run has brought to an end, or of which a newer version is on its way.
 WORTH_A_RETRY = """
 select p.id, p.body, p.media_type, p.title, p.url, p.metadata
 from pushed_documents p join jobs j on j.tenant = p.tenant and j.id = p.job_id
@@ -61,6 +63,9 @@ where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
   select from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
   where d.tenant = p.tenant and c.name = j.request ->> 'collection' and d.uri = p.uri and d.version > j.run
     and not d.retryable)
+  and not exists (select from pushed_documents n join jobs k on k.tenant = n.tenant and k.id = n.job_id
+    where n.tenant = p.tenant and n.id = p.id and (k.created_at, k.id) > (j.created_at, j.id)
+      and k.status <> 'cancelled' and k.request ->> 'collection' = j.request ->> 'collection')
 order by p.id"""
 ASKED = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
 
@@ -74,9 +79,9 @@ with next as materialized (
     and not (q.pushes and exists (select from jobs e
       where e.tenant = q.tenant and e.status in ('queued', 'running') and e.pushes and e.id <> q.id
         and e.request ->> 'collection' = q.request ->> 'collection'
-        and (e.lease_until > clock_timestamp() or e.run < q.run and exists (select from pushed_documents a
-          join pushed_documents b on b.tenant = a.tenant and b.job_id = q.id and b.id = a.id
-          where a.tenant = e.tenant and a.job_id = e.id))))
+        and (e.lease_until > clock_timestamp() or (e.created_at, e.id) < (q.created_at, q.id)
+          and exists (select from pushed_documents a join pushed_documents b
+          on b.tenant = a.tenant and b.job_id = q.id and b.id = a.id where a.tenant = e.tenant and a.job_id = e.id))))
   order by q.run limit 1 for update of q skip locked
 )
 update jobs j set attempts = j.attempts + 1, fence = j.fence + 1, worker = %(worker)s,
@@ -168,6 +173,8 @@ class Queue:
                 return self._entered(request, scope)
         except (psycopg.DataError, UnicodeError) as error:
             raise SourceError(f"text has no NUL and no lone surrogate: {error}") from error
+        except psycopg.errors.ProgramLimitExceeded as error:
+            raise SourceError(f"an id must be short enough for an index: {error}") from error
 
     def _entered(self, request: IngestRequest, scope: Mapping[str, Any]) -> Accepted:
         self._connection.execute(FORGET_KEY, scope)
@@ -206,7 +213,8 @@ class Pushed:
 
 def stands_at(uri: str, metadata: Mapping[str, Any]) -> str:
     """Where who reads a document finds it: for one that was pushed that is what the request said, if it did."""
-    return str(metadata.get("url", uri)) if uri.startswith(PUSHED) else uri
+    said = str(metadata.get("url", ""))
+    return said if uri.startswith(PUSHED) and _is_place(said) else uri
 
 
 def pushed_documents(postgres: Postgres, tenant: str, job: UUID) -> list[Pushed]:
@@ -251,7 +259,10 @@ def retried(postgres: Postgres, tenant: str, job: UUID) -> IngestRequest:
         documents=tuple(PushedDocument(**body) for body in bodies),
         only=only,
         correlation_id=found["correlation_id"],
-        **{name: asked[name] for name in ("prune", "confirmed", "checksum") if name in asked},
+        **(
+            {name: asked[name] for name in ("prune", "confirmed", "checksum") if name in asked}
+            or {"prune": False}  # whether a job of the command was to prune is not known
+        ),
     )
     if not request.locations and not request.documents:
         raise NotFoundError(f"job {job} has no failed documents that a retry may heal")
@@ -374,9 +385,12 @@ def _check(documents: Sequence[PushedDocument]) -> None:
 
 
 def _check_url(document: PushedDocument) -> None:
-    url = document.url.strip().lower()
-    if url and ("://" not in url or url.startswith(SCRIPTS)):
+    if document.url and not _is_place(document.url):
         raise SourceError(f"document {document.id!r}: url must be absolute, and no script, got {document.url!r}")
+
+
+def _is_place(url: str) -> bool:
+    return ABSOLUTE.fullmatch(url) is not None and not url.lower().startswith(SCRIPTS)
 
 
 def _is_value(value: object) -> bool:

@@ -118,7 +118,7 @@ _FORMS = (
     ),
     _Form(pattern=re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"), put="[card]", applies=_passes_luhn),
     _Form(pattern=re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), put="[ssn]"),
-    _Form(pattern=re.compile(r"(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,7}(?!\w)"), put="[phone]"),
+    _Form(pattern=re.compile(r"(?<![\w+])\+\d(?:[ ./-]?\(?\d\)?){2,37}(?!\w)"), put="[phone]"),
     _Form(pattern=re.compile(r"(?<![\w.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"), put="[phone]"),
     _Form(
         pattern=re.compile(r"(?<![\w.,:-])\(?0\d{2,5}\)?[ /-]\d{3,5}(?:[ -]?\d{2,5}){0,2}(?![\w.:-])"), put="[phone]"

@@ -519,18 +519,18 @@ class Segments(RuleBasedStateMachine):
     def roll_back(self, batch: list[tuple[int, list[list[str]]]], killed: bool) -> None:
         """At the last statement before the commit; or its connection is gone there."""
         writer = self.writing()
-        event, errors = writer._event, (StoreError, FencedError)
+        event, errors = writer._tell, (StoreError, FencedError)
 
         def stopped(*_: object) -> None:
             if killed:
                 writer._connection.close()
             raise StoreError("stopped") if killed else FencedError("stopped")
 
-        writer._event = stopped  # type: ignore[method-assign]
+        writer._tell = stopped  # type: ignore[method-assign]
         writer._target = replace(writer._target, patience=0.0)
         with suppress(*errors, psycopg.OperationalError):
             writer.publish(self.notes(batch))
-        writer._event = event  # type: ignore[method-assign]
+        writer._tell = event  # type: ignore[method-assign]
 
     @rule(batch=batches)
     def merge(self, batch: list[tuple[int, list[list[str]]]]) -> None:

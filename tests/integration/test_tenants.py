@@ -23,6 +23,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import violations
 from rag_core.storage.parts import split
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
 from rag_core.storage.vector_store.port import Vector
 from rag_core.storage.vector_store.postgres import PostgresVectorStore
 from rag_core.types import Query
@@ -57,6 +58,10 @@ def fill(store: Postgres) -> None:
     end(target)
     write(begin(store, [large]), [first])
     asyncio.run(add_vector(store, Vector(values=[1, 2], metadata={"kind": "memo"})))
+    with store.connect() as connection:
+        pushed = PushedDocument(id="a", body=b"pushed")
+        asked = IngestRequest(collection="pushes", profile="default", settings={}, documents=(pushed,))
+        Queue(connection, TENANT).enqueue(asked)
 
 
 async def add_vector(store: Postgres, vector: Vector) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
+from urllib.parse import quote
 from uuid import UUID
 
 from rag_core.errors import DocumentError, StoreError, TransientError
@@ -121,14 +122,23 @@ def _blocks(documents: Sequence[Pushed]) -> Iterator[tuple[str, ...]]:
 def named(pushed: Pushed) -> str:
     """An uri whose suffix tells the format: as the media type says, or the document's own name where that says no more
     than that it is text, or bytes."""
+    uri = PUSHED + _last_part(pushed.id)
     suffix = SUFFIX_OF.get(pushed.media_type.partition(";")[0].strip().lower(), "")
-    tells = SUFFIXES.get(suffix_of(inner(pushed.uri)), "")
-    return pushed.uri if tells and suffix in ("", SUFFIX_OF[PLAIN]) else pushed.uri + suffix
+    tells = SUFFIXES.get(suffix_of(inner(uri)), "")
+    return uri if tells and suffix in ("", SUFFIX_OF[PLAIN]) else uri + suffix
+
+
+def _last_part(id: str) -> str:
+    """Of an id that is a path or an uri, quoted: a document without a title is named after it."""
+    last = id.rstrip("/").rpartition("/")[2] or id
+    return last if "://" in id else quote(last, safe="")
 
 
 def described(pushed: Pushed, document: Document) -> Document:
-    """With what the request said of it, which goes before what the document says of itself."""
-    about = {**document.metadata, **pushed.metadata, **({"url": pushed.url} if pushed.url else {})}
+    """With what the request said of it, which goes before what the document says of itself. Citations lead to `url`:
+    only the request says where that is."""
+    said = {key: value for key, value in document.metadata.items() if key != "url"}
+    about = {**said, **pushed.metadata, **({"url": pushed.url} if pushed.url else {})}
     return replace(document, uri=pushed.uri, title=pushed.title or document.title, metadata=about)
 
 

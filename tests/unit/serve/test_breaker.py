@@ -82,6 +82,18 @@ def test_pauses_double_from_1_to_60_seconds_and_a_success_brings_them_back_to_1(
     assert breaker.state == "half_open"
 
 
+def test_after_2000_openings_in_a_row_the_pause_is_still_60_seconds() -> None:
+    clock = Clock()
+    breaker = made(clock)
+    fail(breaker, 5)
+    for _ in range(2000):
+        clock.now += 61
+        fail(breaker)
+    assert breaker.state == "open"
+    clock.now += 60.01
+    assert breaker.state == "half_open"
+
+
 def test_jitter_shortens_a_pause_by_up_to_a_half() -> None:
     clock = Clock()
     breaker = made(clock, jitter=1.0)

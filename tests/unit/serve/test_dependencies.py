@@ -1,16 +1,22 @@
 """Whether what the gateway depends on is there: asked seldom, and answered soon."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import httpx2
+import psycopg
 import pytest
-from fakes.serving import scripted_graph
+import quiet_serve  # noqa: F401
+from fakes.serving import NOWHERE, scripted_graph
 
 from rag_core.errors import ModelError, OverloadedError
-from serve import dependencies
-from serve.dependencies import Dependency, Presence
+from rag_core.storage.postgres import Postgres
+from serve import dependencies, distributed
+from serve.dependencies import Dependency, Presence, store_dependency
 from serve.gateway import build_app
 
 
@@ -83,3 +89,35 @@ def test_the_gateway_is_ready_without_what_it_does_not_require(required: bool, s
     assert response.status_code == status
     check = {"ok": False, "required": required, "reason": "gone"}
     assert response.json() == {"ok": not required, "checks": {"model": check}}
+
+
+class Uncancelled:
+    """A response of Serve's that ends as cancelled, though nobody here has cancelled it."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        raise asyncio.CancelledError
+        yield
+
+    def cancel(self) -> None:
+        raise AssertionError("it has ended")
+
+
+def test_a_deployment_whose_call_serve_cancels_is_not_there_and_the_probe_goes_on() -> None:
+    handle = SimpleNamespace(check_health=SimpleNamespace(remote=Uncancelled))
+    ask = partial(distributed._healthy, "generator", handle)
+    told = run(Dependency(ask, required=False).presence)
+    assert told.reason == "the deployment of the generator is not healthy: CancelledError"
+
+
+class Dying:
+    """A store that takes a connection and dies."""
+
+    def execute(self, *_: object) -> None:
+        raise psycopg.errors.AdminShutdown("terminating connection")
+
+
+def test_a_store_that_dies_under_the_probe_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Postgres, "_connect", lambda _: Dying())
+    told = run(store_dependency(NOWHERE).presence)
+    assert not told.there
+    assert "terminating connection" in told.reason

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -9,8 +10,10 @@ from uuid import UUID
 
 import httpx2
 import pytest
+from anyio import to_thread
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
 from fakes.serving import listening, scripted_graph
+from fastapi.responses import StreamingResponse
 
 from rag_core.errors import (
     GenerationError,
@@ -165,6 +168,7 @@ def test_what_nobody_expected_is_told_without_its_words(caplog: pytest.LogCaptur
         ({"query": "?", "fusion_method": "sum"}, "#/fusion_method"),
         ({"query": "?", "weights": {}}, "#/weights"),
         ({"query": "?", "weights": {"bm25": 0}}, "#/weights"),
+        ({"query": "?", "weights": {"bm25": 1e308, "dense": 1e308}}, "#/weights"),
         ({"query": "?", "weights": {"bm25": -1}}, "#/weights/bm25"),
         ({"query": "?", "candidates": 1001}, "#/candidates"),
         ({"query": "?", "candidates": 3, "top_k": 4}, "#/candidates"),
@@ -192,6 +196,12 @@ def nested(levels: int) -> str:
 @pytest.mark.parametrize(("levels", "status"), [(15, 200), (16, 422), (300, 422), (20_000, 400)])
 def test_a_filter_has_a_bottom(levels: int, status: int) -> None:
     assert sent("/v1/retrieve", f'{{"query":"?","filters":{nested(levels)}}}').status_code == status
+
+
+@pytest.mark.parametrize(("conditions", "status"), [(255, 200), (256, 422), (20_000, 422)])
+def test_a_filter_has_at_most_256_conditions(conditions: int, status: int) -> None:
+    filters = {"type": "or", "filters": [{"key": "a", "type": "eq", "value": 1}] * conditions}
+    assert post("/v1/retrieve", {"query": "?", "filters": filters}).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -329,6 +339,110 @@ def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pyt
     ):
         next(response.iter_lines())
     assert (heard, endless.closed) == ([499], len(endless.prompts))
+
+
+def scope(path: str, method: str = "POST") -> dict[str, Any]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+        "server": ("gateway", 80),
+    }
+
+
+def received(*messages: dict[str, Any]) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
+    """These, and then nothing."""
+    waiting = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else await asyncio.Event().wait() or {}
+
+    return receive
+
+
+CHAT = {"model": "default", "messages": [{"role": "user", "content": "?"}], "stream": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/answer", {"question": "?", "stream": True}), ("/v1/chat/completions", CHAT)]
+)
+def test_a_stream_that_is_cancelled_while_a_piece_is_on_its_way_has_no_work_left(path: str, body: object) -> None:
+    endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.001)
+
+    async def left() -> tuple[int, int]:
+        pieces, stuck = list[object](), asyncio.Event()
+
+        async def send(message: object) -> None:
+            pieces.append(message)
+            if len(pieces) > 8:
+                stuck.set()
+                await asyncio.Event().wait()
+
+        body_message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+        task = asyncio.create_task(build_app(graph(generator=endless))(scope(path), received(body_message), send))
+        await asyncio.wait_for(stuck.wait(), 10)
+        task.cancel()
+        await asyncio.wait([task])
+        return endless.closed, len(asyncio.all_tasks())
+
+    assert asyncio.run(left()) == (1, 1)
+
+
+def test_a_client_that_goes_amid_its_body_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    monkeypatch.setattr(gateway, "request_ended", lambda _operation, status: heard.append(status))
+
+    async def send(_message: object) -> None:
+        pass
+
+    part = {"type": "http.request", "body": b'{"qu', "more_body": True}
+    asyncio.run(build_app(graph())(scope("/v1/answer"), received(part, {"type": "http.disconnect"}), send))
+    assert heard == [499]
+
+
+def test_a_response_that_fails_after_it_began_is_an_error_and_no_client_that_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[int] = []
+    monkeypatch.setattr(gateway, "request_ended", lambda _operation, status: heard.append(status))
+    app = build_app(graph())
+
+    async def failing() -> AsyncIterator[str]:
+        yield "a"
+        raise RuntimeError("no")
+
+    app.add_api_route("/failing", lambda: StreamingResponse(failing()))
+
+    async def send(_message: object) -> None:
+        pass
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(app(scope("/failing", "GET"), received({"type": "http.request", "body": b""}), send))
+    assert heard == [500]
+
+
+def test_with_40_threads_that_wait_for_the_store_questions_are_still_answered() -> None:
+    free = threading.Event()
+
+    async def answered(client: httpx2.AsyncClient) -> int:
+        waiting = [asyncio.create_task(to_thread.run_sync(free.wait)) for _ in range(40)]
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.sleep(0.1)
+                return (await client.post("/v1/retrieve", json={"query": "?"})).status_code
+        finally:
+            free.set()
+            await asyncio.gather(*waiting)
+
+    assert asked(graph(), answered) == 200
 
 
 def test_the_gateway_lives_without_its_store_but_is_not_ready() -> None:

@@ -100,6 +100,12 @@ def test_no_text_keeps_it_for_long(piece: str) -> None:
     assert scrubbed_text("@key " + piece * (LONGEST // len(piece)))
 
 
+@pytest.mark.timeout(20)
+def test_numbers_that_are_no_phones_because_of_their_end_keep_it_no_longer() -> None:
+    text = f"+{'1' * 35}a " * 400
+    assert scrubbed_text(text) == text
+
+
 @given(before=st.text(alphabet="abc ,.:;\"'()\n", max_size=20), after=st.text(alphabet=" ,;\"')\n", max_size=20))
 def test_an_address_is_found_wherever_it_stands(before: str, after: str) -> None:
     assert not re.search("lee|example", scrubbed_text(f"{before} ann.lee@example.org{after}"))
