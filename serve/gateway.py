@@ -4,7 +4,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import version as version_of
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 from fastapi import FastAPI
@@ -63,7 +64,7 @@ def build_app(graph: Graph) -> FastAPI:
         yield
         await graph.close()
 
-    app = FastAPI(title="rag-on-ray", version=version("rag-on-ray"), lifespan=lifespan)
+    app = FastAPI(title="rag-on-ray", version=version_of("rag-on-ray"), lifespan=lifespan)
     app.state.graph = graph
     handle_problems(app)
     app.add_middleware(Envelope)
@@ -155,7 +156,8 @@ class _Exchange:
         headers["X-Correlation-ID"] = self.correlation_id
         headers["X-Request-ID"] = self._request_id()
         headers["X-API-Version"] = API_VERSION
-        headers["X-Pipeline-Version"] = state.get("pipeline_version") or pipeline_version(self.scope["app"])
+        version = state.get("pipeline_version") or pipeline_version(self.scope["app"])
+        headers["X-Pipeline-Version"] = quote(version, safe=":+")  # a profile has whatever name its file gives it
         headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - self.began):.1f}")
         if headers.get("content-type") == "application/json" and VENDOR_JSON in self.headers.get("accept", ""):
             headers["Content-Type"] = VENDOR_JSON

@@ -72,16 +72,20 @@ ASKED = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
 # The oldest that nobody has. What was pushed into one collection goes in one at a time, and two versions of a document
 # in the order in which they came, also while the first waits to be tried again.
 CLAIM = """
-with next as materialized (
+with held as materialized (
+  select tenant, request ->> 'collection' from jobs
+  where status in ('queued', 'running') and pushes and lease_until > clock_timestamp()
+), next as materialized (
   select q.tenant, q.id from jobs q
   where q.request is not null and q.status in ('queued', 'running') and q.attempts < %(most)s
     and q.run_at <= clock_timestamp() and (q.lease_until is null or q.lease_until < clock_timestamp())
-    and not (q.pushes and exists (select from jobs e
-      where e.tenant = q.tenant and e.status in ('queued', 'running') and e.pushes and e.id <> q.id
-        and e.request ->> 'collection' = q.request ->> 'collection'
-        and (e.lease_until > clock_timestamp() or (e.created_at, e.id) < (q.created_at, q.id)
-          and exists (select from pushed_documents a join pushed_documents b
-          on b.tenant = a.tenant and b.job_id = q.id and b.id = a.id where a.tenant = e.tenant and a.job_id = e.id))))
+    and not (q.pushes and ((q.tenant, q.request ->> 'collection') in (select * from held)
+      or exists (select from pushed_documents b
+        join pushed_documents a on a.tenant = b.tenant and a.id = b.id and a.job_id <> b.job_id
+        join jobs e on e.tenant = a.tenant and e.id = a.job_id
+        where b.tenant = q.tenant and b.job_id = q.id and e.status in ('queued', 'running')
+          and (e.created_at, e.id) < (q.created_at, q.id)
+          and e.request ->> 'collection' = q.request ->> 'collection')))
   order by q.run limit 1 for update of q skip locked
 )
 update jobs j set attempts = j.attempts + 1, fence = j.fence + 1, worker = %(worker)s,

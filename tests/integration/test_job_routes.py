@@ -114,6 +114,22 @@ def test_the_events_of_a_queued_job_begin_with_the_queue_and_tell_of_each_docume
     assert again == told[5:]
 
 
+def test_the_figures_of_an_event_are_of_one_moment(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = enter(store, NOTE, TORN)
+    looked = Ledger.job
+
+    def then_it_is_done(ledger: Ledger, job: str) -> dict[str, Any]:
+        found = looked(ledger, job)
+        monkeypatch.undo()
+        work(store)
+        return found
+
+    monkeypatch.setattr(Ledger, "job", then_it_is_done)
+    seen = Watch(graph=graph(store), who=ME, job=id, wakes=Wakes(store)).look(-1)
+    figures = json.loads(seen.frames[0].split("data: ")[1])
+    assert (figures["done"], figures["total"], figures["failed"]) == (2, 2, 1)
+
+
 def test_a_document_that_one_may_not_read_is_not_told_of(store: Postgres) -> None:
     job = enter(store, NOTE, TORN)
     work(store)

@@ -101,6 +101,8 @@ def test_a_key_of_another_tenant_is_another_key(store: Postgres) -> None:
         ([note("a"), note("a")], "an id of its own, got 'a' 2 times"),
         ([note("")], "an id of its own, got '' 1 times"),
         ([PushedDocument(id="a", body=b"", url="javascript:alert(1)")], "url must be absolute, and no script"),
+        ([PushedDocument(id="a", body=b"", url="java\tscript://x")], "url must be absolute, and no script"),
+        ([note("".join(map(chr, range(0x4E00, 0x4E00 + 2500))))], "an id must be short enough for an index"),
         ([PushedDocument(id="a", body=b"", metadata={"k": {"x": 1}})], "metadata 'k' must be .* got dict"),
         ([PushedDocument(id="a", body=b"", metadata={"k": "\0"})], "no NUL"),
         ([PushedDocument(id="a", body=b"", title="\ud800")], "no lone surrogate"),
@@ -231,6 +233,35 @@ def test_only_what_has_ended_is_tried_again(store: Postgres) -> None:
         retried(store, DEFAULT_TENANT, job)
     with pytest.raises(NotFoundError):
         retried(store, DEFAULT_TENANT, uuid4())
+
+
+def fail(store: Postgres) -> None:
+    lease = claim(store)
+    assert lease is not None
+    with leasing(store) as leases:
+        leases.fail(lease, "a test")
+
+
+def test_a_document_may_stand_wherever_an_absolute_uri_leads(store: Postgres) -> None:
+    enter(store, pushing(PushedDocument(id="a", body=b"A", url="urn:isbn:9783")))
+    assert bodies(store) == ["a"]
+
+
+def test_a_retry_leaves_out_what_was_pushed_anew_since(store: Postgres) -> None:
+    first = enter(store, pushing(note("a", "Version 1."), note("b"))).job_id
+    fail(store)
+    second = enter(store, pushing(note("a", "Version 2."))).job_id
+    assert [each.id for each in retried(store, DEFAULT_TENANT, first).documents] == ["b"]
+    with store.connect() as connection:
+        Ledger(connection, DEFAULT_TENANT).end(second, "cancelled")
+    assert [each.id for each in retried(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
+
+
+def test_a_retry_leaves_out_only_what_is_on_its_way_into_the_same_collection(store: Postgres) -> None:
+    first = enter(store, pushing(note("a"))).job_id
+    fail(store)
+    enter(store, pushing(note("a"), collection="others"))
+    assert [each.id for each in retried(store, DEFAULT_TENANT, first).documents] == ["a"]
 
 
 def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) -> None:

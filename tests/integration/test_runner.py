@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,17 +17,17 @@ from trees import broken, hashing, ingest, stored, write
 
 from jobs import worker
 from jobs.worker import Worker
-from rag_core.build.ingestion import inline_runner, leased_sync
+from rag_core.build.ingestion import inline_runner, leased_sync, sync
 from rag_core.config import Settings
-from rag_core.errors import FencedError, ModelError, NotFoundError, StoreError
+from rag_core.errors import FencedError, ListingError, ModelError, NotFoundError, StoreError
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.sources import pushed
 from rag_core.protocols import Source
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
-from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, retried
-from rag_core.types import DEFAULT_TENANT, Draft
+from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, retried, stands_at
+from rag_core.types import DEFAULT_TENANT, Draft, Entry
 
 pytestmark = pytest.mark.postgres
 
@@ -123,11 +123,90 @@ def test_pushed_documents_are_stored_with_what_the_request_said_of_them(store: P
     assert (menu["title"], menu["metadata"]["format"]) == ("Menu", "html")
     assert (menu["metadata"]["url"], menu["metadata"]["year"]) == ("https://example.org/menu", 2024)
     assert (pump["title"], pump["metadata"]["format"]) == ("pump", "pdf")
+    assert "url" not in log["metadata"]
     assert (log["title"], log["metadata"]["format"], log["text"]) == ("log", "text", "At four the alarm rang.")
     assert (keys["title"], keys["metadata"]["tags"]) == ("Keys", ["a", "b"])
     assert before.timestamp() * 1e9 <= log["modified_ns"] <= time.time_ns()
     assert ("year", None, 2024.0) in held.values["push:///menu%201"]
     assert broken(store) == []
+
+
+def test_a_document_without_a_title_is_named_after_the_last_part_of_its_id(store: Postgres) -> None:
+    settings = settings_for(store)
+    ids = ("https://example.org/docs/the%20guide.txt", "docs/Łódź 1.txt", "docs/pump", "folder/", "/")
+    done(store, settings, asked(settings, *(note(id, f"Text of {id}.") for id in ids)))
+    titles = {each["text"]: each["title"] for each in stored(store).documents.values()}
+    assert [titles[f"Text of {id}."] for id in ids] == ["the guide", "Łódź 1", "pump", "folder", "/"]
+
+
+def test_where_a_pushed_document_stands_only_the_request_says(store: Postgres) -> None:
+    settings = settings_for(store)
+    text = "---\nurl: javascript:alert(1)\nauthor: Ada\n---\n# A\n\nText."
+    done(store, settings, asked(settings, note("a.md", text), note("b.md", text, url="https://example.org/b")))
+    told = [stored(store).documents[f"push:///{name}.md"]["metadata"] for name in "ab"]
+    assert [(each["authors"], each.get("url")) for each in told] == [
+        (["Ada"], None),
+        (["Ada"], "https://example.org/b"),
+    ]
+    assert stands_at("push:///a.md", {"url": "javascript:alert(1)"}) == "push:///a.md"
+
+
+def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store)
+    folder = write(tmp_path / "docs", {"0.md": "# Gate\n\nText."})
+    first = enter(store, asked(settings, note("a.md", "# A\n\nVersion 1."), locations=(str(folder),)))
+    second = enter(store, asked(settings, note("a.md", "# A\n\nVersion 2.")))
+    third = enter(store, asked(settings, note("a.md", "# A\n\nVersion 3.")))
+    ingest(store, folder)
+    with running(settings):
+        found = [ended(store, id) for id in (first, second, third)]
+    assert [each["counts"]["completed"] for each in found] == [1, 1, 1]
+    assert stored(store).documents["push:///a.md"]["text"] == "# A\n\nVersion 3."
+    assert broken(store) == []
+
+
+def test_a_push_does_not_move_what_was_pushed_before_into_another_space(store: Postgres) -> None:
+    settings, moved = settings_for(store), settings_for(store, "embedding.dimension=32")
+    gate, pump = note("a.md", "# A\n\nThe sluice."), note("b.md", "# B\n\nThe pump.")
+    done(store, settings, asked(settings, gate))
+    found = done(store, moved, asked(moved, pump))
+    assert (found["status"], found["attempts"]) == ("failed", 1)
+    assert found["reason"].endswith("missing: push:///")
+    assert done(store, moved, asked(moved, gate, pump))["counts"]["completed"] == 2
+
+
+def test_a_listing_that_breaks_off_leaves_the_new_source_of_another_job_alone(store: Postgres) -> None:
+    settings = settings_for(store)
+    id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
+
+    def beside() -> None:
+        with pytest.raises(ListingError):
+            replace(sync(settings, store, ()), sources=[Torn()]).run(inline_runner(settings))
+
+    with store.connect("rag_worker") as connection:
+        lease = Leases(connection, DEFAULT_TENANT).claim("a test", 30)
+    assert lease is not None
+    leased_sync(settings, store, lease).run(Pausing(settings, beside))
+    found = job(store, id)
+    assert (found["status"], found["counts"]["completed"], found["sources"]) == ("completed", 1, ["push:///"])
+    assert broken(store) == []
+
+
+class Torn:
+    uri = "file:///torn"
+
+    def listing(self) -> Iterator[Entry]:
+        raise ListingError("a test")
+
+    def read(self, entry: Entry) -> bytes:
+        raise AssertionError(entry)
+
+
+def test_a_retry_of_a_job_of_the_command_deletes_nothing(store: Postgres, tmp_path: Path) -> None:
+    ingest(store, write(tmp_path / "docs", {"0.md": "# Gate\n\nText."}))
+    with store.connect("rag_worker") as connection:
+        (id,) = connection.execute("update jobs set status = 'cancelled' returning id").fetchone() or ()
+    assert not retried(store, DEFAULT_TENANT, id).prune
 
 
 def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgres) -> None:

@@ -44,7 +44,7 @@ def runner(settings: Settings, ray_cluster: None) -> Iterator[None]:
 
 def enter(store: Postgres, settings: Settings, collection: str, **changed: Any) -> UUID:
     frozen = {**settings.model_dump(mode="json", exclude={"store", "tenant"}), **changed}
-    pushed = tuple(PushedDocument(id=f"{n}.md", body=f"# {n}\n\nText {n}.".encode()) for n in range(3))
+    pushed = tuple(PushedDocument(id=f"{n}.md", body=f"# {n}\n\nText {n} {collection}.".encode()) for n in range(3))
     request = IngestRequest(collection=collection, profile="default", settings=frozen, documents=pushed)
     with store.connect() as connection:
         return Queue(connection, DEFAULT_TENANT).enqueue(request).job_id

@@ -80,6 +80,17 @@ def test_a_server_that_stays_away_is_said_so(monkeypatch: pytest.MonkeyPatch) ->
         list(job_events(url, "j"))
 
 
+def test_patience_is_with_a_server_that_is_away_and_not_with_a_job_that_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rag_cli.remote.AGAIN", 0.1)
+    monkeypatch.setattr("rag_cli.remote.PATIENCE", 0.05)
+    quiet: Connection = (200, [], True)
+    cut: Connection = (200, [], False)
+    with scripted((200, [1], True), quiet, cut, cut, quiet, cut, (200, [2], True)) as (url, _):
+        assert [event["seq"] for event in job_events(url, "j")] == [1, 2]
+
+
 def test_a_job_that_is_not_there_is_not_waited_for() -> None:
     with scripted((404, [], True)) as (url, _), pytest.raises(NotFoundError, match="it is so"):
         list(job_events(url, "j"))

@@ -42,4 +42,5 @@ create table pushed_documents (
   pushed_at timestamptz not null default now(),
   primary key (tenant, job_id, id)
 );
+create index pushed_documents_by_id on pushed_documents (tenant, id);
 alter table pushed_documents alter column body set storage external;  -- much of it is compressed already

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_core.errors import ConfigError, ModelError
+from rag_core.telemetry.operation import Operation, current_operation, operating
 from serve.batches import Batches, BatchSettings, batch_settings, estimated_tokens
 
 TEN = "x" * 36
@@ -200,3 +201,20 @@ def test_whoever_asks_together_gets_what_they_asked_and_no_batch_is_above_the_bu
     assert got == calls
     assert sum(map(len, batches)) == sum(map(len, calls))
     assert all(sum(map(estimated_tokens, batch)) <= 50 or len(batch) == 1 for batch in batches)
+
+
+def test_a_batch_is_computed_in_nobodys_name_also_the_first() -> None:
+    names: list[Operation | None] = []
+
+    async def computed(texts: Sequence[str]) -> list[int]:
+        names.append(current_operation())
+        return [len(text) for text in texts]
+
+    async def called() -> None:
+        batches = Batches(computed, estimated_tokens, BatchSettings(wait_ms=1))
+        for name in ("answer", "retrieve"):
+            with operating(Operation(name=name)):
+                await batches.of([name])
+
+    run(called())
+    assert names == [None, None]

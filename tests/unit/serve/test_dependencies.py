@@ -103,7 +103,7 @@ class Uncancelled:
 
 
 def test_a_deployment_whose_call_serve_cancels_is_not_there_and_the_probe_goes_on() -> None:
-    handle = SimpleNamespace(check_health=SimpleNamespace(remote=Uncancelled))
+    handle: Any = SimpleNamespace(check_health=SimpleNamespace(remote=Uncancelled))
     ask = partial(distributed._healthy, "generator", handle)
     told = run(Dependency(ask, required=False).presence)
     assert told.reason == "the deployment of the generator is not healthy: CancelledError"

@@ -298,6 +298,15 @@ def test_every_response_names_its_pipeline_and_its_times() -> None:
     assert all(float(ms) >= 0 for _, _, ms in times)
 
 
+@pytest.mark.parametrize(("name", "written"), [("日本", "%E6%97%A5%E6%9C%AC"), ("a\r\nb: c", "a%0D%0Ab:%20c")])
+def test_a_profile_of_any_name_stands_in_the_header(name: str, written: str) -> None:
+    served = graph()
+    named = replace(served, settings=served.settings.model_copy(update={"profile": name}))
+    response = post("/v1/retrieve", {"query": "?"}, named)
+    assert response.status_code == 200
+    assert response.headers["x-pipeline-version"].startswith(f"{written}:v1+")
+
+
 @pytest.mark.parametrize(("given", "returned"), [("abc-1", True), ("a" * 201, False), ("ä", False)])
 def test_a_request_id_is_returned_if_it_is_a_short_word(given: str, returned: bool) -> None:
     headers = {"X-Request-ID": given.encode("latin-1")}
@@ -363,7 +372,9 @@ def received(*messages: dict[str, Any]) -> Callable[[], Coroutine[Any, Any, dict
     waiting = list(messages)
 
     async def receive() -> dict[str, Any]:
-        return waiting.pop(0) if waiting else await asyncio.Event().wait() or {}
+        if not waiting:
+            await asyncio.Event().wait()
+        return waiting.pop(0)
 
     return receive
 

@@ -93,6 +93,7 @@ def test_a_document_is_taken_as_it_was_given() -> None:
         ({"text": "x", "uri": "JavaScript:alert(1)"}, "body/documents/1/uri", "not be a program"),
         ({"text": "x", "uri": "data:text/html,x"}, "body/documents/1/uri", "not be a program"),
         ({"text": "x", "uri": "https://a/" + "b" * 2048}, "body/documents/1/uri", "at most 2048"),
+        ({"text": "x", "uri": "https://a/" + "é" * 1900}, "body/documents/1/uri", "at most 2000 bytes, got 3810"),
         ({"text": "x", "title": "a\ud800"}, "body/documents/1/title", "NUL or lone surrogates"),
         ({"text": "x", "title": "a" * 1001}, "body/documents/1/title", "at most 1000"),
         ({"text": "x", "name": "y"}, "body/documents/1/name", "Extra inputs"),
