@@ -29,7 +29,7 @@ test: $(READY)  ## all tests that need no GPU and no network
 	$(BIN)/pytest -n 2
 
 chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
-	$(BIN)/pytest -m chaos tests/chaos
+	$(BIN)/pytest -m "chaos and not vllm"
 
 vllm: $(VLLM)/.ready  ## vLLM on a CPU, in .venv-vllm beside .venv: half a minute, 0.5 GB
 

@@ -1,8 +1,9 @@
 """What HTTP and Ray Serve add to a search: the gateway beside its floors, all in one run.
 
-A FastAPI route that does nothing under uvicorn, and a Ray Serve deployment that does nothing, are what no gateway can
-do better than; the retriever in this process is what it serves. Clients are as many connections that ask one question
-after another, none twice. CPU is that of the whole machine but the clients', which share its cores.
+A FastAPI route that does nothing under uvicorn, and a Ray Serve deployment that does nothing and listens by itself as
+the gateway does, are what no gateway can do better than; the retriever in this process is what it serves. Clients are
+as many connections that ask one question after another, none twice. CPU is that of the whole machine but the clients',
+which share its cores.
 
     python -m benchmarks.serve                                   20,000 made-up passages
     python -m benchmarks.serve --rows 100000 --clients 1 8 --seconds 10
@@ -86,13 +87,11 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
     with _bare_uvicorn():
         _ask_all("bare FastAPI", f"http://{HOST}:{BARE}/", asked, clients, seconds)
     from benchmarks.bare_serve import bare_app
-    from serve.running import served
+    from serve.running import served, served_by_itself
 
+    with served_by_itself(bare_app, HOST, BARE) as url:
+        _ask_all("bare Serve", f"{url}/", asked, clients, seconds)
     with served(settings, HOST, GATEWAY) as url:
-        from ray import serve
-
-        serve.run(bare_app(), name="bare", route_prefix="/bare")
-        _ask_all("bare Serve", f"{url}/bare", asked, clients, seconds)
         _ask_all("/v1/retrieve", f"{url}/v1/retrieve", asked, clients, seconds)
         _ask_all("/v1/answer", f"{url}/v1/answer", asked, clients, seconds)
         _ask_all("/v1/answer, streamed", f"{url}/v1/answer", asked, clients, seconds, stream=True)

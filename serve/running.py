@@ -18,6 +18,7 @@ from rag_core.config import Settings
 from rag_core.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
+    from ray.serve import Application
     from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
 
 ROUTE, NAME = "/", "rag"
@@ -50,13 +51,22 @@ def served(settings: Settings, host: str, port: int, tell: Tell = nobody) -> Ite
     ConfigError for a host that others can reach, because nobody has to say who they are; ClusterError if the port is
     taken, or if Ray or the gateway cannot be started.
     """
+    from serve.app import local_app
+
+    with served_by_itself(lambda: local_app(settings), host, port, tell) as url:
+        yield url
+
+
+@contextmanager
+def served_by_itself(
+    application: "Callable[[], Application]", host: str, port: int, tell: Tell = nobody
+) -> Iterator[str]:
+    """As `served`, of an application whose ingress has one replica."""
     with _ray(host, port, by_itself(port)):
         from ray import serve
 
-        from serve.app import local_app
-
         quiet = {"log_level": "WARNING", "enable_access_log": False}
-        target = serve.RunTarget(local_app(settings), name=NAME, route_prefix=ROUTE, logging_config=quiet)
+        target = serve.RunTarget(application(), name=NAME, route_prefix=ROUTE, logging_config=quiet)
         with _translated():
             serve.start(http_options={"host": host, "port": _free_port(host)}, logging_config=quiet)
             serve.run_many([target], wait_for_applications_running=False)

@@ -13,6 +13,7 @@ from threading import Event
 import numpy as np
 import pytest
 from drafts import OTHER_SPACE, SPACE, TENANT, draft, embedded, failed, unchanged, vector
+from psycopg import Connection
 from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import FencedError, StoreError
@@ -21,7 +22,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import violations
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.parts import dumped, loaded, split
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.postgres import Postgres, Role
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Hit, Metadata, Query
 
@@ -381,6 +382,26 @@ def test_a_store_that_stays_away_is_not_taken_for_a_bad_document(store: Postgres
         writer.publish([note])
     writer.close()
     assert statuses(store) == {}
+
+
+def test_a_store_that_goes_away_as_a_writer_comes_is_waited_for_too(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = draft("file:///a.md", "one")
+    writer = begin(store, [note]).open()
+    cut_connections(store)
+    connected = Postgres.connect
+
+    def only_for_a_moment(postgres: Postgres, role: Role = "rag_app") -> Connection:
+        connection = connected(postgres, role)
+        monkeypatch.undo()
+        cut_connections(store)
+        return connection
+
+    monkeypatch.setattr(Postgres, "connect", only_for_a_moment)
+    writer.publish([note])
+    writer.close()
+    assert statuses(store) == {"file:///a.md": "completed"}
 
 
 def statuses(store: Postgres) -> dict[str, str]:

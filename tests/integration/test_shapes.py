@@ -49,6 +49,9 @@ FILES = {
 QUESTION = "how do i rotate the keys"
 PATIENCE = 60.0
 SMALL = ("Embedder", "Reranker", "Judge")
+GENERATOR = "LLMServer:Qwen--Qwen2_5-7B-Instruct"
+CLIENTS, UNDER_FIRE, DEADLINE = 8, 6.0, 10.0
+"""Seconds of asking, and those that each question has."""
 
 Shape = dict[str, Any]
 
@@ -139,7 +142,7 @@ def replicas() -> dict[str, list[int]]:
 def generator() -> Any:
     from ray import serve
 
-    return serve.get_deployment_handle("LLMServer:Qwen--Qwen2_5-7B-Instruct", "rag")
+    return serve.get_deployment_handle(GENERATOR, "rag")
 
 
 def told(method: Any) -> Any:
@@ -239,6 +242,67 @@ def test_an_application_that_cannot_run_is_told_with_its_reason_and_the_others_g
     with asking(served) as client:
         assert reranked(client) == 3
     deploy(checked(on_cpu))
+
+
+@pytest.mark.chaos
+def test_whichever_replica_is_killed_each_question_is_answered_or_says_in_time_that_it_may_be_asked_again(
+    served: str,
+) -> None:
+    for name in (*SMALL, GENERATOR):
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            asked = [threads.submit(answers, served, time.monotonic() + UNDER_FIRE) for _ in range(CLIENTS)]
+            time.sleep(1.0)
+            for pid in replicas()[name]:
+                psutil.Process(pid).kill()
+            told = [each for client in asked for each in client.result()]
+        assert len(told) > CLIENTS
+        assert max(seconds for seconds, _ in told) < DEADLINE + 2.0
+        failed = [response for _, response in told if response.status_code != 200]
+        assert all(response.json()["retryable"] for response in failed), [response.text for response in failed]
+        until(lambda: whole(served))
+
+
+@pytest.mark.chaos
+def test_a_generator_that_is_killed_amid_its_answer_ends_the_stream_with_an_error(served: str) -> None:
+    told(generator().hold)
+    with asking(served) as client, ThreadPoolExecutor() as threads:
+        answer = threads.submit(streamed, client, "/v1/answer", {"question": QUESTION, "stream": True})
+        messages = [{"role": "user", "content": QUESTION}]
+        chat = threads.submit(
+            streamed, client, "/v1/chat/completions", {"model": "default", "messages": messages, "stream": True}
+        )
+        time.sleep(3.0)
+        for pid in replicas()[GENERATOR]:
+            psutil.Process(pid).kill()
+        events, chunks = answer.result(), chat.result()
+    until(lambda: whole(served))
+    assert events[-2].startswith("event: run_failed")
+    failed = json.loads(events[-1].removeprefix("data: "))
+    assert (failed["status"], failed["retryable"]) == (502, True)
+    assert any(PIECES[0].strip() in event for event in events)
+    assert chunks[-1] == "data: [DONE]"
+    assert json.loads(chunks[-2].removeprefix("data: "))["error"]["code"] == "generation"
+
+
+def answers(url: str, end: float) -> list[tuple[float, httpx2.Response]]:
+    """Of one client, one after the other, with the seconds that each took."""
+    found = []
+    with asking(url) as client:
+        while (began := time.monotonic()) < end:
+            body = {"question": QUESTION, "timeout_ms": 1000 * DEADLINE}
+            response = client.post("/v1/answer", json=body)
+            found.append((time.monotonic() - began, response))
+    return found
+
+
+def whole(url: str) -> bool:
+    answer = httpx2.post(f"{url}/v1/answer", json={"question": QUESTION}, timeout=PATIENCE)
+    return answer.status_code == 200 and not answer.json()["degraded"] and answer.json()["finish_reason"] == "stop"
+
+
+def streamed(client: httpx2.Client, path: str, body: dict[str, Any]) -> list[str]:
+    with client.stream("POST", path, json=body) as response:
+        return [line for line in response.iter_lines() if line]
 
 
 def test_the_local_shape_is_served_and_read_again_when_it_is_told_to(store: Postgres, tmp_path: Path) -> None:
