@@ -10,7 +10,7 @@ import re
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from rag_core.types import DEFAULT_TENANT
 
@@ -408,14 +408,14 @@ class DistributionFusion(Section):
     """Z-scores over all candidates, each with every leg's exact score, weighted."""
 
     type: Literal["distribution"]
-    weights: dict[str, float] = Field({}, description="by retriever; equal ones if there are none")
+    weights: dict[str, FiniteFloat] = Field({}, description="by retriever; equal ones if there are none")
 
 
 class WeightedFusion(Section):
     """Scores scaled to [0, 1] over all candidates, weighted."""
 
     type: Literal["weighted"]
-    weights: dict[str, float] = Field({}, description="by retriever; equal ones if there are none")
+    weights: dict[str, FiniteFloat] = Field({}, description="by retriever; equal ones if there are none")
     alpha: float | None = Field(None, ge=0, le=1, description="of two retrievers the first one's weight")
 
     @model_validator(mode="after")
@@ -437,8 +437,8 @@ class LtrFusion(Section):
 
     type: Literal["ltr"]
     intercept: float = 0.0
-    scores: dict[str, float] = Field({}, description="coefficients of the z-scores, by retriever")
-    ranks: dict[str, float] = Field({}, description="coefficients of 1 / rank, by retriever")
+    scores: dict[str, FiniteFloat] = Field({}, description="coefficients of the z-scores, by retriever")
+    ranks: dict[str, FiniteFloat] = Field({}, description="coefficients of 1 / rank, by retriever")
 
 
 FusionSettings = Annotated[DistributionFusion | WeightedFusion | RrfFusion | LtrFusion, Field(discriminator="type")]
@@ -507,7 +507,7 @@ class SignalsRetriever(Section):
     type: Literal["signals"]
     retriever: "RetrievalSettings"
     recency: RecencySignal | None = None
-    weights: dict[str, dict[str, float]] = Field({}, description="by metadata key and value")
+    weights: dict[str, dict[str, FiniteFloat]] = Field({}, description="by metadata key and value")
     depth: int = Field(100, ge=1, description="hits that are reordered")
 
 

@@ -243,3 +243,10 @@ def test_an_unknown_setting_in_the_environment_is_refused() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         settings_of().limits.text_mb = 3
+
+
+@pytest.mark.parametrize("weight", [".inf", "-.inf", ".nan"])
+def test_a_weight_is_a_finite_number(weight: str) -> None:
+    told = complaint(f"retrieval.fusion.weights={{dense: {weight}}}")
+    assert "retrieval.fusion.weights.dense" in told
+    assert "finite number" in told
