@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from threading import BoundedSemaphore
 from time import monotonic
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from anyio import CapacityLimiter, sleep, to_thread
 from anyio.lowlevel import RunVar
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -28,7 +28,6 @@ from rag_core.errors import (
     TooLargeError,
     TransientError,
     UnavailableError,
-    UsageError,
     told,
 )
 from rag_core.ingestion.report import ENDS
@@ -41,6 +40,7 @@ from serve.graph import Graph
 from serve.ingest_schemas import MEGABYTE, MOST_DOCUMENTS, IngestBody, Ingested, SourceBody, UploadBody
 from serve.jobs import OPEN
 from serve.opened import ledger
+from serve.preferences import Key, Wait
 from serve.problems import invalid, problem
 from serve.received import Received, Refused, Taken, received_form, received_json, refuse_profile
 from serve.requests import Served, Who
@@ -54,8 +54,6 @@ LARGEST_UPLOAD = 128 * MEGABYTE
 """Bytes of all files of a request, which lie on this machine's disk while they come."""
 UPLOADS = 8
 """Uploads whose bytes are in memory at once; the others wait for them."""
-LONGEST_KEY = 255
-LONGEST_WAIT = 60
 WAITERS = 16
 """Requests of this process that wait for their jobs at once: others are answered at once, as if they had not asked."""
 FIRST_LOOK, LAST_LOOK = 0.05, 1.0
@@ -63,7 +61,6 @@ FIRST_LOOK, LAST_LOOK = 0.05, 1.0
 MOST_FAILURES = 1_000
 """Rows of an answer that tell of files of a source."""
 
-_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"|([!#$%&\'*+./:^_`|~0-9A-Za-z-]+)')
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII | re.IGNORECASE)
 _FORM = "multipart/form-data"
@@ -72,43 +69,6 @@ _waiting = BoundedSemaphore(WAITERS)
 _uploads: RunVar[CapacityLimiter] = RunVar("uploads")
 
 
-def idempotency_key(
-    request: Request,
-    _documented: Annotated[str, Header(alias="Idempotency-Key", max_length=LONGEST_KEY + 2)] = "",
-) -> str:
-    """As draft-ietf-httpapi-idempotency-key-header-07 has it, a quoted string, or the bare word; empty without one."""
-    given = request.headers.getlist("idempotency-key")
-    if not given:
-        return ""
-    found = _KEY.fullmatch(given[0].strip())
-    key = re.sub(r"\\(.)", r"\1", found[1]) if found and found[1] else found[2] if found else ""
-    if len(given) > 1 or not 0 < len(key) <= LONGEST_KEY:
-        raise UsageError(
-            f"Idempotency-Key must be one quoted string or word of 1 to {LONGEST_KEY} characters of ASCII, "
-            f"got {', '.join(given)[:80]}"
-        )
-    return key
-
-
-def seconds_to_wait(
-    request: Request,
-    _documented: Annotated[str, Header(alias="Prefer", examples=["wait=10"])] = "",
-) -> int:
-    """Of `Prefer: wait=N` (RFC 7240), of which the first counts; 0 for none, and for what is no number."""
-    for each in ",".join(request.headers.getlist("prefer")).split(","):
-        name, equals, value = each.partition(";")[0].partition("=")
-        if name.strip().lower() == "wait":
-            number = value.strip().strip('"')
-            return _seconds(number) if equals else LONGEST_WAIT
-    return 0
-
-
-def _seconds(number: str) -> int:
-    return min(int(number[:9]), LONGEST_WAIT) if number.isdecimal() else 0
-
-
-Key = Annotated[str, Depends(idempotency_key)]
-Wait = Annotated[int, Depends(seconds_to_wait)]
 Place: TypeAlias = tuple[str, str]
 """Path and correlation id, for problems."""
 

@@ -15,8 +15,9 @@ from starlette.requests import Request
 
 from rag_core.errors import DocumentError, SpaceError, UnavailableError, UsageError, told
 from serve.gateway import build_app
-from serve.ingest import LARGEST_JSON, LARGEST_UPLOAD, idempotency_key, seconds_to_wait
+from serve.ingest import LARGEST_JSON, LARGEST_UPLOAD
 from serve.ingest_schemas import LARGEST_TEXT, MOST_DOCUMENTS
+from serve.preferences import idempotency_key, seconds_to_wait
 from serve.received import LARGEST_FILE, Received, Upload, received_form, received_json
 
 JSON = {"Content-Type": "application/json"}
