@@ -129,8 +129,8 @@ def _refuse_no_text(texts: Sequence[str]) -> None:
 
 
 def _cpus() -> int:
-    """Whole ones that this replica has."""
-    if not ray.is_initialized():
+    """Whole ones that this replica has; one where it is none of Ray's."""
+    if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
         return 1
     assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
     return max(1, int(assigned.get("CPU", 1)))
