@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from anyio import CapacityLimiter, to_thread
 
-from rag_core.errors import OverloadedError, RagError
+from rag_core.errors import OverloadedError, RagError, StageTimeoutError, StoreError
 from rag_core.storage.postgres import Postgres
 
 PATIENCE = 1.0
@@ -67,6 +67,12 @@ class Dependency:
         except RagError as error:
             return str(error)
         return ""
+
+
+async def because_of(store: Dependency, late: StageTimeoutError) -> RagError:
+    """StoreError if a stage ran out of its time because the store is away, else what it was late with."""
+    found = await store.presence()
+    return late if found.there else StoreError(found.reason)
 
 
 def store_dependency(postgres: Postgres) -> Dependency:

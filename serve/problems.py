@@ -27,6 +27,7 @@ from rag_core.errors import (
     UsageError,
 )
 from rag_core.wire import json_text
+from serve.dependencies import because_of
 from serve.responses import public_words
 
 MEDIA_TYPE = "application/problem+json"
@@ -127,6 +128,8 @@ def problem_response(body: Mapping[str, Any], headers: Mapping[str, str] | None 
 
 
 async def _answered(request: Request, error: Exception) -> Response:
+    if isinstance(error, StageTimeoutError):
+        error = await because_of(request.app.state.graph.dependencies["store"], error)
     response = response_to(error, request.url.path, request.state.correlation_id)
     if response.status_code == 405:
         response.headers["Allow"] = ", ".join(_methods(request))

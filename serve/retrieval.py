@@ -17,7 +17,9 @@ from rag_core.types import Hit, Query, StageReport
 from rag_core.wire import retrieval_json
 from serve.bodies import Retrieval
 from serve.cursors import Listing, listing
+from serve.dependencies import because_of
 from serve.documented import ASKS_MODELS, BODY, shows
+from serve.graph import Graph
 from serve.problems import problem, problem_response
 from serve.requests import Served, Who, query
 from serve.responses import as_json, public, server_timing
@@ -49,6 +51,8 @@ async def retrieve(asked: Retrieve, who: Who, graph: Served, request: Request) -
     if asked.profile:
         body["profile"]["selected_by"] = "explicit"
     if found.late is not None:
+        if not found.hits:
+            await refuse_without_store(graph, found.late)
         return _late(found.late, body, request)
     return as_json(body, headers=server_timing(found.stages))
 
@@ -139,6 +143,13 @@ def _fingerprint(asked: Retrieve, chosen: SearchVariant) -> str:
     searched = asked.model_dump(include={"query", "collection", "filters", "conversation_id"})
     text = json.dumps([searched, chosen.pipeline_version], sort_keys=True)
     return sha256(text.encode()).hexdigest()
+
+
+async def refuse_without_store(graph: Graph, late: StageTimeoutError) -> None:
+    """StoreError if that is what was waited for."""
+    reason = await because_of(graph.dependencies["store"], late)
+    if reason is not late:
+        raise reason
 
 
 def _late(late: StageTimeoutError, body: dict[str, Any], request: Request) -> Response:

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from anyio import to_thread
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
-from fakes.serving import listening, scripted_graph
+from fakes.serving import NOWHERE, listening, scripted_graph
 from fastapi.responses import StreamingResponse
 
 from rag_core.errors import (
@@ -26,6 +26,7 @@ from rag_core.errors import (
 )
 from rag_core.types import Query, Reply
 from serve import gateway
+from serve.dependencies import store_dependency
 from serve.gateway import build_app
 from serve.graph import Graph
 
@@ -36,6 +37,9 @@ JSON = "application/json"
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]
 PIECES = ["Keys are replaced every ", "45 days [1]. ", "Locks open [2]."]
 TEXT = "Keys are replaced every 45 days [1]. Locks open [2]."
+
+
+AWAY = {"store": store_dependency(NOWHERE)}
 
 
 def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerator | None = None) -> Graph:
@@ -460,7 +464,16 @@ def test_the_gateway_lives_without_its_store_but_is_not_ready() -> None:
     async def both(client: httpx2.AsyncClient) -> tuple[int, int]:
         return (await client.get("/healthz")).status_code, (await client.get("/readyz")).status_code
 
-    assert asked(graph(), both) == (200, 503)
+    assert asked(replace(graph(), dependencies=AWAY), both) == (200, 503)
+
+
+@pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/answer"])
+def test_who_waited_for_a_store_that_is_away_is_told_so_and_not_that_it_was_late(path: str) -> None:
+    late = graph(ScriptedRetriever(hits=[], error=StageTimeoutError("retrieve", 1.0)))
+    body = {"query" if path == "/v1/retrieve" else "question": "How often?"}
+    assert post(path, body, late).status_code == 504
+    away = post(path, body, replace(late, dependencies=AWAY))
+    assert (away.status_code, away.json()["retryable"], away.headers["retry-after"]) == (503, True, "1")
 
 
 def test_what_is_asked_for_is_who_asks_and_how_long_they_wait() -> None:
