@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import httpx2
 import psutil
@@ -66,10 +67,10 @@ def test_a_store_that_is_away_is_503_with_retry_after_and_its_return_needs_no_re
 
 def test_a_thousand_readers_that_leave_amid_an_answer_leave_nothing_behind(gateway: str) -> None:
     asyncio.run(_left(gateway, 100))  # what grows once, grows here
-    _quiet(gateway)
+    _quiet()
     before = _memory()
     asyncio.run(_left(gateway, READERS))
-    _quiet(gateway)
+    _quiet()
     assert _memory() - before < GROWTH
     whole = httpx2.post(f"{gateway}/v1/answer", json=QUESTION, timeout=30.0)
     assert whole.status_code == 200
@@ -87,17 +88,20 @@ async def _left(url: str, readers: int) -> None:
         await asyncio.gather(*(read() for _ in range(readers)))
 
 
-def _quiet(url: str) -> None:
+def _quiet() -> None:
     """Until the gateway does nothing: its replica takes less than a tenth of a CPU for a second."""
-    httpx2.get(f"{url}/healthz")
-    until = time.monotonic() + 30.0
+    replicas, until = _replicas(), time.monotonic() + 30.0
+    _busy(replicas)
     while time.monotonic() < until:
-        busy = sum(replica.cpu_percent(0.0) for replica in _replicas())
         time.sleep(1.0)
-        busy = sum(replica.cpu_percent(0.0) for replica in _replicas())
-        if busy < 10.0:
+        if _busy(replicas) < 10.0:
             return
     pytest.fail("the gateway still works, 30 s after its last reader has left")
+
+
+def _busy(replicas: Sequence[psutil.Process]) -> float:
+    """Percents of a CPU since the last look."""
+    return sum(replica.cpu_percent() for replica in replicas)
 
 
 def _memory() -> int:
@@ -105,8 +109,13 @@ def _memory() -> int:
 
 
 def _replicas() -> list[psutil.Process]:
-    own = psutil.Process().children(recursive=True)
-    return [process for process in own if "ServeReplica" in process.name() + " ".join(process.cmdline())]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if "ServeReplica" in " ".join(process.cmdline()):
+                found.append(process)
+    assert found
+    return found
 
 
 def _heed() -> None:
