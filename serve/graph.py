@@ -1,7 +1,7 @@
 """The composed graph: the objects of one profile, wherever their models run, and the store behind them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rag_core.build.budget import stage_limits
 from rag_core.build.models import HERE, Elsewhere
@@ -25,8 +25,8 @@ class Graph:
     retriever: Retriever
     answerer: Answerer
     limits: Mapping[str, float]
+    dependencies: Mapping[str, Dependency]
     elsewhere: Elsewhere = HERE
-    dependencies: Mapping[str, Dependency] = field(default_factory=dict)
 
     async def close(self) -> None:
         await self.corpus.close()

@@ -30,7 +30,6 @@ from rag_core.errors import (
     UnavailableError,
     told,
 )
-from rag_core.ingestion.report import ENDS
 from rag_core.settings import load_settings, shipped_profiles
 from rag_core.storage.queue import Accepted, IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
@@ -38,7 +37,7 @@ from serve.access import Caller
 from serve.documented import BODY, Statuses
 from serve.graph import Graph
 from serve.ingest_schemas import MEGABYTE, MOST_DOCUMENTS, IngestBody, Ingested, SourceBody, UploadBody
-from serve.jobs import OPEN
+from serve.jobs import OPEN, counts, links
 from serve.opened import ledger
 from serve.preferences import Key, Wait
 from serve.problems import invalid, problem
@@ -136,7 +135,7 @@ class Entered:
 
     @property
     def links(self) -> Mapping[str, str]:
-        return {"self": f"/v1/jobs/{self.job}", "events": f"/v1/jobs/{self.job}/events"}
+        return links(self.job)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -281,14 +280,12 @@ def _ended(graph: Graph, who: Caller, job: UUID) -> Outcome:
     with ledger(graph, who) as known:
         found, done = known.job(str(job)), known.progress(job)
         failures = known.failures(job, "failed", "skipped", "quarantined")
-    same = found["same"] + done["same"]
-    ended = {name: done[name] for name in ("added", "changed", "deleted", *ENDS)}
     return Outcome(
         waited=True,
         status=found["status"],
         reason=found["reason"] or "",
         began=any(done.values()),
-        counts={"listed": done["added"] + done["changed"] + same, "same": same, **ended},
+        counts=counts(found, done),
         failures={failure["uri"]: failure for failure in failures},
     )
 

@@ -86,9 +86,9 @@ def retry(id: UUID, who: Who, graph: Served, request: Request) -> Response:
     again = replace(retried(graph.postgres, who.tenant, id), **traces)
     with graph.postgres.connect() as connection:
         accepted = Queue(connection, who.tenant).enqueue(again)
-    links = {"self": f"/v1/jobs/{accepted.job_id}", "events": f"/v1/jobs/{accepted.job_id}/events"}
-    body = {"job_id": accepted.job_id, "status": "queued", "documents": len(again.documents), "links": links}
-    return as_json(body, 202, {"Location": links["self"]})
+    to = links(accepted.job_id)
+    body = {"job_id": accepted.job_id, "status": "queued", "documents": len(again.documents), "links": to}
+    return as_json(body, 202, {"Location": to["self"]})
 
 
 @router.get("/v1/jobs/{id}/events", response_class=StreamingResponse, responses=STREAMED)
@@ -266,7 +266,7 @@ def _body(id: UUID, asked: Paged, who: Caller, graph: Graph) -> dict[str, Any]:
         failures, more = order.page(known.some_failures(id, who.groups, after, asked.one_more), asked.limit)
     return {
         **_head(found, graph.settings),
-        "counts": _counts(found, done),
+        "counts": counts(found, done),
         "stages": {each["stage"]: {"seconds": each["seconds"], "done": each["done"]} for each in stages},
         "failures": [{name: failure[name] for name in FAILURE} for failure in failures],
         **more,
@@ -295,8 +295,12 @@ def _pipeline_version(row: Mapping[str, Any], settings: Settings) -> str | None:
         return None
 
 
-def _counts(row: Mapping[str, Any], done: Mapping[str, int]) -> dict[str, int]:
+def counts(row: Mapping[str, Any], done: Mapping[str, int]) -> dict[str, int]:
     """As `rag ingest --json` has them."""
     same = row["same"] + done["same"]
     ended = {name: done[name] for name in ("added", "changed", "deleted", *ENDS)}
     return {"listed": done["added"] + done["changed"] + same, "same": same, **ended}
+
+
+def links(id: UUID) -> dict[str, str]:
+    return {"self": f"/v1/jobs/{id}", "events": f"/v1/jobs/{id}/events"}

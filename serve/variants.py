@@ -36,6 +36,7 @@ from rag_core.pipeline import QueryPipeline
 from rag_core.protocols import Answerer, Retriever
 from serve.graph import Graph
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 FusionMethod: TypeAlias = Literal["rrf", "weighted", "distribution", "ltr"]
@@ -261,9 +262,6 @@ def _only(numbers: Mapping[str, float], kept: Mapping[str, object] | list[str]) 
 
 def _list(names: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
     return ", ".join(names)
-
-
-K = TypeVar("K", bound=Hashable)
 
 
 def _kept(held: dict[K, V], key: K, make: Callable[[K], V]) -> V:

@@ -1,6 +1,8 @@
 """Hosts of the tests that kill, fill and freeze: a store of its own each, and the commands that use it."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -38,3 +40,15 @@ class Host:
 
 def postmaster(host: Host) -> psutil.Process:
     return psutil.Process(int((host.home / "postgres" / "postmaster.pid").read_text().split()[0]))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def heed_interrupts() -> None:
+    """Where a child begins: a shell that runs the tests in the background has them ignored, and children inherit it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rag_core.telemetry.operation import CANCELLED, TIMEOUT, Operation, Status
+from rag_core.telemetry.operation import CANCELLED, FAILED, Operation, Status
 from rag_core.types import DEFAULT_TENANT, StageReport
 
 Labels: TypeAlias = Mapping[str, str]
@@ -20,6 +20,8 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 1
 WHOLE = "all"
 """As a stage: the operation from its beginning to its end."""
 OTHER = "other"
+WORK = ("operation", "pipeline_stage", "tenant_id", "profile")
+"""Labels of what has been worked on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,27 +38,27 @@ class Metric:
 OPERATIONS = Metric(
     name="orchestration_operations_total",
     kind="counter",
-    labels=("operation", "pipeline_stage", "tenant_id", "profile", "status"),
+    labels=(*WORK, "status"),
     help="Requests and jobs that have ended.",
 )
 END_TO_END = Metric(
     name="orchestration_end_to_end_duration_seconds",
     kind="histogram",
-    labels=("operation", "pipeline_stage", "tenant_id", "profile", "status"),
+    labels=(*WORK, "status"),
     help="From the beginning of a request or job to its end.",
     buckets=SECONDS,
 )
 STAGE = Metric(
     name="orchestration_stage_duration_seconds",
     kind="histogram",
-    labels=("operation", "pipeline_stage", "tenant_id", "profile", "status"),
+    labels=(*WORK, "status"),
     help="What a stage of a request took, or a batch in a stage of a job; status timeout is its own.",
     buckets=SECONDS,
 )
 ERRORS = Metric(
     name="orchestration_errors_total",
     kind="counter",
-    labels=("operation", "pipeline_stage", "tenant_id", "profile", "error_type"),
+    labels=(*WORK, "error_type"),
     help="Stages that went wrong, whether the request could do without them or not.",
 )
 QUEUE_DEPTH = Metric(
@@ -135,9 +137,7 @@ def _tell_stage(operation: Operation, report: StageReport, refused: bool) -> Non
 
 
 def _status(report: StageReport) -> Status:
-    if not report.error:
-        return "ok"
-    return {CANCELLED: "cancelled", TIMEOUT: "timeout"}.get(report.error_type, "error")  # type: ignore[return-value]
+    return FAILED.get(report.error_type, "error") if report.error else "ok"
 
 
 def _labels(operation: Operation, stage: str) -> dict[str, str]:

@@ -16,6 +16,8 @@ Status: TypeAlias = Literal["ok", "degraded", "refused", "timeout", "error", "ca
 
 CANCELLED = "CancelledError"
 TIMEOUT = "StageTimeoutError"
+FAILED: Mapping[str, Status] = {CANCELLED: "cancelled", TIMEOUT: "timeout"}
+"""By the type of what failed; any other is an error."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,15 +45,9 @@ class Operation:
     @property
     def status(self) -> Status:
         """As its recordings ended."""
-        match self.failure:
-            case "":
-                return "degraded" if self.degraded else "ok"
-            case "CancelledError":
-                return "cancelled"
-            case "StageTimeoutError":
-                return "timeout"
-            case _:
-                return "error"
+        if self.failure:
+            return FAILED.get(self.failure, "error")
+        return "degraded" if self.degraded else "ok"
 
 
 _operation: ContextVar[Operation | None] = ContextVar("operation", default=None)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from contextlib import suppress
 import httpx2
 import psutil
 import pytest
-from hosts import RAG, SETTINGS, Host, postmaster
+from hosts import RAG, SETTINGS, Host, free_port, heed_interrupts, postmaster
 
 from rag_core.storage import embedded
 
@@ -32,10 +31,12 @@ QUESTION = {"question": "Which gate has the key of the tide lamp?"}
 def gateway(host: Host) -> Iterator[str]:
     """Over a store that it cannot start again by itself."""
     assert host.ingest("inline").wait(120) == 0
-    port = _free_port()
+    port = free_port()
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
     command = [RAG, "serve", "--port", str(port), "--json", *SETTINGS]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=_heed) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    ) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.send_signal(signal.SIGINT)
@@ -116,15 +117,3 @@ def _replicas() -> list[psutil.Process]:
                 found.append(process)
     assert found
     return found
-
-
-def _heed() -> None:
-    """A shell that runs the tests in the background has interrupts ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import click
 import pytest
 import typer.main
+from hosts import heed_interrupts
 from trees import HASHING, broken, write
 
 from rag_cli.app import app
@@ -517,11 +518,6 @@ class Slow:
         self.began.touch()
         time.sleep(60)
 """
-
-
-def heed_interrupts() -> None:
-    """A shell that runs the tests in the background has them ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(

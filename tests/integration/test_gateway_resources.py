@@ -15,16 +15,16 @@ from targets import begin, end, publish, superuser, write
 from trees import broken, hashing, ingest
 from trees import write as write_files
 
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
+from rag_core.build.models import HERE
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft
 from serve.access import Caller, caller
+from serve.dependencies import store_dependency
 from serve.gateway import build_app
-from serve.graph import Graph
+from serve.graph import Graph, Ground
 from serve.jobs import Seen, Wakes, Watch
 from serve.sources import AROUND
 
@@ -41,16 +41,15 @@ OUTSIDERS = [STRANGER, ME, Caller(tenant=TENANT, groups=("board",))]
 
 
 def graph(store: Postgres) -> Graph:
-    settings, corpus = hashing(f"tenant={TENANT}"), CorpusReader(store)
-    found = retriever(settings, corpus)
-    return Graph(
-        settings=settings,
+    """Also of a store that cannot be reached."""
+    on = Ground(
         postgres=store,
-        corpus=corpus,
-        retriever=found,
-        answerer=pipeline(settings, corpus, found, InMemoryConversations()),
-        limits={},
+        corpus=CorpusReader(store),
+        conversations=InMemoryConversations(),
+        elsewhere=HERE,
+        dependencies={"store": store_dependency(store)},
     )
+    return on.graph(hashing(f"tenant={TENANT}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:

@@ -15,15 +15,11 @@ from targets import superuser
 from trees import broken, hashing
 
 from jobs.worker import Worker
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
-from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.settings import load_settings
-from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from serve.access import Caller, caller
 from serve.gateway import build_app
-from serve.graph import Graph
+from serve.graph import Graph, local_graph
 from serve.ingest_schemas import Ingested
 
 pytestmark = pytest.mark.postgres
@@ -41,16 +37,7 @@ PUSHED = "select id, body, media_type, title, url, metadata from pushed_document
 
 
 def graph(store: Postgres) -> Graph:
-    settings, corpus = hashing(f"tenant={TENANT}"), CorpusReader(store)
-    found = retriever(settings, corpus)
-    return Graph(
-        settings=settings,
-        postgres=store,
-        corpus=corpus,
-        retriever=found,
-        answerer=pipeline(settings, corpus, found, InMemoryConversations()),
-        limits={},
-    )
+    return local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:

@@ -17,15 +17,12 @@ import httpx2
 import pytest
 from drafts import TENANT
 from fakes.serving import listening
+from hosts import heed_interrupts
 from trees import broken, hashing, stored, write
 
 from jobs.worker import Worker
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
-from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
-from serve.graph import Graph
+from serve.graph import Graph, local_graph
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -34,16 +31,7 @@ FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html>
 
 
 def graph(store: Postgres) -> Graph:
-    settings, corpus = hashing(f"tenant={TENANT}"), CorpusReader(store)
-    found = retriever(settings, corpus)
-    return Graph(
-        settings=settings,
-        postgres=store,
-        corpus=corpus,
-        retriever=found,
-        answerer=pipeline(settings, corpus, found, InMemoryConversations()),
-        limits={},
-    )
+    return local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 @contextmanager
@@ -159,11 +147,6 @@ def test_a_server_that_is_not_there_is_said_so_at_once(folder: Path) -> None:
 def jobs(url: str) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = httpx2.get(f"{url}/v1/jobs").json()["data"]
     return listed
-
-
-def heed_interrupts() -> None:
-    """A shell that runs the tests in the background has them ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def queued(url: str) -> str:

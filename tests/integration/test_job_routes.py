@@ -14,17 +14,13 @@ from targets import superuser
 from trees import hashing
 
 from rag_core.build.ingestion import inline_runner, leased_sync
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
-from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
 from serve.access import Caller, caller
 from serve.gateway import build_app
-from serve.graph import Graph
+from serve.graph import Graph, local_graph
 from serve.jobs import Wakes, Watch
 
 pytestmark = pytest.mark.postgres
@@ -39,16 +35,7 @@ LISTENERS = "select count(*) from pg_stat_activity where datname = current_datab
 
 
 def graph(store: Postgres) -> Graph:
-    corpus = CorpusReader(store)
-    found = retriever(SETTINGS, corpus)
-    return Graph(
-        settings=SETTINGS,
-        postgres=store,
-        corpus=corpus,
-        retriever=found,
-        answerer=pipeline(SETTINGS, corpus, found, InMemoryConversations()),
-        limits={},
-    )
+    return local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:

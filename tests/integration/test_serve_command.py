@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from hosts import free_port, heed_interrupts
 from trees import write
 
 from rag_core import open_knowledge_base
@@ -24,18 +25,6 @@ FILES = {
     "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",
 }
 QUESTION = {"question": "How often are the signing keys replaced?"}
-
-
-def heed_interrupts() -> None:
-    """A shell that runs the tests in the background has them ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import quiet_serve  # noqa: F401
 import tiny_models
 import yaml
 from fakes.shapes import PIECES
+from hosts import free_port, heed_interrupts
 from psycopg.conninfo import make_conninfo
 from ray.serve.schema import ServeDeploySchema
 from trees import HASHING, write
@@ -54,13 +54,6 @@ CLIENTS, UNDER_FIRE, DEADLINE = 8, 6.0, 10.0
 """Seconds of asking, and those that each question has."""
 
 Shape = dict[str, Any]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def shipped(name: str) -> Shape:
@@ -341,8 +334,3 @@ def rag_serve(command: list[str], environment: dict[str, str], stderr: Any) -> I
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(PATIENCE)
-
-
-def heed_interrupts() -> None:
-    """A shell that runs the tests in the background has them ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

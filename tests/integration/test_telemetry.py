@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import httpx2
 import psycopg
 import pytest
 from collector import Collector, Sent, collecting
+from hosts import free_port
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 from trees import write
@@ -32,13 +32,6 @@ PARENT = "00f067aa0ba902b7"
 REQUEST, CORRELATION = "4bf92f3577b34da6a3ce929d0e0e4736", "6fa459ea-ee8a-4ca4-894e-db77e160355e"
 JOB, JOB_CORRELATION = "0af7651916cd43dd8448eb211c80319c", str(uuid4())
 SOON = 20.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Observed:
