@@ -39,7 +39,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical import kinds, reading, writing
 from rag_core.storage.lexical.analysis import terms
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.postings_cache import PostingsCache
+from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.postgres import OPTIONS, Postgres, transaction
 from rag_core.storage.publishing import Target
 from rag_core.types import Chunk, Document, Draft, Entry, Query, Space, chunk_id, document_id
@@ -174,7 +174,7 @@ def _searching(
 
 async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: int) -> tuple[Timed, Timed]:
     """For places and scores, and for the ids of the chunks there. The second of two rounds."""
-    reader, cache = CorpusReader(postgres), PostingsCache(cached_bytes)
+    reader, cache = CorpusReader(postgres), SegmentCache(cached_bytes, cached_bytes)
     ranking: list[float] = []
     naming: list[float] = []
     try:
@@ -188,7 +188,7 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
                     asked = await reading.asked(snapshot, cache, query, BM25)
                     places = await reading.places(snapshot, asked, query, K)
                     ranked = time.perf_counter()
-                    await reading.named(snapshot, places)
+                    await reading.named(snapshot, cache, places)
                     ranking.append(1_000 * (ranked - began))
                     naming.append(1_000 * (time.perf_counter() - ranked))
     finally:

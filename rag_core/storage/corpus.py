@@ -22,7 +22,7 @@ from rag_core.errors import NotFoundError, SpaceError, StoreError
 from rag_core.stage import waiting
 from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.postings_cache import PostingsCache
+from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
 from rag_core.storage.queue import stands_at
 from rag_core.types import Chunk, Hit, Matrix, Origin, Query, Space, TermWeights
@@ -110,8 +110,9 @@ CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
 further apart, so they end: the next read then begins anew. The wait is longer, so that those who ask again after it
 find the tries over."""
 
-CACHED_BYTES = 64 << 20
-"""Of posting lists of words, and as many of SPLADE's, in each process that reads."""
+CACHED_BYTES, CACHED_CHUNK_BYTES = 64 << 20, 256 << 20
+"""Of posting lists, and of the ids of chunks (seven million), of words, and as many of SPLADE's, in each process that
+reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +163,7 @@ class CorpusReader:
     """Rankings and texts. Its connections belong to the event loop that first asks."""
 
     def __init__(self, postgres: Postgres, cached_bytes: int = CACHED_BYTES) -> None:
-        self._postings, self._weights = PostingsCache(cached_bytes), PostingsCache(cached_bytes)
+        self._words, self._weights = (SegmentCache(cached_bytes, CACHED_CHUNK_BYTES) for _ in range(2))
         self._pool = AsyncConnectionPool(
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
@@ -279,21 +280,21 @@ class CorpusReader:
         from rag_core.storage.lexical import reading  # compiles, or loads what is compiled: not for who does not ask
 
         async with self.snapshot(query) as snapshot:
-            return await reading.rank(snapshot, self._postings, query, parameters, k)
+            return await reading.rank(snapshot, self._words, query, parameters, k)
 
     async def bm25_scores(self, query: Query, ids: Sequence[UUID], parameters: Bm25) -> list[float]:
         """What `bm25` would give these chunks, in the order given; 0 for a chunk without any term of the question."""
         from rag_core.storage.lexical import reading
 
         async with self.snapshot(query) as snapshot:
-            return await reading.score(snapshot, self._postings, query, parameters, ids)
+            return await reading.score(snapshot, self._words, query, parameters, ids)
 
     async def idf(self, query: Query) -> Mapping[str, float]:
         """How rare each term of the question is, in whatever language of the collection; 0 or more."""
         from rag_core.storage.lexical import rarity
 
         async with self.snapshot(query) as snapshot:
-            return await rarity.idf(snapshot, self._postings, query)
+            return await rarity.idf(snapshot, self._words, query)
 
     async def splade(self, query: Query, weights: TermWeights, fingerprint: str, k: int) -> list[tuple[UUID, float]]:
         """Chunks that have a term of the question's `weights`, and their dot products with it, best first; ties by id.

@@ -29,6 +29,7 @@ TOLD = 10_000
 
 INDEXED = "I2 every chunk is in exactly one live document of the lexical index"
 FILLED = "I2 every segment of the lexical index holds its documents and nothing else"
+NUMBERED = "I2 every segment of the lexical index names the chunks that its live documents have"
 WEIGHTED = "I2 SPLADE's weights are of all chunks of a document that is there"
 MENTIONED = "I2 every mention in the graph is of an entity, and in a chunk of its document"
 RELATED = "I2 every relation in the graph is between entities that its document mentions"
@@ -86,7 +87,8 @@ left join documents d on d.tenant = l.tenant and d.collection = l.collection and
 where l.kind = 'splade' and not l.dead and l.n_chunks is distinct from d.n_chunks""",
     FILLED: """
 select tenant, 'segment ' || id as subject
-from (select tenant, collection, id, n_chunks, total_length, languages from lexical_segments) s
+from (select tenant, collection, id, n_chunks, octet_length(chunk_ids) / 16 as n_ids, total_length, languages
+  from lexical_segments) s
 full join (
   select tenant, collection, id, sum(n) as chunks, max(last) as last, sum(length) as length,
     jsonb_object_agg(language, n) as languages
@@ -95,8 +97,17 @@ full join (
   group by 1, 2, 3) d using (tenant, collection, id)
 full join (select tenant, collection, segment_id as id, count(*) as terms from lexical_postings group by 1, 2, 3) p
   using (tenant, collection, id)
-where (s.n_chunks, s.n_chunks, s.total_length, s.languages, s.total_length > 0)
-  is distinct from (d.chunks, d.last, d.length, d.languages, p.terms is not null)""",
+where (s.n_chunks, s.n_chunks, s.n_ids, s.total_length, s.languages, s.total_length > 0)
+  is distinct from (d.chunks, d.last, d.chunks, d.length, d.languages, p.terms is not null)""",
+    NUMBERED: """
+select l.tenant, 'document ' || l.document_id as subject
+from lexical_documents l
+join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
+join (select tenant, collection, document_id, string_agg(uuid_send(id), '' order by ordinal) as ids
+  from chunks group by 1, 2, 3) c
+  on c.tenant = l.tenant and c.collection = l.collection and c.document_id = l.document_id
+where not l.dead and octet_length(c.ids) = 16 * l.n_chunks
+  and substring(s.chunk_ids from 16 * l.first_local + 1 for 16 * l.n_chunks) <> c.ids""",
     MENTIONED: """
 select m.tenant, 'chunk ' || m.chunk_id || ', entity ' || m.entity as subject from mentions m
 where not exists (select from entities e where e.tenant = m.tenant and e.collection = m.collection and e.id = m.entity)

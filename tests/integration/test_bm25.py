@@ -267,6 +267,25 @@ def test_what_is_kept_of_older_segments_does_not_hide_a_newer_one(store: Postgre
     assert same(ranking, expected([*new, *old[3:]], query.text))
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_chunk_that_a_newer_version_kept_is_found_where_it_stands_now(store: Postgres, merged: bool) -> None:
+    """Its id is in two segments then, with another number in each."""
+    publish(store, draft("file:///a.md", "red fish", "blue fish"), draft("file:///b.md", "green fish"))
+    new = draft("file:///a.md", "a fish that swims ahead", "red fish", "blue fish")
+    publish(store, new)
+    if merged:
+        Maintenance().run(store, TENANT)
+    scores = expected([new, draft("file:///b.md", "green fish")], QUERY.text)
+    kept = new.chunks[1].id
+
+    async def both(leg: Leg) -> tuple[Ranking, list[float]]:
+        return await leg.rank(QUERY, 10), await leg.score(QUERY, [kept])
+
+    ranking, (score,) = asked(store, both)
+    assert same(ranking, scores)
+    assert score == dict(ranking)[kept]
+
+
 def test_a_snapshot_ranks_what_it_was_opened_on(store: Postgres) -> None:
     old, new = corpus(9, 5), corpus(10, 5)
     query = replace(QUERY, text="word0 word1")

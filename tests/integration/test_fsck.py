@@ -16,6 +16,7 @@ from rag_core.storage.fsck import (
     INVARIANTS,
     MENTIONED,
     NAMED,
+    NUMBERED,
     RELATED,
     REPAIRS,
     SPANS,
@@ -63,13 +64,15 @@ def double(connection: "Connection[Any]") -> None:
 
 ORPHAN = f"""
 insert into lexical_segments overriding system value
-select tenant, collection, 99, 1, 0, analysis, '{{"en": 1}}' from lexical_segments;
+select tenant, collection, 99, 1, 0, analysis, '{{"en": 1}}', 'words', substring(chunk_ids for 16)
+from lexical_segments;
 insert into lexical_documents select tenant, collection, 99, 0, 1, 0, '{NOBODY}', version, dead, language
 from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
 
 TWO_WEIGHED = f"""
 insert into lexical_segments overriding system value
-select tenant, collection, 99, 2, 0, 'model', '{{"": 2}}', 'splade' from lexical_segments;
+select tenant, collection, 99, 2, 0, 'model', '{{"": 2}}', 'splade', substring(chunk_ids for 32)
+from lexical_segments;
 insert into lexical_documents select tenant, collection, 99, 0, 2, 0, document_id, version, false, '', 'splade'
 from lexical_documents where document_id = '{NOTE.id}'"""  # noqa: S608
 
@@ -134,6 +137,16 @@ Damage = Callable[["Connection[Any]"], object]
             FILLED,
             lambda connection: connection.execute("update lexical_segments set languages = '{\"xx\": 3}'"),
             "segment 1",
+        ),
+        (
+            FILLED,
+            lambda connection: connection.execute("update lexical_segments set chunk_ids = chunk_ids || chunk_ids"),
+            "segment 1",
+        ),
+        (
+            NUMBERED,
+            lambda connection: connection.execute("update lexical_segments set chunk_ids = set_byte(chunk_ids, 0, 0)"),
+            f"document {NOTE.id}",
         ),
         (
             "I3 the chunks of a document are numbered from 0 without a gap",
@@ -278,7 +291,8 @@ from chunks cross join copies where document_id = '{note}';
 insert into vectors select tenant, collection, space, chunk, document, content_hash, embedding
 from vectors cross join copies where document_id = '{note}';
 insert into lexical_segments overriding system value
-select tenant, collection, 1000000, 40000, 40000, analysis, '{{"en": 40000}}' from lexical_segments limit 1;
+select tenant, collection, 1000000, 40000, 40000, analysis, '{{"en": 40000}}', 'words',
+  (select string_agg(uuid_send(chunk), '' order by n) from copies) from lexical_segments limit 1;
 insert into lexical_documents select tenant, collection, 1000000, n - 1, 1, 1, document, version, dead, language
 from lexical_documents cross join copies where document_id = '{note}';
 insert into lexical_postings select tenant, collection, term, 1000000, postings

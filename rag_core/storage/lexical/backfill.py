@@ -39,12 +39,12 @@ with recursive held as (
     from lexical_documents where tenant = %(tenant)s and collection = %(collection)s group by segment_id, language) own
   group by segment_id
 ), segments as (
-  select id, n_chunks, total_length, languages from lexical_segments
+  select id, n_chunks, octet_length(chunk_ids) / 16 as n_ids, total_length, languages from lexical_segments
   where tenant = %(tenant)s and collection = %(collection)s
 )
 select id from segments s full join filled f using (id)
-where (s.n_chunks, s.n_chunks, s.total_length, s.languages)
-    is distinct from (f.chunks, f.last, f.length, f.languages)
+where (s.n_chunks, s.n_chunks, s.n_ids, s.total_length, s.languages)
+    is distinct from (f.chunks, f.last, f.chunks, f.length, f.languages)
   or s.total_length > 0 and id not in (select id from held where id is not null)
 union
 select id from held where id is not null and id not in (select id from segments)"""
@@ -61,7 +61,7 @@ where d.tenant = %(tenant)s and d.collection = %(collection)s and d.id > %(after
 order by d.id limit 1000"""
 # As Chunk.embedded_text.
 TEXTS = """
-select d.id, d.version, d.language, concat_ws(E'\\n', nullif(c.prefix, ''), c.text)
+select d.id, d.version, d.language, c.id, concat_ws(E'\\n', nullif(c.prefix, ''), c.text)
 from documents d join chunks c on c.tenant = d.tenant and c.collection = d.collection and c.document_id = d.id
 where d.tenant = %(tenant)s and d.collection = %(collection)s and d.id = any(%(ids)s::uuid[])
 order by d.id, c.ordinal"""
@@ -122,6 +122,7 @@ def _add(connection: Connection, scope: Mapping[str, Any], ids: Sequence[UUID]) 
     return len(missing)
 
 
-def _document(rows: Sequence[tuple[UUID, int, str, str]]) -> SegmentDocument:
-    id, version, language, _ = rows[0]
-    return SegmentDocument(id, version, language, [analysis.terms(text, language) for *_, text in rows])
+def _document(rows: Sequence[tuple[UUID, int, str, UUID, str]]) -> SegmentDocument:
+    id, version, language, *_ = rows[0]
+    terms = [analysis.terms(text, language) for *_, text in rows]
+    return SegmentDocument(id, version, language, [chunk for *_, chunk, _ in rows], terms)

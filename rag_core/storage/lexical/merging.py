@@ -30,6 +30,7 @@ DEAD_SHARE = 0.15
 
 MOST_SEGMENTS = 256
 POSTINGS_AT_ONCE = 1_000_000
+CHUNK_ID = np.dtype("V16")
 
 # What no live document covers is dead, be it a tombstone or not.
 SIZES = """
@@ -42,7 +43,7 @@ where s.tenant = %(tenant)s and s.collection = %(collection)s group by s.id, s.n
 order by s.id"""
 HOLD_COLLECTION = "select from collections where tenant = %(tenant)s and id = %(collection)s for key share"
 TAKE = """
-select id, n_chunks, kind, analysis from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
+select id, chunk_ids, kind, analysis from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
   and id = any(%(segments)s::bigint[]) order by id for update skip locked"""
 LIVE = """
 select segment_id, first_local, n_chunks, total_length, language from lexical_documents
@@ -160,23 +161,27 @@ def _merged(connection: Connection, scope: Mapping[str, Any]) -> bool:
     with connection.cursor(row_factory=class_row(_Live)) as cursor:
         live = cursor.execute(LIVE, scope).fetchall()
     if live:
-        chunks = {id: n_chunks for id, n_chunks, *_ in taken}
+        chunks = {id: np.frombuffer(chunk_ids, CHUNK_ID) for id, chunk_ids, *_ in taken}
         _write(connection, {**scope, "kind": kind, "analysis": analysis}, chunks, live)
     for statement in DROP:
         connection.execute(statement.encode(), scope)
     return True
 
 
-def _write(connection: Connection, scope: Mapping[str, Any], taken: Mapping[int, int], live: Sequence[_Live]) -> None:
-    """The documents' rows are locked at the end, so that publishers wait for no more than their move."""
+def _write(
+    connection: Connection, scope: Mapping[str, Any], taken: Mapping[int, NDArray[np.void]], live: Sequence[_Live]
+) -> None:
+    """`taken` has the ids of each segment's chunks. The documents' rows are locked at the end, so that publishers wait
+    for no more than their move."""
     ends = list(accumulate(document.n_chunks for document in live))
     firsts = [0, *ends[:-1]]
-    places = {segment: np.full(n_chunks, -1, np.int64) for segment, n_chunks in taken.items()}
+    places = {segment: np.full(len(ids), -1, np.int64) for segment, ids in taken.items()}
     for document, first in zip(live, firsts, strict=True):
         own = slice(document.first_local, document.first_local + document.n_chunks)
         places[document.segment_id][own] = np.arange(first, first + document.n_chunks)
     parts = [_part(connection, {**scope, "segment": segment}, places[segment]) for segment in taken]
-    segment = add_segment(connection, scope, live)
+    kept = [ids[places[segment] >= 0] for segment, ids in taken.items()]
+    segment = add_segment(connection, scope, live, np.concatenate(kept).tobytes())
     add_postings(connection, scope, segment, *merged(parts, COLUMNS[scope["kind"]]))
     connection.execute(LOCK_DOCUMENTS, scope)
     values = {

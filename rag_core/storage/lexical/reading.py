@@ -14,7 +14,6 @@ from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.analysis import read_question
 from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.lexical.scoring import (
     Chunks,
     Mask,
@@ -26,6 +25,7 @@ from rag_core.storage.lexical.scoring import (
     scores,
     weights,
 )
+from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
 from rag_core.types import Query
 
 OVERVIEW = SQL("""
@@ -50,22 +50,9 @@ select l.segment_id, l.first_local + v.ordinal, 1 from chunks v
 join lexical_documents l on l.tenant = v.tenant and l.collection = v.collection and l.document_id = v.document_id
   and l.kind = %(kind)s and not l.dead
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}"""
-# `limit` keeps the planner from looking up all chunks of a document.
-CHUNKS_AT = """
-select h.place, c.id from unnest(%(segments)s::bigint[], %(locals)s::int[]) with ordinality h (segment, local, place)
-cross join lateral (
-  select document_id, first_local from lexical_documents
-  where tenant = %(tenant)s and collection = %(collection_id)s and segment_id = h.segment and first_local <= h.local
-  order by first_local desc limit 1) d
-cross join lateral (
-  select id from chunks where tenant = %(tenant)s and collection = %(collection_id)s and document_id = d.document_id
-  and ordinal = h.local - d.first_local limit 1) c"""
-PLACES_OF = """
-select wanted.place - 1, l.segment_id, l.first_local + c.ordinal
-from unnest(%(ids)s::uuid[]) with ordinality as wanted (id, place)
-join chunks c on c.tenant = %(tenant)s and c.collection = %(collection_id)s and c.id = wanted.id
-join lexical_documents l on l.tenant = %(tenant)s and l.collection = %(collection_id)s
-  and l.document_id = c.document_id and l.kind = %(kind)s and not l.dead"""
+CHUNK_IDS = """
+select id, chunk_ids from lexical_segments
+where tenant = %(tenant)s and collection = %(collection_id)s and id = any(%(segments)s)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +86,27 @@ class Places:
     scores: list[float]
 
 
-async def rank(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, k: int) -> list[tuple[UUID, float]]:
+async def rank(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, k: int) -> list[tuple[UUID, float]]:
     """At most k chunks that have a term of the question, best first; ties by id."""
     snapshot = of_kind(snapshot, WORDS)
-    return await ranked(snapshot, await asked(snapshot, cache, query, bm25), query, k)
+    return await ranked(snapshot, cache, await asked(snapshot, cache, query, bm25), query, k)
 
 
-async def score(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
+async def score(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
     """What `rank` would give them; 0 for a chunk that has no term of the question, or is not stored."""
     snapshot, given = of_kind(snapshot, WORDS), np.zeros(len(ids))
     question = await asked(snapshot, cache, query, bm25)
-    rows, segments, locals = await places_of(snapshot, question.overview, ids)
+    rows, segments, locals = await places_of(snapshot, cache, question.overview, ids)
     given[rows] = question.scores(segments, locals)
     return [float(each) for each in given]
 
 
-async def asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:
+async def asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Asked:
     """Read once a snapshot."""
     return await snapshot.once((WORDS, query.text, bm25), partial(_asked, snapshot, cache, query, bm25))
 
 
-async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, bm25: Bm25) -> Asked:
+async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Asked:
     found = await overview(snapshot, OVERVIEW)
     question = read_question(query.text, list(found.chunks.languages))
     postings = joined(await lists(snapshot, cache, found.segments, list(question.counts)))
@@ -136,8 +123,10 @@ def of_kind(snapshot: Snapshot, kind: str, **values: str) -> Snapshot:
     return replace(snapshot, scope={**snapshot.scope, "kind": kind, **values})
 
 
-async def ranked(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> list[tuple[UUID, float]]:
-    ranking = await named(snapshot, await places(snapshot, asked, query, k))
+async def ranked(
+    snapshot: Snapshot, cache: SegmentCache, asked: Asked, query: Query, k: int
+) -> list[tuple[UUID, float]]:
+    ranking = await named(snapshot, cache, await places(snapshot, asked, query, k))
     return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
@@ -149,19 +138,35 @@ async def places(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> Plac
     return Places([ids[place] for place in segments], locals.tolist(), found.tolist())
 
 
-async def named(snapshot: Snapshot, places: Places) -> list[tuple[UUID, float]]:
-    """The ids of the chunks, in any order."""
-    where = {"segments": places.segments, "locals": places.locals}
-    rows = await snapshot.connection.execute(CHUNKS_AT, {**snapshot.scope, **where}, binary=True)
-    return [(id, places.scores[place - 1]) for place, id in await rows.fetchall()]
+async def named(snapshot: Snapshot, cache: SegmentCache, places: Places) -> list[tuple[UUID, float]]:
+    """The ids of the chunks, in the same order."""
+    known = await _chunks(snapshot, cache, set(places.segments))
+    rows = zip(places.segments, places.locals, places.scores, strict=True)
+    return [(known[segment].id(local), score) for segment, local, score in rows]
 
 
-async def places_of(snapshot: Snapshot, overview: Overview, ids: Sequence[UUID]) -> tuple[Numbers, Numbers, Numbers]:
+async def places_of(
+    snapshot: Snapshot, cache: SegmentCache, overview: Overview, ids: Sequence[UUID]
+) -> tuple[Numbers, Numbers, Numbers]:
     """Of the chunks that are indexed: places in `ids`, places of their segments, and their numbers in there."""
-    rows = await snapshot.connection.execute(PLACES_OF, {**snapshot.scope, "ids": list(ids)}, binary=True)
-    places = [(n, overview.segments[segment], local) for n, segment, local in await rows.fetchall()]
-    table = np.array(places, np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
+    known, wanted = await _chunks(snapshot, cache, overview.segments.keys()), wanted_ids(ids)
+    found = [np.empty((3, 0), np.int64)]
+    for segment, place in overview.segments.items():
+        here, locals = known[segment].find(wanted)
+        found.append(np.stack([here, np.full(len(here), place), locals]))
+    rows, segments, locals = np.concatenate(found, axis=1)
+    living = ~overview.chunks.dead[overview.chunks.firsts[segments] + locals]
+    return rows[living], segments[living], locals[living]
+
+
+async def _chunks(snapshot: Snapshot, cache: SegmentCache, segments: Set[int]) -> Mapping[int, SegmentChunks]:
+    known = {segment: chunks for segment in segments if (chunks := cache.chunks(segment)) is not None}
+    missing = {**snapshot.scope, "segments": list(segments - known.keys())}
+    if missing["segments"]:
+        for segment, ids in await (await snapshot.connection.execute(CHUNK_IDS, missing, binary=True)).fetchall():
+            known[segment] = SegmentChunks(ids)
+            cache.add_chunks(segment, known[segment])
+    return known
 
 
 async def overview(snapshot: Snapshot, statement: Composed) -> Overview:
@@ -184,7 +189,7 @@ async def overview(snapshot: Snapshot, statement: Composed) -> Overview:
 
 
 async def lists(
-    snapshot: Snapshot, cache: PostingsCache, segments: Mapping[int, int], terms: Sequence[str]
+    snapshot: Snapshot, cache: SegmentCache, segments: Mapping[int, int], terms: Sequence[str]
 ) -> list[tuple[int, int, bytes]]:
     """As (place of the segment, number of the term, postings), ascending."""
     known = await _lists(snapshot, cache, segments.keys(), terms)
@@ -192,15 +197,15 @@ async def lists(
 
 
 async def _lists(
-    snapshot: Snapshot, cache: PostingsCache, segments: Set[int], terms: Sequence[str]
+    snapshot: Snapshot, cache: SegmentCache, segments: Set[int], terms: Sequence[str]
 ) -> list[Mapping[int, bytes]]:
     """Of each term, by segment; empty where the segment does not have it."""
-    known = [cache.known(term) for term in terms]
+    known = [cache.lists(term) for term in terms]
     missing = {term: segments - own.keys() for term, own in zip(terms, known, strict=True) if segments - own.keys()}
     if not missing:
         return known
     for term, found in (await _read(snapshot, missing, segments)).items():
-        cache.add(term, found)
+        cache.add_lists(term, found)
         place = terms.index(term)
         known[place] = {**known[place], **found}
     return known

@@ -39,6 +39,7 @@ class SegmentDocument:
     id: UUID
     version: int
     language: str
+    chunk_ids: Sequence[UUID]
     chunks: Sequence[Sequence[str]] | Sequence[TermWeights]
 
 
@@ -56,11 +57,14 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`postings` holds an array of 16-bit little-endian numbers for each term. Of words, its shape is [3, n]: the local
-    ids of the chunks that have it, ascending; how often each has it; the chunk's length in terms. Of SPLADE, [2, n]:
-    the local ids, and the weights in steps of WEIGHT_STEP."""
+    """Chunks are numbered from 0: `chunk_ids` has 16 bytes for each.
+
+    `postings` holds an array of 16-bit little-endian numbers for each term. Of words, its shape is [3, n]: the numbers
+    of the chunks that have it, ascending; how often each has it; the chunk's length in terms. Of SPLADE, [2, n]: the
+    numbers, and the weights in steps of WEIGHT_STEP."""
 
     documents: tuple[DocumentRow, ...]
+    chunk_ids: bytes
     postings: Mapping[str, bytes]
 
 
@@ -94,6 +98,7 @@ def _segment(
     lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MOST)
     return Segment(
         documents=tuple(_rows(documents, lengths)),
+        chunk_ids=b"".join(id.bytes for document in documents for id in document.chunk_ids),
         postings=postings(chunks, lengths),
     )
 

@@ -10,10 +10,10 @@ from psycopg.sql import SQL
 from rag_core.errors import SpaceError
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.postings_cache import PostingsCache
 from rag_core.storage.lexical.reading import OVERVIEW, Asked, lists, of_kind, overview, places_of, ranked
 from rag_core.storage.lexical.scoring import joined
 from rag_core.storage.lexical.segment import WEIGHT_STEP
+from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.lexical.weighing import best, scores
 from rag_core.types import Query, TermWeights
 
@@ -29,16 +29,16 @@ select exists (select from documents where tenant = %(tenant)s and collection = 
 
 
 async def rank(
-    snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights, fingerprint: str, k: int
+    snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights, fingerprint: str, k: int
 ) -> list[tuple[UUID, float]]:
     """At most k chunks that have a term of the question, best first; ties by id."""
     snapshot = of_kind(snapshot, SPLADE, analysis=fingerprint)
-    return await ranked(snapshot, await _asked(snapshot, cache, query, weights), query, k)
+    return await ranked(snapshot, cache, await _asked(snapshot, cache, query, weights), query, k)
 
 
 async def score(
     snapshot: Snapshot,
-    cache: PostingsCache,
+    cache: SegmentCache,
     query: Query,
     weights: TermWeights,
     fingerprint: str,
@@ -47,20 +47,18 @@ async def score(
     """What `rank` would give them; 0 for a chunk that has no term of the question, NaN for one without weights."""
     snapshot, given = of_kind(snapshot, SPLADE, analysis=fingerprint), np.full(len(ids), np.nan)
     asked = await _asked(snapshot, cache, query, weights)
-    rows, segments, locals = await places_of(snapshot, asked.overview, ids)
-    chunks = asked.overview.chunks
-    weighted = ~chunks.dead[chunks.firsts[segments] + locals]
-    given[rows[weighted]] = asked.scores(segments[weighted], locals[weighted])
+    rows, segments, locals = await places_of(snapshot, cache, asked.overview, ids)
+    given[rows] = asked.scores(segments, locals)
     return [float(each) for each in given]
 
 
-async def _asked(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
+async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Asked:
     """Read once a snapshot."""
     key = SPLADE, query.text, snapshot.scope["analysis"]
     return await snapshot.once(key, partial(_weighed, snapshot, cache, query, weights))
 
 
-async def _weighed(snapshot: Snapshot, cache: PostingsCache, query: Query, weights: TermWeights) -> Asked:
+async def _weighed(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Asked:
     found = await overview(snapshot, WEIGHED)
     if not found.chunks.living and await _weighable(snapshot):
         raise SpaceError(

@@ -22,9 +22,9 @@ from rag_core.storage.lexical.segment import MOST_CHUNKS, DocumentRow, Segment, 
 from rag_core.types import Draft
 
 ADD_SEGMENT = """
-insert into lexical_segments (tenant, collection, kind, n_chunks, total_length, languages, analysis)
-values (%(tenant)s, %(collection)s, %(kind)s, %(n_chunks)s, %(total_length)s, %(languages)s, %(analysis)s)
-returning id"""
+insert into lexical_segments (tenant, collection, kind, n_chunks, chunk_ids, total_length, languages, analysis)
+values (%(tenant)s, %(collection)s, %(kind)s, %(n_chunks)s, %(chunk_ids)s, %(total_length)s, %(languages)s,
+  %(analysis)s) returning id"""
 ADD_POSTINGS = """
 insert into lexical_postings (tenant, collection, kind, term, segment_id, postings)
 select %(tenant)s, %(collection)s, %(kind)s, term, %(segment)s, substring(%(postings)s::bytea from start for size)
@@ -92,7 +92,8 @@ def prepared(drafts: Sequence[Draft], version: int) -> Prepared:
 
 def prepared_weights(drafts: Sequence[Draft], version: int, fingerprint: str) -> Prepared:
     """The same for the weights that the drafts carry, made by the model of that fingerprint."""
-    documents = [SegmentDocument(draft.id, version, "", draft.weights) for draft in drafts if draft.weights]
+    weighed = [draft for draft in drafts if draft.weights]
+    documents = [SegmentDocument(draft.id, version, "", _chunk_ids(draft), draft.weights) for draft in weighed]
     return Prepared.of(documents, SPLADE, fingerprint)
 
 
@@ -102,7 +103,7 @@ def add(connection: Connection, scope: Mapping[str, Any], prepared: Prepared) ->
     for segment in prepared.segments:
         terms = sorted(segment.postings)
         postings = [segment.postings[term] for term in terms]
-        id = add_segment(connection, scope, segment.documents)
+        id = add_segment(connection, scope, segment.documents, segment.chunk_ids)
         add_postings(connection, scope, id, terms, list(map(len, postings)), b"".join(postings))
         _add_documents(connection, scope, id, segment.documents)
 
@@ -126,15 +127,15 @@ def bury_orphans(
     return orphans
 
 
-def add_segment(connection: Connection, scope: Mapping[str, Any], documents: Iterable[Held]) -> int:
-    """For these documents."""
+def add_segment(connection: Connection, scope: Mapping[str, Any], documents: Iterable[Held], chunk_ids: bytes) -> int:
+    """For these documents, whose chunks have these ids, 16 bytes each."""
     languages: Counter[str] = Counter()
     total_length = 0
     for document in documents:
         languages[document.language] += document.n_chunks
         total_length += document.total_length
-    values = {"n_chunks": languages.total(), "total_length": total_length, "languages": Jsonb(languages)}
-    row = connection.execute(ADD_SEGMENT, {**scope, **values}).fetchone()
+    totals = {"n_chunks": languages.total(), "total_length": total_length, "languages": Jsonb(languages)}
+    row = connection.execute(ADD_SEGMENT, {**scope, **totals, "chunk_ids": chunk_ids}).fetchone()
     return int(row[0]) if row else 0
 
 
@@ -163,7 +164,11 @@ def _document(draft: Draft, version: int) -> SegmentDocument:
         raise DocumentError("publish", f"a document may have at most {MOST_CHUNKS} chunks, got {len(draft.chunks)}")
     language = draft.document.language if draft.document else ""
     chunks = [analyzed(chunk.embedded_text, language) for chunk in draft.chunks]
-    return SegmentDocument(draft.id, version, language, chunks)
+    return SegmentDocument(draft.id, version, language, _chunk_ids(draft), chunks)
+
+
+def _chunk_ids(draft: Draft) -> list[UUID]:
+    return [chunk.id for chunk in draft.chunks]
 
 
 def _add_documents(

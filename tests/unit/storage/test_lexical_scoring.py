@@ -17,10 +17,14 @@ BM25 = Bm25(k1=1.5, b=0.75)
 WORDS = [f"w{rank}" for rank in range(30)]
 
 
+def ids_of(chunks: Sequence[object]) -> list[UUID]:
+    return [UUID(int=number) for number, _ in enumerate(chunks)]
+
+
 def segment(*documents: Sequence[str]) -> Segment:
     """Each of chunks whose terms are separated by blanks."""
     (built,) = build(
-        SegmentDocument(UUID(int=number), 1, "en", [chunk.split() for chunk in chunks])
+        SegmentDocument(UUID(int=number), 1, "en", ids_of(chunks), [chunk.split() for chunk in chunks])
         for number, chunks in enumerate(documents)
     )
     return built
@@ -179,15 +183,16 @@ def test_frequencies_and_lengths_are_cut_to_16_bits() -> None:
 
 def test_a_new_segment_begins_before_the_numbers_run_out() -> None:
     half = [["a"]] * 40_000
-    built = build(SegmentDocument(UUID(int=n), 1, "en", half) for n in range(3))
+    built = build(SegmentDocument(UUID(int=n), 1, "en", ids_of(half), half) for n in range(3))
     assert [(n_chunks(each), len(each.documents)) for each in built] == [(40_000, 1)] * 3
-    small = build(SegmentDocument(UUID(int=n), 1, "en", half[:20_000]) for n in range(4))
+    small = build(SegmentDocument(UUID(int=n), 1, "en", ids_of(half[:20_000]), half[:20_000]) for n in range(4))
     assert [n_chunks(each) for each in small] == [60_000, 20_000]
 
 
 def test_a_document_of_too_many_chunks_is_refused() -> None:
+    long = [["a"]] * 65_537
     with pytest.raises(ValueError, match="65536 chunks"):
-        build([SegmentDocument(UUID(int=1), 1, "en", [["a"]] * 65_537)])
+        build([SegmentDocument(UUID(int=1), 1, "en", ids_of(long), long)])
 
 
 def test_nothing_makes_no_segment() -> None:

@@ -23,7 +23,7 @@ def weights(given: Weighted) -> TermWeights:
 def segment(*documents: Sequence[Weighted]) -> Segment:
     (built,) = build(
         (
-            SegmentDocument(UUID(int=number), 1, "", [weights(chunk) for chunk in chunks])
+            SegmentDocument(UUID(int=number), 1, "", [UUID(int=1)] * len(chunks), [weights(chunk) for chunk in chunks])
             for number, chunks in enumerate(documents)
         ),
         SPLADE,

@@ -1,0 +1,42 @@
+"""What is kept of segments: which chunks they number, and no more than there is room for."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
+
+IDS = st.integers(0, 2**128 - 1) | st.integers(0, 300).map(lambda low: low << 96)  # which end with zeros
+"""As integers."""
+
+
+def chunks(*ids: int) -> SegmentChunks:
+    return SegmentChunks(b"".join(UUID(int=id).bytes for id in ids))
+
+
+@given(st.lists(IDS, min_size=1, unique=True), st.lists(IDS, unique=True), st.data())
+def test_numbers_lead_to_ids_and_back(held: list[int], others: list[int], data: st.DataObject) -> None:
+    segment = chunks(*held)
+    assert [segment.id(local).int for local in range(len(held))] == held
+    wanted = data.draw(st.permutations([*held, *others]))
+    here, locals = segment.find(wanted_ids([UUID(int=id) for id in wanted]))
+    assert {wanted[place]: held[local] for place, local in zip(here, locals, strict=True)} == {id: id for id in held}
+
+
+def test_nothing_is_found_where_nothing_is_sought() -> None:
+    assert [found.tolist() for found in chunks(1, 2).find(wanted_ids([]))] == [[], []]
+
+
+def test_the_largest_numbers_fit() -> None:
+    here, locals = chunks(*range(65_536)).find(wanted_ids([UUID(int=65_535)]))
+    assert (here.tolist(), locals.tolist()) == ([0], [65_535])
+
+
+@pytest.mark.parametrize(("room", "kept"), [(0, []), (1, [3]), (2, [2, 3]), (3, [1, 2, 3])])
+def test_the_chunks_that_were_read_first_go_first(room: int, kept: list[int]) -> None:
+    cache = SegmentCache(0, room * chunks(1, 2).bytes)
+    for segment in (1, 2, 3):
+        cache.add_chunks(segment, chunks(1, 2))
+    assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == kept
