@@ -31,6 +31,7 @@ from rag_core.config import (
     WeightedFusion,
 )
 from rag_core.errors import ConfigError
+from rag_core.ingestion.embedding.joined import Joined
 from rag_core.ingestion.embedding.questions import Questions, WeighedQuestions
 from rag_core.protocols import Leg, Reranker, Retriever
 from rag_core.reranking.llm import LlmReranker as LanguageModel
@@ -94,7 +95,7 @@ class _Builder:
     @cached_property
     def _dense(self) -> Leg:
         embedding = self._settings.embedding
-        embedder = self._elsewhere.embedder or Questions(shared_encoder(embedding))
+        embedder = self._elsewhere.embedder or Joined(Questions(shared_encoder(embedding)))
         return DenseLeg(self._corpus, embedder, embedding_space(embedding))
 
     @cached_property
