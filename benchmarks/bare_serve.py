@@ -1,8 +1,17 @@
-"""A Ray Serve deployment that does nothing."""
+"""A Ray Serve deployment that does nothing, listening by itself as the gateway does, until it is interrupted.
+
+python -m benchmarks.bare_serve 127.0.0.1 8124
+"""
+
+import signal
+import sys
+from contextlib import suppress
 
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
+
+from serve.running import served_by_itself
 
 app = FastAPI()
 
@@ -16,4 +25,14 @@ class Bare:
 
 
 def bare_app() -> Application:
-    return Bare.bind()
+    bound: Application = Bare.bind()
+    return bound
+
+
+def main(host: str, port: int) -> None:
+    with served_by_itself(bare_app, host, port), suppress(KeyboardInterrupt):
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -5,6 +5,9 @@ the gateway does, are what no gateway can do better than; the retriever in this 
 as many connections that ask one question after another, none twice. CPU is that of the whole machine but the clients',
 which share its cores.
 
+At the end one client asks the bare deployment, the retriever in this process and the gateway in turn: each then meets
+the same machine, with its caches as a server at work has them, and the difference is what the gateway costs.
+
     python -m benchmarks.serve                                   20,000 made-up passages
     python -m benchmarks.serve --rows 100000 --clients 1 8 --seconds 10
 """
@@ -12,12 +15,14 @@ which share its cores.
 import argparse
 import asyncio
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import aiohttp
 import numpy as np
@@ -36,7 +41,8 @@ from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
 
 HOST, GATEWAY, BARE = "127.0.0.1", 8123, 8124
-K = 10
+K, ROUNDS, WARM = 10, 400, 30
+BARE_SERVE = ("-m", "benchmarks.bare_serve", HOST, str(BARE))
 UVICORN = """
 import uvicorn
 from fastapi import FastAPI
@@ -84,17 +90,18 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
     print(f"{'':24} {'clients':>7} {''.join(f'{title:>11}' for title in titles)}")
     for number in clients:
         asyncio.run(_in_process(settings, asked, number, seconds))
-    with _bare_uvicorn():
-        _ask_all("bare FastAPI", f"http://{HOST}:{BARE}/", asked, clients, seconds)
-    from benchmarks.bare_serve import bare_app
-    from serve.running import served, served_by_itself
+    with _running("-c", UVICORN % (HOST, BARE)) as bare:
+        _ask_all("bare FastAPI", bare, asked, clients, seconds)
+    with _running(*BARE_SERVE) as bare:
+        _ask_all("bare Serve", bare, asked, clients, seconds)
+    from serve.running import served
 
-    with served_by_itself(bare_app, HOST, BARE) as url:
-        _ask_all("bare Serve", f"{url}/", asked, clients, seconds)
     with served(settings, HOST, GATEWAY) as url:
         _ask_all("/v1/retrieve", f"{url}/v1/retrieve", asked, clients, seconds)
         _ask_all("/v1/answer", f"{url}/v1/answer", asked, clients, seconds)
         _ask_all("/v1/answer, streamed", f"{url}/v1/answer", asked, clients, seconds, stream=True)
+        with _running(*BARE_SERVE) as bare:
+            asyncio.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
 
 
 async def _in_process(settings: Settings, asked: Iterator[str], clients: int, seconds: float) -> None:
@@ -142,6 +149,36 @@ async def _over_http(url: str, asked: Iterator[str], clients: int, seconds: floa
         await _loaded(ask, asked, clients, seconds, timed)
 
 
+async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve: str) -> None:
+    corpus = CorpusReader(Postgres.open(settings.store.url))
+    chosen = retriever(settings, corpus)
+    async with aiohttp.ClientSession() as session:
+
+        async def over(url: str, question: str) -> None:
+            async with session.post(url, json={"query": question, "collection": COLLECTION}) as response:
+                await response.read()
+
+        async def in_process(question: str) -> None:
+            await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
+
+        asks = (partial(over, bare), in_process, partial(over, retrieve))
+        took = [[await _timed(ask, next(asked)) for ask in asks] for _ in range(ROUNDS)]
+    await corpus.close()
+    milliseconds = np.array(took[WARM:])
+    floor, own, gateway = np.median(milliseconds, axis=0)
+    costs = np.median(milliseconds[:, 2] - milliseconds[:, 1])
+    print(
+        f"in turn, p50 ms: bare Serve {floor:.1f}, in process {own:.1f}, /v1/retrieve {gateway:.1f}, "
+        f"which costs {costs:.1f}: bare Serve and {costs - floor:.1f}"
+    )
+
+
+async def _timed(ask: Ask, question: str) -> float:
+    began = time.perf_counter()
+    await ask(question)
+    return 1000 * (time.perf_counter() - began)
+
+
 async def _loaded(ask: Ask, asked: Iterator[str], clients: int, seconds: float, timed: Timed) -> None:
     own, busy, began = time.process_time(), _busy(), time.perf_counter()
 
@@ -171,17 +208,18 @@ def _show(name: str, clients: int, timed: Timed) -> None:
 
 
 @contextmanager
-def _bare_uvicorn() -> Iterator[None]:
-    with subprocess.Popen([sys.executable, "-c", UVICORN % (HOST, BARE)]) as process:
+def _running(*python: str) -> Iterator[str]:
+    """The url of what listens at BARE, in a process of its own."""
+    with subprocess.Popen([sys.executable, *python]) as process:
         try:
             asyncio.run(_up())
-            yield
+            yield f"http://{HOST}:{BARE}/"
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)
 
 
 async def _up() -> None:
-    for _ in range(200):
+    for _ in range(1200):
         try:
             _, writer = await asyncio.open_connection(HOST, BARE)
         except OSError:
@@ -189,7 +227,7 @@ async def _up() -> None:
         else:
             writer.close()
             return
-    raise TimeoutError("uvicorn did not start in 10 s")
+    raise TimeoutError("what a benchmark compares with did not start in 60 s")
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,24 +1,33 @@
 """Hits and answers as the JSON that every door gives."""
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import isfinite
-from pathlib import Path
-from typing import Any
-from uuid import UUID, uuid4
+from typing import Any, TypeAlias
+from uuid import uuid4
 
-from rag_core.config import Settings
+from pydantic_core import to_json
+
 from rag_core.detection import DEFAULT_PROFILE
 from rag_core.retrieval.ways import LAST, ranks, way
 from rag_core.types import Answer, Citation, Hit, Passage, Reply, StageReport, Verdict
 
+Highlighter: TypeAlias = Callable[[str], list[tuple[int, int]]]
+
 SHORTEST_WORD = 3
 
 
+def json_bytes(value: object) -> bytes:
+    """Times as RFC 3339 has them, ids and paths as text. In a quarter of the time that `json` takes.
+
+    ValueError for half a surrogate pair.
+    """
+    return to_json(value)
+
+
 def json_text(value: object) -> str:
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    return json_bytes(value).decode()
 
 
 def citations_json(answer: Answer, now: datetime) -> list[dict[str, Any]]:
@@ -94,19 +103,20 @@ def _span(start: int, end: int) -> dict[str, int]:
 
 
 def retrieval_json(
-    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], settings: Settings, seconds: float, explain: bool
+    question: str, hits: Sequence[Hit], stages: Sequence[StageReport], profile: str, seconds: float, explain: bool
 ) -> dict[str, Any]:
+    """All but the version of the pipeline."""
     timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
     ranked = ranks(stages)
     explained = [(hit, {"explain": way(hit, ranked)} if explain else {}) for hit in hits]
+    highlights = highlighter(question)
     return {
         "id": f"ret_{uuid4().hex}",
         "object": "retrieval",
         "query": question,
         "standalone_query": question,
-        "results": [{**_result(rank, hit, question), **each} for rank, (hit, each) in enumerate(explained, start=1)],
-        "profile": {"name": settings.profile, "selected_by": _selected_by(settings.profile)},
-        "pipeline_version": settings.pipeline_version,
+        "results": [{**_result(rank, hit, highlights), **each} for rank, (hit, each) in enumerate(explained, start=1)],
+        "profile": {"name": profile, "selected_by": _selected_by(profile)},
         "partial": any(report.error for report in stages),
         "degraded": [report.stage for report in stages if report.error],
         "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
@@ -148,17 +158,17 @@ def in_order(stages: Sequence[StageReport]) -> list[StageReport]:
     return sorted(stages, key=lambda report: (report.began, -report.seconds))
 
 
-def highlights(question: str, text: str) -> list[tuple[int, int]]:
-    """Where the question's words stand in the text, by their beginning: `key` also finds `keys`."""
+def highlighter(question: str) -> Highlighter:
+    """Tells of a text where the question's words stand, by their beginning: `key` also finds `keys`."""
     words = {word for word in re.findall(r"\w+", question.lower()) if len(word) >= SHORTEST_WORD}
     if not words:
-        return []
+        return lambda _: []
     longest_first = sorted(words, key=len, reverse=True)
     pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\w*", re.IGNORECASE)
-    return [match.span() for match in pattern.finditer(text)]
+    return lambda text: [match.span() for match in pattern.finditer(text)]
 
 
-def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
+def _result(rank: int, hit: Hit, highlights: Highlighter) -> dict[str, Any]:
     chunk, origin = hit.chunk, hit.origin
     return {
         "rank": rank,
@@ -173,14 +183,6 @@ def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
         "end": chunk.end,
         "score": round(hit.score, 6),
         "retrievers": [name for name in hit.scores if name not in LAST],
-        "highlights": highlights(question, chunk.text),
+        "highlights": highlights(chunk.text),
         "metadata": dict(origin.metadata),
     }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, UUID | Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no place in JSON")

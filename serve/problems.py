@@ -1,5 +1,6 @@
 """Failures as RFC 9457 has them, with the member `error` that OpenAI's clients read."""
 
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,6 @@ from rag_core.errors import (
     UnavailableError,
     UsageError,
 )
-from rag_core.wire import json_text
 from serve.dependencies import because_of
 from serve.responses import public_words
 
@@ -122,7 +122,7 @@ def response_to(error: Exception, instance: str, correlation_id: str) -> Respons
 
 def problem_response(body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     """A client may have sent what UTF-8 cannot write, as a name of something that is not allowed."""
-    text = json_text(body).encode("utf-8", "replace")
+    text = json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
     wait = {"Retry-After": str(RETRY_AFTER)} if body["retryable"] else {}
     return Response(text, body["status"], {**wait, **(headers or {})}, MEDIA_TYPE)
 

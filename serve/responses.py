@@ -8,13 +8,13 @@ from typing import Any
 from fastapi import Response
 
 from rag_core.types import StageReport
-from rag_core.wire import json_text
+from rag_core.wire import json_bytes
 
 _FOREIGN = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Timeout|Interrupt)): .*", re.DOTALL)
 
 
 def as_json(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(json_text(body), status, headers, "application/json")
+    return Response(json_bytes(body), status, headers, "application/json")
 
 
 def server_timing(stages: Sequence[StageReport]) -> dict[str, str]:

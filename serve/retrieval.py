@@ -45,7 +45,7 @@ async def retrieve(asked: Retrieve, who: Who, graph: Served, request: Request) -
     question = query(asked, asked.query, who, asked.conversation_id)
     found = await searched(chosen, question, page.wanted(chosen.depth), graph.corpus)
     shown = page.of(found.hits)
-    body = retrieval_json(asked.query, shown.hits, found.stages, graph.settings, found.seconds, asked.explain)
+    body = retrieval_json(asked.query, shown.hits, found.stages, graph.settings.profile, found.seconds, asked.explain)
     body |= {"pipeline_version": chosen.pipeline_version, "next_cursor": shown.next_cursor}
     body["results"] = [{**each, "rank": each["rank"] + shown.behind} for each in body["results"]]
     if asked.profile:

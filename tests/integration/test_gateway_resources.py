@@ -95,7 +95,7 @@ def test_documents_are_listed_as_they_are_stored(filled: Postgres) -> None:
         "title": "A title",
         "status": "completed",
         "chunks": 3,
-        "updated_at": "2023-11-14T22:13:20+00:00",
+        "updated_at": "2023-11-14T22:13:20Z",
         "metadata": {"team": "locks"},
     }
     assert (body["next_cursor"], body["has_more"]) == (None, False)
