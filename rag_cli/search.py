@@ -17,7 +17,7 @@ from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
-from rag_core.wire import highlighter, retrieval_json
+from rag_core.wire import highlights, retrieval_json
 
 if TYPE_CHECKING:
     from rag_core.knowledge_base import KnowledgeBase
@@ -194,7 +194,7 @@ def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], qu
     if before:
         console.print(Text(before, style="dim"))
     passage = Text(hit.chunk.text if neighbours else _shortened(hit.chunk.text))
-    for start, end in highlighter(question)(passage.plain):
+    for start, end in highlights(question, passage.plain):
         passage.stylize("bold yellow", start, end)
     console.print(passage)
     if after:

@@ -1,10 +1,10 @@
 """Hits and answers as the JSON that every door gives."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from pydantic_core import to_json
@@ -13,9 +13,8 @@ from rag_core.detection import DEFAULT_PROFILE
 from rag_core.retrieval.ways import LAST, ranks, way
 from rag_core.types import Answer, Citation, Hit, Passage, Reply, StageReport, Verdict
 
-Highlighter: TypeAlias = Callable[[str], list[tuple[int, int]]]
-
 SHORTEST_WORD = 3
+_WORD = re.compile(r"\w+")
 
 
 def json_bytes(value: object) -> bytes:
@@ -109,13 +108,12 @@ def retrieval_json(
     timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
     ranked = ranks(stages)
     explained = [(hit, {"explain": way(hit, ranked)} if explain else {}) for hit in hits]
-    highlights = highlighter(question)
     return {
         "id": f"ret_{uuid4().hex}",
         "object": "retrieval",
         "query": question,
         "standalone_query": question,
-        "results": [{**_result(rank, hit, highlights), **each} for rank, (hit, each) in enumerate(explained, start=1)],
+        "results": [{**_result(rank, hit, question), **each} for rank, (hit, each) in enumerate(explained, start=1)],
         "profile": {"name": profile, "selected_by": _selected_by(profile)},
         "partial": any(report.error for report in stages),
         "degraded": [report.stage for report in stages if report.error],
@@ -158,17 +156,28 @@ def in_order(stages: Sequence[StageReport]) -> list[StageReport]:
     return sorted(stages, key=lambda report: (report.began, -report.seconds))
 
 
-def highlighter(question: str) -> Highlighter:
-    """Tells of a text where the question's words stand, by their beginning: `key` also finds `keys`."""
-    words = {word for word in re.findall(r"\w+", question.lower()) if len(word) >= SHORTEST_WORD}
-    if not words:
-        return lambda _: []
-    longest_first = sorted(words, key=len, reverse=True)
-    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\w*", re.IGNORECASE)
-    return lambda text: [match.span() for match in pattern.finditer(text)]
+def highlights(question: str, text: str) -> list[tuple[int, int]]:
+    """Where words of the text begin like a word of the question: `key` also finds `keys`."""
+    words, lowered = {word for word in _WORD.findall(_lower(question)) if len(word) >= SHORTEST_WORD}, _lower(text)
+    starts = sorted({start for word in words for start in _starts(word, lowered)})
+    return [match.span() for start in starts if (match := _WORD.match(text, start))]
 
 
-def _result(rank: int, hit: Hit, highlights: Highlighter) -> dict[str, Any]:
+def _starts(word: str, text: str) -> Iterator[int]:
+    """Where it stands at the beginning of one."""
+    at = text.find(word)
+    while at >= 0:
+        if not at or not _WORD.match(text, at - 1):
+            yield at
+        at = text.find(word, at + 1)
+
+
+def _lower(text: str) -> str:
+    """As long as the text: the one letter that becomes two is replaced before."""
+    return text.replace("\u0130", "i").lower()
+
+
+def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
     chunk, origin = hit.chunk, hit.origin
     return {
         "rank": rank,
@@ -183,6 +192,6 @@ def _result(rank: int, hit: Hit, highlights: Highlighter) -> dict[str, Any]:
         "end": chunk.end,
         "score": round(hit.score, 6),
         "retrievers": [name for name in hit.scores if name not in LAST],
-        "highlights": highlights(chunk.text),
+        "highlights": highlights(question, chunk.text),
         "metadata": dict(origin.metadata),
     }

@@ -59,13 +59,13 @@ class Listing:
         """Of `limit` + 1 rows, if there are so many, those of this page, and what it tells of the next."""
         more = len(rows) > limit
         return list(rows[:limit]), {
-            "next_cursor": self._cursor(rows[limit - 1]) if more else None,
+            "next_cursor": self.cursor(str(rows[limit - 1][self.key])) if more else None,
             "has_more": more,
         }
 
-    def _cursor(self, row: Mapping[str, Any]) -> str:
-        last = str(row[self.key]).encode()
-        return urlsafe_b64encode(self._signature(last) + last).decode()
+    def cursor(self, last: str) -> str:
+        """For the page behind the row of that key."""
+        return urlsafe_b64encode(self._signature(last.encode()) + last.encode()).decode()
 
     def _signature(self, last: bytes) -> bytes:
         return hmac.digest(self.secret, json.dumps(self.name).encode() + last, sha256)

@@ -129,13 +129,16 @@ class Page:
         return max(self.size, depth if self.cursor else min(self.size + 1, depth))
 
     def of(self, hits: Sequence[Hit]) -> Shown:
-        last = self.order.after(self.cursor, "")
-        rank, _, id = last.partition(" ")
-        places = {str(hit.chunk.id): place for place, hit in enumerate(hits, start=1)}
-        behind = places.get(id, int(rank)) if last else 0
-        rows = [{"place": f"{place} {hit.chunk.id}", "hit": hit} for place, hit in enumerate(hits, start=1)]
-        page, more = self.order.page(rows[behind : behind + self.size + 1], self.size)
-        return Shown([row["hit"] for row in page], behind, more["next_cursor"])
+        behind = self._behind(hits)
+        end = behind + self.size
+        more = self.order.cursor(f"{end} {hits[end - 1].chunk.id}") if len(hits) > end else None
+        return Shown(hits[behind:end], behind, more)
+
+    def _behind(self, hits: Sequence[Hit]) -> int:
+        if not self.cursor:
+            return 0
+        rank, _, id = self.order.after(self.cursor, "").partition(" ")
+        return next((place for place, hit in enumerate(hits, start=1) if str(hit.chunk.id) == id), int(rank))
 
 
 def _fingerprint(asked: Retrieve, chosen: SearchVariant) -> str:
