@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+import gateways
 import httpx2
 import pytest
 from drafts import TENANT, draft, failed
@@ -21,9 +22,8 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft
-from serve.access import Caller, caller
+from serve.access import Caller
 from serve.dependencies import store_dependency
-from serve.gateway import build_app
 from serve.graph import Graph, Ground
 from serve.jobs import Seen, Wakes, Watch
 from serve.sources import AROUND
@@ -53,14 +53,7 @@ def graph(store: Postgres) -> Graph:
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
-    async def called() -> T:
-        app = build_app(graph(store))
-        app.dependency_overrides[caller] = lambda: who
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            return await work(client)
-
-    return asyncio.run(called())
+    return gateways.asked(graph(store), work, who)
 
 
 def request(store: Postgres, method: str, path: str, who: Caller = ME, **headers: str) -> httpx2.Response:

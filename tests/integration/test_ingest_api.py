@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import gateways
 import httpx2
 import pytest
 from drafts import TENANT
@@ -17,8 +18,7 @@ from trees import broken, hashing
 from jobs.worker import Worker
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from serve.access import Caller, caller
-from serve.gateway import build_app
+from serve.access import Caller
 from serve.graph import Graph, local_graph
 from serve.ingest_schemas import Ingested
 
@@ -41,18 +41,7 @@ def graph(store: Postgres) -> Graph:
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
-    async def called() -> T:
-        served = graph(store)
-        app = build_app(served)
-        app.dependency_overrides[caller] = lambda: Caller(tenant=tenant)
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", timeout=60) as client:
-            try:
-                return await work(client)
-            finally:
-                await served.close()
-
-    return asyncio.run(called())
+    return gateways.asked(graph(store), work, Caller(tenant=tenant))
 
 
 def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: str) -> httpx2.Response:

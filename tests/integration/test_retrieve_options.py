@@ -1,20 +1,20 @@
 """`/v1/retrieve` over a real store: what a request may change, its pages, and what comes if time is over."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
 import pytest
+from gateways import asked
 from trees import hashing, ingest, write
 
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
-from serve.gateway import build_app
 from serve.graph import Graph, ground
 
 pytestmark = pytest.mark.postgres
@@ -30,19 +30,6 @@ def graph(store: Postgres, tmp_path: Path) -> Graph:
     settings = hashing(f"store.url={store.dsn}", "retrieval.depth=10", "answering.budget=none")
     ingest(store, write(tmp_path, {**FILES, "long.md": LONG}), settings=settings)
     return ground(settings).graph(settings)
-
-
-def asked(graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
-    async def called() -> T:
-        app = build_app(graph)
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            try:
-                return await work(client)
-            finally:
-                await graph.close()
-
-    return asyncio.run(called())
 
 
 def retrieve(graph: Graph, *bodies: Mapping[str, Any]) -> list[httpx2.Response]:

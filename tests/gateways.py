@@ -1,0 +1,30 @@
+"""The gateway's application, asked without a server."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import httpx2
+
+from serve.access import Caller, caller
+from serve.gateway import build_app
+from serve.graph import Graph
+
+T = TypeVar("T")
+
+
+def asked(graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None) -> T:
+    """What comes of the work. The graph is closed then: its connections belong to an event loop that ends here."""
+
+    async def called() -> T:
+        app = build_app(graph)
+        if who is not None:
+            app.dependency_overrides[caller] = lambda: who
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", timeout=60) as client:
+            try:
+                return await work(client)
+            finally:
+                await graph.close()
+
+    return asyncio.run(called())
