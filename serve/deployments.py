@@ -91,7 +91,7 @@ class Scorer:
         own, self._role = Settings.model_validate_json(settings), role
         observe(role, own.telemetry)
         self._model = _model(own, role)
-        self._model.load()
+        self._model.load(threads=_cpus())
         self._batches = Batches[Pair, list[float]](self._model.score, _tokens, BatchSettings())
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
