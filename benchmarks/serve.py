@@ -5,8 +5,9 @@ the gateway does, are what no gateway can do better than; the retriever in this 
 as many connections that ask one question after another, none twice. CPU is that of the whole machine but the clients',
 which share its cores.
 
-At the end one client asks the bare deployment, the retriever in this process and the gateway in turn: each then meets
-the same machine, with its caches as a server at work has them, and the difference is what the gateway costs.
+Before they come one client asks the bare deployment, the retriever in this process and the gateway in turn, in a random
+order each time: all meet the same machine, with its caches as a server at work has them, and the difference is what the
+gateway costs.
 
     python -m benchmarks.serve                                   20,000 made-up passages
     python -m benchmarks.serve --rows 100000 --clients 1 8 --seconds 10
@@ -97,11 +98,11 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
     from serve.running import served
 
     with served(settings, HOST, GATEWAY) as url:
+        with _running(*BARE_SERVE) as bare:
+            asyncio.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
         _ask_all("/v1/retrieve", f"{url}/v1/retrieve", asked, clients, seconds)
         _ask_all("/v1/answer", f"{url}/v1/answer", asked, clients, seconds)
         _ask_all("/v1/answer, streamed", f"{url}/v1/answer", asked, clients, seconds, stream=True)
-        with _running(*BARE_SERVE) as bare:
-            asyncio.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
 
 
 async def _in_process(settings: Settings, asked: Iterator[str], clients: int, seconds: float) -> None:
@@ -162,9 +163,12 @@ async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve
             await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
 
         asks = (partial(over, bare), in_process, partial(over, retrieve))
-        took = [[await _timed(ask, next(asked)) for ask in asks] for _ in range(ROUNDS)]
+        took, drawn = np.zeros((WARM + ROUNDS, len(asks))), np.random.default_rng(7)
+        for number in range(WARM + ROUNDS):
+            for place in drawn.permutation(len(asks)):  # who comes after whom decides what caches it finds
+                took[number, place] = await _timed(asks[place], next(asked))
     await corpus.close()
-    milliseconds = np.array(took[WARM:])
+    milliseconds = took[WARM:]
     floor, own, gateway = np.median(milliseconds, axis=0)
     costs = np.median(milliseconds[:, 2] - milliseconds[:, 1])
     print(

@@ -5,7 +5,6 @@ caller may read is asked for with every page all the same.
 """
 
 import hmac
-import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
+from rag_core.wire import json_bytes
 from serve.access import Caller
 from serve.graph import Graph
 
@@ -68,7 +68,7 @@ class Listing:
         return urlsafe_b64encode(self._signature(last.encode()) + last.encode()).decode()
 
     def _signature(self, last: bytes) -> bytes:
-        return hmac.digest(self.secret, json.dumps(self.name).encode() + last, sha256)
+        return hmac.digest(self.secret, json_bytes(self.name) + last, sha256)
 
 
 def listing(graph: Graph, who: Caller, key: str, *name: str | None) -> Listing:

@@ -1,6 +1,5 @@
 """`/v1/retrieve`: passages that answer a question."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from rag_core.errors import RagError, RetrievalError, StageTimeoutError
 from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query, StageReport
-from rag_core.wire import retrieval_json
+from rag_core.wire import json_bytes, retrieval_json
 from serve.bodies import Retrieval
 from serve.cursors import Listing, listing
 from serve.dependencies import because_of
@@ -143,9 +142,8 @@ class Page:
 
 def _fingerprint(asked: Retrieve, chosen: SearchVariant) -> str:
     """Equal for requests whose hits are of one ranking."""
-    searched = asked.model_dump(include={"query", "collection", "filters", "conversation_id"})
-    text = json.dumps([searched, chosen.pipeline_version], sort_keys=True)
-    return sha256(text.encode()).hexdigest()
+    searched = [asked.query, asked.collection, asked.filters, asked.conversation_id, chosen.pipeline_version]
+    return sha256(json_bytes(searched)).hexdigest()
 
 
 async def refuse_without_store(graph: Graph, late: StageTimeoutError) -> None:

@@ -42,8 +42,8 @@ def wanted_ids(ids: Sequence[UUID]) -> NDArray[np.bytes_]:
 
 
 class SegmentCache:
-    """Posting lists by term and segment, and the chunks of segments; of each kind so many bytes, and the oldest go
-    first. An empty list says that the segment has no such term.
+    """Posting lists by term and segment, and the chunks of segments; of each kind so many bytes. What was read first
+    goes first, of terms those that were asked for longest ago. An empty list says that the segment has no such term.
 
     For one event loop.
     """
@@ -56,6 +56,8 @@ class SegmentCache:
 
     def lists(self, term: str) -> Mapping[int, bytes]:
         """By segment."""
+        if term in self._lists:
+            self._lists[term] = self._lists.pop(term)  # behind those that were asked for before
         return self._lists.get(term, {})
 
     def add_lists(self, term: str, lists: Mapping[int, bytes]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.lexical.segment_cache import LIST_OVERHEAD, SegmentCache, SegmentChunks, wanted_ids
 
 IDS = st.integers(0, 2**128 - 1) | st.integers(0, 300).map(lambda low: low << 96)  # which end with zeros
 """As integers."""
@@ -40,3 +40,12 @@ def test_the_chunks_that_were_read_first_go_first(room: int, kept: list[int]) ->
     for segment in (1, 2, 3):
         cache.add_chunks(segment, chunks(1, 2))
     assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == kept
+
+
+def test_the_lists_of_the_terms_that_were_asked_for_longest_ago_go_first() -> None:
+    cache = SegmentCache(2 * (LIST_OVERHEAD + 4), 0)
+    cache.add_lists("old", {1: b"abcd"})
+    cache.add_lists("asked", {1: b"abcd"})
+    assert cache.lists("old") == {1: b"abcd"}
+    cache.add_lists("new", {1: b"abcd"})
+    assert [dict(cache.lists(term)) for term in ("old", "asked", "new")] == [{1: b"abcd"}, {}, {1: b"abcd"}]
