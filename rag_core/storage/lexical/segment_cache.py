@@ -72,6 +72,8 @@ class SegmentCache:
         return self._chunks.get(segment)
 
     def add_chunks(self, segment: int, chunks: SegmentChunks) -> None:
+        if (same := self._chunks.pop(segment, None)) is not None:  # two questions have read it at once
+            self._chunk_bytes -= same.bytes
         self._chunks[segment] = chunks
         self._chunk_bytes += chunks.bytes
         while self._chunk_bytes > self._most_chunk_bytes:

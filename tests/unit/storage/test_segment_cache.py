@@ -37,7 +37,7 @@ def test_the_largest_numbers_fit() -> None:
 @pytest.mark.parametrize(("room", "kept"), [(0, []), (1, [3]), (2, [2, 3]), (3, [1, 2, 3])])
 def test_the_chunks_that_were_read_first_go_first(room: int, kept: list[int]) -> None:
     cache = SegmentCache(0, room * chunks(1, 2).bytes)
-    for segment in (1, 2, 3):
+    for segment in (1, 1, 1, 2, 3):
         cache.add_chunks(segment, chunks(1, 2))
     assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == kept
 
