@@ -23,16 +23,6 @@ LONG = "the keys of a house " * 30
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.bert_files(tmp_path_factory.mktemp("cross"), "ForSequenceClassification")
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.bert_files(tmp_path_factory.mktemp("bert"), "")
-
-
-@pytest.fixture(scope="module")
 def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.multi_vector_files(tmp_path_factory.mktemp("colbert"))
 

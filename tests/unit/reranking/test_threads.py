@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Barrier, Lock
 
 import pytest
-import tiny_models
 import torch
 
 from rag_core.errors import ModelError
@@ -24,16 +23,6 @@ def threads_of_torch() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.bert_files(tmp_path_factory.mktemp("cross"), "ForSequenceClassification")
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_models.bert_files(tmp_path_factory.mktemp("bert"), "")
 
 
 def scores(chosen: SharedModel[object], threads: int) -> list[float]:
