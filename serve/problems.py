@@ -122,7 +122,7 @@ def response_to(error: Exception, instance: str, correlation_id: str) -> Respons
 
 def problem_response(body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     """A client may have sent what UTF-8 cannot write, as a name of something that is not allowed."""
-    text = json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
+    text = json.dumps(body, default=str, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     wait = {"Retry-After": str(RETRY_AFTER)} if body["retryable"] else {}
     return Response(text, body["status"], {**wait, **(headers or {})}, MEDIA_TYPE)
 

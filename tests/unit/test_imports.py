@@ -12,6 +12,7 @@ MODEL_FILES = {
     "rag_core.ingestion.embedding.precision",
     "rag_core.ingestion.embedding.sentence_transformers",
     "rag_core.ingestion.embedding.splade",
+    "rag_core.models.copies",
 }
 """Those that hold a model. Whoever asks for such a model imports them."""
 
