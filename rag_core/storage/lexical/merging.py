@@ -16,7 +16,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
-from rag_core.storage.lexical.segment import DTYPE, MOST_CHUNKS
+from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MOST_CHUNKS
 from rag_core.storage.lexical.writing import add_postings, add_segment
 from rag_core.storage.postgres import transaction
 
@@ -30,7 +30,6 @@ DEAD_SHARE = 0.15
 
 MOST_SEGMENTS = 256
 POSTINGS_AT_ONCE = 1_000_000
-CHUNK_ID = np.dtype("V16")
 
 # What no live document covers is dead, be it a tombstone or not.
 SIZES = """
@@ -169,7 +168,7 @@ def _merged(connection: Connection, scope: Mapping[str, Any]) -> bool:
 
 
 def _write(
-    connection: Connection, scope: Mapping[str, Any], taken: Mapping[int, NDArray[np.void]], live: Sequence[_Live]
+    connection: Connection, scope: Mapping[str, Any], taken: Mapping[int, NDArray[np.bytes_]], live: Sequence[_Live]
 ) -> None:
     """`taken` has the ids of each segment's chunks. The documents' rows are locked at the end, so that publishers wait
     for no more than their move."""

@@ -27,6 +27,7 @@ WEIGHT_STEP = 1 / 8192
 """SPLADE's weights, ln(1 + x), hardly pass 5, and this reaches 8. One below half a step is left out."""
 
 DTYPE = np.dtype("<u2")
+CHUNK_ID = np.dtype("S16")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_core.storage.lexical.segment import CHUNK_ID
+
 LIST_OVERHEAD = 160
 """Bytes that a posting list costs beside its own, about."""
-
-_ID = np.dtype("S16")
 
 
 class SegmentChunks:
@@ -18,7 +18,7 @@ class SegmentChunks:
     def __init__(self, ids: bytes) -> None:
         """16 bytes each, by local number."""
         self._ids = ids
-        unsorted = np.frombuffer(ids, _ID)
+        unsorted = np.frombuffer(ids, CHUNK_ID)
         order = np.argsort(unsorted)
         self._sorted, self._numbers = unsorted[order], order.astype(np.uint16)
 
@@ -27,7 +27,7 @@ class SegmentChunks:
         return len(self._ids) + self._sorted.nbytes + self._numbers.nbytes
 
     def id(self, local: int) -> UUID:
-        return UUID(bytes=self._ids[_ID.itemsize * local : _ID.itemsize * (local + 1)])
+        return UUID(bytes=self._ids[CHUNK_ID.itemsize * local : CHUNK_ID.itemsize * (local + 1)])
 
     def find(self, wanted: NDArray[np.bytes_]) -> tuple[NDArray[np.intp], NDArray[np.uint16]]:
         """Which of them are here, by their places in `wanted`, and the local number of each."""
@@ -38,7 +38,7 @@ class SegmentChunks:
 
 def wanted_ids(ids: Sequence[UUID]) -> NDArray[np.bytes_]:
     """As `find` takes them."""
-    return np.frombuffer(b"".join(id.bytes for id in ids), _ID)
+    return np.frombuffer(b"".join(id.bytes for id in ids), CHUNK_ID)
 
 
 class SegmentCache:
