@@ -1,23 +1,23 @@
 """Questions to the lexical index, in the statements of one snapshot: what they count is exact under it."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
 import numpy as np
-from psycopg.sql import SQL, Composed
+from psycopg.sql import SQL
 
-from rag_core.storage.corpus import HIDDEN, Snapshot
+from rag_core.storage.corpus import Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.analysis import read_question
 from rag_core.storage.lexical.kinds import WORDS
+from rag_core.storage.lexical.overview import Overview, overview
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.scoring import (
-    Chunks,
     Mask,
     Numbers,
+    Postings,
     Scores,
     best,
     covering,
@@ -26,22 +26,14 @@ from rag_core.storage.lexical.scoring import (
     weights,
 )
 from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 from rag_core.types import Query
 
-OVERVIEW = SQL("""
-select 'segment', id, 0, n_chunks, total_length, languages, '' from lexical_segments
-where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
-union all
-select 'dead', segment_id, first_local, n_chunks, total_length, null, language from lexical_documents
-where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and dead
-union all
-select 'hidden', segment_id, first_local, n_chunks, total_length, null, '' from lexical_documents
-where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and not dead
-  and document_id in ({hidden})""").format(hidden=SQL(HIDDEN))
 POSTINGS = """
-select segment_id, term, postings from lexical_postings
-where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and term = any(%(terms)s)"""
-POSTINGS_OF = f"{POSTINGS} and segment_id = any(%(segments)s)"
+select term, array_agg(segment_id), array_agg(octet_length(postings)), string_agg(postings, '') from lexical_postings
+where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and term = any(%(terms)s){some}
+group by term"""
+OF_ALL, OF_SOME = POSTINGS.format(some=""), POSTINGS.format(some=" and segment_id = any(%(segments)s)")
 PASSING_DOCUMENTS = """
 select l.segment_id, l.first_local, l.n_chunks from lexical_documents l
 where l.tenant = %(tenant)s and l.collection = %(collection_id)s and l.kind = %(kind)s and not l.dead and {filter}"""
@@ -50,21 +42,15 @@ select l.segment_id, l.first_local + v.ordinal, 1 from chunks v
 join lexical_documents l on l.tenant = v.tenant and l.collection = v.collection and l.document_id = v.document_id
   and l.kind = %(kind)s and not l.dead
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}"""
+# 16 bytes for each number, without reading the segment's other ids.
+CHUNK_IDS_AT = """
+select substring(s.chunk_ids from 16 * at.local + 1 for 16)
+from unnest(%(segments)s::bigint[], %(locals)s::int[]) with ordinality as at (segment, local, place)
+join lexical_segments s on s.tenant = %(tenant)s and s.collection = %(collection_id)s and s.id = at.segment
+order by at.place"""
 CHUNK_IDS = """
 select id, chunk_ids from lexical_segments
 where tenant = %(tenant)s and collection = %(collection_id)s and id = any(%(segments)s)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """What the index holds of a collection. `segments` has the place of each in `chunks` by its id, ascending.
-
-    `hidden` are ranges of chunks that the asker may not see: (place of the segment, first, count).
-    """
-
-    segments: dict[int, int]
-    chunks: Chunks
-    hidden: list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +93,14 @@ async def asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm2
 
 
 async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Asked:
-    found = await overview(snapshot, OVERVIEW)
+    found = await overview(snapshot)
     question = read_question(query.text, list(found.chunks.languages))
-    postings = joined(await lists(snapshot, cache, found.segments, list(question.counts)))
-    weighted = weights(found.chunks, postings, question)
+    lists = await postings(snapshot, cache, found, list(question.counts))
+    weighted = weights(found.chunks, lists, question)
     return Asked(
         overview=found,
-        best=partial(best, found.chunks, postings, weighted, bm25),
-        scores=partial(scores, found.chunks, postings, weighted, bm25),
+        best=partial(best, found.chunks, lists, weighted, bm25),
+        scores=partial(scores, found.chunks, lists, weighted, bm25),
     )
 
 
@@ -139,10 +125,22 @@ async def places(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> Plac
 
 
 async def named(snapshot: Snapshot, cache: SegmentCache, places: Places) -> list[tuple[UUID, float]]:
-    """The ids of the chunks, in the same order."""
-    known = await _chunks(snapshot, cache, set(places.segments))
-    rows = zip(places.segments, places.locals, places.scores, strict=True)
-    return [(known[segment].id(local), score) for segment, local, score in rows]
+    """The ids of the chunks, in the same order. Whole segments are read only where ids are sought in them."""
+    known = {segment: cache.chunks(segment) for segment in set(places.segments)}
+    numbered = list(zip(places.segments, places.locals, strict=True))
+    unknown = [(segment, local) for segment, local in numbered if known[segment] is None]
+    read = iter(await _ids_at(snapshot, unknown))
+    ids = [next(read) if (own := known[segment]) is None else own.id(local) for segment, local in numbered]
+    return list(zip(ids, places.scores, strict=True))
+
+
+async def _ids_at(snapshot: Snapshot, numbered: Sequence[tuple[int, int]]) -> list[UUID]:
+    if not numbered:
+        return []
+    segments, locals = zip(*numbered, strict=True)
+    wanted = {**snapshot.scope, "segments": list(segments), "locals": list(locals)}
+    rows = await snapshot.connection.execute(CHUNK_IDS_AT, wanted, binary=True)
+    return [UUID(bytes=id) for (id,) in await rows.fetchall()]
 
 
 async def places_of(
@@ -169,59 +167,33 @@ async def _chunks(snapshot: Snapshot, cache: SegmentCache, segments: Set[int]) -
     return known
 
 
-async def overview(snapshot: Snapshot, statement: Composed) -> Overview:
-    cursor = await snapshot.connection.execute(statement, snapshot.scope, binary=True)
-    ranges: dict[str, list[tuple[int, int, int]]] = {"segment": [], "dead": [], "hidden": []}
-    total_length, living = 0, Counter[str]()
-    for row, id, first, n, length, languages, language in await cursor.fetchall():
-        ranges[row].append((id, first, n))
-        if row == "segment":
-            total_length += length
-            living.update(languages)
-        elif row == "dead":
-            total_length -= length
-            living[language] -= n
-    sizes = sorted((id, n) for id, _, n in ranges["segment"])
-    numbered = {id: place for place, (id, _) in enumerate(sizes)}
-    firsts = np.cumsum([0, *(n for _, n in sizes)], dtype=np.int64)
-    dead, hidden = ([(numbered[id], first, n) for id, first, n in ranges[row]] for row in ("dead", "hidden"))
-    return Overview(numbered, Chunks(firsts, covering(firsts, dead), total_length, +living), hidden)
-
-
-async def lists(
-    snapshot: Snapshot, cache: SegmentCache, segments: Mapping[int, int], terms: Sequence[str]
-) -> list[tuple[int, int, bytes]]:
-    """As (place of the segment, number of the term, postings), ascending."""
-    known = await _lists(snapshot, cache, segments.keys(), terms)
-    return [(place, n, own[id]) for id, place in segments.items() for n, own in enumerate(known) if own[id]]
-
-
-async def _lists(
-    snapshot: Snapshot, cache: SegmentCache, segments: Set[int], terms: Sequence[str]
-) -> list[Mapping[int, bytes]]:
-    """Of each term, by segment; empty where the segment does not have it."""
-    known = [cache.lists(term) for term in terms]
-    missing = {term: segments - own.keys() for term, own in zip(terms, known, strict=True) if segments - own.keys()}
-    if not missing:
-        return known
-    for term, found in (await _read(snapshot, missing, segments)).items():
-        cache.add_lists(term, found)
-        place = terms.index(term)
-        known[place] = {**known[place], **found}
-    return known
+async def postings(
+    snapshot: Snapshot, cache: SegmentCache, overview: Overview, terms: Sequence[str], kind: str = WORDS
+) -> Postings:
+    """Of all segments. What is not known yet is read at once, for all terms."""
+    segments = overview.segments.keys()
+    keys = {term: (snapshot.scope["tenant"], snapshot.scope["collection_id"], term) for term in terms}
+    known = {term: cache.lists(key) for term, key in keys.items()}
+    lacking = {term: missing for term, own in known.items() if (missing := segments - own.read)}
+    if lacking:
+        found = await _read(snapshot, list(lacking), set().union(*lacking.values()), segments)
+        for term, own in found.items():
+            known[term] = known[term].of(segments).plus(own)
+            cache.keep_lists(keys[term], known[term])
+    return joined(list(known.values()), list(segments), kind)
 
 
 async def _read(
-    snapshot: Snapshot, missing: Mapping[str, Set[int]], segments: Set[int]
-) -> Mapping[str, Mapping[int, bytes]]:
-    """Those lists of the terms, and maybe others of the same; empty ones for those that there are not."""
-    lists = {term: dict.fromkeys(own, b"") for term, own in missing.items()}
-    some = set[int]().union(*missing.values())
-    wanted = {**snapshot.scope, "terms": list(missing), "segments": list(some)}
-    statement = POSTINGS if len(some) == len(segments) else POSTINGS_OF
+    snapshot: Snapshot, terms: Sequence[str], some: Set[int], segments: Set[int]
+) -> Mapping[str, TermLists]:
+    """Of all of the terms, in some of the segments."""
+    read = frozenset(some)
+    lists = dict.fromkeys(terms, replace(NO_LISTS, read=read))
+    wanted = {**snapshot.scope, "terms": list(terms), "segments": list(some)}
+    statement = OF_ALL if len(some) == len(segments) else OF_SOME
     rows = await snapshot.connection.execute(statement, wanted, binary=True)
-    for segment, term, postings in await rows.fetchall():
-        lists[term][segment] = postings
+    for term, ids, sizes, postings in await rows.fetchall():
+        lists[term] = TermLists(read, np.array(ids, np.int64), np.array(sizes, np.int64), postings)
     return lists
 
 

@@ -17,19 +17,21 @@ from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.segment import DTYPE
+from rag_core.storage.lexical.term_lists import TermLists
 
 F = TypeVar("F", bound=Callable[..., object])
 
 Numbers: TypeAlias = NDArray[np.int64]
 Scores: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
+Locals: TypeAlias = NDArray[np.uint16] | NDArray[np.int64]
 
 MOST_TIES = 1_000
 """So many chunks that score as the k-th does are told apart by their ids; which ones, if there are more, is chance."""
 
 
 class Postings(NamedTuple):
-    """The lists of a question's terms, one behind the other, those of a segment together and there by term.
+    """The lists of a question's terms, in whatever order in `flat`, else those of a segment together and there by term.
 
     List i is of term `terms[i]` in segment `segments[i]`: an array of shape [columns, sizes[i]] that begins at
     `starts[i]`.
@@ -78,16 +80,22 @@ class _Norm(NamedTuple):
     length: float
 
 
-def joined(lists: Sequence[tuple[int, int, bytes]], kind: str = WORDS) -> Postings:
-    """Of (segment, term, postings), ascending."""
-    segments, terms, raw = zip(*lists, strict=True) if lists else ((), (), ())
-    sizes = np.array([len(postings) for postings in raw], np.int64) // (COLUMNS[kind] * DTYPE.itemsize)
+def joined(lists: Sequence[TermLists], segments: Sequence[int], kind: str = WORDS) -> Postings:
+    """Of the terms, in this order, what stands in these segments, whose ids ascend."""
+    own = np.array([*segments, np.iinfo(np.int64).max], np.int64)
+    ids = np.concatenate([own[:0], *(each.segments for each in lists)])
+    terms = np.repeat(np.arange(len(lists)), [len(each.segments) for each in lists])
+    places = np.searchsorted(own, ids)
+    order = np.lexsort((terms, places))
+    order = order[own[places[order]] == ids[order]]
+    sizes = np.concatenate([own[:0], *(each.sizes for each in lists)]) // DTYPE.itemsize
+    starts = np.cumsum(sizes) - sizes
     return Postings(
-        flat=np.frombuffer(b"".join(raw), DTYPE),
-        starts=COLUMNS[kind] * (np.cumsum(sizes) - sizes),
-        sizes=sizes,
-        segments=np.array(segments, np.int64),
-        terms=np.array(terms, np.int64),
+        flat=np.frombuffer(b"".join(each.postings for each in lists), DTYPE),
+        starts=starts[order],
+        sizes=sizes[order] // COLUMNS[kind],
+        segments=places[order],
+        terms=terms[order],
     )
 
 
@@ -146,7 +154,7 @@ def scores(
 def compile_all() -> None:
     """What this machine has not compiled yet takes seconds: not while a question waits."""
     chunks = Chunks(np.array([0, 1], np.int64), np.zeros(1, np.bool_), 1, {"": 1})
-    postings = joined([(0, 0, np.array([[0], [1], [1]], DTYPE).tobytes())])
+    postings = joined([TermLists.by_segment({1: np.array([[0], [1], [1]], DTYPE).tobytes()})], [1])
     weighted, place, bm25 = weights(chunks, postings, Question({"a": 1}, ())), np.zeros(1, np.int64), Bm25(1.5, 0.75)
     best(chunks, postings, weighted, bm25, chunks.dead, 1)
     scores(chunks, postings, weighted, bm25, place, place)
@@ -192,13 +200,13 @@ def _best(
     accumulator, kept = accumulating(firsts), keeping(k, most_ties)
     found = row = 0
     while row < len(postings.starts):
-        segment = postings.segments[row]
+        begin, segment = row, postings.segments[row]
         while row < len(postings.starts) and postings.segments[row] == segment:
             weight, start = weights[postings.terms[row]], postings.starts[row]
             for place in range(start, start + postings.sizes[row]):
                 accumulator[postings.flat[place]] += _impact(postings, row, place, weight, norm)
             row += 1
-        found = collect(accumulator, segment, firsts, left_out, kept, found, k + most_ties)
+        found = collect(accumulator, postings, begin, row, firsts, left_out, kept, found, k + most_ties)
     return kept_best(kept, found, k + most_ties)
 
 
@@ -216,12 +224,35 @@ def keeping(k: int, most_ties: int) -> Kept:
 
 @compiled
 def collect(
-    accumulator: Scores, segment: int, firsts: Numbers, left_out: Mask, kept: Kept, found: int, most: int
+    accumulator: Scores,
+    postings: Postings,
+    begin: int,
+    end: int,
+    firsts: Numbers,
+    left_out: Mask,
+    kept: Kept,
+    found: int,
+    most: int,
 ) -> int:
-    """Takes over from the segment's scores what may be of the best, and leaves zeros. How many are kept now."""
-    heap, first = kept.heap, firsts[segment]
-    least = heap[0]
-    for local in range(firsts[segment + 1] - first):
+    """Takes over from the scores of a segment, whose lists are those from `begin` to `end`, what may be of the best,
+    and leaves zeros. How many are kept now."""
+    segment = postings.segments[begin]
+    first, n_chunks = firsts[segment], firsts[segment + 1] - firsts[segment]
+    if postings.sizes[begin:end].sum() > n_chunks:
+        return _collect(accumulator, np.arange(n_chunks), segment, first, left_out, kept, found, most)
+    for row in range(begin, end):
+        start = postings.starts[row]
+        own = postings.flat[start : start + postings.sizes[row]]
+        found = _collect(accumulator, own, segment, first, left_out, kept, found, most)
+    return found
+
+
+@compiled
+def _collect(
+    accumulator: Scores, locals: Locals, segment: int, first: int, left_out: Mask, kept: Kept, found: int, most: int
+) -> int:
+    least = kept.heap[0]
+    for local in locals:
         score = accumulator[local]
         accumulator[local] = 0.0
         if score == 0.0 or score < least or left_out[first + local]:
@@ -231,8 +262,8 @@ def collect(
         kept.segments[found], kept.locals[found], kept.scores[found] = segment, local, score
         found += 1
         if score > least:
-            _replace_least(heap, score)
-            least = heap[0]
+            _replace_least(kept.heap, score)
+            least = kept.heap[0]
     return found
 
 

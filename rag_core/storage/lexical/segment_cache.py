@@ -1,15 +1,17 @@
 """What this process has read of segments: they are immutable, so it is true for as long as those exist."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.storage.lexical.segment import CHUNK_ID
+from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 
-LIST_OVERHEAD = 160
-"""Bytes that a posting list costs beside its own, about."""
+Key: TypeAlias = tuple[str, int, str]
+"""Tenant, collection and term."""
 
 
 class SegmentChunks:
@@ -42,8 +44,8 @@ def wanted_ids(ids: Sequence[UUID]) -> NDArray[np.bytes_]:
 
 
 class SegmentCache:
-    """Posting lists by term and segment, and the chunks of segments; of each kind so many bytes. What was read first
-    goes first, of terms those that were asked for longest ago. An empty list says that the segment has no such term.
+    """Posting lists of terms, and the chunks of segments; of each kind so many bytes. What was read first
+    goes first, of terms those that were asked for longest ago.
 
     For one event loop.
     """
@@ -51,22 +53,22 @@ class SegmentCache:
     def __init__(self, most_list_bytes: int, most_chunk_bytes: int) -> None:
         self._most_list_bytes, self._most_chunk_bytes = most_list_bytes, most_chunk_bytes
         self._list_bytes = self._chunk_bytes = 0
-        self._lists: dict[str, dict[int, bytes]] = {}
+        self._lists: dict[Key, TermLists] = {}
         self._chunks: dict[int, SegmentChunks] = {}
 
-    def lists(self, term: str) -> Mapping[int, bytes]:
-        """By segment."""
-        if term in self._lists:
-            self._lists[term] = self._lists.pop(term)  # behind those that were asked for before
-        return self._lists.get(term, {})
+    def lists(self, key: Key) -> TermLists:
+        """Empty where none were read."""
+        if key not in self._lists:
+            return NO_LISTS
+        known = self._lists[key] = self._lists.pop(key)  # behind those that were asked for before
+        return known
 
-    def add_lists(self, term: str, lists: Mapping[int, bytes]) -> None:
-        own = self._lists.setdefault(term, {})
-        self._list_bytes -= _size(own)
-        own.update(lists)
-        self._list_bytes += _size(own)
+    def keep_lists(self, key: Key, lists: TermLists) -> None:
+        """In place of what is known."""
+        self._list_bytes += lists.bytes - self._lists.pop(key, NO_LISTS).bytes
+        self._lists[key] = lists
         while self._list_bytes > self._most_list_bytes:
-            self._list_bytes -= _size(self._lists.pop(next(iter(self._lists))))
+            self._list_bytes -= self._lists.pop(next(iter(self._lists))).bytes
 
     def chunks(self, segment: int) -> SegmentChunks | None:
         return self._chunks.get(segment)
@@ -78,7 +80,3 @@ class SegmentCache:
         self._chunk_bytes += chunks.bytes
         while self._chunk_bytes > self._most_chunk_bytes:
             self._chunk_bytes -= self._chunks.pop(next(iter(self._chunks))).bytes
-
-
-def _size(lists: Mapping[int, bytes]) -> int:
-    return LIST_OVERHEAD * len(lists) + sum(map(len, lists.values()))

@@ -10,8 +10,8 @@ from psycopg.sql import SQL
 from rag_core.errors import SpaceError
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.reading import OVERVIEW, Asked, lists, of_kind, overview, places_of, ranked
-from rag_core.storage.lexical.scoring import joined
+from rag_core.storage.lexical.overview import OVERVIEW, overview
+from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.lexical.weighing import best, scores
@@ -21,9 +21,9 @@ from rag_core.types import Query, TermWeights
 WEIGHED = SQL("""
 {overview}
 union all
-select 'dead', id, 0, n_chunks, 0, null, '' from lexical_segments
+select 'dead', array_agg(id), array_agg(0), array_agg(n_chunks), 0, '[]' from lexical_segments
 where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and analysis <> %(analysis)s
-""").format(overview=OVERVIEW)
+having count(*) > 0""").format(overview=OVERVIEW)
 WEIGHABLE = """
 select exists (select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)"""
 
@@ -65,9 +65,9 @@ async def _weighed(snapshot: Snapshot, cache: SegmentCache, query: Query, weight
             f"collection {query.collection!r} holds no term weights of the profile's SPLADE model: ingest it again "
             "with this profile"
         )
-    postings = joined(await lists(snapshot, cache, found.segments, weights.terms), SPLADE)
+    lists = await postings(snapshot, cache, found, weights.terms, SPLADE)
     steps = weights.weights.astype(np.float64) * WEIGHT_STEP
-    return Asked(found, partial(best, found.chunks, postings, steps), partial(scores, postings, steps))
+    return Asked(found, partial(best, found.chunks, lists, steps), partial(scores, lists, steps))
 
 
 async def _weighable(snapshot: Snapshot) -> bool:

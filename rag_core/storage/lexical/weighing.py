@@ -21,6 +21,7 @@ from rag_core.storage.lexical.scoring import (
     kept_best,
 )
 from rag_core.storage.lexical.segment import DTYPE
+from rag_core.storage.lexical.term_lists import TermLists
 
 
 def best(
@@ -39,7 +40,7 @@ def scores(postings: Postings, weights: Scores, segments: Numbers, locals: Numbe
 def compile_all() -> None:
     """As `scoring.compile_all`."""
     chunks = Chunks(np.array([0, 1], np.int64), np.zeros(1, np.bool_), 1, {"": 1})
-    postings = joined([(0, 0, np.array([[0], [1]], DTYPE).tobytes())], SPLADE)
+    postings = joined([TermLists.by_segment({1: np.array([[0], [1]], DTYPE).tobytes()})], [1], SPLADE)
     best(chunks, postings, np.ones(1), chunks.dead, 1)
     scores(postings, np.ones(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
@@ -51,13 +52,13 @@ def _best(
     accumulator, kept = accumulating(firsts), keeping(k, most_ties)
     found = row = 0
     while row < len(postings.starts):
-        segment = postings.segments[row]
+        begin, segment = row, postings.segments[row]
         while row < len(postings.starts) and postings.segments[row] == segment:
             weight, start, size = weights[postings.terms[row]], postings.starts[row], postings.sizes[row]
             for place in range(start, start + size):
                 accumulator[postings.flat[place]] += weight * postings.flat[place + size]
             row += 1
-        found = collect(accumulator, segment, firsts, left_out, kept, found, k + most_ties)
+        found = collect(accumulator, postings, begin, row, firsts, left_out, kept, found, k + most_ties)
     return kept_best(kept, found, k + most_ties)
 
 

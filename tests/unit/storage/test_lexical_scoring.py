@@ -12,6 +12,7 @@ from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.scoring import MOST_TIES, Chunks, Postings, best, covering, joined, scores, weights
 from rag_core.storage.lexical.segment import MOST, Segment, SegmentDocument, build
+from rag_core.storage.lexical.term_lists import TermLists
 
 BM25 = Bm25(k1=1.5, b=0.75)
 WORDS = [f"w{rank}" for rank in range(30)]
@@ -44,14 +45,14 @@ def n_chunks(segment: Segment) -> int:
 
 
 def postings(segments: Sequence[Segment], terms: Sequence[str]) -> Postings:
-    return joined(
-        [
-            (place, number, segment.postings[term])
-            for place, segment in enumerate(segments)
-            for number, term in enumerate(terms)
-            if term in segment.postings
-        ]
-    )
+    """The index has segments of even ids, and knows lists of others, too."""
+    lists = [
+        TermLists.by_segment(
+            {7: b"other!"} | {2 * n: own.postings[term] for n, own in enumerate(segments) if term in own.postings}
+        )
+        for term in terms
+    ]
+    return joined(lists, range(0, 2 * len(segments), 2))
 
 
 def ranked(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_core.storage.lexical.segment_cache import LIST_OVERHEAD, SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 
 IDS = st.integers(0, 2**128 - 1) | st.integers(0, 300).map(lambda low: low << 96)  # which end with zeros
 """As integers."""
@@ -42,10 +43,24 @@ def test_the_chunks_that_were_read_first_go_first(room: int, kept: list[int]) ->
     assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == kept
 
 
+def key(term: str) -> tuple[str, int, str]:
+    return "tenant", 1, term
+
+
 def test_the_lists_of_the_terms_that_were_asked_for_longest_ago_go_first() -> None:
-    cache = SegmentCache(2 * (LIST_OVERHEAD + 4), 0)
-    cache.add_lists("old", {1: b"abcd"})
-    cache.add_lists("asked", {1: b"abcd"})
-    assert cache.lists("old") == {1: b"abcd"}
-    cache.add_lists("new", {1: b"abcd"})
-    assert [dict(cache.lists(term)) for term in ("old", "asked", "new")] == [{1: b"abcd"}, {}, {1: b"abcd"}]
+    one = TermLists.by_segment({1: b"abcd"})
+    cache = SegmentCache(2 * one.bytes, 0)
+    cache.keep_lists(key("old"), one)
+    cache.keep_lists(key("asked"), one)
+    assert cache.lists(key("old")) is one
+    cache.keep_lists(key("new"), one)
+    assert [cache.lists(key(term)) for term in ("old", "asked", "new")] == [one, NO_LISTS, one]
+
+
+def test_lists_that_take_the_place_of_others_count_once() -> None:
+    small, large = TermLists.by_segment({1: b"abcd"}), TermLists.by_segment({1: b"abcd", 2: b"ef"})
+    cache = SegmentCache(small.bytes + large.bytes, 0)
+    for lists in (small, large, large):
+        cache.keep_lists(key("grows"), lists)
+    cache.keep_lists(key("other"), small)
+    assert (cache.lists(key("grows")), cache.lists(key("other"))) == (large, small)

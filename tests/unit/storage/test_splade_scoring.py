@@ -9,6 +9,7 @@ import pytest
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.scoring import Chunks, covering, joined
 from rag_core.storage.lexical.segment import MOST, WEIGHT_STEP, Segment, SegmentDocument, build
+from rag_core.storage.lexical.term_lists import TermLists
 from rag_core.storage.lexical.weighing import best, scores
 from rag_core.types import TermWeights
 
@@ -47,12 +48,10 @@ def ranked(
     firsts = np.cumsum([0, *counts], dtype=np.int64)
     chunks = Chunks(firsts, np.zeros(firsts[-1], np.bool_), 0, {"": int(firsts[-1])})
     lists = [
-        (place, number, each.postings[term])
-        for place, each in enumerate(segments)
-        for number, term in enumerate(question)
-        if term in each.postings
+        TermLists.by_segment({n: own.postings[term] for n, own in enumerate(segments) if term in own.postings})
+        for term in question
     ]
-    postings, steps = joined(lists, SPLADE), np.array(list(question.values())) * WEIGHT_STEP
+    postings, steps = joined(lists, range(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
     places, locals, found = best(chunks, postings, steps, covering(firsts, left_out), k)
     assert scores(postings, steps, places, locals).tolist() == found.tolist()
     order = np.argsort(-found, kind="stable").tolist()
