@@ -41,7 +41,8 @@ SPACELESS = re.compile(
 )
 """Of Thai, Lao, Tibetan, Myanmar, Hangul, Khmer, kana and Han."""
 
-ASCII_WORD = re.compile(r"[a-z0-9]+")
+ASCII_WORDS = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
+"""What is left of a text between its words, in small letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _read(text: str, language: str) -> Iterable[str]:
     """As many terms, in whatever language: an empty one for each of its stop words."""
     stems = _stems(language if language in STEMMERS else "")
     if text.isascii():
-        return map(stems.__getitem__, ASCII_WORD.findall(text.lower()))
+        return map(stems.__getitem__, text.translate(ASCII_WORDS).split())
     text = unicodedata.normalize("NFKC", text).lower()
     if SPACELESS.search(text):
         return _words_and_pairs(text, stems)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,9 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
-from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MOST_CHUNKS
+from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MOST_CHUNKS, Numbers, cells, laid_out
 from rag_core.storage.lexical.writing import add_postings, add_segment
 from rag_core.storage.postgres import transaction
-
-Numbers: TypeAlias = NDArray[np.int64]
 
 FAN_IN = 16
 """So many segments of about one size become one: each chunk is written again once a tier, of which there are four."""
@@ -215,11 +213,11 @@ def merged(parts: Sequence[Part], columns: int = 3) -> tuple[list[str], list[int
     counts, tables = np.zeros(len(terms), np.int64), []
     for some in _slices(rows[order], sizes[order]):
         at = order[some]
-        postings = table[_cells(starts[at], sizes[at], columns)]
+        postings = table[cells(starts[at], sizes[at], columns)]
         place = places[np.repeat(bases[at], sizes[at]) + postings[0]]
         postings[0] = place
         own = np.bincount(np.repeat(rows[at], sizes[at])[place >= 0], minlength=len(terms))
-        tables.append(_joined(postings[:, place >= 0], own))
+        tables.append(laid_out(postings[:, place >= 0], own))
         counts += own
     kept = np.flatnonzero(counts)
     lengths = columns * DTYPE.itemsize * counts[kept]
@@ -242,18 +240,3 @@ def _slices(rows: Numbers, sizes: Numbers) -> Iterator[slice]:
         last = int(np.searchsorted(rows, rows[reached], side="right"))
         yield slice(first, last)
         first = last
-
-
-def _joined(postings: NDArray[np.uint16], counts: Numbers) -> bytes:
-    columns = len(postings)
-    table = np.empty(postings.size, DTYPE)
-    table[_cells(columns * (np.cumsum(counts) - counts), counts, columns)] = postings
-    return table.tobytes()
-
-
-def _cells(starts: Numbers, sizes: Numbers, columns: int) -> Numbers:
-    """Where the numbers of each posting stand, shape (columns, postings), in tables of [columns, size] that begin at
-    `starts`."""
-    first = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-    cells: Numbers = first + np.arange(columns)[:, None] * np.repeat(sizes, sizes)
-    return cells

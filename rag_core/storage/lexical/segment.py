@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rag_core.storage.lexical.kinds import SPLADE, WORDS
 from rag_core.types import TermWeights
 
-Lengths: TypeAlias = NDArray[np.int64]
+Numbers: TypeAlias = NDArray[np.int64]
 
 MOST_CHUNKS = 65_536
 """Local ids fit 16 bits."""
@@ -60,13 +60,16 @@ class DocumentRow:
 class Segment:
     """Chunks are numbered from 0: `chunk_ids` has 16 bytes for each.
 
-    `postings` holds an array of 16-bit little-endian numbers for each term. Of words, its shape is [3, n]: the numbers
-    of the chunks that have it, ascending; how often each has it; the chunk's length in terms. Of SPLADE, [2, n]: the
-    numbers, and the weights in steps of WEIGHT_STEP."""
+    `postings` has a list for each term, one behind the other, of `sizes` bytes each: an array of 16-bit little-endian
+    numbers. Of words, its shape is [3, n]: the numbers of the chunks that have it, ascending; how often each has it;
+    the chunk's length in terms. Of SPLADE, [2, n]: the numbers, and the weights in steps of WEIGHT_STEP. Terms ascend.
+    """
 
     documents: tuple[DocumentRow, ...]
     chunk_ids: bytes
-    postings: Mapping[str, bytes]
+    terms: Sequence[str]
+    sizes: Sequence[int]
+    postings: bytes
 
 
 def build(documents: Iterable[SegmentDocument], kind: str = WORDS) -> list[Segment]:
@@ -74,7 +77,7 @@ def build(documents: Iterable[SegmentDocument], kind: str = WORDS) -> list[Segme
 
     ValueError for a document of more chunks than a segment can number.
     """
-    return [_segment(group, POSTINGS[kind]) for group in _grouped(documents)]
+    return [_segment(group, POSTED[kind]) for group in _grouped(documents)]
 
 
 def _grouped(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocument]]:
@@ -92,19 +95,21 @@ def _grouped(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocum
         yield group
 
 
-def _segment(
-    documents: Sequence[SegmentDocument], postings: Callable[[Sequence[Any], Lengths], dict[str, bytes]]
-) -> Segment:
+def _segment(documents: Sequence[SegmentDocument], posted: "Posted") -> Segment:
     chunks = [chunk for document in documents for chunk in document.chunks]
     lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MOST)
+    terms, counts, table = posted(chunks, lengths)
+    found = np.flatnonzero(counts).tolist()
     return Segment(
         documents=tuple(_rows(documents, lengths)),
         chunk_ids=b"".join(id.bytes for document in documents for id in document.chunk_ids),
-        postings=postings(chunks, lengths),
+        terms=[terms[number] for number in found],
+        sizes=(counts[found] * DTYPE.itemsize * len(table)).tolist(),
+        postings=laid_out(table.astype(DTYPE), counts),
     )
 
 
-def _rows(documents: Sequence[SegmentDocument], lengths: Lengths) -> Iterator[DocumentRow]:
+def _rows(documents: Sequence[SegmentDocument], lengths: Numbers) -> Iterator[DocumentRow]:
     first = 0
     for document in documents:
         n_chunks = len(document.chunks)
@@ -113,41 +118,50 @@ def _rows(documents: Sequence[SegmentDocument], lengths: Lengths) -> Iterator[Do
         first += n_chunks
 
 
-def _word_postings(chunks: Sequence[Sequence[str]], lengths: Lengths) -> dict[str, bytes]:
-    numbers, occurrences = _occurrences(chunks)
+def _word_postings(chunks: Sequence[Sequence[str]], lengths: Numbers) -> tuple[list[str], Numbers, Numbers]:
+    terms, occurrences = _occurrences(chunks)
     pairs, frequencies = np.unique(occurrences, return_counts=True)
     local = pairs & 0xFFFF
-    return _by_term(numbers, pairs, np.stack([local, np.minimum(frequencies, MOST), lengths[local]]))
+    table = np.stack([local, np.minimum(frequencies, MOST), lengths[local]])
+    return terms, np.bincount(pairs >> 16, minlength=len(terms)), table
 
 
-def _weighted_postings(chunks: Sequence[TermWeights], _: Lengths) -> dict[str, bytes]:
-    numbers, occurrences = _occurrences([chunk.terms for chunk in chunks])
+def _weighted_postings(chunks: Sequence[TermWeights], _: Numbers) -> tuple[list[str], Numbers, Numbers]:
+    terms, occurrences = _occurrences([chunk.terms for chunk in chunks])
     weights = np.concatenate([chunk.weights for chunk in chunks], dtype=np.float64)
     steps = np.minimum(np.rint(weights / WEIGHT_STEP), MOST).astype(np.int64)
     order = np.argsort(occurrences)
     order = order[steps[order] > 0]
     pairs = occurrences[order]
-    return _by_term(numbers, pairs, np.stack([pairs & 0xFFFF, steps[order]]))
+    return terms, np.bincount(pairs >> 16, minlength=len(terms)), np.stack([pairs & 0xFFFF, steps[order]])
 
 
-POSTINGS: Mapping[str, Callable[[Sequence[Any], Lengths], dict[str, bytes]]] = {
-    WORDS: _word_postings,
-    SPLADE: _weighted_postings,
-}
+Posted: TypeAlias = Callable[[Sequence[Any], Numbers], tuple[list[str], Numbers, Numbers]]
+"""From chunks and their lengths to terms, how many postings each has, and these, of shape [columns, postings]."""
+
+POSTED: Mapping[str, Posted] = {WORDS: _word_postings, SPLADE: _weighted_postings}
 
 
-def _occurrences(chunks: Sequence[Sequence[str]]) -> tuple[dict[str, int], NDArray[np.int64]]:
-    """The number of each term; and for every term of every chunk one number, the term's above 16 bits for the chunk's:
+def _occurrences(chunks: Sequence[Sequence[str]]) -> tuple[list[str], Numbers]:
+    """The terms in their order; and for every term of every chunk one number, the term's above 16 bits for the chunk's:
     sorted, equal ones stand together."""
-    numbers = {term: number for number, term in enumerate(dict.fromkeys(chain.from_iterable(chunks)))}
+    terms = sorted(set(chain.from_iterable(chunks)))
+    numbers = {term: number for number, term in enumerate(terms)}
     sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
-    terms = np.fromiter(map(numbers.__getitem__, chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
-    return numbers, (terms << 16) | np.repeat(np.arange(len(chunks)), sizes)
+    flat = np.fromiter(map(numbers.__getitem__, chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
+    return terms, (flat << 16) | np.repeat(np.arange(len(chunks)), sizes)
 
 
-def _by_term(numbers: Mapping[str, int], pairs: NDArray[np.int64], table: NDArray[np.int64]) -> dict[str, bytes]:
-    """The columns of the table that are the term's; `pairs`, sorted, says of which term and chunk each is."""
-    columns = table.astype(DTYPE)
-    ends = np.searchsorted(pairs >> 16, np.arange(len(numbers)), side="right").tolist()
-    spans = zip(numbers, [0, *ends], ends)  # noqa: B905
-    return {term: columns[:, first:end].tobytes() for term, first, end in spans if end > first}
+def laid_out(table: NDArray[np.uint16], counts: Numbers) -> bytes:
+    """The columns of the table as lists: the first `counts[0]` are the first one's, and so on."""
+    columns, flat = len(table), np.empty(table.size, DTYPE)
+    flat[cells(columns * (np.cumsum(counts) - counts), counts, columns)] = table
+    return flat.tobytes()
+
+
+def cells(starts: Numbers, counts: Numbers, columns: int) -> Numbers:
+    """Where the numbers of each posting stand, shape [columns, postings], in lists of shape [columns, count] that begin
+    at `starts`."""
+    first = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    found: Numbers = first + np.arange(columns)[:, None] * np.repeat(counts, counts)
+    return found

@@ -101,10 +101,8 @@ def add(connection: Connection, scope: Mapping[str, Any], prepared: Prepared) ->
     """In the caller's transaction, which has locked the rows of these documents, and buried what it replaces."""
     scope = {**scope, "kind": prepared.kind, "analysis": prepared.analysis}
     for segment in prepared.segments:
-        terms = sorted(segment.postings)
-        postings = [segment.postings[term] for term in terms]
         id = add_segment(connection, scope, segment.documents, segment.chunk_ids)
-        add_postings(connection, scope, id, terms, list(map(len, postings)), b"".join(postings))
+        add_postings(connection, scope, id, segment.terms, segment.sizes, segment.postings)
         _add_documents(connection, scope, id, segment.documents)
 
 

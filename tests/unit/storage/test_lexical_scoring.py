@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import bm25s_scores, rank_bm25_scores
+from segments import lists
 
 from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.parameters import Bm25
@@ -46,13 +47,12 @@ def n_chunks(segment: Segment) -> int:
 
 def postings(segments: Sequence[Segment], terms: Sequence[str]) -> Postings:
     """The index has segments of even ids, and knows lists of others, too."""
-    lists = [
-        TermLists.by_segment(
-            {7: b"other!"} | {2 * n: own.postings[term] for n, own in enumerate(segments) if term in own.postings}
-        )
+    stored = list(map(lists, segments))
+    own = [
+        TermLists.by_segment({7: b"other!"} | {2 * n: each[term] for n, each in enumerate(stored) if term in each})
         for term in terms
     ]
-    return joined(lists, range(0, 2 * len(segments), 2))
+    return joined(own, range(0, 2 * len(segments), 2))
 
 
 def ranked(
@@ -65,11 +65,11 @@ def ranked(
 ) -> dict[tuple[int, int], float]:
     """Scores by (segment, local number), best first."""
     counts = Counter(question.split())
-    own, lists = chunks(segments, dead), postings(segments, list(counts))
-    heavy = weights(own, lists, Question(counts, ()))
+    own, posted = chunks(segments, dead), postings(segments, list(counts))
+    heavy = weights(own, posted, Question(counts, ()))
     mask = own.dead | covering(own.firsts, left_out)
-    places, locals, found = best(own, lists, heavy, bm25, mask, k)
-    again = scores(own, lists, heavy, bm25, places, locals)
+    places, locals, found = best(own, posted, heavy, bm25, mask, k)
+    again = scores(own, posted, heavy, bm25, places, locals)
     assert again.tolist() == found.tolist()
     order = np.argsort(-found, kind="stable").tolist()
     return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}
@@ -142,9 +142,9 @@ def test_nothing_is_found_for_unknown_words_or_in_nothing() -> None:
 
 def test_a_chunk_without_the_words_scores_nothing() -> None:
     one = segment(["red", "blue"])
-    own, lists = chunks([one]), postings([one], ["red"])
-    heavy = weights(own, lists, Question({"a": 1}, ()))
-    found = scores(own, lists, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
+    own, posted = chunks([one]), postings([one], ["red"])
+    heavy = weights(own, posted, Question({"a": 1}, ()))
+    found = scores(own, posted, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
     assert found[0] == 0 < found[1]
 
 
@@ -172,13 +172,13 @@ def test_any_split_into_segments_gives_the_same_scores(documents: list[list[str]
 def test_a_segment_numbers_chunks_document_by_document() -> None:
     built = segment(["a b a", "b"], ["c c"])
     assert [(row.first_local, row.n_chunks, row.total_length) for row in built.documents] == [(0, 2, 4), (2, 1, 2)]
-    lists = {term: np.frombuffer(raw, "<u2").reshape(3, -1).tolist() for term, raw in built.postings.items()}
-    assert lists == {"a": [[0], [2], [3]], "b": [[0, 1], [1, 1], [3, 1]], "c": [[2], [2], [2]]}
+    tables = {term: np.frombuffer(raw, "<u2").reshape(3, -1).tolist() for term, raw in lists(built).items()}
+    assert tables == {"a": [[0], [2], [3]], "b": [[0, 1], [1, 1], [3, 1]], "c": [[2], [2], [2]]}
 
 
 def test_frequencies_and_lengths_are_cut_to_16_bits() -> None:
     built = segment([" ".join(["a"] * (MOST + 10))])
-    assert np.frombuffer(built.postings["a"], "<u2").tolist() == [0, MOST, MOST]
+    assert np.frombuffer(built.postings, "<u2").tolist() == [0, MOST, MOST]
     assert [row.total_length for row in built.documents] == [MOST]
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from segments import lists
 
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.scoring import Chunks, covering, joined
@@ -33,7 +34,7 @@ def segment(*documents: Sequence[Weighted]) -> Segment:
 
 
 def table(segment: Segment, term: str) -> list[list[int]]:
-    return np.frombuffer(segment.postings[term], "<u2").reshape(2, -1).tolist()
+    return np.frombuffer(lists(segment)[term], "<u2").reshape(2, -1).tolist()
 
 
 def quantised(weight: float) -> float:
@@ -47,11 +48,9 @@ def ranked(
     counts = [sum(row.n_chunks for row in each.documents) for each in segments]
     firsts = np.cumsum([0, *counts], dtype=np.int64)
     chunks = Chunks(firsts, np.zeros(firsts[-1], np.bool_), 0, {"": int(firsts[-1])})
-    lists = [
-        TermLists.by_segment({n: own.postings[term] for n, own in enumerate(segments) if term in own.postings})
-        for term in question
-    ]
-    postings, steps = joined(lists, range(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
+    stored = list(map(lists, segments))
+    own = [TermLists.by_segment({n: each[term] for n, each in enumerate(stored) if term in each}) for term in question]
+    postings, steps = joined(own, range(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
     places, locals, found = best(chunks, postings, steps, covering(firsts, left_out), k)
     assert scores(postings, steps, places, locals).tolist() == found.tolist()
     order = np.argsort(-found, kind="stable").tolist()
@@ -75,7 +74,7 @@ def test_a_posting_is_a_chunk_and_a_weight_in_steps() -> None:
 
 def test_a_weight_of_less_than_half_a_step_is_left_out_and_the_largest_are_cut() -> None:
     one = segment([{"faint": 0.49 * WEIGHT_STEP, "loud": 9.5}])
-    assert set(one.postings) == {"loud"}
+    assert set(one.terms) == {"loud"}
     assert table(one, "loud") == [[0], [MOST]]
 
 
@@ -83,7 +82,7 @@ def test_a_chunk_without_terms_keeps_its_number() -> None:
     one = segment([{}, {"red": 1.0}], [{}])
     assert [row.n_chunks for row in one.documents] == [2, 1]
     assert table(one, "red") == [[1], [8192]]
-    assert segment([{}]).postings == {}
+    assert segment([{}]).terms == []
 
 
 @pytest.mark.parametrize("question", [{"w0": 1.0}, {"w3": 2.5, "w7": 0.01, "w29": 1.2}, dict.fromkeys(WORDS, 0.3)])
