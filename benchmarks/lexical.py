@@ -156,18 +156,7 @@ def _searching(
     postgres: Postgres, target: Target, documents: Sequence[Draft], questions: Sequence[str]
 ) -> dict[int, Timed]:
     count, cold = sum(len(draft.chunks) for draft in documents), {}
-    print(
-        f"bm25      k={K}                {'no cache':>17}   {'ids of them':>17}   {'cached':>17}   {'ids of them':>17}"
-    )
-    print(" " * 29 + f"   {'p50 ms':>8} {'p95 ms':>8}" * 4)
-    for segments in SEGMENTS:
-        with postgres.connect() as connection:
-            for batch in _batches(documents, -(-count // segments)):
-                _publish(connection, target, writing.prepared(batch, target.run))
-        _vacuum(postgres)
-        stored = _count(postgres, "lexical_segments")
-        (cold[segments], told), warm = (asyncio.run(_searches(postgres, questions, room)) for room in (0, CACHED_BYTES))
-        heads = "".join(f"   {head:>17}" for head in ("no cache", "ids of them", "cached", "ids of them"))
+    heads = "".join(f"   {head:>17}" for head in ("no cache", "ids of them", "cached", "ids of them"))
     print(f"bm25      {f'k={K}':19}{heads}")
     print(" " * 29 + f"   {'p50 ms':>8} {'p95 ms':>8}" * 4)
     for segments in SEGMENTS:
