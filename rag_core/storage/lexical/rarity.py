@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rag_core.storage.corpus import Snapshot
-from rag_core.storage.lexical.analysis import read_question
 from rag_core.storage.lexical.kinds import WORDS
-from rag_core.storage.lexical.overview import overview
-from rag_core.storage.lexical.reading import of_kind, postings
+from rag_core.storage.lexical.reading import of_kind, read_words
 from rag_core.storage.lexical.scoring import weights
 from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.types import Query
@@ -16,8 +14,6 @@ from rag_core.types import Query
 async def idf(snapshot: Snapshot, cache: SegmentCache, query: Query) -> Mapping[str, float]:
     """Lucene's, of every term that the question has in a language of the collection; greatest where no chunk has it."""
     snapshot = of_kind(snapshot, WORDS)
-    found = await overview(snapshot)
-    question = read_question(query.text, list(found.chunks.languages))
+    found, question, lists = await read_words(snapshot, cache, query.text)
     once = replace(question, counts=dict.fromkeys(question.counts, 1))
-    lists = await postings(snapshot, cache, found, list(once.counts))
     return dict(zip(once.counts, weights(found.chunks, lists, once).tolist(), strict=True))

@@ -1,6 +1,6 @@
 """Questions to the lexical index, in the statements of one snapshot: what they count is exact under it."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
@@ -10,9 +10,9 @@ from psycopg.sql import SQL
 
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
-from rag_core.storage.lexical.analysis import read_question
+from rag_core.storage.lexical.analysis import Question, read_question
 from rag_core.storage.lexical.kinds import WORDS
-from rag_core.storage.lexical.overview import Overview, overview
+from rag_core.storage.lexical.overview import Overview, lists, overview
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.scoring import (
     Mask,
@@ -25,15 +25,9 @@ from rag_core.storage.lexical.scoring import (
     scores,
     weights,
 )
-from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
-from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
+from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, wanted_ids
 from rag_core.types import Query
 
-POSTINGS = """
-select term, array_agg(segment_id), array_agg(octet_length(postings)), string_agg(postings, '') from lexical_postings
-where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and term = any(%(terms)s){some}
-group by term"""
-OF_ALL, OF_SOME = POSTINGS.format(some=""), POSTINGS.format(some=" and segment_id = any(%(segments)s)")
 PASSING_DOCUMENTS = """
 select l.segment_id, l.first_local, l.n_chunks from lexical_documents l
 where l.tenant = %(tenant)s and l.collection = %(collection_id)s and l.kind = %(kind)s and not l.dead and {filter}"""
@@ -93,15 +87,30 @@ async def asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm2
 
 
 async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Asked:
-    found = await overview(snapshot)
-    question = read_question(query.text, list(found.chunks.languages))
-    lists = await postings(snapshot, cache, found, list(question.counts))
-    weighted = weights(found.chunks, lists, question)
+    found, question, posted = await read_words(snapshot, cache, query.text)
+    weighted = weights(found.chunks, posted, question)
     return Asked(
         overview=found,
-        best=partial(best, found.chunks, lists, weighted, bm25),
-        scores=partial(scores, found.chunks, lists, weighted, bm25),
+        best=partial(best, found.chunks, posted, weighted, bm25),
+        scores=partial(scores, found.chunks, posted, weighted, bm25),
     )
+
+
+async def read_words(snapshot: Snapshot, cache: SegmentCache, text: str) -> tuple[Overview, Question, Postings]:
+    """The question is read in the languages that the collection has. Which ones these are is known afterwards, so it
+    goes by those of the last time, and asks once more if there are others."""
+    collection = collection_of(snapshot)
+    likely = cache.languages.get(collection, ())
+    question = read_question(text, likely)
+    found = await overview(snapshot, unread(snapshot, cache, question.counts))
+    languages = cache.languages[collection] = tuple(found.chunks.languages)
+    if languages != likely:
+        question = read_question(text, languages)
+    return found, question, await postings(snapshot, cache, found, list(question.counts))
+
+
+def collection_of(snapshot: Snapshot) -> tuple[str, int]:
+    return snapshot.scope["tenant"], snapshot.scope["collection_id"]
 
 
 def of_kind(snapshot: Snapshot, kind: str, **values: str) -> Snapshot:
@@ -170,31 +179,24 @@ async def _chunks(snapshot: Snapshot, cache: SegmentCache, segments: Set[int]) -
 async def postings(
     snapshot: Snapshot, cache: SegmentCache, overview: Overview, terms: Sequence[str], kind: str = WORDS
 ) -> Postings:
-    """Of all segments. What is not known yet is read at once, for all terms."""
-    segments = overview.segments.keys()
-    keys = {term: (snapshot.scope["tenant"], snapshot.scope["collection_id"], term) for term in terms}
-    known = {term: cache.lists(key) for term, key in keys.items()}
+    """Of all segments. What neither the overview nor the cache has is read at once, for all terms."""
+    segments, keys = overview.segments.keys(), _keys(snapshot, terms)
+    known = {term: overview.lists[term] if term in overview.lists else cache.lists(keys[term]) for term in terms}
     lacking = {term: missing for term, own in known.items() if (missing := segments - own.read)}
     if lacking:
-        found = await _read(snapshot, list(lacking), set().union(*lacking.values()), segments)
-        for term, own in found.items():
-            known[term] = known[term].of(segments).plus(own)
-            cache.keep_lists(keys[term], known[term])
+        found = await lists(snapshot, lacking, set().union(*lacking.values()))
+        known |= {term: known[term].of(segments).plus(own) for term, own in found.items()}
+    for term in known.keys() & (overview.lists.keys() | lacking.keys()):
+        cache.keep_lists(keys[term], known[term])
     return joined(list(known.values()), list(segments), kind)
 
 
-async def _read(
-    snapshot: Snapshot, terms: Sequence[str], some: Set[int], segments: Set[int]
-) -> Mapping[str, TermLists]:
-    """Of all of the terms, in some of the segments."""
-    read = frozenset(some)
-    lists = dict.fromkeys(terms, replace(NO_LISTS, read=read))
-    wanted = {**snapshot.scope, "terms": list(terms), "segments": list(some)}
-    statement = OF_ALL if len(some) == len(segments) else OF_SOME
-    rows = await snapshot.connection.execute(statement, wanted, binary=True)
-    for term, ids, sizes, postings in await rows.fetchall():
-        lists[term] = TermLists(read, np.array(ids, np.int64), np.array(sizes, np.int64), postings)
-    return lists
+def unread(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
+    return [term for term, key in _keys(snapshot, terms).items() if not cache.lists(key).read]
+
+
+def _keys(snapshot: Snapshot, terms: Iterable[str]) -> dict[str, Key]:
+    return {term: (*collection_of(snapshot), term) for term in terms}
 
 
 async def _left_out(snapshot: Snapshot, overview: Overview, query: Query) -> Mask:

@@ -55,6 +55,8 @@ class SegmentCache:
         self._list_bytes = self._chunk_bytes = 0
         self._lists: dict[Key, TermLists] = {}
         self._chunks: dict[int, SegmentChunks] = {}
+        self.languages: dict[tuple[str, int], Sequence[str]] = {}
+        """Of a tenant's collection, when it was last asked."""
 
     def lists(self, key: Key) -> TermLists:
         """Empty where none were read."""

@@ -10,20 +10,21 @@ from psycopg.sql import SQL
 from rag_core.errors import SpaceError
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.overview import OVERVIEW, overview
-from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked
+from rag_core.storage.lexical.overview import overview, statement
+from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked, unread
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.lexical.weighing import best, scores
 from rag_core.types import Query, TermWeights
 
 # What another model weighed is dead for this one.
-WEIGHED = SQL("""
-{overview}
-union all
-select 'dead', array_agg(id), array_agg(0), array_agg(n_chunks), 0, '[]' from lexical_segments
-where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and analysis <> %(analysis)s
-having count(*) > 0""").format(overview=OVERVIEW)
+WEIGHED = statement(
+    SQL("""
+select 'dead', array_agg(id), array_agg(0), array_agg(n_chunks), 0, '[]', '', ''
+from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
+  and analysis <> %(analysis)s
+having count(*) > 0""")
+)
 WEIGHABLE = """
 select exists (select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)"""
 
@@ -59,7 +60,7 @@ async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, weights:
 
 
 async def _weighed(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Asked:
-    found = await overview(snapshot, WEIGHED)
+    found = await overview(snapshot, unread(snapshot, cache, weights.terms), WEIGHED)
     if not found.chunks.living and await _weighable(snapshot):
         raise SpaceError(
             f"collection {query.collection!r} holds no term weights of the profile's SPLADE model: ingest it again "
