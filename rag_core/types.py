@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -395,8 +395,9 @@ class Draft:
         """Whether the next stage has something to do with it."""
         return self.failure is None and not self.same
 
-    def timed(self, stage: str, seconds: float) -> "Draft":
-        return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds})
+    def timed(self, stage: str, seconds: float, **changes: Any) -> "Draft":
+        """With what the stage has changed."""
+        return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds}, **changes)
 
     def failed(self, failure: Failure) -> "Draft":
         return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())

@@ -1,11 +1,11 @@
 """What is known about a document beside its text, under the same names whatever its format."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from urllib.parse import unquote
 
+from rag_core.ingestion.language import detected
 from rag_core.types import Document, Metadata, Value
 
 VERSION = 2
@@ -21,11 +21,6 @@ _SEPARATORS = {"authors": ";", "tags": ","}
 _NORMALISED = frozenset(key for keys in _SOURCES.values() for key in keys)
 
 _PRIMARY = re.compile(r"([A-Za-z]{2,3})(?:[-_].*)?")
-_LANGUAGES = (
-    "ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt ro ru sk sl sr sv th tr uk vi zh"
-)
-_HEAD = 1000
-_FEWEST_LETTERS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +37,7 @@ def described(document: Document, detect_language: bool = True) -> Document:
     """With a title, a language where it can be told, and metadata of one shape: `date` and `description` are strings,
     `authors` and `tags` lists of strings.
     """
-    language = _primary(document.language) or (_detected(document.text[:_HEAD]) if detect_language else "")
+    language = _primary(document.language) or (detected(document.text) if detect_language else "")
     metadata = _normalised(document.metadata)
     return replace(document, title=document.title or _name(document.uri), language=language, metadata=metadata)
 
@@ -104,19 +99,3 @@ def _primary(language: str) -> str:
     """`de` of `de-DE`; empty for what is no language tag."""
     tag = _PRIMARY.fullmatch(language.strip())
     return tag[1].lower() if tag else ""
-
-
-def _detected(head: str) -> str:
-    return _classifier()(head) if sum(map(str.isalpha, head)) >= _FEWEST_LETTERS else ""
-
-
-@cache
-def _classifier() -> Callable[[str], str]:
-    import numpy as np
-    from py3langid import langid  # takes a tenth of a second: not for those who only list or search
-
-    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)
-    identifier.set_languages(_LANGUAGES.split())
-    # row by row, because it is read by rows: choosing the languages leaves it by columns, a fifth slower
-    identifier.nb_ptc = np.ascontiguousarray(identifier.nb_ptc)
-    return lambda head: str(identifier.classify(head)[0])

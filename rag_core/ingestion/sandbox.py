@@ -52,7 +52,17 @@ sys.path[:] = sys.argv[2:]
 from rag_core.ingestion.sandbox_child import serve
 serve(int(sys.argv[1]))"""
 # Not the rest: it may hold a password of the store's, or a key.
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "TESSDATA_PREFIX")
+_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "TZ",
+    "XDG_CACHE_HOME",
+    "LD_LIBRARY_PATH",
+    "TESSDATA_PREFIX",
+)
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _NO_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 _UNREADABLE = (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError)

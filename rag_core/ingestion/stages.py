@@ -72,18 +72,19 @@ class Preparation:
     def _prepared(self, draft: Draft) -> Draft:
         clock = _Clock()
         body = self._sources[draft.source].read(draft.entry)
-        draft = replace(draft, sha256=sha256(body).digest()).timed("read", clock.lap())
+        draft = draft.timed("read", clock.lap(), sha256=sha256(body).digest())
         if draft.sha256 == draft.known_sha256:
             return replace(draft, same=True)
         try:
             document = self._parse(draft.entry.uri, body)
         except DocumentError as error:
             return self._scanned(draft.failed(_failure(error)), body).timed("parse", clock.lap())
-        draft = replace(draft, document=document).timed("parse", clock.lap())
+        draft = draft.timed("parse", clock.lap(), document=document)
         draft = self._scanned(draft, body).timed("scan", clock.lap())
         if draft.document is None:
             return draft
-        draft = replace(draft, chunks=self._chunker.split(draft.id, draft.document)).timed("split", clock.lap())
+        chunks = self._chunker.split(draft.id, draft.document)
+        draft = draft.timed("split", clock.lap(), chunks=chunks)
         return draft if draft.chunks else draft.failed(Failure(stage="split", reason="no text"))
 
     def _scanned(self, draft: Draft, body: bytes) -> Draft:
