@@ -102,9 +102,10 @@ class Pattern:
     rest: re.Pattern[str]
 
     def meets(self, lower: str) -> bool:
-        if self.needs and not any(word in lower for word in self.needs):
+        if self.needs and not any(map(lower.__contains__, self.needs)):
             return False
-        return any(self.rest.match(lower, end) for word in self.starts for end in _ends(lower, word))
+        there = filter(lower.__contains__, self.starts)
+        return any(self.rest.match(lower, end) for word in there for end in _ends(lower, word))
 
 
 Scan: TypeAlias = Callable[[str, bytes, Document | None], list[Finding]]

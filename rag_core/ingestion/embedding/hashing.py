@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,19 +37,14 @@ class HashingEncoder:
         return self.embed(texts)
 
     def _embedded(self, texts: Sequence[str]) -> Matrix:
-        sums = np.zeros(len(texts) * self._dimension)
-        places, weights = self._features(texts)
-        np.add.at(sums, places, weights)
+        counts = [Counter(_WORDS.findall(text.lower())) for text in texts]
+        numbers = np.array([_number(word) for each in counts for word in each], np.int64)
+        frequencies = np.array([count for each in counts for count in each.values()], np.float64)
+        rows = np.repeat(np.arange(len(texts)), list(map(len, counts)))
+        places = rows * self._dimension + np.abs(numbers) % self._dimension
+        weights = np.where(numbers < 0, -1, 1) * (1 + np.log(frequencies))
+        sums = np.bincount(places, weights, minlength=len(texts) * self._dimension).astype(np.float64)
         return _normalised(sums.reshape(len(texts), self._dimension))
-
-    def _features(self, texts: Sequence[str]) -> tuple[list[int], list[float]]:
-        places, weights = [], []
-        for row, text in enumerate(texts):
-            for word, frequency in Counter(_WORDS.findall(text.lower())).items():
-                number = _number(word)
-                places.append(row * self._dimension + abs(number) % self._dimension)
-                weights.append((1 + log(frequency)) * (1 if number >= 0 else -1))
-        return places, weights
 
 
 @lru_cache(maxsize=1 << 17)
