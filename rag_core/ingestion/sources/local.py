@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
@@ -30,11 +31,8 @@ class LocalTree:
 
     def body(self, entry: Entry, limit: int) -> bytes:
         """At most limit + 1 bytes."""
-        root, path = os.path.realpath(path_of(self.uri)), os.path.realpath(path_of(entry.uri))
-        if not _inside(path, root):
-            raise DocumentError("read", "leads out of its source")
         try:
-            return _content(path, limit)
+            return _content(path_of(entry.uri), path_of(self.uri), limit)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DocumentError("read", "gone since it was listed", True) from error
         except PermissionError as error:
@@ -118,11 +116,42 @@ def _inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
-def _content(path: str, limit: int) -> bytes:
-    _refuse_irregular(os.lstat(path))  # to open a device may set something going, and a socket cannot be opened
+def _content(path: str, root: str, limit: int) -> bytes:
+    """Where it lies is asked of the open file: that is one system call, for which no other thread has to wait, where to
+    resolve a path takes one for each folder."""
+    facts = os.lstat(path)  # to open a device may set something going, and a socket cannot be opened
+    if stat.S_ISLNK(facts.st_mode):
+        path = _resolved(path, root)
+        facts = os.lstat(path)
+    _refuse_irregular(facts)
     with open(os.open(path, _UNTIL_READ), "rb") as file:
-        _refuse_irregular(os.fstat(file.fileno()))
-        return file.read(limit + 1)
+        facts = os.fstat(file.fileno())
+        _refuse_irregular(facts)
+        if not _inside(_opened(file.fileno()), _real_root(root, os.stat(root).st_ino)):
+            _resolved(path, root)
+        body = file.read(min(facts.st_size, limit) + 1)  # not room for the limit, which is large
+        return body if len(body) <= facts.st_size else body + file.read(limit + 1 - len(body))
+
+
+def _resolved(path: str, root: str) -> str:
+    resolved = os.path.realpath(path)
+    if not _inside(resolved, os.path.realpath(root)):
+        raise DocumentError("read", "leads out of its source")
+    return resolved
+
+
+def _opened(descriptor: int) -> str:
+    """The real path of the file, where the system tells."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=64)
+def _real_root(root: str, _inode: int) -> str:
+    """A hint: whoever moved the folder meanwhile is asked about by `_resolved`."""
+    return os.path.realpath(root)
 
 
 def _refuse_irregular(facts: os.stat_result) -> None:
