@@ -62,7 +62,7 @@ limit %(most)s) counted"""
 # What autovacuum comes to within minutes. Until then the planner takes what was just loaded for little or nothing.
 STALE = """
 select s.relname from pg_stat_user_tables s join pg_class c on c.oid = s.relid
-where s.schemaname = 'rag' and s.n_mod_since_analyze > greatest(1000, 0.1 * c.reltuples) order by s.relname"""
+where s.schemaname = 'rag' and s.n_mod_since_analyze > greatest(200, 0.1 * c.reltuples) order by s.relname"""
 ANALYZE = "analyze (skip_locked) {table}"
 
 Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged", "removed"]

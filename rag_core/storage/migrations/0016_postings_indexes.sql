@@ -5,4 +5,4 @@
 alter table lexical_postings set (toast_tuple_target = 8160);
 alter table lexical_postings drop constraint lexical_postings_pkey, add primary key (collection, term, kind, segment_id);
 drop index lexical_postings_of_segment;
-create index lexical_postings_of_segment on lexical_postings (segment_id);
+create index lexical_postings_of_segment on lexical_postings (collection, segment_id);
