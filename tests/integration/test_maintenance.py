@@ -127,7 +127,8 @@ def test_each_tenant_and_collection_has_its_own(store: Postgres) -> None:
     publish(store, *notes(25, collection="second"), collection="second")
     publish(store, *notes(25, tenant='it\'s "theirs"'), tenant='it\'s "theirs"')
     changes = EAGER.run_all(store, TENANT)
-    assert sorted((change.action, change.collection) for change in changes) == [
+    done = [change for change in changes if change.action != "analyzed"]
+    assert sorted((change.action, change.collection) for change in done) == [
         ("built", "default"),
         ("built", "default"),
         ("built", "second"),
