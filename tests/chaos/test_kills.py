@@ -34,6 +34,10 @@ def parser(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
     return _first_below(process, lambda command: "sandbox_child" in command)
 
 
+def server(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
+    return postmaster(host)
+
+
 def _first_below(process: "subprocess.Popen[bytes]", wanted: Callable[[str], bool]) -> psutil.Process:
     """Its first descendant with such a command, which may be still to come."""
     deadline = time.monotonic() + 60
@@ -50,11 +54,11 @@ Victim = Callable[["subprocess.Popen[bytes]", Host], psutil.Process]
 KILLS = [
     *(("inline", driver, seed) for seed in range(4)),
     *(("inline", parser, seed) for seed in range(4)),
-    *(("inline", postmaster, seed) for seed in range(4)),
+    *(("inline", server, seed) for seed in range(4)),
     *(("ray", driver, seed) for seed in range(2)),
     *(("ray", parser, seed) for seed in range(2)),
     *(("ray", actor, seed) for seed in range(2)),
-    *(("ray", postmaster, seed) for seed in range(2)),
+    *(("ray", server, seed) for seed in range(2)),
 ]
 
 
