@@ -1,10 +1,10 @@
 """Hosts of the tests that kill, fill and freeze: a store of its own each, and the commands that use it."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,8 @@ def free_port() -> int:
         return port
 
 
-def heed_interrupts() -> None:
-    """Where a child begins: a shell that runs the tests in the background has them ignored, and children inherit it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heeding_interrupts(command: Sequence[str]) -> list[str]:
+    """A shell that runs the tests in the background has interrupts ignored, and children inherit it. What to do between
+    fork and exec instead (`preexec_fn`) would run gRPC's handlers of forks, which abort where its threads are busy."""
+    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", heed, *command]

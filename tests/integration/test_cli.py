@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import click
 import pytest
 import typer.main
-from hosts import heed_interrupts
+from hosts import heeding_interrupts
 from trees import HASHING, broken, write
 
 from rag_cli.app import app
@@ -534,7 +534,7 @@ def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     command += [part for setting in settings for part in ("--set", setting)]
     paths = {**os.environ, **environment, "PYTHONPATH": str(tmp_path)}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=paths, preexec_fn=heed_interrupts, **pipes) as process:
+    with subprocess.Popen(heeding_interrupts(command), env=paths, **pipes) as process:
         await_file(began, process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from drafts import TENANT
 from fakes.serving import listening
-from hosts import heed_interrupts
+from hosts import heeding_interrupts
 from trees import broken, hashing, stored, write
 
 from jobs.worker import Worker
@@ -160,7 +160,7 @@ def queued(url: str) -> str:
 def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     command = [*RAG, str(folder), "--server", url]
-    with subprocess.Popen(command, preexec_fn=heed_interrupts, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(heeding_interrupts(command), **pipes) as process:  # type: ignore[call-overload]
         job = queued(url)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
@@ -176,7 +176,7 @@ def test_who_interrupts_it_on_a_terminal_says_what_becomes_of_the_job(
     mine, theirs = pty.openpty()
     command = [*RAG, str(folder), "--server", url]
     with subprocess.Popen(
-        command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts
+        heeding_interrupts(command), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         queued(url)
         process.send_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from hosts import free_port, heed_interrupts
+from hosts import free_port, heeding_interrupts
 from trees import write
 
 from rag_core import open_knowledge_base
@@ -37,8 +37,8 @@ def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def url(environment: dict[str, str]) -> Iterator[str]:
     command = [*RAG, "serve", "--port", str(free_port()), "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_interrupts}
-    with subprocess.Popen(command, env=environment, **pipes) as process:  # type: ignore[call-overload]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(heeding_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
         told = process.stdout.readline()
         assert told, process.stderr.read()
         yield json.loads(told)["url"]
