@@ -22,7 +22,7 @@ HEADS = (300, 1000)
 
 CLEAR_LEAD = 20.0
 """Of the likeliest language before the next one, in nats. With it the short head gave the long one's answer for all of
-6,868 documents of seven public sets, in 40 % of the time."""
+6,868 documents of seven public sets."""
 
 FEWEST_LETTERS = 40
 
@@ -34,7 +34,7 @@ def detected(text: str) -> str:
         head = text[:size]
         if sum(map(str.isalpha, head)) >= FEWEST_LETTERS:
             (language, best), (_, next_best), *_ = _ranked()(head)
-            if best - next_best >= CLEAR_LEAD:
+            if best - next_best >= CLEAR_LEAD or size >= len(text):
                 break
     return language
 

@@ -43,7 +43,7 @@ class HashingEncoder:
         rows = np.repeat(np.arange(len(texts)), list(map(len, counts)))
         places = rows * self._dimension + np.abs(numbers) % self._dimension
         weights = np.where(numbers < 0, -1, 1) * (1 + np.log(frequencies))
-        sums = np.bincount(places, weights, minlength=len(texts) * self._dimension).astype(np.float64)
+        sums = np.asarray(np.bincount(places, weights, minlength=len(texts) * self._dimension), np.float64)
         return _normalised(sums.reshape(len(texts), self._dimension))
 
 
