@@ -38,12 +38,12 @@ PARTS = (SEGMENTS, DEAD, HIDDEN_CHUNKS, POSTINGS.format(some=SQL("")))
 OF_SOME = POSTINGS.format(some=SQL("and segment_id = any(%(segments)s)")).as_bytes()
 
 
-def statement(*more: SQL) -> bytes:
+def overview_statement(*more: SQL) -> bytes:
     """`more` may tell of other chunks that are dead, in the same columns."""
     return SQL("\nunion all").join([*PARTS, *more]).as_bytes()
 
 
-OVERVIEW = statement()
+OVERVIEW = overview_statement()
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,7 @@ async def postings(
 
 
 def unread(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
+    """Those of which no list is known."""
     return [term for term, key in _keys(snapshot, terms).items() if not cache.lists(key).read]
 
 

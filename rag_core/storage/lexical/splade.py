@@ -10,7 +10,7 @@ from psycopg.sql import SQL
 from rag_core.errors import SpaceError
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.overview import overview, statement
+from rag_core.storage.lexical.overview import overview, overview_statement
 from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked, unread
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.segment_cache import SegmentCache
@@ -18,7 +18,7 @@ from rag_core.storage.lexical.weighing import best, scores
 from rag_core.types import Query, TermWeights
 
 # What another model weighed is dead for this one.
-WEIGHED = statement(
+WEIGHED = overview_statement(
     SQL("""
 select 'dead', array_agg(id), array_agg(0), array_agg(n_chunks), 0, '[]', '', ''
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
