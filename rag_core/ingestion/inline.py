@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ GROUP_BYTES = 512 * 1024
 class InlineRunner:
     """`group` documents at the most go through the stages, and into the store, together; fewer where they are large.
 
-    While one group is embedded and published, so many `readers` prepare the next.
+    While one group is embedded, the one before it is published and so many `readers` prepare the next.
     """
 
     preparation: Callable[[Mapping[int, Source]], Preparation]
@@ -32,16 +32,33 @@ class InlineRunner:
     readers: int = 1
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        groups, publishing = list(_groups(drafts, self.group)), 0.0
+        groups = list(_groups(drafts, self.group))
         readers = min(self.readers, len(groups) - 1)  # what is little is read before they have started
-        with closing(target.open()) as writer, closing(_read(self.preparation(sources), readers, groups)) as prepared:
-            embed = self.embedding(writer)
-            for group in prepared:
-                ready = embed(group)
-                began = time.perf_counter()
-                writer.publish(ready)
-                publishing += time.perf_counter() - began
+        with (
+            closing(target.open()) as reader,
+            closing(target.open()) as writer,
+            ThreadPoolExecutor(1) as publisher,
+            closing(_read(self.preparation(sources), readers, groups)) as prepared,
+        ):
+            embed = self.embedding(reader)
+            publishing = _published(publisher, writer, map(embed, prepared))
         return RunTimes(start=embed.start_seconds, publish=publishing)
+
+
+def _published(publisher: ThreadPoolExecutor, writer: CorpusWriter, groups: Iterable[Sequence[Draft]]) -> float:
+    """One group after the other, each while the next one is made. How many seconds it took."""
+
+    def publish(group: Sequence[Draft]) -> float:
+        began = time.perf_counter()
+        writer.publish(group)
+        return time.perf_counter() - began
+
+    seconds, last = 0.0, Future[float]()
+    last.set_result(0.0)
+    for group in groups:
+        seconds += last.result()
+        last = publisher.submit(publish, group)
+    return seconds + last.result()
 
 
 def _read(prepare: Preparation, readers: int, groups: Sequence[list[Draft]]) -> Generator[list[Draft], None, None]:

@@ -96,8 +96,9 @@ class Preparation:
 
 
 class Embedding:
-    """Gives the chunks of many documents their vectors: stored ones by hash, each other text encoded once. With a
-    weigher, also their term weights: of all, because stored ones cannot be read back.
+    """Gives the chunks of many documents their vectors: stored ones by hash, each other text encoded once, also where
+    the documents before, with the same text, are not published yet. With a weigher, also their term weights: of all,
+    because stored ones cannot be read back.
 
     The models are loaded when the first text has to be encoded; `start_seconds` is what that took.
     """
@@ -109,6 +110,7 @@ class Embedding:
         open_weigher: Callable[[], DocumentWeigher] | None = None,
     ) -> None:
         self._open_embedder, self._known_vectors, self._open_weigher = open_embedder, known_vectors, open_weigher
+        self._recent: Mapping[bytes, Matrix] = {}
         self.start_seconds = 0.0
 
     def load(self) -> None:
@@ -128,7 +130,8 @@ class Embedding:
 
     def _embedded(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         texts = {text_hash(chunk.embedded_text): chunk.embedded_text for draft in drafts for chunk in draft.chunks}
-        vectors = dict(self._known_vectors(list(texts)))
+        vectors = {key: self._recent[key] for key in texts.keys() & self._recent.keys()}
+        vectors |= self._known_vectors(list(texts.keys() - vectors.keys()))
         missing = {key: text for key, text in texts.items() if key not in vectors}
         seconds = 0.0
         if missing:
@@ -136,6 +139,7 @@ class Embedding:
             clock = _Clock()
             vectors |= dict(zip(missing, embedder.embed(list(missing.values())), strict=True))
             seconds = clock.lap() / len(missing)
+        self._recent = vectors
         for draft in drafts:
             hashes = [text_hash(chunk.embedded_text) for chunk in draft.chunks]
             encoded = [key for key in dict.fromkeys(hashes) if missing.pop(key, None) is not None]

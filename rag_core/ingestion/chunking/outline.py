@@ -11,7 +11,7 @@ from uuid import UUID
 
 from rag_core.ingestion.chunking.cuts import CHARACTERS_A_TOKEN, after_space, cut_at_space
 from rag_core.ingestion.chunking.packing import Sentence, common_path
-from rag_core.ingestion.chunking.prefix import is_heading, prefix, shortened, unsaid
+from rag_core.ingestion.chunking.prefix import is_heading, longest_prefix, prefix, shortened, unsaid
 from rag_core.ingestion.chunking.sentences import sentence_spans
 from rag_core.protocols import Tokenizer
 from rag_core.types import Chunk, Document, Section, chunk_id
@@ -36,7 +36,7 @@ class Outliner:
     def outline(self, document: Document) -> Outline:
         sections = _sections(document)
         spans = _spans(document.text, sections)
-        prefixes = [prefix(document.title, section.path) for section in sections]
+        prefixes = [longest_prefix(document.title, section.path) for section in sections]
         lengths = self._tokenizer.lengths([*_with_gaps(document.text, spans), *prefixes])
         crowded = (i for i, length in enumerate(lengths[len(spans) :]) if length > self._prefix_tokens)
         sentences = self._sentences(document.text, spans, lengths[: len(spans)])

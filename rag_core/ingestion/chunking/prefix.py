@@ -1,6 +1,7 @@
 """What is embedded and shown before a chunk: title, headings, a cut table's header row."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from rag_core.protocols import Tokenizer
@@ -11,6 +12,11 @@ _WORD = re.compile(r"\S+")
 
 def prefix(title: str, path: Sequence[str], header: str = "") -> str:
     return "\n".join(line for line in (title, " > ".join(path), header) if line)
+
+
+def longest_prefix(title: str, path: tuple[str, ...]) -> str:
+    """Of a chunk under that path, whatever its text says itself."""
+    return prefix("" if path[:1] == (title,) else title, path)
 
 
 def unsaid(title: str, path: tuple[str, ...], text: str) -> tuple[str, tuple[str, ...]]:
@@ -28,9 +34,9 @@ def is_heading(text: str, path: Sequence[str]) -> bool:
 def shortened(tokenizer: Tokenizer, title: str, path: Sequence[str], header: str, tokens: int) -> str:
     """The prefix, or the longest that fits: without its outermost headings, then without its first words."""
     longest = [prefix(title, path[first:], header) for first in range(max(1, len(path)))]
-    candidates = [*longest, *_without_first_words(longest[-1], tokens), ""]
-    lengths = tokenizer.lengths(candidates)
-    return next((text for text, length in zip(candidates, lengths, strict=True) if length <= tokens), "")
+    candidates = [*longest, *_without_first_words(longest[-1], tokens)]
+    fitting = bisect_left(candidates, True, key=lambda text: tokenizer.lengths([text])[0] <= tokens)
+    return candidates[fitting] if fitting < len(candidates) else ""
 
 
 def _without_first_words(text: str, at_most: int) -> list[str]:

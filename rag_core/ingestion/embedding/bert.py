@@ -28,7 +28,7 @@ from rag_core.types import Matrix
 
 Forward: TypeAlias = Callable[[Tensor, list[tuple[int, int]]], Tensor]
 
-_BATCH_TOKENS = 2048
+_BATCH_TOKENS, _FEWEST_TOKENS = 2048, 256
 ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
@@ -63,7 +63,7 @@ class BertEncoder:
         self._bert = _Bert(config, _weights(folder, dtype(precision, device), device), pooling(folder)[0])
         self._dimension = int(config["hidden_size"])
         self._document_prompt, self._query_prompt = document_prompt, query_prompt
-        self._pool = ThreadPoolExecutor(threads)
+        self._threads, self._pool = threads, ThreadPoolExecutor(threads)
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         return self._encoded([self._document_prompt + text for text in texts])
@@ -90,7 +90,7 @@ class BertEncoder:
     def _encoded(self, texts: list[str]) -> Matrix:
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
         rows = np.empty((len(texts), self._dimension), np.float32)
-        batches = list(_batches([len(ids) for ids in tokens]))
+        batches = list(_batches([len(ids) for ids in tokens], self._threads))
         parallel = self._pool.map if len(batches) > 1 else map  # another thread would only delay a question
         pooled = partial(self._forward, self._bert.pooled)
         encoded = parallel(pooled, ([tokens[row] for row in batch] for batch in batches))
@@ -113,16 +113,20 @@ def _joined(pieces: Sequence[tuple[Encoding, Matrix]]) -> TokenVectors:
     return TokenVectors(rows, tuple(spans))
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indexes of texts of _BATCH_TOKENS tokens together, or hardly more. The longest come first, so that threads end
-    together."""
+def _batches(lengths: Sequence[int], threads: int = 1) -> Iterator[list[int]]:
+    """Indexes of texts of _BATCH_TOKENS tokens together, or hardly more.
+
+    The longest texts come first, and the last batches of several threads are ever smaller, so that these end together.
+    (Polychronopoulos and Kuck, Guided self-scheduling, IEEE Transactions on Computers 1987.)
+    """
     batch: list[int] = []
-    tokens = 0
+    tokens, left = 0, sum(lengths)
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         batch.append(index)
         tokens += lengths[index]
-        if tokens >= _BATCH_TOKENS:
+        if tokens >= _BATCH_TOKENS or (threads > 1 and tokens >= max(left // (2 * threads), _FEWEST_TOKENS)):
             yield batch
+            left -= tokens
             batch, tokens = [], 0
     if batch:
         yield batch
