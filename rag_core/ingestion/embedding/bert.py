@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, groupby
+from math import ceil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ from rag_core.ingestion.embedding.precision import dtype
 from rag_core.ingestion.embedding.tokens import load_tokenizer
 from rag_core.types import Matrix
 
+A = TypeVar("A")
+B = TypeVar("B")
 Forward: TypeAlias = Callable[[Tensor, list[tuple[int, int]]], Tensor]
 
 _BATCH_TOKENS, _FEWEST_TOKENS = 2048, 256
@@ -88,15 +91,24 @@ class BertEncoder:
         return rows
 
     def _encoded(self, texts: list[str]) -> Matrix:
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+        size = max(1, ceil(len(texts) / self._threads))
+        parts = [texts[first : first + size] for first in range(0, len(texts), size)]
+        tokens = list(chain.from_iterable(self._each(self._tokenized, parts)))
         rows = np.empty((len(texts), self._dimension), np.float32)
         batches = list(_batches([len(ids) for ids in tokens], self._threads))
-        parallel = self._pool.map if len(batches) > 1 else map  # another thread would only delay a question
-        pooled = partial(self._forward, self._bert.pooled)
-        encoded = parallel(pooled, ([tokens[row] for row in batch] for batch in batches))
+        encoded = self._each(
+            partial(self._forward, self._bert.pooled), [[tokens[row] for row in batch] for batch in batches]
+        )
         for batch, vectors in zip(batches, encoded, strict=True):
             rows[batch] = vectors
         return rows
+
+    def _tokenized(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def _each(self, work: Callable[[A], B], parts: Sequence[A]) -> Iterator[B]:
+        """In this thread what is one part: another one would only delay a question."""
+        return self._pool.map(work, parts) if len(parts) > 1 else map(work, parts)
 
     @torch.inference_mode()
     def _forward(self, forward: Forward, batch: list[list[int]]) -> Matrix:
