@@ -3,6 +3,9 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
+from rag_core.errors import FencedError
 from rag_core.ingestion.inline import GROUP_BYTES, InlineRunner
 from rag_core.types import Draft, Entry
 
@@ -26,8 +29,17 @@ class NothingToEmbed:
         return drafts
 
 
-def groups(*sizes: int, most: int = 3) -> list[list[int]]:
-    writer, embed = RecordingWriter(), NothingToEmbed()
+class EndedJob(RecordingWriter):
+    """The job is ended after the first group."""
+
+    def publish(self, drafts: Sequence[Draft]) -> None:
+        if self.groups:
+            raise FencedError("the job was ended")
+        super().publish(drafts)
+
+
+def groups(*sizes: int, most: int = 3, writer: RecordingWriter | None = None) -> list[list[int]]:
+    writer, embed = writer or RecordingWriter(), NothingToEmbed()
     drafts = [
         Draft(id=uuid4(), source=1, entry=Entry(uri="a.txt", size=size, modified_ns=0), recipe="") for size in sizes
     ]
@@ -52,3 +64,11 @@ def test_large_documents_go_in_groups_of_bounded_size() -> None:
 
 def test_a_document_larger_than_a_group_goes_alone() -> None:
     assert groups(GROUP_BYTES * 5, 1, 1) == [[GROUP_BYTES * 5], [1, 1]]
+
+
+@pytest.mark.parametrize("count", [2, 3, 50])
+def test_what_cannot_be_published_ends_the_run_also_in_the_last_group(count: int) -> None:
+    writer = EndedJob()
+    with pytest.raises(FencedError):
+        groups(*[1] * count, most=1, writer=writer)
+    assert writer.groups == [[1]]

@@ -304,6 +304,16 @@ def test_a_stored_text_is_never_encoded_again() -> None:
     assert vectors.asked == [2]
 
 
+def test_a_text_of_the_documents_before_is_not_encoded_again_though_they_are_not_stored_yet() -> None:
+    embedder, vectors = CountingEmbedder(), ScriptedVectors()
+    embed = Embedding(embedder.open, vectors)
+    embed([prepared("a", "same", "of a")])
+    (ready,) = embed([prepared("b", "same", "of bb")])
+    assert embedder.batches == [["same", "of a"], ["of bb"]]
+    assert (first_components(ready), ready.embedded) == ([4, 5], 1)
+    assert vectors.asked == [2, 1]
+
+
 def test_the_model_is_not_loaded_when_every_text_is_stored() -> None:
     embedder = CountingEmbedder()
     embed = Embedding(embedder.open, ScriptedVectors({"one": 1, "two": 2}))

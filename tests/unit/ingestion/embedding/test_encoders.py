@@ -103,6 +103,11 @@ def test_rows_stand_in_the_order_given_whatever_the_lengths(fp32: BertEncoder) -
     )
 
 
+def test_threads_share_the_texts_and_each_has_its_own_row(folder: Path, fp32: BertEncoder) -> None:
+    texts = [*TEXTS, *reversed(TEXTS)]
+    assert cosines(BertEncoder(folder, "fp32", threads=3).embed(texts), fp32.embed(texts)).min() > 0.99999
+
+
 def test_prompts_stand_before_documents_and_questions(folder: Path, fp32: BertEncoder) -> None:
     plain = fp32.embed(["passage: keys", "query: keys"])
     for encoder in (
