@@ -51,13 +51,18 @@ select id from held where id is not null and id not in (select id from segments)
 LOCK_SEGMENTS = """
 select from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
   and id = any(%(segments)s::bigint[]) order by id for update"""
+# By `except`, which is linear whatever the planner knows: where nothing has been analyzed yet, it would look through all
+# documents of the index for each of the corpus.
 MISSING = """
-select d.id, d.n_chunks from documents d
-where d.tenant = %(tenant)s and d.collection = %(collection)s and d.id > %(after)s
-  and d.n_chunks between 1 and %(most)s and not exists (select from lexical_documents l
-    join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
-    where l.tenant = d.tenant and l.collection = d.collection and l.document_id = d.id and l.kind = %(kind)s
-      and not l.dead and s.analysis = %(analysis)s)
+select d.id, d.n_chunks from (
+  select id from documents where tenant = %(tenant)s and collection = %(collection)s and id > %(after)s
+    and n_chunks between 1 and %(most)s
+  except
+  select l.document_id from lexical_documents l
+  join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
+  where l.tenant = %(tenant)s and l.collection = %(collection)s and l.document_id > %(after)s and l.kind = %(kind)s
+    and not l.dead and s.analysis = %(analysis)s) missing
+join documents d on d.tenant = %(tenant)s and d.collection = %(collection)s and d.id = missing.id
 order by d.id limit 1000"""
 # As Chunk.embedded_text.
 TEXTS = """
