@@ -51,8 +51,8 @@ select id from held where id is not null and id not in (select id from segments)
 LOCK_SEGMENTS = """
 select from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
   and id = any(%(segments)s::bigint[]) order by id for update"""
-# By `except`, which is linear whatever the planner knows: where nothing has been analyzed yet, it would look through all
-# documents of the index for each of the corpus.
+# By `except`, which is linear whatever the planner knows: where nothing is analyzed yet, it would look through the
+# index for each document.
 MISSING = """
 select d.id, d.n_chunks from (
   select id from documents where tenant = %(tenant)s and collection = %(collection)s and id > %(after)s
