@@ -271,7 +271,7 @@ class RuleGraph(Section):
 
 class IngestionSettings(Section):
     group: int = Field(128, ge=1, description="documents a transaction publishes at the most")
-    inline_documents: int = Field(4000, ge=0, description="`--runner auto` starts Ray from this many documents on,")
+    inline_documents: int = Field(10_000, ge=0, description="`--runner auto` starts Ray from this many documents on,")
     inline_mb: float = Field(32.0, ge=0, description="or from this many megabytes")
     delete_share: float = Field(0.5, gt=0, le=1, description="deleting more of a source than this share wants a yes")
 

@@ -32,8 +32,8 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ray_is_started_where_its_start_pays() -> None:
-    assert takes_little(waiting(3_999))
-    assert not takes_little(waiting(4_000))
+    assert takes_little(waiting(9_999))
+    assert not takes_little(waiting(10_000))
     assert not takes_little(waiting(10, size=3_200_000))
 
 
