@@ -16,12 +16,12 @@ def prefix(title: str, path: Sequence[str], header: str = "") -> str:
 
 def longest_prefix(title: str, path: tuple[str, ...]) -> str:
     """Of a chunk under that path, whatever its text says itself."""
-    return prefix("" if path[:1] == (title,) else title, path)
+    return prefix("" if _begins(path, title) else title, path)
 
 
 def unsaid(title: str, path: tuple[str, ...], text: str) -> tuple[str, tuple[str, ...]]:
     """What of title and path the text does not begin with itself."""
-    said = path[:1] == (title,) or text.lstrip(_MARKS).startswith(title)
+    said = _begins(path, title) or text.lstrip(_MARKS).startswith(title)
     first_line = text.partition("\n")[0].strip(_MARKS)
     return "" if said else title, path[: path.index(first_line)] if first_line in path else path
 
@@ -37,6 +37,10 @@ def shortened(tokenizer: Tokenizer, title: str, path: Sequence[str], header: str
     candidates = [*longest, *_without_first_words(longest[-1], tokens)]
     fitting = bisect_left(candidates, True, key=lambda text: tokenizer.lengths([text])[0] <= tokens)
     return candidates[fitting] if fitting < len(candidates) else ""
+
+
+def _begins(path: tuple[str, ...], title: str) -> bool:
+    return path[:1] == (title,)
 
 
 def _without_first_words(text: str, at_most: int) -> list[str]:
