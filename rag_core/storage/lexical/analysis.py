@@ -55,7 +55,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`counts` tells how often each term counts."""
+    """`counts` tells how often each term counts. `words` are told where several languages read them."""
 
     counts: Mapping[str, int]
     words: tuple[Word, ...]
@@ -72,6 +72,8 @@ def read_question(text: str, languages: Sequence[str]) -> Question:
     A question is too short to tell its language by, and may name what is written in another. So it is read in all of
     them: a word's stem in one language meets the documents of that language, and where two agree it counts once.
     """
+    if len(languages) == 1:
+        return Question(Counter(terms(text, languages[0])), ())
     readings = [list(_read(text, language)) for language in languages]
     counts: Counter[str] = Counter()
     for reading in readings:

@@ -1,44 +1,51 @@
 """What the lexical index holds of a collection, under one snapshot; and posting lists, in the same answer."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Composed
 
 from rag_core.storage.corpus import HIDDEN, Snapshot
-from rag_core.storage.lexical.scoring import Chunks, covering
+from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Ranges
+from rag_core.storage.lexical.packing import Numbers, packed_columns
 from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 
-# A row for all segments, one for the dead of each language, one for what is hidden, one for each term: arrays are read
-# faster than rows.
+Row: TypeAlias = Sequence[Any]
+
+# A row for all segments, one for the dead of each language, one for what is hidden, one for each term.
 SEGMENTS = SQL("""
-select 'segment' as part, array_agg(id) as segments, array_agg(0) as firsts, array_agg(n_chunks) as counts,
-  sum(total_length)::bigint as length, jsonb_agg(languages) as languages, '' as term, ''::bytea as postings
+select 'segment' as part, {ranges}, sum(total_length)::bigint as length, jsonb_agg(languages) as languages, '' as term,
+  ''::bytea as postings
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
-having count(*) > 0""")
+having count(*) > 0""").format(ranges=packed_columns("id", "0", "n_chunks"))
 DEAD = SQL("""
-select 'dead', array_agg(segment_id), array_agg(first_local), array_agg(n_chunks), -sum(total_length)::bigint,
+select 'dead', {ranges}, -sum(total_length)::bigint,
   jsonb_build_array(jsonb_build_object(language, -sum(n_chunks))), '', ''
 from lexical_documents where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and dead
-group by language""")
+group by language""").format(ranges=packed_columns("segment_id", "first_local", "n_chunks"))
 HIDDEN_CHUNKS = SQL("""
-select 'hidden', array_agg(segment_id), array_agg(first_local), array_agg(n_chunks), 0, '[]', '', ''
+select 'hidden', {ranges}, 0, '[]', '', ''
 from lexical_documents where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and not dead
   and document_id in ({hidden})
-having count(*) > 0""").format(hidden=SQL(HIDDEN))
-POSTINGS = SQL("""
-select 'postings', array_agg(segment_id), '{{}}'::int[], array_agg(octet_length(postings)), 0, '[]', term,
-  string_agg(postings, '')
+having count(*) > 0""").format(ranges=packed_columns("segment_id", "first_local", "n_chunks"), hidden=SQL(HIDDEN))
+POSTINGS = """
+select 'postings', {lists}, 0, '[]', term, string_agg(postings, '')
 from lexical_postings where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
-  and term = any(%(terms)s) {some} group by term""")
-PARTS = (SEGMENTS, DEAD, HIDDEN_CHUNKS, POSTINGS.format(some=SQL("")))
-OF_SOME = POSTINGS.format(some=SQL("and segment_id = any(%(segments)s)")).as_bytes()
+  and term = any(%(terms)s) {some} group by term"""
 
 
-def overview_statement(*more: SQL) -> bytes:
+def _postings(some: str) -> Composed:
+    return SQL(POSTINGS).format(lists=packed_columns("segment_id", "0", "octet_length(postings)"), some=SQL(some))
+
+
+PARTS = (SEGMENTS, DEAD, HIDDEN_CHUNKS, _postings(""))
+OF_SOME = _postings("and segment_id = any(%(segments)s)").as_bytes()
+
+
+def overview_statement(*more: Composed) -> bytes:
     """`more` may tell of other chunks that are dead, in the same columns."""
     return SQL("\nunion all").join([*PARTS, *more]).as_bytes()
 
@@ -48,14 +55,13 @@ OVERVIEW = overview_statement()
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`segments` has the place of each in `chunks` by its id, ascending. `lists` are those that were read with it.
+    """`segments` are their ids, ascending: the place of each in there is that in `chunks`. `hidden` are the chunks that
+    the asker may not see. `lists` are those that were read with it, of `all_segments`, which are the same ids."""
 
-    `hidden` are ranges of chunks that the asker may not see: (place of the segment, first, count).
-    """
-
-    segments: dict[int, int]
+    segments: Numbers
+    all_segments: frozenset[int]
     chunks: Chunks
-    hidden: Sequence[tuple[int, int, int]]
+    hidden: Ranges
     lists: Mapping[str, TermLists]
 
 
@@ -64,20 +70,12 @@ async def overview(snapshot: Snapshot, terms: Collection[str] = (), statement: b
     wanted = {**snapshot.scope, "terms": list(terms)}
     cursor = await snapshot.connection.execute(statement, wanted, binary=True)
     rows = await cursor.fetchall()
-    ranges: dict[str, list[tuple[int, int, int]]] = {"segment": [], "dead": [], "hidden": []}
-    total_length, living = 0, Counter[str]()
-    for part, segments, firsts, counts, length, languages, *_ in rows:
-        if part in ranges:
-            ranges[part] += zip(segments, firsts, counts, strict=True)
-        total_length += length
-        for each in languages:
-            living.update(each)
-    sizes = sorted((id, count) for id, _, count in ranges["segment"])
-    places = {id: place for place, (id, _) in enumerate(sizes)}
-    firsts = np.cumsum([0, *(count for _, count in sizes)], dtype=np.int64)
-    dead, hidden = ([(places[id], first, count) for id, first, count in ranges[part]] for part in ("dead", "hidden"))
-    chunks = Chunks(firsts, covering(firsts, dead), total_length, +living)
-    return Overview(places, chunks, hidden, _lists(rows, terms, frozenset(places)))
+    stored, dead, hidden = (_ranges(rows, part) for part in ("segment", "dead", "hidden"))
+    order = np.argsort(stored.segments)
+    segments, counts = stored.segments[order], stored.counts[order]
+    chunks = Chunks.of(counts, dead.at(segments), *_totals(rows))
+    all_segments = frozenset(segments.tolist())
+    return Overview(segments, all_segments, chunks, hidden.at(segments), _lists(rows, terms, all_segments))
 
 
 async def lists(snapshot: Snapshot, terms: Collection[str], segments: Collection[int]) -> Mapping[str, TermLists]:
@@ -87,9 +85,25 @@ async def lists(snapshot: Snapshot, terms: Collection[str], segments: Collection
     return _lists(await cursor.fetchall(), terms, frozenset(segments))
 
 
-def _lists(rows: Iterable[Sequence[Any]], terms: Iterable[str], read: frozenset[int]) -> dict[str, TermLists]:
+def _ranges(rows: Iterable[Row], part: str) -> Ranges:
+    own = [row[1:4] for row in rows if row[0] == part]
+    return Ranges.unpacked([b"".join(column) for column in zip(*own, strict=True)]) if own else NO_RANGES
+
+
+def _totals(rows: Iterable[Row]) -> tuple[int, Mapping[str, int]]:
+    """The length of what lives, and how many chunks of each language do."""
+    total_length, living = 0, defaultdict[str, int](int)
+    for _, _, _, _, length, languages, _, _ in rows:
+        total_length += length
+        for counts in languages:
+            for language, count in counts.items():
+                living[language] += count
+    return total_length, {language: count for language, count in living.items() if count > 0}
+
+
+def _lists(rows: Iterable[Row], terms: Iterable[str], read: frozenset[int]) -> dict[str, TermLists]:
     found = dict.fromkeys(terms, replace(NO_LISTS, read=read))
     for part, segments, _, sizes, _, _, term, postings in rows:
         if part == "postings":
-            found[term] = TermLists(read, np.array(segments, np.int64), np.array(sizes, np.int64), postings)
+            found[term] = TermLists(read, segments, sizes, postings)
     return found

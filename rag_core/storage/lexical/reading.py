@@ -11,28 +11,21 @@ from psycopg.sql import SQL
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
 from rag_core.storage.lexical.analysis import Question, read_question
+from rag_core.storage.lexical.chunks import Mask, Ranges, covering
 from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.overview import Overview, lists, overview
+from rag_core.storage.lexical.packing import Numbers, packed_columns
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.scoring import (
-    Mask,
-    Numbers,
-    Postings,
-    Scores,
-    best,
-    covering,
-    joined,
-    scores,
-    weights,
-)
+from rag_core.storage.lexical.postings import Postings, joined
+from rag_core.storage.lexical.scoring import Scores, best, scores, weights
 from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, wanted_ids
 from rag_core.types import Query
 
 PASSING_DOCUMENTS = """
-select l.segment_id, l.first_local, l.n_chunks from lexical_documents l
+select {ranges} from lexical_documents l
 where l.tenant = %(tenant)s and l.collection = %(collection_id)s and l.kind = %(kind)s and not l.dead and {filter}"""
 PASSING_CHUNKS = """
-select l.segment_id, l.first_local + v.ordinal, 1 from chunks v
+select {ranges} from chunks v
 join lexical_documents l on l.tenant = v.tenant and l.collection = v.collection and l.document_id = v.document_id
   and l.kind = %(kind)s and not l.dead
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}"""
@@ -129,8 +122,7 @@ async def places(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> Plac
     """The k best, and those that tie with the last of them."""
     left_out = await _left_out(snapshot, asked.overview, query)
     segments, locals, found = asked.best(left_out, k)
-    ids = list(asked.overview.segments)
-    return Places([ids[place] for place in segments], locals.tolist(), found.tolist())
+    return Places(asked.overview.segments[segments].tolist(), locals.tolist(), found.tolist())
 
 
 async def named(snapshot: Snapshot, cache: SegmentCache, places: Places) -> list[tuple[UUID, float]]:
@@ -156,9 +148,9 @@ async def places_of(
     snapshot: Snapshot, cache: SegmentCache, overview: Overview, ids: Sequence[UUID]
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Of the chunks that are indexed: places in `ids`, places of their segments, and their numbers in there."""
-    known, wanted = await _chunks(snapshot, cache, overview.segments.keys()), wanted_ids(ids)
+    known, wanted = await _chunks(snapshot, cache, overview.all_segments), wanted_ids(ids)
     found = [np.empty((3, 0), np.int64)]
-    for segment, place in overview.segments.items():
+    for place, segment in enumerate(overview.segments.tolist()):
         here, locals = known[segment].find(wanted)
         found.append(np.stack([here, np.full(len(here), place), locals]))
     rows, segments, locals = np.concatenate(found, axis=1)
@@ -180,15 +172,17 @@ async def postings(
     snapshot: Snapshot, cache: SegmentCache, overview: Overview, terms: Sequence[str], kind: str = WORDS
 ) -> Postings:
     """Of all segments. What neither the overview nor the cache has is read at once, for all terms."""
-    segments, keys = overview.segments.keys(), _keys(snapshot, terms)
-    known = {term: overview.lists[term] if term in overview.lists else cache.lists(keys[term]) for term in terms}
-    lacking = {term: missing for term, own in known.items() if (missing := segments - own.read)}
+    segments, keys = overview.all_segments, _keys(snapshot, terms)
+    kept = {term: cache.lists(keys[term]) for term in terms if term not in overview.lists}
+    lacking = {term: missing for term, own in kept.items() if (missing := segments - own.read)}
+    found = {term: overview.lists[term] for term in terms if term in overview.lists}
     if lacking:
-        found = await lists(snapshot, lacking, set().union(*lacking.values()))
-        known |= {term: known[term].of(segments).plus(own) for term, own in found.items()}
-    for term in known.keys() & (overview.lists.keys() | lacking.keys()):
-        cache.keep_lists(keys[term], known[term])
-    return joined(list(known.values()), list(segments), kind)
+        read = await lists(snapshot, lacking, set().union(*lacking.values()))
+        found |= {term: kept[term].of(segments).plus(own) for term, own in read.items()}
+    for term, own in found.items():
+        cache.keep_lists(keys[term], own)
+    known = kept | found
+    return joined([known[term] for term in terms], overview.segments, kind)
 
 
 def unread(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
@@ -202,16 +196,16 @@ def _keys(snapshot: Snapshot, terms: Iterable[str]) -> dict[str, Key]:
 
 async def _left_out(snapshot: Snapshot, overview: Overview, query: Query) -> Mask:
     """What the asker may not see, and what does not pass the filter: with it the k best are the k best that pass."""
-    left_out = overview.chunks.dead | covering(overview.chunks.firsts, overview.hidden)
+    chunks = overview.chunks
+    left_out = chunks.dead | covering(chunks.firsts, overview.hidden) if len(overview.hidden.counts) else chunks.dead
     if query.filters is None:
         return left_out
     if compares_chunks(query.filters):
-        statement, columns = PASSING_CHUNKS, ("v.document_id", "v.id")
+        statement, columns, ranges = PASSING_CHUNKS, ("v.document_id", "v.id"), ("l.first_local + v.ordinal", "1")
     else:
-        statement, columns = PASSING_DOCUMENTS, ("l.document_id", "l.document_id")
+        statement, columns, ranges = PASSING_DOCUMENTS, ("l.document_id",) * 2, ("l.first_local", "l.n_chunks")
     condition, values = chunk_filter(query.filters, *columns)
-    parameters = {**snapshot.scope, **values}
-    asked_for = SQL(statement).format(filter=condition)
-    rows = await snapshot.connection.execute(asked_for, parameters, prepare=False, binary=True)
-    passing = [(overview.segments[segment], first, n) for segment, first, n in await rows.fetchall()]
-    return left_out | ~covering(overview.chunks.firsts, passing)
+    asked_for = SQL(statement).format(ranges=packed_columns("l.segment_id", *ranges), filter=condition)
+    rows = await snapshot.connection.execute(asked_for, {**snapshot.scope, **values}, prepare=False, binary=True)
+    (passing,) = await rows.fetchall()
+    return left_out | ~covering(chunks.firsts, Ranges.unpacked(passing).at(overview.segments))

@@ -4,62 +4,27 @@ A chunk's score: the sum, over the question's terms, of idf * f * (k1 + 1) / (f 
 f being how often the chunk has the term (Robertson et al., Okapi at TREC-3; as rank_bm25 and bm25s compute it).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.storage.lexical.analysis import Question
-from rag_core.storage.lexical.kinds import COLUMNS, WORDS
+from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Mask
+from rag_core.storage.lexical.compiled import compiled
+from rag_core.storage.lexical.packing import Numbers
 from rag_core.storage.lexical.parameters import Bm25
+from rag_core.storage.lexical.postings import Postings, joined
 from rag_core.storage.lexical.segment import DTYPE
 from rag_core.storage.lexical.term_lists import TermLists
 
-F = TypeVar("F", bound=Callable[..., object])
-
-Numbers: TypeAlias = NDArray[np.int64]
 Scores: TypeAlias = NDArray[np.float64]
-Mask: TypeAlias = NDArray[np.bool_]
 Locals: TypeAlias = NDArray[np.uint16] | NDArray[np.int64]
 
 MOST_TIES = 1_000
 """So many chunks that score as the k-th does are told apart by their ids; which ones, if there are more, is chance."""
-
-
-class Postings(NamedTuple):
-    """The lists of a question's terms, in whatever order in `flat`, else those of a segment together and there by term.
-
-    List i is of term `terms[i]` in segment `segments[i]`: an array of shape [columns, sizes[i]] that begins at
-    `starts[i]`.
-    """
-
-    flat: NDArray[np.uint16]
-    starts: Numbers
-    sizes: Numbers
-    segments: Numbers
-    terms: Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks:
-    """All chunks of a collection, segment after segment: chunk `local` of segment s is number `firsts[s] + local`.
-
-    `firsts` has one more entry, the number of chunks. `total_length` is that of the living ones, and `languages` counts
-    these.
-    """
-
-    firsts: Numbers
-    dead: Mask
-    total_length: int
-    languages: Mapping[str, int]
-
-    @property
-    def living(self) -> int:
-        return len(self.dead) - int(np.count_nonzero(self.dead))
 
 
 class Kept(NamedTuple):
@@ -80,34 +45,6 @@ class _Norm(NamedTuple):
     length: float
 
 
-def joined(lists: Sequence[TermLists], segments: Sequence[int], kind: str = WORDS) -> Postings:
-    """Of the terms, in this order, what stands in these segments, whose ids ascend."""
-    own = np.array([*segments, np.iinfo(np.int64).max], np.int64)
-    ids = np.concatenate([own[:0], *(each.segments for each in lists)])
-    terms = np.repeat(np.arange(len(lists)), [len(each.segments) for each in lists])
-    places = np.searchsorted(own, ids)
-    order = np.lexsort((terms, places))
-    order = order[own[places[order]] == ids[order]]
-    sizes = np.concatenate([own[:0], *(each.sizes for each in lists)]) // DTYPE.itemsize
-    starts = np.cumsum(sizes) - sizes
-    return Postings(
-        flat=np.frombuffer(b"".join(each.postings for each in lists), DTYPE),
-        starts=starts[order],
-        sizes=sizes[order] // COLUMNS[kind],
-        segments=places[order],
-        terms=terms[order],
-    )
-
-
-def covering(firsts: Numbers, ranges: Sequence[tuple[int, int, int]]) -> Mask:
-    """True for the chunks of those (segment, first local number, count)."""
-    mask = np.zeros(firsts[-1], np.bool_)
-    for segment, first, count in ranges:
-        begin = firsts[segment] + first
-        mask[begin : begin + count] = True
-    return mask
-
-
 def weights(chunks: Chunks, postings: Postings, question: Question) -> Scores:
     """Of each term: how often it counts in the question, times Lucene's idf, which is never negative.
 
@@ -117,7 +54,7 @@ def weights(chunks: Chunks, postings: Postings, question: Question) -> Scores:
     query structure and dictionary setups in dictionary-based cross-language information retrieval, SIGIR 1998.)
     """
     n_terms = len(question.counts)
-    having = _document_frequencies(postings, chunks.firsts, chunks.dead, bool(chunks.dead.any()), n_terms)
+    having = _document_frequencies(postings, chunks.firsts, chunks.dead, chunks.living < len(chunks.dead), n_terms)
     if len(chunks.languages) > 1:
         having = np.minimum(_word_frequencies(having, question, chunks.languages), chunks.living)
     idf: Scores = np.log1p((chunks.living - having + 0.5) / (having + 0.5))
@@ -153,9 +90,10 @@ def scores(
 @cache
 def compile_all() -> None:
     """What this machine has not compiled yet takes seconds: not while a question waits."""
-    chunks = Chunks(np.array([0, 1], np.int64), np.zeros(1, np.bool_), 1, {"": 1})
-    postings = joined([TermLists.by_segment({1: np.array([[0], [1], [1]], DTYPE).tobytes()})], [1])
-    weighted, place, bm25 = weights(chunks, postings, Question({"a": 1}, ())), np.zeros(1, np.int64), Bm25(1.5, 0.75)
+    place, one, bm25 = np.zeros(1, np.int64), np.ones(1, np.int64), Bm25(1.5, 0.75)
+    chunks = Chunks.of(one, NO_RANGES, 1, {"": 1})
+    postings = joined([TermLists.by_segment({1: np.array([[0], [1], [1]], DTYPE).tobytes()})], one)
+    weighted = weights(chunks, postings, Question({"a": 1}, ()))
     best(chunks, postings, weighted, bm25, chunks.dead, 1)
     scores(chunks, postings, weighted, bm25, place, place)
 
@@ -163,14 +101,6 @@ def compile_all() -> None:
 def _norm(chunks: Chunks, bm25: Bm25) -> _Norm:
     average = max(chunks.total_length, 1) / max(chunks.living, 1)
     return _Norm(bm25.k1 + 1.0, bm25.k1 * (1.0 - bm25.b), bm25.k1 * bm25.b / average)
-
-
-def compiled(function: F) -> F:
-    """Without the interpreter's lock; kept on disk for the next process, where there is a place for it."""
-    try:
-        return cast(F, numba.njit(function, nogil=True, cache=True))
-    except RuntimeError:  # neither the package's folder nor the user's can be written to
-        return cast(F, numba.njit(function, nogil=True))
 
 
 @compiled

@@ -67,10 +67,10 @@ class SegmentCache:
 
     def keep_lists(self, key: Key, lists: TermLists) -> None:
         """In place of what is known."""
-        self._list_bytes += lists.bytes - self._lists.pop(key, NO_LISTS).bytes
+        self._list_bytes += lists.n_bytes - self._lists.pop(key, NO_LISTS).n_bytes
         self._lists[key] = lists
         while self._list_bytes > self._most_list_bytes:
-            self._list_bytes -= self._lists.pop(next(iter(self._lists))).bytes
+            self._list_bytes -= self._lists.pop(next(iter(self._lists))).n_bytes
 
     def chunks(self, segment: int) -> SegmentChunks | None:
         return self._chunks.get(segment)

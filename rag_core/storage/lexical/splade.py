@@ -11,6 +11,7 @@ from rag_core.errors import SpaceError
 from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.overview import overview, overview_statement
+from rag_core.storage.lexical.packing import packed_columns
 from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked, unread
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.segment_cache import SegmentCache
@@ -20,10 +21,10 @@ from rag_core.types import Query, TermWeights
 # What another model weighed is dead for this one.
 WEIGHED = overview_statement(
     SQL("""
-select 'dead', array_agg(id), array_agg(0), array_agg(n_chunks), 0, '[]', '', ''
+select 'dead', {ranges}, 0, '[]', '', ''
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
   and analysis <> %(analysis)s
-having count(*) > 0""")
+having count(*) > 0""").format(ranges=packed_columns("id", "0", "n_chunks"))
 )
 WEIGHABLE = """
 select exists (select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)"""

@@ -1,10 +1,11 @@
 """The posting lists of a term, as they are read and kept."""
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+
+from rag_core.storage.lexical.packing import packed, unpacked
 
 BYTES_EACH = 100
 """That a list costs beside its postings, about, whether the segment has the term or not."""
@@ -12,33 +13,38 @@ BYTES_EACH = 100
 
 @dataclass(frozen=True, slots=True)
 class TermLists:
-    """One behind the other: the list in segment `segments[i]` has `sizes[i]` bytes of `postings`.
+    """One behind the other in `postings`: packed numbers tell the segment of each, and of how many bytes it is.
 
     `read` are all segments that were looked into; others of these do not have the term.
     """
 
     read: frozenset[int]
-    segments: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    segments: bytes
+    sizes: bytes
     postings: bytes
 
     @classmethod
     def by_segment(cls, lists: Mapping[int, bytes]) -> "TermLists":
-        sizes = np.array(list(map(len, lists.values())), np.int64)
-        return cls(frozenset(lists), np.array(list(lists), np.int64), sizes, b"".join(lists.values()))
+        sizes = [len(postings) for postings in lists.values()]
+        return cls(frozenset(lists), packed(lists), packed(sizes), b"".join(lists.values()))
 
     @property
-    def bytes(self) -> int:
+    def n_bytes(self) -> int:
         return BYTES_EACH * len(self.read) + len(self.postings)
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Each segment that has the term, with its list."""
+        sizes = unpacked(self.sizes)
+        ends = np.cumsum(sizes)
+        for segment, start, end in zip(unpacked(self.segments), ends - sizes, ends, strict=True):
+            yield int(segment), self.postings[start:end]
 
     def of(self, segments: Set[int]) -> "TermLists":
         """Of these segments only."""
         if self.read <= segments:
             return self
-        kept = [n for n, segment in enumerate(self.segments.tolist()) if segment in segments]
-        ends = np.cumsum(self.sizes)
-        postings = b"".join(self.postings[ends[n] - self.sizes[n] : ends[n]] for n in kept)
-        return TermLists(self.read & segments, self.segments[kept], self.sizes[kept], postings)
+        kept = {segment: postings for segment, postings in self if segment in segments}
+        return replace(TermLists.by_segment(kept), read=self.read & segments)
 
     def plus(self, other: "TermLists") -> "TermLists":
         """And those of segments that are not read yet."""
@@ -47,8 +53,8 @@ class TermLists:
         new = other.of(other.read - self.read)
         return TermLists(
             self.read | new.read,
-            np.concatenate([self.segments, new.segments]),
-            np.concatenate([self.sizes, new.sizes]),
+            self.segments + new.segments,
+            self.sizes + new.sizes,
             self.postings + new.postings,
         )
 

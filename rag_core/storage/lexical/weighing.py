@@ -5,18 +5,16 @@ from functools import cache
 
 import numpy as np
 
+from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Mask
+from rag_core.storage.lexical.compiled import compiled
 from rag_core.storage.lexical.kinds import SPLADE
+from rag_core.storage.lexical.packing import Numbers
+from rag_core.storage.lexical.postings import Postings, joined
 from rag_core.storage.lexical.scoring import (
     MOST_TIES,
-    Chunks,
-    Mask,
-    Numbers,
-    Postings,
     Scores,
     accumulating,
     collect,
-    compiled,
-    joined,
     keeping,
     kept_best,
 )
@@ -39,10 +37,11 @@ def scores(postings: Postings, weights: Scores, segments: Numbers, locals: Numbe
 @cache
 def compile_all() -> None:
     """As `scoring.compile_all`."""
-    chunks = Chunks(np.array([0, 1], np.int64), np.zeros(1, np.bool_), 1, {"": 1})
-    postings = joined([TermLists.by_segment({1: np.array([[0], [1]], DTYPE).tobytes()})], [1], SPLADE)
+    place, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    chunks = Chunks.of(one, NO_RANGES, 1, {"": 1})
+    postings = joined([TermLists.by_segment({1: np.array([[0], [1]], DTYPE).tobytes()})], one, SPLADE)
     best(chunks, postings, np.ones(1), chunks.dead, 1)
-    scores(postings, np.ones(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    scores(postings, np.ones(1), place, place)
 
 
 @compiled

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import bm25s_scores, rank_bm25_scores
-from segments import lists
+from segments import lists, ranges
 
 from rag_core.storage.lexical.analysis import Question
+from rag_core.storage.lexical.chunks import Chunks, covering
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.scoring import MOST_TIES, Chunks, Postings, best, covering, joined, scores, weights
+from rag_core.storage.lexical.postings import Postings, joined
+from rag_core.storage.lexical.scoring import MOST_TIES, best, scores, weights
 from rag_core.storage.lexical.segment import MOST, Segment, SegmentDocument, build
 from rag_core.storage.lexical.term_lists import TermLists
 
@@ -33,12 +35,12 @@ def segment(*documents: Sequence[str]) -> Segment:
 
 
 def chunks(segments: Sequence[Segment], dead: Sequence[tuple[int, int, int]] = ()) -> Chunks:
-    firsts = np.cumsum([0, *map(n_chunks, segments)], dtype=np.int64)
+    counts = np.array([n_chunks(each) for each in segments], np.int64)
     rows = {(place, row.first_local): row for place, segment in enumerate(segments) for row in segment.documents}
     gone = {(place, first) for place, first, _ in dead}
     living = [row for at, row in rows.items() if at not in gone]
     languages = {"en": sum(row.n_chunks for row in living)}
-    return Chunks(firsts, covering(firsts, dead), sum(row.total_length for row in living), languages)
+    return Chunks.of(counts, ranges(dead), sum(row.total_length for row in living), languages)
 
 
 def n_chunks(segment: Segment) -> int:
@@ -52,7 +54,7 @@ def postings(segments: Sequence[Segment], terms: Sequence[str]) -> Postings:
         TermLists.by_segment({7: b"other!"} | {2 * n: each[term] for n, each in enumerate(stored) if term in each})
         for term in terms
     ]
-    return joined(own, range(0, 2 * len(segments), 2))
+    return joined(own, np.arange(0, 2 * len(segments), 2))
 
 
 def ranked(
@@ -67,7 +69,7 @@ def ranked(
     counts = Counter(question.split())
     own, posted = chunks(segments, dead), postings(segments, list(counts))
     heavy = weights(own, posted, Question(counts, ()))
-    mask = own.dead | covering(own.firsts, left_out)
+    mask = own.dead | covering(own.firsts, ranges(left_out))
     places, locals, found = best(own, posted, heavy, bm25, mask, k)
     again = scores(own, posted, heavy, bm25, places, locals)
     assert again.tolist() == found.tolist()

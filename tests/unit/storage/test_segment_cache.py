@@ -49,7 +49,7 @@ def key(term: str) -> tuple[str, int, str]:
 
 def test_the_lists_of_the_terms_that_were_asked_for_longest_ago_go_first() -> None:
     one = TermLists.by_segment({1: b"abcd"})
-    cache = SegmentCache(2 * one.bytes, 0)
+    cache = SegmentCache(2 * one.n_bytes, 0)
     cache.keep_lists(key("old"), one)
     cache.keep_lists(key("asked"), one)
     assert cache.lists(key("old")) is one
@@ -59,7 +59,7 @@ def test_the_lists_of_the_terms_that_were_asked_for_longest_ago_go_first() -> No
 
 def test_lists_that_take_the_place_of_others_count_once() -> None:
     small, large = TermLists.by_segment({1: b"abcd"}), TermLists.by_segment({1: b"abcd", 2: b"ef"})
-    cache = SegmentCache(small.bytes + large.bytes, 0)
+    cache = SegmentCache(small.n_bytes + large.n_bytes, 0)
     for lists in (small, large, large):
         cache.keep_lists(key("grows"), lists)
     cache.keep_lists(key("other"), small)

@@ -5,10 +5,11 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from segments import lists
+from segments import lists, ranges
 
+from rag_core.storage.lexical.chunks import Chunks, covering
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.scoring import Chunks, covering, joined
+from rag_core.storage.lexical.postings import joined
 from rag_core.storage.lexical.segment import MOST, WEIGHT_STEP, Segment, SegmentDocument, build
 from rag_core.storage.lexical.term_lists import TermLists
 from rag_core.storage.lexical.weighing import best, scores
@@ -45,13 +46,12 @@ def ranked(
     segments: Sequence[Segment], question: Weighted, k: int = 1000, left_out: Sequence[tuple[int, int, int]] = ()
 ) -> dict[tuple[int, int], float]:
     """Scores by (segment, local number), best first."""
-    counts = [sum(row.n_chunks for row in each.documents) for each in segments]
-    firsts = np.cumsum([0, *counts], dtype=np.int64)
-    chunks = Chunks(firsts, np.zeros(firsts[-1], np.bool_), 0, {"": int(firsts[-1])})
+    counts = np.array([sum(row.n_chunks for row in each.documents) for each in segments], np.int64)
+    chunks = Chunks.of(counts, ranges(()), 0, {"": int(counts.sum())})
     stored = list(map(lists, segments))
     own = [TermLists.by_segment({n: each[term] for n, each in enumerate(stored) if term in each}) for term in question]
-    postings, steps = joined(own, range(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
-    places, locals, found = best(chunks, postings, steps, covering(firsts, left_out), k)
+    postings, steps = joined(own, np.arange(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
+    places, locals, found = best(chunks, postings, steps, covering(chunks.firsts, ranges(left_out)), k)
     assert scores(postings, steps, places, locals).tolist() == found.tolist()
     order = np.argsort(-found, kind="stable").tolist()
     return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}

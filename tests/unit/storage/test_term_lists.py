@@ -1,6 +1,7 @@
 """Posting lists of a term: of whatever segments are asked for, however they were read."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +15,7 @@ SOME = st.frozensets(st.integers(1, 9))
 def read(stored: Mapping[int, bytes], segments: frozenset[int]) -> TermLists:
     """As the store answers: nothing of a segment that does not have the term."""
     lists = TermLists.by_segment({segment: own for segment, own in stored.items() if segment in segments})
-    return TermLists(segments, lists.segments, lists.sizes, lists.postings)
-
-
-def told(lists: TermLists) -> dict[int, bytes]:
-    ends = lists.sizes.cumsum().tolist()
-    spans = zip(lists.segments.tolist(), ends, lists.sizes.tolist(), strict=True)
-    return {segment: lists.postings[end - size : end] for segment, end, size in spans}
+    return replace(lists, read=segments)
 
 
 @given(STORED, st.lists(SOME, max_size=4), SOME)
@@ -31,7 +26,7 @@ def test_lists_are_those_of_the_segments_that_were_read(
     for segments in reads:
         known = known.plus(read(stored, segments))
     assert known.read == frozenset().union(*reads)
-    assert told(known) == {segment: own for segment, own in stored.items() if segment in known.read}
+    assert dict(known) == {segment: own for segment, own in stored.items() if segment in known.read}
     some = known.of(wanted)
     assert some.read == known.read & wanted
-    assert told(some) == {segment: own for segment, own in stored.items() if segment in some.read}
+    assert dict(some) == {segment: own for segment, own in stored.items() if segment in some.read}
