@@ -51,7 +51,7 @@ TENANT, COLLECTION, LANGUAGE = "benchmark", "default", "en"
 SPACE = Space(model="none", dimension=1, window=256, fingerprint="none")
 SEGMENTS = (1, 10, 100)
 BATCH = 1_000
-QUESTIONS, WORDS = 100, 8
+QUESTIONS, WORDS, ROUNDS = 100, 8, 5
 STOP_WORDS = 100
 K = 100
 BM25 = Bm25(Bm25Retriever(type="bm25").k1, Bm25Retriever(type="bm25").b)
@@ -187,7 +187,7 @@ async def _round_trips(postgres: Postgres) -> Timed:
 
 
 async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: int) -> tuple[Timed, Timed]:
-    """For places and scores, and for the ids of the chunks there. The second of two rounds."""
+    """For places and scores, and for the ids of the chunks there. All rounds but the first."""
     reader, cache = CorpusReader(postgres), SegmentCache(cached_bytes, cached_bytes)
     ranking: list[float] = []
     naming: list[float] = []
@@ -195,9 +195,10 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
         async with reader.snapshot(_query("")) as opened:
             if cached_bytes:
                 await _keep_ids(opened, cache)
-            for _ in range(2):
-                ranking.clear()
-                naming.clear()
+            for round in range(ROUNDS):
+                if round == 1:
+                    ranking.clear()
+                    naming.clear()
                 for question in questions:
                     snapshot = replace(reading.of_kind(opened, kinds.WORDS), kept={})  # nothing of the first round
                     query, began = _query(question), time.perf_counter()

@@ -3,9 +3,10 @@
 Of words, term frequencies and lengths are stored, not weights: those move with every document that is published.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -119,21 +120,23 @@ def _rows(documents: Sequence[SegmentDocument], lengths: Numbers) -> Iterator[Do
 
 
 def _word_postings(chunks: Sequence[Sequence[str]], lengths: Numbers) -> tuple[list[str], Numbers, Numbers]:
-    terms, occurrences = _occurrences(chunks)
-    pairs, frequencies = np.unique(occurrences, return_counts=True)
-    local = pairs & 0xFFFF
+    terms, numbers, locals = _occurrences(chunks)
+    order = np.argsort(numbers, kind="stable")
+    pairs = (numbers[order].astype(np.int64) << 16) | locals[order]
+    firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
+    frequencies = np.diff(firsts, append=len(pairs))
+    local = pairs[firsts] & 0xFFFF
     table = np.stack([local, np.minimum(frequencies, MOST), lengths[local]])
-    return terms, np.bincount(pairs >> 16, minlength=len(terms)), table
+    return terms, np.bincount(pairs[firsts] >> 16, minlength=len(terms)), table
 
 
 def _weighted_postings(chunks: Sequence[TermWeights], _: Numbers) -> tuple[list[str], Numbers, Numbers]:
-    terms, occurrences = _occurrences([chunk.terms for chunk in chunks])
+    terms, numbers, locals = _occurrences([chunk.terms for chunk in chunks])
     weights = np.concatenate([chunk.weights for chunk in chunks], dtype=np.float64)
     steps = np.minimum(np.rint(weights / WEIGHT_STEP), MOST).astype(np.int64)
-    order = np.argsort(occurrences)
+    order = np.argsort(numbers, kind="stable")
     order = order[steps[order] > 0]
-    pairs = occurrences[order]
-    return terms, np.bincount(pairs >> 16, minlength=len(terms)), np.stack([pairs & 0xFFFF, steps[order]])
+    return terms, np.bincount(numbers[order], minlength=len(terms)), np.stack([locals[order], steps[order]])
 
 
 Posted: TypeAlias = Callable[[Sequence[Any], Numbers], tuple[list[str], Numbers, Numbers]]
@@ -142,14 +145,18 @@ Posted: TypeAlias = Callable[[Sequence[Any], Numbers], tuple[list[str], Numbers,
 POSTED: Mapping[str, Posted] = {WORDS: _word_postings, SPLADE: _weighted_postings}
 
 
-def _occurrences(chunks: Sequence[Sequence[str]]) -> tuple[list[str], Numbers]:
-    """The terms in their order; and for every term of every chunk one number, the term's above 16 bits for the chunk's:
-    sorted, equal ones stand together."""
-    terms = sorted(set(chain.from_iterable(chunks)))
-    numbers = {term: number for number, term in enumerate(terms)}
+def _occurrences(chunks: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.unsignedinteger], Numbers]:
+    """The terms in their order; and for every term of every chunk, chunk by chunk, its number and the chunk's.
+
+    Numbers of terms are as small as they can be: numpy sorts those of 16 bits by their digits.
+    """
+    met = defaultdict[str, int](count().__next__)
     sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
-    flat = np.fromiter(map(numbers.__getitem__, chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
-    return terms, (flat << 16) | np.repeat(np.arange(len(chunks)), sizes)
+    flat = np.fromiter(map(met.__getitem__, chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
+    terms = sorted(met)
+    ranks = np.empty(len(terms), np.min_scalar_type(len(terms)))
+    ranks[[met[term] for term in terms]] = np.arange(len(terms))
+    return terms, ranks[flat], np.repeat(np.arange(len(chunks)), sizes)
 
 
 def laid_out(table: NDArray[np.uint16], counts: Numbers) -> bytes:
