@@ -34,6 +34,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Query, StageReport
+from serve.settled import settle
 
 TENANT, COLLECTION = "benchmark", "default"
 BATCH = 256
@@ -83,7 +84,9 @@ async def _compare(
     try:
         chosen = retriever(settings, corpus)
         asked = questions(texts)
-        await _ask(chosen, [next(asked) for _ in range(count)], 1)  # loads, compiles, and fills caches
+        # loads, compiles, connects, and fills caches
+        await _ask(chosen, [next(asked) for _ in range(count)], max(callers))
+        settle()
         print(f"{'callers':>7} {'stage':12} {'p50 ms':>8} {'p95 ms':>8} {'errors':>7} {'questions/s':>12}")
         for number in callers:
             _show(number, await _ask(chosen, [next(asked) for _ in range(count)], number))

@@ -22,6 +22,7 @@ from serve.gateway import build_app
 from serve.graph import Graph, ground
 from serve.llm import LlmSettings
 from serve.runner import runner_app
+from serve.settled import settle
 from serve.telemetry import observe
 
 ONGOING = 64
@@ -77,6 +78,8 @@ class Gateway:
 
     async def check_health(self) -> None:
         """Asked for the first time when the replica has started."""
+        if not self._serving:
+            settle()
         self._serving = True
 
     async def reconfigure(self, given: Mapping[str, Any]) -> None:
@@ -88,6 +91,7 @@ class Gateway:
         try:
             self._application.state.graph = await asyncio.to_thread(self._changed, given)
             self._refused = ""
+            settle()
         except RagError as error:
             if not self._serving:
                 raise
