@@ -13,6 +13,7 @@ there are enough files, with the hashing embedder, so that everything but encodi
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import ray
@@ -42,7 +43,7 @@ from rag_core.build.ingestion import inline_runner, preparation, source, sync
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import Report
 from rag_core.settings import load_settings
-from rag_core.storage import embedded
+from rag_core.storage import embedded, schema
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Chunk, Draft
@@ -61,10 +62,12 @@ FLOOR_COPY = "copy floor from stdin (format binary)"
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds. Without what started models or Ray's workers: `work`, and the CPU seconds by kind of process."""
+    """Seconds. Without what started models or Ray's workers: `work`, and the CPU seconds by kind of process. `stages`
+    were busy so long, in all processes together."""
 
     work: float
     report: Report
+    stages: Mapping[str, float]
     cpu: Mapping[str, float]
     starting_cpu: float
     starting: float = 0.0
@@ -99,33 +102,43 @@ class Bench:
                     copy.write_row((chunk.document_id, chunk.ordinal, chunk.text, HalfVector(vector)))
         return time.perf_counter() - began
 
-    def in_process(self, tenant: str) -> Round:
-        return self._synced(tenant, on_ray=False)
+    def emptied(self) -> "Bench":
+        """What another round stored has grown tables and statistics, and knows the vectors of all texts."""
+        with psycopg.connect(self.postgres.dsn, autocommit=True) as connection:
+            connection.execute("drop schema rag cascade")
+            schema.migrate(self.postgres.dsn)
+            connection.execute("checkpoint")
+        gc.collect()
+        gc.freeze()  # what the benchmark has loaded, and `rag ingest` has not: each full collection would visit it
+        return self
 
-    def on_ray(self, tenant: str) -> Round:
+    def in_process(self) -> Round:
+        return self._synced(on_ray=False)
+
+    def on_ray(self) -> Round:
         """On a Ray of its own: every `rag ingest` on one machine starts one."""
         began = time.perf_counter()
         start_ray()
         starting = time.perf_counter() - began
-        done = self._synced(tenant, on_ray=True)
+        done = self._synced(on_ray=True)
         began = time.perf_counter()
         ray.shutdown()
         return replace(done, starting=starting, stopping=time.perf_counter() - began)
 
-    def stage_seconds(self, tenant: str, job: UUID) -> dict[str, float]:
-        with self.postgres.connect() as connection, closing(Ledger(connection, tenant)) as ledger:
-            return ledger.stage_seconds(job)
-
-    def _synced(self, tenant: str, on_ray: bool) -> Round:
-        """Each tenant knows nothing of what another has embedded."""
-        settings = self.settings.model_copy(update={"tenant": tenant})
-        runner = RayRunner(settings) if on_ray else inline_runner(settings)
+    def _synced(self, on_ray: bool) -> Round:
+        runner = RayRunner(self.settings) if on_ray else inline_runner(self.settings)
         with cpu_watched(self.roots) as cpu:
-            report = sync(settings, self.postgres, [str(self.folder)]).run(runner)
+            report = sync(self.settings, self.postgres, [str(self.folder)]).run(runner)
         started = report.seconds["list"] + report.seconds["start"]
         all_of_it, used = cpu.since(0), cpu.since(started)
         starting = sum(all_of_it.values()) - sum(used.values())
-        return Round(report.seconds["total"] - report.seconds["start"], report, used, starting)
+        work = report.seconds["total"] - report.seconds["start"]
+        return Round(work, report, self._stages(report), used, starting)
+
+    def _stages(self, report: Report) -> dict[str, float]:
+        with self.postgres.connect() as connection, closing(Ledger(connection, self.settings.tenant)) as ledger:
+            own = ledger.stage_seconds(report.job_id)
+        return own | {stage: report.seconds[stage] for stage in ("list", "publish", "index")}
 
 
 def main() -> None:
@@ -146,18 +159,19 @@ def main() -> None:
 
 
 def _compare(bench: Bench, rounds: int) -> None:
-    """Interleaved, because a machine's speed drifts; the median of the rounds. The first one warms the caches."""
+    """Interleaved, because a machine's speed drifts; the median of the rounds. The first one warms the caches. Each
+    begins with an empty store, and the last in this process is there when it ends."""
     _show_memory("in-process", _memory(bench, on_ray=False))
     _show_memory("on Ray", _memory(bench, on_ray=True))
     texts = sorted({chunk.embedded_text for chunk in bench.chunks()}, key=len)
     raws: dict[str, list[float]] = {each.type: [] for each in _encoders(bench.settings.embedding)}
     floors, inlines, rays = [], [], []
-    for number in range(rounds):
+    for _ in range(rounds):
         for each in _encoders(bench.settings.embedding):
             raws[each.type].append(raw_encode(each, texts))
         floors.append(bench.floor())
-        inlines.append(bench.in_process(f"in-process-{number}"))
-        rays.append(bench.on_ray(f"on-ray-{number}"))
+        rays.append(bench.emptied().on_ray())
+        inlines.append(bench.emptied().in_process())
     raw, floor = min(map(statistics.median, raws.values())), statistics.median(floors)
     for name, seconds in raws.items():
         _show(f"raw encode, {name}", statistics.median(seconds), raw, floor)
@@ -166,16 +180,16 @@ def _compare(bench: Bench, rounds: int) -> None:
     _show("on Ray", statistics.median(each.work for each in rays), raw, floor)
     _show("on Ray, with its start and stop", statistics.median(map(_whole, rays)), raw, floor)
     print(f"encoded   {len(texts)} distinct chunks of {inlines[0].report.documents['completed']} documents")
-    _explain(bench, "in-process", f"in-process-{rounds - 1}", inlines[-1])
-    _explain(bench, "on Ray", f"on-ray-{rounds - 1}", rays[-1])
+    _explain("in-process", inlines[-1])
+    _explain("on Ray", rays[-1])
 
 
 def _memory(bench: Bench, on_ray: bool) -> Peak:
     with memory_watched(bench.roots[:1]) as peak:
         if on_ray:
-            bench.on_ray("memory-on-ray")
+            bench.emptied().on_ray()
         else:
-            bench.in_process("memory-in-process")
+            bench.emptied().in_process()
     return peak
 
 
@@ -223,11 +237,9 @@ def _whole(done: Round) -> float:
     return done.starting + done.report.seconds["total"] + done.stopping
 
 
-def _explain(bench: Bench, name: str, tenant: str, last: Round) -> None:
-    """Where the last round went. Stages are busy seconds, of all processes together."""
-    seconds, documents = last.report.seconds, max(1, last.report.documents["completed"])
-    own = bench.stage_seconds(tenant, last.report.job_id)
-    own |= {stage: seconds[stage] for stage in ("list", "publish", "index")}
+def _explain(name: str, last: Round) -> None:
+    """Where the last round went."""
+    seconds, own, documents = last.report.seconds, last.stages, max(1, last.report.documents["completed"])
     if last.starting:
         print(f"{name}: Ray started in {last.starting:.2f} s, stopped in {last.stopping:.2f} s")
     print(f"{name}: total {seconds['total']:.2f} s, of these until the first text was encoded {seconds['start']:.2f} s")
@@ -254,9 +266,9 @@ def _outside(cpu: Mapping[str, float], stages: Mapping[str, float], documents: i
 
 def _delta(bench: Bench) -> None:
     """In this process, as `rag ingest` does what is so little."""
-    _show_change("nothing changed", bench.in_process("in-process-0").report)
+    _show_change("nothing changed", bench.in_process().report)
     _edit(bench.folder)
-    _show_change("1 % changed, added, deleted", bench.in_process("in-process-0").report)
+    _show_change("1 % changed, added, deleted", bench.in_process().report)
 
 
 def _show_change(name: str, report: Report) -> None:
