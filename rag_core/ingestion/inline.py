@@ -33,39 +33,47 @@ class InlineRunner:
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         groups = list(_groups(drafts, self.group))
-        readers = min(self.readers, len(groups) - 1)  # what is little is read before they have started
+        prepare = self.preparation(sources)
+        return self._beside(target, prepare, groups) if len(groups) > 1 else self._alone(target, prepare, groups[0])
+
+    def _alone(self, target: Target, prepare: Preparation, group: list[Draft]) -> RunTimes:
+        """By this thread and one connection: there is nothing to do beside it. Its parser child is there for the next
+        run, too."""
+        with closing(target.open()) as writer:
+            embed = self.embedding(writer)
+            embedded = embed(list(prepare(group)))
+            return RunTimes(start=embed.start_seconds, publish=_publish(writer, embedded))
+
+    def _beside(self, target: Target, prepare: Preparation, groups: Sequence[list[Draft]]) -> RunTimes:
         with (
             closing(target.open()) as reader,
             closing(target.open()) as writer,
             ThreadPoolExecutor(1) as publisher,
-            closing(_read(self.preparation(sources), readers, groups)) as prepared,
+            closing(_read(prepare, min(self.readers, len(groups) - 1), groups)) as prepared,
         ):
             embed = self.embedding(reader)
             publishing = _published(publisher, writer, map(embed, prepared))
         return RunTimes(start=embed.start_seconds, publish=publishing)
 
 
+def _publish(writer: CorpusWriter, group: Sequence[Draft]) -> float:
+    """How many seconds it took."""
+    began = time.perf_counter()
+    writer.publish(group)
+    return time.perf_counter() - began
+
+
 def _published(publisher: ThreadPoolExecutor, writer: CorpusWriter, groups: Iterable[Sequence[Draft]]) -> float:
     """One group after the other, each while the next one is made. How many seconds it took."""
-
-    def publish(group: Sequence[Draft]) -> float:
-        began = time.perf_counter()
-        writer.publish(group)
-        return time.perf_counter() - began
-
     seconds, last = 0.0, Future[float]()
     last.set_result(0.0)
     for group in groups:
         seconds += last.result()
-        last = publisher.submit(publish, group)
+        last = publisher.submit(_publish, writer, group)
     return seconds + last.result()
 
 
 def _read(prepare: Preparation, readers: int, groups: Sequence[list[Draft]]) -> Generator[list[Draft], None, None]:
-    """Without readers this thread reads, and its parser child is there for the next run, too."""
-    if readers == 0:
-        yield from (list(prepare(group)) for group in groups)
-        return
     ended = threading.Event()
 
     def read(part: Sequence[Draft]) -> list[Draft]:
