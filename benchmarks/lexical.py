@@ -12,7 +12,6 @@ open snapshot; Postgres' full-text search without it, since its index serves no 
 import argparse
 import asyncio
 import csv
-import gc
 import json
 import shlex
 import sys
@@ -45,6 +44,7 @@ from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.postgres import OPTIONS, Postgres, transaction
 from rag_core.storage.publishing import Target
 from rag_core.types import Chunk, Document, Draft, Entry, Query, Space, chunk_id, document_id
+from serve.settled import settle
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
 def _writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
     count = sum(len(draft.chunks) for draft in documents)
     building = publishing = 0.0
-    gc.freeze()  # the passages are the benchmark's: no worker holds so many that each collection would visit them
+    settle()  # the passages are the benchmark's: no worker holds so many that each collection would visit them
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
             prepared, seconds = _timed(partial(writing.prepared, batch, target.run))
@@ -194,12 +194,12 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
         async with reader.snapshot(_query("")) as opened:
             if cached_bytes:
                 await _keep_ids(opened, cache)
-            for round in range(ROUNDS):
-                if round == 1:
+            for number in range(ROUNDS):
+                if number == 1:
                     ranking.clear()
                     naming.clear()
                 for question in questions:
-                    snapshot = replace(reading.of_kind(opened, kinds.WORDS), kept={})  # nothing of the first round
+                    snapshot = replace(reading.of_kind(opened, kinds.WORDS), kept={})  # nothing of the round before
                     query, began = _query(question), time.perf_counter()
                     asked = await reading.asked(snapshot, cache, query, BM25)
                     places = await reading.places(snapshot, asked, query, K)
@@ -252,7 +252,8 @@ def _any_word(question: str) -> str:
 
 
 def _each(questions: Sequence[str], ask: Callable[[str], object]) -> Timed:
-    ask(questions[0])
+    for question in questions:
+        ask(question)
     return Timed([1_000 * _timed(partial(ask, question))[1] for question in questions])
 
 

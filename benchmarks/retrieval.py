@@ -1,7 +1,8 @@
 """The whole default retriever (dense and bm25, fused) under row-level security, the question's encoding included.
 
 Vectors of the corpus are made up, questions are really encoded; every question is asked once, so that nothing is
-remembered. Callers ask one question after another, all in one process and one event loop, as a server does.
+remembered. Callers ask one question after another, all in one process and one event loop, as in a replica of Serve:
+its loop is uvloop, too, and its garbage collector spares what is loaded.
 
     python -m benchmarks.retrieval
     python -m benchmarks.retrieval --rows 20000 --texts passages.jsonl --callers 1 8
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import uvloop
 
 from benchmarks.corpus import drafts, passages, vectors
 from benchmarks.machine import machine
@@ -61,7 +63,7 @@ def main() -> None:
         postgres = Postgres.open(embedded.start(scratch / "postgres"))
         try:
             load(postgres, settings, documents)
-            asyncio.run(_compare(postgres, settings, texts, arguments.callers, arguments.questions))
+            uvloop.run(_compare(postgres, settings, texts, arguments.callers, arguments.questions))
         finally:
             embedded.stop(scratch / "postgres")
 

@@ -78,8 +78,6 @@ class Gateway:
 
     async def check_health(self) -> None:
         """Asked for the first time when the replica has started."""
-        if not self._serving:
-            settle()
         self._serving = True
 
     async def reconfigure(self, given: Mapping[str, Any]) -> None:
@@ -91,7 +89,8 @@ class Gateway:
         try:
             self._application.state.graph = await asyncio.to_thread(self._changed, given)
             self._refused = ""
-            settle()
+            if self._serving:
+                settle()
         except RagError as error:
             if not self._serving:
                 raise

@@ -24,7 +24,6 @@ from rag_core.models.shared import SharedModel
 from rag_core.protocols import Pair
 from rag_core.types import Matrix
 from serve.batches import Batches, BatchSettings, estimated_tokens
-from serve.settled import settle
 from serve.telemetry import carrying, observe
 
 ONGOING, QUEUED = 256, 512
@@ -68,7 +67,6 @@ class Embedder:
         loaded.embed_questions([_PROBE])
         self._questions = Questions(loaded)
         self._batches = Batches[str, Matrix](self._questions.embed, estimated_tokens, BatchSettings())
-        settle()
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         self._batches.change(user_config)
@@ -95,7 +93,6 @@ class Scorer:
         self._model = _model(own, role)
         self._model.load(threads=_cpus())
         self._batches = Batches[Pair, list[float]](self._model.score, _tokens, BatchSettings())
-        settle()
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         self._batches.change(user_config)

@@ -37,8 +37,8 @@ class InlineRunner:
         return self._beside(target, prepare, groups) if len(groups) > 1 else self._alone(target, prepare, groups[0])
 
     def _alone(self, target: Target, prepare: Preparation, group: list[Draft]) -> RunTimes:
-        """By this thread and one connection: there is nothing to do beside it. Its parser child is there for the next
-        run, too."""
+        """By this thread and one connection: there is nothing to do beside it. This thread's parser child stays for the
+        next run."""
         with closing(target.open()) as writer:
             embed = self.embedding(writer)
             embedded = embed(list(prepare(group)))

@@ -25,7 +25,7 @@ class Ranges(NamedTuple):
         return cls(*map(unpacked, columns))
 
     def at(self, segments: Numbers) -> "Ranges":
-        """With the places in these ids, which ascend, for the ids."""
+        """With the places in these ids, which ascend, for the ids: each must be one of them."""
         return self._replace(segments=np.searchsorted(segments, self.segments))
 
 

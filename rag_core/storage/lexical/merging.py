@@ -16,7 +16,8 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
-from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MOST_CHUNKS, Numbers, cells, laid_out
+from rag_core.storage.lexical.packing import Numbers
+from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MOST_CHUNKS, cells, laid_out
 from rag_core.storage.lexical.writing import add_postings, add_segment
 from rag_core.storage.postgres import transaction
 

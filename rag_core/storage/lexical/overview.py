@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, LiteralString, TypeAlias
 
 import numpy as np
 from psycopg.sql import SQL, Composed
@@ -32,13 +32,14 @@ from lexical_documents where tenant = %(tenant)s and collection = %(collection_i
   and document_id in ({hidden})
 having count(*) > 0""").format(ranges=packed_columns("segment_id", "first_local", "n_chunks"), hidden=SQL(HIDDEN))
 POSTINGS = """
-select 'postings', {lists}, 0, '[]', term, string_agg(postings, '')
+select 'postings', {segments}, '', {sizes}, 0, '[]', term, string_agg(postings, '')
 from lexical_postings where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
   and term = any(%(terms)s) {some} group by term"""
 
 
-def _postings(some: str) -> Composed:
-    return SQL(POSTINGS).format(lists=packed_columns("segment_id", "0", "octet_length(postings)"), some=SQL(some))
+def _postings(some: LiteralString) -> Composed:
+    segments, sizes = packed_columns("segment_id"), packed_columns("octet_length(postings)")
+    return SQL(POSTINGS).format(segments=segments, sizes=sizes, some=SQL(some))
 
 
 PARTS = (SEGMENTS, DEAD, HIDDEN_CHUNKS, _postings(""))
@@ -55,11 +56,11 @@ OVERVIEW = overview_statement()
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`segments` are their ids, ascending: the place of each in there is that in `chunks`. `hidden` are the chunks that
-    the asker may not see. `lists` are those that were read with it, of `all_segments`, which are the same ids."""
+    """`segments` are their ids, ascending: the place of each in there is that in `chunks`; `segment_ids` are the same.
+    `hidden` are the chunks that the asker may not see. `lists` are those that were read with it."""
 
     segments: Numbers
-    all_segments: frozenset[int]
+    segment_ids: frozenset[int]
     chunks: Chunks
     hidden: Ranges
     lists: Mapping[str, TermLists]
@@ -74,8 +75,8 @@ async def overview(snapshot: Snapshot, terms: Collection[str] = (), statement: b
     order = np.argsort(stored.segments)
     segments, counts = stored.segments[order], stored.counts[order]
     chunks = Chunks.of(counts, dead.at(segments), *_totals(rows))
-    all_segments = frozenset(segments.tolist())
-    return Overview(segments, all_segments, chunks, hidden.at(segments), _lists(rows, terms, all_segments))
+    segment_ids = frozenset(segments.tolist())
+    return Overview(segments, segment_ids, chunks, hidden.at(segments), _lists(rows, terms, segment_ids))
 
 
 async def lists(snapshot: Snapshot, terms: Collection[str], segments: Collection[int]) -> Mapping[str, TermLists]:

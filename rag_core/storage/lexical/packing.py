@@ -1,7 +1,7 @@
 """Numbers from the store, eight bytes each in one column: they are read faster than arrays, and these than rows."""
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import LiteralString, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ Numbers: TypeAlias = NDArray[np.int64]
 PACKED = np.dtype(">i8")
 
 
-def packed_columns(*numbers: str) -> SQL:
+def packed_columns(*numbers: LiteralString) -> SQL:
     """Those of all rows, each number an expression of SQL."""
     return SQL(", ".join(f"coalesce(string_agg(int8send({number}), ''), '')" for number in numbers))
 

@@ -148,7 +148,7 @@ async def places_of(
     snapshot: Snapshot, cache: SegmentCache, overview: Overview, ids: Sequence[UUID]
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Of the chunks that are indexed: places in `ids`, places of their segments, and their numbers in there."""
-    known, wanted = await _chunks(snapshot, cache, overview.all_segments), wanted_ids(ids)
+    known, wanted = await _chunks(snapshot, cache, overview.segment_ids), wanted_ids(ids)
     found = [np.empty((3, 0), np.int64)]
     for place, segment in enumerate(overview.segments.tolist()):
         here, locals = known[segment].find(wanted)
@@ -172,7 +172,7 @@ async def postings(
     snapshot: Snapshot, cache: SegmentCache, overview: Overview, terms: Sequence[str], kind: str = WORDS
 ) -> Postings:
     """Of all segments. What neither the overview nor the cache has is read at once, for all terms."""
-    segments, keys = overview.all_segments, _keys(snapshot, terms)
+    segments, keys = overview.segment_ids, _keys(snapshot, terms)
     kept = {term: cache.lists(keys[term]) for term in terms if term not in overview.lists}
     lacking = {term: missing for term, own in kept.items() if (missing := segments - own.read)}
     found = {term: overview.lists[term] for term in terms if term in overview.lists}
@@ -197,7 +197,9 @@ def _keys(snapshot: Snapshot, terms: Iterable[str]) -> dict[str, Key]:
 async def _left_out(snapshot: Snapshot, overview: Overview, query: Query) -> Mask:
     """What the asker may not see, and what does not pass the filter: with it the k best are the k best that pass."""
     chunks = overview.chunks
-    left_out = chunks.dead | covering(chunks.firsts, overview.hidden) if len(overview.hidden.counts) else chunks.dead
+    left_out = chunks.dead
+    if len(overview.hidden.counts):
+        left_out = left_out | covering(chunks.firsts, overview.hidden)
     if query.filters is None:
         return left_out
     if compares_chunks(query.filters):

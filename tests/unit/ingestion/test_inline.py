@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -38,15 +37,30 @@ class EndedJob(RecordingWriter):
         super().publish(drafts)
 
 
+class Store:
+    """Counts the connections to it."""
+
+    def __init__(self, writer: RecordingWriter) -> None:
+        self.writer, self.opened = writer, 0
+
+    def open(self) -> RecordingWriter:
+        self.opened += 1
+        return self.writer
+
+
 def groups(*sizes: int, most: int = 3, writer: RecordingWriter | None = None) -> list[list[int]]:
-    writer, embed = writer or RecordingWriter(), NothingToEmbed()
+    writer = writer or RecordingWriter()
+    run(Store(writer), *sizes, most=most)
+    return writer.groups
+
+
+def run(target: Any, *sizes: int, most: int) -> None:
+    embed = NothingToEmbed()
     drafts = [
         Draft(id=uuid4(), source=1, entry=Entry(uri="a.txt", size=size, modified_ns=0), recipe="") for size in sizes
     ]
-    target: Any = SimpleNamespace(open=lambda: writer)
     stages: Any = {"preparation": lambda _: iter, "embedding": lambda _: embed}
     InlineRunner(**stages, group=most).run(target, {}, drafts)
-    return writer.groups
 
 
 def test_small_documents_go_together_up_to_the_group() -> None:
@@ -72,3 +86,11 @@ def test_what_cannot_be_published_ends_the_run_also_in_the_last_group(count: int
     with pytest.raises(FencedError):
         groups(*[1] * count, most=1, writer=writer)
     assert writer.groups == [[1]]
+
+
+@pytest.mark.parametrize(("count", "connections"), [(1, 1), (3, 1), (4, 2)])
+def test_one_group_needs_one_connection(count: int, connections: int) -> None:
+    store = Store(RecordingWriter())
+    run(store, *[1] * count, most=3)
+    assert store.opened == connections
+    assert sum(map(len, store.writer.groups)) == count
