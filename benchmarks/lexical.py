@@ -1,7 +1,8 @@
 """The lexical index to scale: build, publish, BM25 at several numbers of segments, and what else could answer.
 
 Machines are noisy, so compare the ratios of one run, not the seconds of two. Ours runs under row-level security, in an
-open snapshot; Postgres' full-text search without it, since its index serves no query under it.
+open snapshot, and on the event loop that a replica of Serve has; Postgres' full-text search without this security, as
+its index serves no query under it.
 
     python -m benchmarks.lexical
     python -m benchmarks.lexical --size 1000000
@@ -10,7 +11,6 @@ open snapshot; Postgres' full-text search without it, since its index serves no 
 """
 
 import argparse
-import asyncio
 import csv
 import json
 import shlex
@@ -28,6 +28,7 @@ import bm25s
 import numpy as np
 import psycopg
 import pytrec_eval
+import uvloop
 
 from benchmarks.corpus import drafts, passages
 from benchmarks.machine import machine
@@ -164,10 +165,10 @@ def _searching(
                 _publish(connection, target, writing.prepared(batch, target.run))
         _vacuum(postgres)
         stored = _count(postgres, "lexical_segments")
-        (cold[segments], told), warm = (asyncio.run(_searches(postgres, questions, room)) for room in (0, CACHED_BYTES))
+        (cold[segments], told), warm = (uvloop.run(_searches(postgres, questions, room)) for room in (0, CACHED_BYTES))
         print(f"bm25      {stored:4} segments         {cold[segments]}   {told}   {warm[0]}   {warm[1]}")
         _forget(postgres)
-    print(f"floor     a question of no rows     {asyncio.run(_round_trips(postgres))}")
+    print(f"floor     a question of no rows     {uvloop.run(_round_trips(postgres))}")
     return cold
 
 
@@ -268,7 +269,7 @@ def _quality(postgres: Postgres, folder: Path) -> None:
     index = _bm25s([terms(chunk.embedded_text, LANGUAGE) for draft in documents for chunk in draft.chunks])
     uris = [draft.entry.uri for draft in documents]
     by_chunk = {draft.chunks[0].id: draft.entry.uri for draft in documents}
-    runs = {"ours": asyncio.run(_run(postgres, questions, by_chunk)), "bm25s": _bm25s_run(index, questions, uris)}
+    runs = {"ours": uvloop.run(_run(postgres, questions, by_chunk)), "bm25s": _bm25s_run(index, questions, uris)}
     for name, run in runs.items():
         measured = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10"}).evaluate(run)
         mean = np.mean([each["ndcg_cut_10"] for each in measured.values()])
