@@ -21,16 +21,17 @@ select 'segment' as part, {ranges}, sum(total_length)::bigint as length, jsonb_a
   ''::bytea as postings
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
 having count(*) > 0""").format(ranges=packed_columns("id", "0", "n_chunks"))
+OF_DOCUMENTS = packed_columns("segment_id", "first_local", "n_chunks")
 DEAD = SQL("""
 select 'dead', {ranges}, -sum(total_length)::bigint,
   jsonb_build_array(jsonb_build_object(language, -sum(n_chunks))), '', ''
 from lexical_documents where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and dead
-group by language""").format(ranges=packed_columns("segment_id", "first_local", "n_chunks"))
+group by language""").format(ranges=OF_DOCUMENTS)
 HIDDEN_CHUNKS = SQL("""
 select 'hidden', {ranges}, 0, '[]', '', ''
 from lexical_documents where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and not dead
   and document_id in ({hidden})
-having count(*) > 0""").format(ranges=packed_columns("segment_id", "first_local", "n_chunks"), hidden=SQL(HIDDEN))
+having count(*) > 0""").format(ranges=OF_DOCUMENTS, hidden=SQL(HIDDEN))
 POSTINGS = """
 select 'postings', {segments}, '', {sizes}, 0, '[]', term, string_agg(postings, '')
 from lexical_postings where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s

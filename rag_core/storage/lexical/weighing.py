@@ -10,14 +10,7 @@ from rag_core.storage.lexical.compiled import compiled
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.packing import Numbers
 from rag_core.storage.lexical.postings import Postings, joined
-from rag_core.storage.lexical.scoring import (
-    MOST_TIES,
-    Scores,
-    accumulating,
-    collect,
-    keeping,
-    kept_best,
-)
+from rag_core.storage.lexical.scoring import MOST_TIES, Scores, accumulating, collect, keeping, kept_best
 from rag_core.storage.lexical.segment import DTYPE
 from rag_core.storage.lexical.term_lists import TermLists
 
