@@ -47,6 +47,8 @@ ENVIRONMENT = {
 }
 
 
+TOKENIZING_THREADS = 16
+"""For an actor with a GPU at the most: an H100 waits for the tokens of a small model with fewer."""
 STDERR = 2
 PRELOAD = {"preload_python_modules": ["ray.data"]}
 
@@ -157,9 +159,7 @@ def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft], resources: 
         (
             ray.data.from_arrow(_blocks(drafts, cpus))
             .map_batches(Prepare(work), batch_size=None, batch_format="pyarrow", num_cpus=SMALL_SHARE, concurrency=cpus)
-            .map_batches(
-                Embed, fn_constructor_args=(work,), batch_format="pyarrow", **_embedding_share(resources, cpus)
-            )
+            .map_batches(Embed, batch_format="pyarrow", **_embedding_share(resources, work, cpus))
             .write_datasink(sink, ray_remote_args={"num_cpus": SMALL_SHARE}, concurrency=cpus)
         )
 
@@ -172,18 +172,21 @@ def cpus_of(resources: Resources) -> int:
     return min(there, resources.cpus or there)
 
 
-def _embedding_share(resources: Resources, cpus: int) -> dict[str, Any]:
-    """An actor a GPU, as many of them as there is work for; else one a CPU, but never all of any CPU: an actor pool
-    that takes everything hangs the dataset."""
+def _embedding_share(resources: Resources, work: "Work", cpus: int) -> dict[str, Any]:
+    """An actor a GPU, as many of them as there is work for, with its share of the CPUs for splitting texts into
+    tokens; else one a CPU, but never all of any CPU: an actor pool that takes everything hangs the dataset."""
     from ray.data import ActorPoolStrategy
 
     if resources.gpus:
         actors = min(resources.actors or resources.gpus, resources.gpus)
         pool = ActorPoolStrategy(min_size=1, max_size=actors, max_concurrent_calls_per_actor=2)
-        return {"num_gpus": 1, "num_cpus": SMALL_SHARE, "batch_size": BLOCK_DOCUMENTS, "compute": pool}
+        threads = min(max(1, cpus // actors), TOKENIZING_THREADS)
+        own = {"fn_constructor_args": (work, threads), "batch_size": BLOCK_DOCUMENTS}
+        return {"num_gpus": 1, "num_cpus": SMALL_SHARE, "compute": pool, **own}
     share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
     actors = min(resources.actors or cpus, cpus)
-    return {"num_cpus": share, "batch_size": None, "compute": ActorPoolStrategy(size=actors)}
+    own = {"fn_constructor_args": (work,), "batch_size": None}
+    return {"num_cpus": share, "compute": ActorPoolStrategy(size=actors), **own}
 
 
 def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":

@@ -71,9 +71,9 @@ class Prepare:
 class Embed:
     """An actor: holds the model."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, threads: int = 1) -> None:
         self._work = work
-        self._embed = embedding(work.settings, work.target.open())
+        self._embed = embedding(work.settings, work.target.open(), threads)
         self._embed.load()
 
     def __call__(self, batch: pa.Table) -> pa.Table:

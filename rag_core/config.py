@@ -147,7 +147,8 @@ class FixedChunker(Section):
 
 
 class BertEmbedder(Section):
-    """BERT-family encoders (MiniLM, bge, e5, gte) by a forward pass of our own: starts fast, needs no padding."""
+    """Encoders of BERT's and RoBERTa's architecture (MiniLM, bge, e5, gte, bge-m3) by a forward pass of our own, which
+    starts fast and needs no padding."""
 
     type: Literal["bert"]
     model: str = Field(description="a folder, or a name on the model hub")

@@ -30,6 +30,28 @@ def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32, names:
     return folder
 
 
+def roberta_files(folder: Path, padding: int) -> Path:
+    """A two-layer RoBERTa: `padding` is the id of its padding, after which its positions begin."""
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    config = transformers.XLMRobertaConfig(
+        vocab_size=len(WORDS) + 5,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=WINDOW + padding + 1,
+        type_vocab_size=1,
+        pad_token_id=padding,
+        initializer_range=0.5,
+    )
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    _tokenizer_files(folder, padding)
+    return folder
+
+
 def multi_vector_files(folder: Path) -> Path:
     """A model trained for late interaction, as sentence-transformers stores one: a projection to 8 numbers a token."""
     import torch
@@ -69,11 +91,13 @@ def two_sided_splade_files(folder: Path) -> Path:
     return folder / "saved"
 
 
-def _tokenizer_files(folder: Path) -> None:
+def _tokenizer_files(folder: Path, padding: int = 0) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS))}
+    marks = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    marks.insert(padding, "[PAD]")
+    vocabulary = {word: number for number, word in enumerate((*marks, *WORDS))}
     words = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
     words.normalizer = normalizers.Lowercase()
     words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

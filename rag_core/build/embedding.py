@@ -91,7 +91,7 @@ def _shared(embedding: str) -> Encoder:
 def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
     """Loads the model: seconds, and hundreds of megabytes. ModelError if it, or its device, is not there.
 
-    On a CPU it may take so many `threads`.
+    It may take so many `threads`; beside a GPU they split texts into tokens.
     """
     refuse_missing_device(settings)
     match settings:

@@ -9,6 +9,9 @@ import rag_core
 HEAVY = {"torch", "ray", "transformers", "sentence_transformers", "unstructured"}
 MODEL_FILES = {
     "rag_core.ingestion.embedding.bert",
+    "rag_core.ingestion.embedding.bert_layers",
+    "rag_core.ingestion.embedding.bert_packed",
+    "rag_core.ingestion.embedding.bert_runs",
     "rag_core.ingestion.embedding.precision",
     "rag_core.ingestion.embedding.sentence_transformers",
     "rag_core.ingestion.embedding.splade",

@@ -6,7 +6,13 @@ import sys
 
 import pytest
 
-from rag_core.config import ClinicalChunker, SectionsChunker, SemanticChunker, SentenceTransformersEmbedder
+from rag_core.config import (
+    BertEmbedder,
+    ClinicalChunker,
+    SectionsChunker,
+    SemanticChunker,
+    SentenceTransformersEmbedder,
+)
 from rag_core.settings import load_layered, load_settings
 
 MODEL = "BAAI/bge-m3"
@@ -26,14 +32,14 @@ def test_a_profile_has_its_chunking_and_a_model_that_reads_it(profile: str, chun
     settings = load_settings(None, profile, environment={})
     assert isinstance(settings.chunking, chunking)
     assert settings.chunking.tokens == tokens
-    assert isinstance(settings.embedding, SentenceTransformersEmbedder)
+    assert isinstance(settings.embedding, BertEmbedder | SentenceTransformersEmbedder)
     assert settings.embedding.model == MODEL
 
 
 def test_the_profile_for_a_gpu_embeds_there_in_the_precision_that_it_multiplies_best() -> None:
     embedding = load_settings(None, "gpu", environment={}).embedding
-    assert isinstance(embedding, SentenceTransformersEmbedder)
-    assert (embedding.device, embedding.precision, embedding.batch_size) == ("cuda", "auto", 64)
+    assert isinstance(embedding, BertEmbedder)
+    assert (embedding.device, embedding.precision) == ("cuda", "auto")
 
 
 def test_what_detects_a_profile_is_no_setting() -> None:

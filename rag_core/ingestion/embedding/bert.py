@@ -1,38 +1,38 @@
-"""BERT's forward pass (Devlin et al. 2019) for sentence encoders: starts in a third of sentence-transformers' time.
+"""Sentence encoders of BERT's architecture: they start in a third of sentence-transformers' time."""
 
-The texts of a batch stand one behind another, the equally long ones together, and attend among these: so nothing is
-padded and nothing masked, and products are of full batches, whatever the lengths.
-"""
-
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import chain, groupby
+from functools import partial
+from itertools import chain
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from tokenizers import Encoding
 from torch import Tensor
-from torch.nn import functional as F
 
-from rag_core.errors import ModelError
-from rag_core.ingestion.embedding.model_files import modules, pooling, read_json, window
-from rag_core.ingestion.embedding.precision import dtype
+from rag_core.ingestion.embedding.bert_layers import PACKED_TOKENS, Weights, read_weights
+from rag_core.ingestion.embedding.bert_runs import run_by_run
+from rag_core.ingestion.embedding.model_files import pooling, window
+from rag_core.ingestion.embedding.precision import dtype, multiplies_bf16
 from rag_core.ingestion.embedding.tokens import load_tokenizer
 from rag_core.types import Matrix
 
 A = TypeVar("A")
 B = TypeVar("B")
-Forward: TypeAlias = Callable[[Tensor, list[tuple[int, int]]], Tensor]
+Forward: TypeAlias = Callable[[Sequence[Sequence[int]], Weights, str], Tensor]
 
-_BATCH_TOKENS, _FEWEST_TOKENS = 2048, 256
-ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+GPU_TOKENS = 32768
+
+
+class Schedule(NamedTuple):
+    """Tokens of a batch."""
+
+    most: int
+    fewest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,11 @@ class BertEncoder:
         process is set to one.
         """
         torch.set_num_threads(1)
-        config = _config(folder)
+        numbers = dtype(precision, device)
+        self._weights, self._pooling = read_weights(folder, numbers, device), pooling(folder)[0]
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer.enable_truncation(window(folder))
-        self._device = device
-        self._bert = _Bert(config, _weights(folder, dtype(precision, device), device), pooling(folder)[0])
-        self._dimension = int(config["hidden_size"])
+        self._schedule, self._forward = _ways(numbers, device)
         self._document_prompt, self._query_prompt = document_prompt, query_prompt
         self._threads, self._pool = threads, ThreadPoolExecutor(threads)
 
@@ -83,8 +82,8 @@ class BertEncoder:
 
     def _each_token(self, tokens: list[list[int]]) -> list[Matrix]:
         rows: list[Matrix] = [np.empty((0, self._dimension), np.float32)] * len(tokens)
-        for batch in _batches([len(ids) for ids in tokens]):
-            vectors = self._forward(self._bert.tokens, [tokens[row] for row in batch])
+        for batch in _batches([len(ids) for ids in tokens], self._schedule):
+            vectors = self._vectors("none", [tokens[row] for row in batch])
             ends = np.cumsum([len(tokens[row]) for row in batch])[:-1]
             for row, own in zip(batch, np.split(vectors, ends), strict=True):
                 rows[row] = own
@@ -95,9 +94,9 @@ class BertEncoder:
         parts = [texts[first : first + size] for first in range(0, len(texts), size)]
         tokens = list(chain.from_iterable(self._each(self._tokenized, parts)))
         rows = np.empty((len(texts), self._dimension), np.float32)
-        batches = list(_batches([len(ids) for ids in tokens], self._threads))
+        batches = list(_batches([len(ids) for ids in tokens], self._schedule, self._threads))
         encoded = self._each(
-            partial(self._forward, self._bert.pooled), [[tokens[row] for row in batch] for batch in batches]
+            partial(self._vectors, self._pooling), [[tokens[row] for row in batch] for batch in batches]
         )
         for batch, vectors in zip(batches, encoded, strict=True):
             rows[batch] = vectors
@@ -111,11 +110,22 @@ class BertEncoder:
         return self._pool.map(work, parts) if len(parts) > 1 else map(work, parts)
 
     @torch.inference_mode()
-    def _forward(self, forward: Forward, batch: list[list[int]]) -> Matrix:
-        runs = [(len(list(same)), tokens) for tokens, same in groupby(map(len, batch))]
-        ids = torch.tensor(list(chain.from_iterable(batch)), device=self._device)
-        vectors: Matrix = forward(ids, runs).cpu().numpy()
+    def _vectors(self, pooling: str, batch: list[list[int]]) -> Matrix:
+        vectors: Matrix = self._forward(batch, self._weights, pooling).cpu().numpy()
         return vectors
+
+    @property
+    def _dimension(self) -> int:
+        return self._weights.words.size(1)
+
+
+def _ways(numbers: torch.dtype, device: str) -> tuple[Schedule, Forward]:
+    """How long batches are, and what they pass through."""
+    if device.startswith("cuda") and numbers == torch.bfloat16 and multiplies_bf16(device):
+        from rag_core.ingestion.embedding.bert_packed import packed
+
+        return Schedule(GPU_TOKENS, GPU_TOKENS), packed
+    return Schedule(PACKED_TOKENS, 256), run_by_run
 
 
 def _joined(pieces: Sequence[tuple[Encoding, Matrix]]) -> TokenVectors:
@@ -125,8 +135,8 @@ def _joined(pieces: Sequence[tuple[Encoding, Matrix]]) -> TokenVectors:
     return TokenVectors(rows, tuple(spans))
 
 
-def _batches(lengths: Sequence[int], threads: int = 1) -> Iterator[list[int]]:
-    """Indexes of texts of _BATCH_TOKENS tokens together, or hardly more.
+def _batches(lengths: Sequence[int], schedule: Schedule, threads: int = 1) -> Iterator[list[int]]:
+    """Indexes of texts of `schedule.most` tokens together, or hardly more.
 
     The longest texts come first, and the last batches of several threads are ever smaller, so that these end together.
     (Polychronopoulos and Kuck, Guided self-scheduling, IEEE Transactions on Computers 1987.)
@@ -136,180 +146,9 @@ def _batches(lengths: Sequence[int], threads: int = 1) -> Iterator[list[int]]:
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         batch.append(index)
         tokens += lengths[index]
-        if tokens >= _BATCH_TOKENS or (threads > 1 and tokens >= max(left // (2 * threads), _FEWEST_TOKENS)):
+        if tokens >= schedule.most or (threads > 1 and tokens >= max(left // (2 * threads), schedule.fewest)):
             yield batch
             left -= tokens
             batch, tokens = [], 0
     if batch:
         yield batch
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = read_json(folder / "config.json")
-    needed = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-    for key, value in needed.items():
-        if config.get(key, value) != value:
-            raise _refused(folder, f"{key} must be {value}, got {config[key]}")
-    if (modes := pooling(folder)) not in (("mean",), ("cls",)):
-        raise _refused(folder, f"pooling must be mean or cls, got {' + '.join(modes)}")
-    if more := {kind for kind, _ in modules(folder)} - {"Transformer", "Pooling", "Normalize"}:
-        raise _refused(folder, f"modules must be Transformer, Pooling, Normalize, got also {', '.join(sorted(more))}")
-    return config
-
-
-def _refused(folder: Path, reason: str) -> ModelError:
-    return ModelError(f"{folder.name} is no model for embedding.type bert ({reason}): use type sentence_transformers")
-
-
-def _weights(folder: Path, precision: torch.dtype, device: str) -> dict[str, Tensor]:
-    path = folder / "model.safetensors"
-    if not path.exists():
-        raise _refused(folder, "it has no model.safetensors")
-    weights = load_file(path)
-    return {name.removeprefix("model.").removeprefix("bert."): w.to(device, precision) for name, w in weights.items()}
-
-
-class Affine(NamedTuple):
-    weight: Tensor
-    bias: Tensor
-
-
-class Layer(NamedTuple):
-    queries_keys_values: Affine
-    attended: Affine
-    attended_norm: Affine
-    wide: Affine
-    narrow: Affine
-    narrow_norm: Affine
-
-
-class _Bert:
-    def __init__(self, config: dict[str, Any], weights: dict[str, Tensor], pooling: str) -> None:
-        self._heads, self._epsilon = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
-        self._pooling = pooling
-        self._words = weights["embeddings.word_embeddings.weight"]
-        # every text is of the first type, so its row is part of each position's
-        types = weights["embeddings.token_type_embeddings.weight"]
-        self._positions = weights["embeddings.position_embeddings.weight"] + types[0]
-        self._norm = _affine(weights, "embeddings.LayerNorm")
-        self._layers = [_layer(weights, f"encoder.layer.{i}") for i in range(config["num_hidden_layers"])]
-        self._forward = _scripted()
-
-    def pooled(self, ids: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """Shape (tokens,) to (texts, hidden): rows of length 1, in fp32. A run in `ids` is so many texts of so many
-        tokens each."""
-        return self._vectors(ids, runs, self._pooling)
-
-    def tokens(self, ids: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """Shape (tokens,) to (tokens, hidden), else the same."""
-        return self._vectors(ids, runs, "none")
-
-    def _vectors(self, ids: Tensor, runs: list[tuple[int, int]], pooling: str) -> Tensor:
-        vectors: Tensor = self._forward(
-            ids, runs, self._words, self._positions, self._norm, self._layers, self._heads, self._epsilon, pooling
-        )
-        return vectors
-
-
-def _layer(weights: dict[str, Tensor], name: str) -> Layer:
-    parts = [_affine(weights, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
-    joined = Affine(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts]))
-    return Layer(
-        queries_keys_values=_packed(joined),
-        attended=_packed(_affine(weights, f"{name}.attention.output.dense")),
-        attended_norm=_affine(weights, f"{name}.attention.output.LayerNorm"),
-        wide=_packed(_affine(weights, f"{name}.intermediate.dense")),
-        narrow=_packed(_affine(weights, f"{name}.output.dense")),
-        narrow_norm=_affine(weights, f"{name}.output.LayerNorm"),
-    )
-
-
-def _affine(weights: dict[str, Tensor], name: str) -> Affine:
-    return Affine(weights[f"{name}.weight"], weights[f"{name}.bias"])
-
-
-def _packed(affine: Affine) -> Affine:
-    """With its weights in the order in which oneDNN reads them, on a CPU that has it.
-
-    `F.linear` puts them so at every call: a third of the time of a short question, a twelfth of that of a full batch.
-    """
-    if ONEDNN and affine.weight.device.type == "cpu":
-        return affine._replace(weight=torch.ops.mkldnn._reorder_linear_weight(affine.weight, _BATCH_TOKENS))
-    return affine
-
-
-@cache
-def _scripted() -> Callable[..., Tensor]:
-    """`forward` without the interpreter's lock: from layer to layer it would wait for every thread that runs Python.
-
-    `torch.jit.script` is deprecated for `torch.compile`, which compiles for half a minute and holds the lock.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        compiled: Callable[..., Tensor] = torch.jit.script(forward)
-    return compiled
-
-
-def linear(hidden: Tensor, affine: Affine) -> Tensor:
-    return F.linear(hidden, affine.weight, affine.bias)
-
-
-def packed_linear(hidden: Tensor, affine: Affine) -> Tensor:
-    if affine.weight.is_mkldnn:
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, affine.weight, affine.bias, "none", [], "")
-        return product
-    return F.linear(hidden, affine.weight, affine.bias)
-
-
-product = packed_linear if ONEDNN else linear
-
-
-def attended(hidden: Tensor, layer: Layer, runs: list[tuple[int, int]], heads: int) -> Tensor:
-    joined, start = product(hidden, layer.queries_keys_values), 0
-    parts: list[Tensor] = []
-    for texts, tokens in runs:
-        own = joined[start : start + texts * tokens].view(texts, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        part = F.scaled_dot_product_attention(own[0], own[1], own[2])
-        parts.append(part.transpose(1, 2).reshape(texts * tokens, -1))
-        start += texts * tokens
-    return torch.cat(parts)
-
-
-def normed(hidden: Tensor, norm: Affine, epsilon: float) -> Tensor:
-    return F.layer_norm(hidden, [hidden.size(1)], norm.weight, norm.bias, epsilon)
-
-
-def placed(positions: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-    return torch.cat([positions[:tokens].repeat(texts, 1) for texts, tokens in runs])
-
-
-def pooled(hidden: Tensor, runs: list[tuple[int, int]], pooling: str) -> Tensor:
-    if pooling == "none":
-        return hidden
-    parts: list[Tensor] = []
-    start = 0
-    for texts, tokens in runs:
-        own = hidden[start : start + texts * tokens].view(texts, tokens, -1)
-        parts.append(own[:, 0] if pooling == "cls" else own.mean(dim=1))
-        start += texts * tokens
-    return torch.cat(parts)
-
-
-def forward(
-    ids: Tensor,
-    runs: list[tuple[int, int]],
-    words: Tensor,
-    positions: Tensor,
-    norm: Affine,
-    layers: list[Layer],
-    heads: int,
-    epsilon: float,
-    pooling: str,
-) -> Tensor:
-    hidden = normed(F.embedding(ids, words) + placed(positions, runs), norm, epsilon)
-    for layer in layers:
-        seen = product(attended(hidden, layer, runs, heads), layer.attended)
-        hidden = normed(hidden + seen, layer.attended_norm, epsilon)
-        narrow = product(F.gelu(product(hidden, layer.wide)), layer.narrow)
-        hidden = normed(hidden + narrow, layer.narrow_norm, epsilon)
-    return F.normalize(pooled(hidden.float(), runs, pooling), dim=-1)

@@ -1,7 +1,7 @@
 """Where a model's files lie, and which space they span: read from JSON and slices of the weights, without torch."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +51,14 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
     """(class name, folder) of every module that a text passes, in order."""
     listed = read_json(folder / "modules.json", otherwise=[])
     return [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in listed]
+
+
+def first_position(config: Mapping[str, Any]) -> int:
+    """RoBERTa counts positions from the padding's id + 1 on, and has 1 for it if nothing is said."""
+    if "roberta" not in config.get("model_type", ""):
+        return 0
+    padding = config.get("pad_token_id")
+    return 2 if padding is None else int(padding) + 1
 
 
 def pooling(folder: Path) -> tuple[str, ...]:
@@ -104,9 +112,7 @@ def _downloaded(name: str) -> Path:
 
 
 def _positions(folder: Path) -> int:
-    # RoBERTa counts positions from padding_idx + 1 = 2 on
-    unused = 2 * ("roberta" in read_json(folder / "config.json").get("model_type", ""))
-    return _configured(folder, "max_position_embeddings") - unused
+    return _configured(folder, "max_position_embeddings") - first_position(read_json(folder / "config.json"))
 
 
 def _dimension(folder: Path) -> int:

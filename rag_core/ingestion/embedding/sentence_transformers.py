@@ -1,5 +1,6 @@
 """Any text encoder that sentence-transformers can load."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +27,10 @@ class SentenceTransformersEncoder:
         query_prompt: str = "",
         threads: int = 1,
     ) -> None:
+        """On a CPU it may take so many `threads`. On a GPU the library splits texts into tokens on all CPUs."""
         torch.set_num_threads(threads)
+        if device.startswith("cuda"):
+            os.environ["TOKENIZERS_PARALLELISM"] = "true"
         self._model = _loaded(folder, dtype(precision, device), device)
         self._batch_size, self._document_prompt, self._query_prompt = batch_size, document_prompt, query_prompt
 

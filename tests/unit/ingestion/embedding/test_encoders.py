@@ -1,15 +1,21 @@
 import json
+import re
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import load_file as torch_weights
 
 from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.bert import BertEncoder
 from rag_core.ingestion.embedding.model_files import model_folder
 from rag_core.ingestion.embedding.sentence_transformers import SentenceTransformersEncoder
+from tests.tiny_models import roberta_files
 
 pytestmark = pytest.mark.model
 
@@ -37,6 +43,16 @@ def copied(folder: Path, to: Path, config: dict[str, object]) -> Path:
     written = json.loads((folder / "config.json").read_text()) | config
     (to / "config.json").write_text(json.dumps(written))
     return to
+
+
+@dataclass(frozen=True)
+class Touching:
+    """Unpickled, it leaves a file."""
+
+    path: Path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.path,)
 
 
 def cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -128,7 +144,7 @@ def test_weights_may_be_named_as_those_of_a_part(folder: Path, tmp_path: Path, f
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"model_type": "roberta"}, "model_type must be bert, got roberta"),
+        ({"model_type": "mpnet"}, "model_type must be bert or roberta or xlm-roberta, got mpnet"),
         ({"hidden_act": "relu"}, "hidden_act must be gelu, got relu"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type must be absolute, got relative_key"),
     ],
@@ -154,10 +170,44 @@ def test_other_modules_and_poolings_are_refused_with_the_remedy(folder: Path, tm
         BertEncoder(other)
 
 
+def test_weights_may_be_pickled_tensors(folder: Path, tmp_path: Path, fp32: BertEncoder) -> None:
+    pickled = copied(folder, tmp_path / "pickled", {})
+    weights = torch_weights(pickled / "model.safetensors")
+    (pickled / "model.safetensors").unlink()
+    torch.save(weights, pickled / "pytorch_model.bin")
+    assert (BertEncoder(pickled, "fp32").embed(["keys"]) == fp32.embed(["keys"])).all()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_that_cannot_be_read_are_refused_by_their_file(folder: Path, tmp_path: Path, name: str) -> None:
+    broken = copied(folder, tmp_path / "broken", {})
+    (broken / "model.safetensors").unlink()
+    (broken / name).write_bytes(b"<html>not found</html>")
+    with pytest.raises(ModelError, match=rf"{re.escape(name)} holds no weights that can be read"):
+        BertEncoder(broken)
+
+
+def test_pickled_code_is_not_run(folder: Path, tmp_path: Path) -> None:
+    hostile = copied(folder, tmp_path / "hostile", {})
+    (hostile / "model.safetensors").unlink()
+    torch.save({"weights": Touching(tmp_path / "touched")}, hostile / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="holds no weights that can be read"):
+        BertEncoder(hostile)
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("padding", [1, 3])
+def test_roberta_counts_its_positions_from_the_padding_on(tmp_path: Path, padding: int) -> None:
+    roberta = roberta_files(tmp_path, padding)
+    texts = ["keys", "how do i rotate the keys of a house by night", "doors are of oak", "the " * 30]
+    expected = SentenceTransformersEncoder(roberta, "fp32").embed(texts)
+    assert cosines(BertEncoder(roberta, "fp32").embed(texts), expected).min() > 0.99999
+
+
 def test_a_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> None:
     other = copied(folder, tmp_path / "other", {})
     (other / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"it has no model\.safetensors"):
+    with pytest.raises(ModelError, match=r"it has neither model\.safetensors nor pytorch_model\.bin"):
         BertEncoder(other)
     with pytest.raises(ModelError, match="cannot be loaded as a text encoder: give a folder that is one"):
         SentenceTransformersEncoder(other)
