@@ -1,0 +1,85 @@
+"""Every model of a profile gives on a GPU what it gives on a CPU."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rag_core.build.embedding import encoder
+from rag_core.build.judging import judge_pairs
+from rag_core.build.reranking import reranker_pairs
+from rag_core.build.splade import weigher
+from rag_core.config import (
+    BertEmbedder,
+    CrossEncoderJudge,
+    CrossEncoderReranker,
+    LateInteractionReranker,
+    SentenceTransformersEmbedder,
+    SentenceTransformersSplade,
+)
+from rag_core.protocols import PairScorer
+from tests.tiny_models import bert_files, multi_vector_files, splade_files
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+TEXTS = ["how do i rotate the keys", "doors are of oak", "a house has two doors by night and a key", "weekly", ""]
+QUESTION = "how do i turn a key"
+PRECISION = {"fp32": 1e-4, "bf16": 0.1}
+"""How far from the CPU's fp32 a number may be: the tiny models' weights are larger than those of real ones."""
+
+
+def bert(folder: Path, **options: Any) -> list[list[float]]:
+    settings = BertEmbedder(type="bert", model=str(bert_files(folder, "")), **options)
+    rows: list[list[float]] = encoder(settings, threads=2).embed(TEXTS).tolist()
+    return rows
+
+
+def sentence_transformers(folder: Path, **options: Any) -> list[list[float]]:
+    settings = SentenceTransformersEmbedder(type="sentence_transformers", model=str(bert_files(folder, "")), **options)
+    rows: list[list[float]] = encoder(settings).embed(TEXTS).tolist()
+    return rows
+
+
+def cross_encoder(folder: Path, **options: Any) -> list[float]:
+    model = str(bert_files(folder, "ForSequenceClassification"))
+    return scored(reranker_pairs(CrossEncoderReranker(type="cross_encoder", model=model, **options)))
+
+
+def late_interaction(folder: Path, **options: Any) -> list[float]:
+    model = str(multi_vector_files(folder))
+    return scored(reranker_pairs(LateInteractionReranker(type="late_interaction", model=model, **options)))
+
+
+def judge(folder: Path, **options: Any) -> list[float]:
+    names = ("entailment", "neutral", "contradiction")
+    model = str(bert_files(folder, "ForSequenceClassification", names=names))
+    return scored(judge_pairs(CrossEncoderJudge(type="cross_encoder", model=model, **options)))
+
+
+def splade(folder: Path, **options: Any) -> list[list[float]]:
+    model = str(splade_files(folder))
+    made = weigher(SentenceTransformersSplade(type="sentence_transformers", model=model, **options))
+    weighed = [dict(zip(weights.terms, weights.weights, strict=True)) for weights in made.weigh(TEXTS)]
+    terms = sorted({term for weights in weighed for term in weights})
+    return [[weights.get(term, 0.0) for term in terms] for weights in weighed]
+
+
+def scored(pairs: PairScorer) -> list[float]:
+    return asyncio.run(pairs.score([(QUESTION, text) for text in TEXTS]))
+
+
+@pytest.mark.parametrize("precision", PRECISION)
+@pytest.mark.parametrize(
+    "model",
+    [bert, sentence_transformers, cross_encoder, late_interaction, judge, splade],
+    ids=lambda model: model.__name__,
+)
+def test_a_model_gives_on_a_gpu_what_it_gives_on_a_cpu(
+    tmp_path: Path, model: Callable[..., list[Any]], precision: str
+) -> None:
+    expected = model(tmp_path / "cpu", device="cpu", precision="fp32")
+    given = model(tmp_path / "gpu", device="cuda", precision=precision)
+    torch.testing.assert_close(torch.tensor(given), torch.tensor(expected), atol=PRECISION[precision], rtol=0.1)
