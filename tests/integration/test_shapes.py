@@ -86,7 +86,7 @@ def small(dsn: str, folder: Path) -> list[str]:
     names = ["contradiction", "entailment"]
     classifier = tiny_models.bert_files(folder / "classifier", "ForSequenceClassification", names=names)
     chunking = "chunking={type: sections, tokens: 16, overlap: 0, prefix_tokens: 0}"
-    embedding = f"embedding={{type: bert, model: {bert}}}"
+    embedding = f"embedding={{type: bert, model: {bert}, device: cpu}}"
     with open_knowledge_base(dsn, settings=[chunking, embedding]) as knowledge:
         knowledge.ingest(write(folder / "docs", FILES))
     return [

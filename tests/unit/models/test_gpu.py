@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_models
 import torch
 
 from rag_core.build.embedding import encoder
@@ -21,7 +22,6 @@ from rag_core.config import (
     SentenceTransformersSplade,
 )
 from rag_core.protocols import PairScorer
-from tests.tiny_models import bert_files, multi_vector_files, splade_files
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -32,35 +32,37 @@ PRECISION = {"fp32": 1e-4, "bf16": 0.1}
 
 
 def bert(folder: Path, **options: Any) -> list[list[float]]:
-    settings = BertEmbedder(type="bert", model=str(bert_files(folder, "")), **options)
+    settings = BertEmbedder(type="bert", model=str(tiny_models.bert_files(folder, "")), **options)
     rows: list[list[float]] = encoder(settings, threads=2).embed(TEXTS).tolist()
     return rows
 
 
 def sentence_transformers(folder: Path, **options: Any) -> list[list[float]]:
-    settings = SentenceTransformersEmbedder(type="sentence_transformers", model=str(bert_files(folder, "")), **options)
+    settings = SentenceTransformersEmbedder(
+        type="sentence_transformers", model=str(tiny_models.bert_files(folder, "")), **options
+    )
     rows: list[list[float]] = encoder(settings).embed(TEXTS).tolist()
     return rows
 
 
 def cross_encoder(folder: Path, **options: Any) -> list[float]:
-    model = str(bert_files(folder, "ForSequenceClassification"))
+    model = str(tiny_models.bert_files(folder, "ForSequenceClassification"))
     return scored(reranker_pairs(CrossEncoderReranker(type="cross_encoder", model=model, **options)))
 
 
 def late_interaction(folder: Path, **options: Any) -> list[float]:
-    model = str(multi_vector_files(folder))
+    model = str(tiny_models.multi_vector_files(folder))
     return scored(reranker_pairs(LateInteractionReranker(type="late_interaction", model=model, **options)))
 
 
 def judge(folder: Path, **options: Any) -> list[float]:
     names = ("entailment", "neutral", "contradiction")
-    model = str(bert_files(folder, "ForSequenceClassification", names=names))
+    model = str(tiny_models.bert_files(folder, "ForSequenceClassification", names=names))
     return scored(judge_pairs(CrossEncoderJudge(type="cross_encoder", model=model, **options)))
 
 
 def splade(folder: Path, **options: Any) -> list[list[float]]:
-    model = str(splade_files(folder))
+    model = str(tiny_models.splade_files(folder))
     made = weigher(SentenceTransformersSplade(type="sentence_transformers", model=model, **options))
     weighed = [dict(zip(weights.terms, weights.weights, strict=True)) for weights in made.weigh(TEXTS)]
     terms = sorted({term for weights in weighed for term in weights})

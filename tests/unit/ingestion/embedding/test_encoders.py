@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_models
 import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as torch_weights
@@ -15,7 +16,6 @@ from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.bert import BertEncoder
 from rag_core.ingestion.embedding.model_files import model_folder
 from rag_core.ingestion.embedding.sentence_transformers import SentenceTransformersEncoder
-from tests.tiny_models import roberta_files
 
 pytestmark = pytest.mark.model
 
@@ -198,7 +198,7 @@ def test_pickled_code_is_not_run(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("padding", [1, 3])
 def test_roberta_counts_its_positions_from_the_padding_on(tmp_path: Path, padding: int) -> None:
-    roberta = roberta_files(tmp_path, padding)
+    roberta = tiny_models.roberta_files(tmp_path, padding)
     texts = ["keys", "how do i rotate the keys of a house by night", "doors are of oak", "the " * 30]
     expected = SentenceTransformersEncoder(roberta, "fp32").embed(texts)
     assert cosines(BertEncoder(roberta, "fp32").embed(texts), expected).min() > 0.99999
