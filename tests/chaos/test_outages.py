@@ -37,7 +37,7 @@ def small_disk(short_folder: Path, folder: Path) -> Iterator[Host]:
     subprocess.run(["umount", "--lazy", str(home)], check=True)
 
 
-@pytest.mark.parametrize("documents", [1, 100, 250])
+@pytest.mark.parametrize("documents", [1, 100, 200])
 def test_a_full_disk_ends_the_job_with_its_reason_and_the_same_command_completes_it(
     small_disk: Host, undisturbed: StoredTree, documents: int
 ) -> None:
