@@ -181,12 +181,16 @@ def _embedding_share(resources: Resources, work: "Work", cpus: int) -> dict[str,
         actors = min(resources.actors or resources.gpus, resources.gpus)
         pool = ActorPoolStrategy(min_size=1, max_size=actors, max_concurrent_calls_per_actor=2)
         threads = min(max(1, cpus // actors), TOKENIZING_THREADS)
-        own = {"fn_constructor_args": (work, threads), "batch_size": BLOCK_DOCUMENTS}
-        return {"num_gpus": 1, "num_cpus": SMALL_SHARE, "compute": pool, **own}
+        return {
+            "fn_constructor_args": (work, threads),
+            "num_gpus": 1,
+            "num_cpus": SMALL_SHARE,
+            "batch_size": BLOCK_DOCUMENTS,
+            "compute": pool,
+        }
     share = 1 - SMALL_SHARE if cpus > 1 else 1 - 2 * SMALL_SHARE
-    actors = min(resources.actors or cpus, cpus)
-    own = {"fn_constructor_args": (work,), "batch_size": None}
-    return {"num_cpus": share, "compute": ActorPoolStrategy(size=actors), **own}
+    pool = ActorPoolStrategy(size=min(resources.actors or cpus, cpus))
+    return {"fn_constructor_args": (work,), "num_cpus": share, "batch_size": None, "compute": pool}
 
 
 def _blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":

@@ -6,13 +6,7 @@ import sys
 
 import pytest
 
-from rag_core.config import (
-    BertEmbedder,
-    ClinicalChunker,
-    SectionsChunker,
-    SemanticChunker,
-    SentenceTransformersEmbedder,
-)
+from rag_core.config import BertEmbedder, ClinicalChunker, SectionsChunker, SemanticChunker
 from rag_core.settings import load_layered, load_settings
 
 MODEL = "BAAI/bge-m3"
@@ -32,7 +26,7 @@ def test_a_profile_has_its_chunking_and_a_model_that_reads_it(profile: str, chun
     settings = load_settings(None, profile, environment={})
     assert isinstance(settings.chunking, chunking)
     assert settings.chunking.tokens == tokens
-    assert isinstance(settings.embedding, BertEmbedder | SentenceTransformersEmbedder)
+    assert isinstance(settings.embedding, BertEmbedder)
     assert settings.embedding.model == MODEL
 
 

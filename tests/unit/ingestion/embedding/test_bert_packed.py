@@ -15,6 +15,7 @@ from rag_core.ingestion.embedding.bert_runs import run_by_run
 from rag_core.ingestion.embedding.model_files import model_folder
 
 pytestmark = pytest.mark.model
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 BATCH = [[101, 2129, 102], [101, 102], [101, *range(2000, 2100), 102], [101, 2003, 2023, 102], [101, 3424, 102]]
 
@@ -44,7 +45,7 @@ def test_it_agrees_with_the_pass_of_a_cpu_in_any_order(
     assert together == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@needs_gpu
 def test_a_gpu_attends_as_the_plain_one_does() -> None:
     drawn = torch.Generator("cuda").manual_seed(7)
     queries, keys, values = torch.randn(3, 120, 12, 32, generator=drawn, device="cuda", dtype=torch.bfloat16)
@@ -54,7 +55,7 @@ def test_a_gpu_attends_as_the_plain_one_does() -> None:
     assert (seen - expected).abs().max() < 0.02
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@needs_gpu
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
 def test_a_gpu_agrees_with_a_cpu(weights: Weights, pooling: str) -> None:
     on_gpu = read_weights(model_folder("all-MiniLM-L6-v2"), torch.bfloat16, "cuda")
