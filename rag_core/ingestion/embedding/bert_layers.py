@@ -121,13 +121,18 @@ def _affine(named: dict[str, Tensor], name: str) -> Affine:
 
 
 def _packed(affine: Affine) -> Affine:
-    """With its weights in the order in which oneDNN reads them, on a CPU that has it.
+    """With its weights in the order in which oneDNN reads them, on a CPU where it multiplies them.
 
     `F.linear` puts them so at every call: a third of the time of a short question, a twelfth of that of a full batch.
     """
-    if ONEDNN and affine.weight.device.type == "cpu":
+    if ONEDNN and affine.weight.device.type == "cpu" and _multiplied(affine.weight.dtype):
         return affine._replace(weight=torch.ops.mkldnn._reorder_linear_weight(affine.weight, PACKED_TOKENS))
     return affine
+
+
+def _multiplied(numbers: torch.dtype) -> bool:
+    """By oneDNN: bf16 only where the CPU has AVX-512 or AVX-NE-CONVERT."""
+    return numbers != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def linear(hidden: Tensor, affine: Affine) -> Tensor:

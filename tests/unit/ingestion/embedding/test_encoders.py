@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as torch_weights
 
 from rag_core.errors import ModelError
+from rag_core.ingestion.embedding import bert_layers
 from rag_core.ingestion.embedding.bert import BertEncoder
 from rag_core.ingestion.embedding.model_files import model_folder
 from rag_core.ingestion.embedding.sentence_transformers import SentenceTransformersEncoder
@@ -73,6 +74,15 @@ def test_bf16_is_as_good(folder: Path, reference: SentenceTransformersEncoder) -
     expected = reference.embed(TEXTS)
     assert cosines(BertEncoder(folder, "bf16").embed(TEXTS), expected).min() > 0.999
     assert cosines(SentenceTransformersEncoder(folder, "bf16").embed(TEXTS), expected).min() > 0.999
+
+
+def test_weights_that_onednn_does_not_multiply_stay_as_they_are(
+    folder: Path, fp32: BertEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bert_layers, "_multiplied", lambda numbers: False)
+    plain = BertEncoder(folder, "fp32")
+    assert not plain._weights.layers[0].wide.weight.is_mkldnn
+    assert cosines(plain.embed(TEXTS[:5]), fp32.embed(TEXTS[:5])).min() > 0.99999
 
 
 def test_cls_pooling_agrees_too(folder: Path, tmp_path: Path) -> None:
