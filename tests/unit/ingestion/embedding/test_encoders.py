@@ -79,7 +79,7 @@ def test_bf16_is_as_good(folder: Path, reference: SentenceTransformersEncoder) -
 def test_weights_that_onednn_does_not_multiply_stay_as_they_are(
     folder: Path, fp32: BertEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bert_layers, "_multiplied", lambda numbers: False)
+    monkeypatch.setattr(bert_layers, "_multiplied", lambda _: False)
     plain = BertEncoder(folder, "fp32")
     assert not plain._weights.layers[0].wide.weight.is_mkldnn
     assert cosines(plain.embed(TEXTS[:5]), fp32.embed(TEXTS[:5])).min() > 0.99999
