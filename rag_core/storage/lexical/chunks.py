@@ -26,7 +26,7 @@ class Ranges(NamedTuple):
 
     def at(self, segments: Numbers) -> "Ranges":
         """With the places in these ids, which ascend, for the ids: each must be one of them."""
-        return self._replace(segments=np.searchsorted(segments, self.segments))
+        return self._replace(segments=np.searchsorted(segments, self.segments)) if len(self.segments) else self
 
 
 NO_RANGES = Ranges.unpacked((b"", b"", b""))
@@ -49,10 +49,7 @@ class Chunks:
     @classmethod
     def of(cls, counts: Numbers, dead: Ranges, total_length: int, languages: Mapping[str, int]) -> "Chunks":
         """Of segments that number so many each."""
-        firsts = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=firsts[1:])
-        mask = covering(firsts, dead)
-        return cls(firsts, mask, len(mask) - int(np.count_nonzero(mask)), total_length, languages)
+        return cls(*_numbered(counts, dead), total_length, languages)
 
 
 @compiled
@@ -63,3 +60,12 @@ def covering(firsts: Numbers, ranges: Ranges) -> Mask:
         first = firsts[ranges.segments[row]] + ranges.firsts[row]
         mask[first : first + ranges.counts[row]] = True
     return mask
+
+
+@compiled
+def _numbered(counts: Numbers, dead: Ranges) -> tuple[Numbers, Mask, int]:
+    """The first chunk of each segment, which chunks are dead, and how many are not."""
+    firsts = np.zeros(len(counts) + 1, np.int64)
+    firsts[1:] = np.cumsum(counts)
+    mask = covering(firsts, dead)
+    return firsts, mask, len(mask) - np.count_nonzero(mask)

@@ -21,7 +21,7 @@ from rag_core.types import Query, TermWeights
 # What another model weighed is dead for this one.
 WEIGHED = overview_statement(
     SQL("""
-select 'dead', {ranges}, 0, '[]', '', ''
+select 'dead', {ranges}, 0, '[]', null, null
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
   and analysis <> %(analysis)s
 having count(*) > 0""").format(ranges=packed_columns("id", "0", "n_chunks"))
