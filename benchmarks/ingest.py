@@ -20,13 +20,12 @@ import shutil
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -36,6 +35,7 @@ from pgvector.psycopg import register_vector
 
 from benchmarks.processes import Peak, cpu_watched, memory_watched
 from benchmarks.scratch import scratch_folder
+from benchmarks.side_by_side import CPUS, side_by_side
 from jobs.runner import RayRunner, start_ray
 from rag_core.build.embedding import encoder
 from rag_core.build.ingestion import inline_runner, preparation, source, sync
@@ -52,9 +52,6 @@ FILES = 2_000
 DELTA = 0.01
 EDITABLE = {".md", ".txt", ".html"}
 WARM_UP = 8
-PATIENCE = 600.0
-"""Seconds after which a process that encodes is believed to have died."""
-CPUS = len(os.sched_getaffinity(0))
 FLOOR_TABLE = "create temp table floor (document uuid, ordinal int, text text, embedding halfvec)"
 FLOOR_COPY = "copy floor from stdin (format binary)"
 
@@ -200,27 +197,13 @@ def _encoders(settings: EmbeddingSettings) -> list[EmbeddingSettings]:
 
 def raw_encode(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
     """Seconds in CPUS processes of one thread; the texts are dealt out in turn, so that all have as much to do."""
-    context = get_context("spawn")
-    together = context.Barrier(CPUS + 1, timeout=PATIENCE)
-    shares = [(settings, texts[first::CPUS], together) for first in range(CPUS)]
-    processes = [context.Process(target=_encode, args=share) for share in shares]
-    for process in processes:
-        process.start()
-    together.wait()
-    began = time.perf_counter()
-    together.wait()
-    seconds = time.perf_counter() - began
-    for process in processes:
-        process.join()
-    return seconds
+    return side_by_side(_encoding, [(settings, texts[first::CPUS]) for first in range(CPUS)])
 
 
-def _encode(settings: EmbeddingSettings, texts: Sequence[str], together: Any) -> None:
+def _encoding(settings: EmbeddingSettings, texts: Sequence[str]) -> Callable[[], object]:
     model = encoder(settings)
     model.embed(texts[:WARM_UP])
-    together.wait()
-    model.embed(texts)
-    together.wait()
+    return partial(model.embed, texts)
 
 
 def _show(name: str, seconds: float, raw: float, floor: float) -> None:

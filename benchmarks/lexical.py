@@ -33,6 +33,7 @@ import uvloop
 from benchmarks.corpus import drafts, passages
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
+from benchmarks.side_by_side import CPUS, side_by_side
 from benchmarks.targets import begun
 from rag_core.config import Bm25Retriever
 from rag_core.storage import embedded
@@ -121,10 +122,28 @@ def _writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> 
             publishing += _timed(partial(_publish, connection, target, prepared))[1]
         print(f"build     words to segments of {BATCH}    {count / building:9,.0f} chunks/s")
         print(f"publish   the same, a transaction each {count / publishing:9,.0f} chunks/s")
-        print(f"both      {count / (building + publishing):38,.0f} chunks/s")
+        print(f"both      in one process {count / (building + publishing):23,.0f} chunks/s")
+        _forget(postgres)
+        print(f"both      in {CPUS} processes {count / _in_processes(postgres, target, documents):24,.0f} chunks/s")
         empty, one = _one_document(connection, target, documents)
     print(f"one       document of 20 chunks        {one:9.1f} ms, an empty commit {empty:.1f} ms (medians)")
     _forget(postgres)
+
+
+def _in_processes(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> float:
+    """As a job on Ray does. Seconds."""
+    batches = list(_batches(documents, BATCH))
+    return side_by_side(_writer, [(postgres, target, batches[n::CPUS]) for n in range(CPUS)], start_method="fork")
+
+
+def _writer(postgres: Postgres, target: Target, batches: Sequence[Sequence[Draft]]) -> Callable[[], None]:
+    connection = postgres.connect()
+
+    def write() -> None:
+        for batch in batches:
+            _publish(connection, target, writing.prepared(batch, target.run))
+
+    return write
 
 
 def _one_document(connection: psycopg.Connection, target: Target, documents: Sequence[Draft]) -> tuple[float, float]:

@@ -68,4 +68,4 @@ def _numbered(counts: Numbers, dead: Ranges) -> tuple[Numbers, Mask, int]:
     firsts = np.zeros(len(counts) + 1, np.int64)
     firsts[1:] = np.cumsum(counts)
     mask = covering(firsts, dead)
-    return firsts, mask, len(mask) - np.count_nonzero(mask)
+    return firsts, mask, len(mask) - int(np.count_nonzero(mask))
