@@ -14,7 +14,7 @@ import torch
 from tokenizers import Encoding
 from torch import Tensor
 
-from rag_core.ingestion.embedding.bert_layers import PACKED_TOKENS, Weights, read_weights
+from rag_core.ingestion.embedding.bert_layers import BATCH_TOKENS, Weights, read_weights
 from rag_core.ingestion.embedding.bert_runs import run_by_run
 from rag_core.ingestion.embedding.model_files import pooling, window
 from rag_core.ingestion.embedding.precision import dtype, multiplies_bf16
@@ -33,7 +33,7 @@ class Schedule(NamedTuple):
     fewest: int
 
 
-ON_CPU, ON_GPU = Schedule(PACKED_TOKENS, 256), Schedule(32768, 32768)
+RUNS, PACKED = Schedule(BATCH_TOKENS, 256), Schedule(32768, 32768)
 """An H100 takes half as long again for batches of 8,192 tokens, and gains little from longer ones."""
 
 
@@ -126,8 +126,8 @@ def _ways(numbers: torch.dtype, device: str) -> tuple[Schedule, Forward]:
     if device.startswith("cuda") and numbers == torch.bfloat16 and multiplies_bf16(device):
         from rag_core.ingestion.embedding.bert_packed import packed
 
-        return ON_GPU, packed
-    return ON_CPU, run_by_run
+        return PACKED, packed
+    return RUNS, run_by_run
 
 
 def _joined(pieces: Sequence[tuple[Encoding, Matrix]]) -> TokenVectors:

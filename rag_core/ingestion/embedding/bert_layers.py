@@ -16,8 +16,8 @@ from rag_core.errors import ModelError
 from rag_core.ingestion.embedding.model_files import first_position, modules, pooling, read_json
 
 ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-PACKED_TOKENS = 2048
-"""The length of a batch that the packed weights are laid out for."""
+BATCH_TOKENS = 2048
+"""The length of a batch that the weights are laid out for."""
 _NEEDED = {
     "model_type": ("bert", "roberta", "xlm-roberta"),
     "hidden_act": ("gelu",),
@@ -107,11 +107,11 @@ def _layer(named: dict[str, Tensor], name: str) -> Layer:
     parts = [_affine(named, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
     joined = Affine(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts]))
     return Layer(
-        queries_keys_values=_packed(joined),
-        attended=_packed(_affine(named, f"{name}.attention.output.dense")),
+        queries_keys_values=_reordered(joined),
+        attended=_reordered(_affine(named, f"{name}.attention.output.dense")),
         attended_norm=_affine(named, f"{name}.attention.output.LayerNorm"),
-        wide=_packed(_affine(named, f"{name}.intermediate.dense")),
-        narrow=_packed(_affine(named, f"{name}.output.dense")),
+        wide=_reordered(_affine(named, f"{name}.intermediate.dense")),
+        narrow=_reordered(_affine(named, f"{name}.output.dense")),
         narrow_norm=_affine(named, f"{name}.output.LayerNorm"),
     )
 
@@ -120,13 +120,13 @@ def _affine(named: dict[str, Tensor], name: str) -> Affine:
     return Affine(named[f"{name}.weight"], named[f"{name}.bias"])
 
 
-def _packed(affine: Affine) -> Affine:
+def _reordered(affine: Affine) -> Affine:
     """With its weights in the order in which oneDNN reads them, on a CPU where it multiplies them.
 
     `F.linear` puts them so at every call: a third of the time of a short question, a twelfth of that of a full batch.
     """
     if ONEDNN and affine.weight.device.type == "cpu" and _multiplied(affine.weight.dtype):
-        return affine._replace(weight=torch.ops.mkldnn._reorder_linear_weight(affine.weight, PACKED_TOKENS))
+        return affine._replace(weight=torch.ops.mkldnn._reorder_linear_weight(affine.weight, BATCH_TOKENS))
     return affine
 
 
@@ -139,14 +139,14 @@ def linear(hidden: Tensor, affine: Affine) -> Tensor:
     return F.linear(hidden, affine.weight, affine.bias)
 
 
-def packed_linear(hidden: Tensor, affine: Affine) -> Tensor:
+def reordered_linear(hidden: Tensor, affine: Affine) -> Tensor:
     if affine.weight.is_mkldnn:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, affine.weight, affine.bias, "none", [], "")
         return product
     return F.linear(hidden, affine.weight, affine.bias)
 
 
-product = packed_linear if ONEDNN else linear
+product = reordered_linear if ONEDNN else linear
 
 
 def normed(hidden: Tensor, norm: Affine, epsilon: float) -> Tensor:

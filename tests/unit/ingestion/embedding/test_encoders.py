@@ -71,9 +71,10 @@ def test_the_forward_pass_agrees_with_sentence_transformers(
 
 
 def test_bf16_is_as_good(folder: Path, reference: SentenceTransformersEncoder) -> None:
-    expected = reference.embed(TEXTS)
-    assert cosines(BertEncoder(folder, "bf16").embed(TEXTS), expected).min() > 0.999
-    assert cosines(SentenceTransformersEncoder(folder, "bf16").embed(TEXTS), expected).min() > 0.999
+    texts = TEXTS[::5]  # a CPU that does not multiply bf16 takes seven times as long
+    expected = reference.embed(texts)
+    assert cosines(BertEncoder(folder, "bf16").embed(texts), expected).min() > 0.999
+    assert cosines(SentenceTransformersEncoder(folder, "bf16").embed(texts), expected).min() > 0.999
 
 
 def test_weights_that_onednn_does_not_multiply_stay_as_they_are(
