@@ -96,7 +96,8 @@ def test_the_tokens_of_a_model_are_estimated_by_its_bytes_and_digits() -> None:
     assert counting.lengths(["", "a", "Water boils.", "1234", "12 km", "水が沸く"]) == [0, 1, 4, 4, 3, 4]
 
 
-def test_a_tokenizer_that_is_nowhere_is_named() -> None:
+def test_a_tokenizer_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no test asks the hub, nor waits for it
     with pytest.raises(ModelError, match="tokenizer acme/llama is no folder, and the model hub does not give it"):
         generator_tokenizer(openai("http://localhost:1", "generation.tokenizer=acme/llama"))
 
