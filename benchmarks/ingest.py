@@ -196,8 +196,8 @@ def _encoders(settings: EmbeddingSettings) -> list[EmbeddingSettings]:
 
 
 def raw_encode(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
-    """Seconds in CPUS processes of one thread; the texts are dealt out in turn, so that all have as much to do."""
-    return side_by_side(_encoding, [(settings, texts[first::CPUS]) for first in range(CPUS)])
+    """Seconds in CPUS processes of one thread, which have as much to do each."""
+    return side_by_side(partial(_encoding, settings), texts)
 
 
 def _encoding(settings: EmbeddingSettings, texts: Sequence[str]) -> Callable[[], object]:
