@@ -125,13 +125,13 @@ def _reordered(affine: Affine) -> Affine:
 
     `F.linear` puts them so at every call: a third of the time of a short question, a twelfth of that of a full batch.
     """
-    if ONEDNN and affine.weight.device.type == "cpu" and _multiplied(affine.weight.dtype):
+    if ONEDNN and affine.weight.device.type == "cpu" and _onednn_multiplies(affine.weight.dtype):
         return affine._replace(weight=torch.ops.mkldnn._reorder_linear_weight(affine.weight, BATCH_TOKENS))
     return affine
 
 
-def _multiplied(numbers: torch.dtype) -> bool:
-    """By oneDNN: bf16 only where the CPU has AVX-512 or AVX-NE-CONVERT."""
+def _onednn_multiplies(numbers: torch.dtype) -> bool:
+    """bf16 only where the CPU has AVX-512 or AVX-NE-CONVERT, be it slowly: `multiplies_bf16` tells where it is fast."""
     return numbers != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -143,7 +143,7 @@ def reordered_linear(hidden: Tensor, affine: Affine) -> Tensor:
     if affine.weight.is_mkldnn:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, affine.weight, affine.bias, "none", [], "")
         return product
-    return F.linear(hidden, affine.weight, affine.bias)
+    return linear(hidden, affine)
 
 
 product = reordered_linear if ONEDNN else linear

@@ -26,7 +26,9 @@ class Ranges(NamedTuple):
 
     def at(self, segments: Numbers) -> "Ranges":
         """With the places in these ids, which ascend, for the ids: each must be one of them."""
-        return self._replace(segments=np.searchsorted(segments, self.segments)) if len(self.segments) else self
+        if not len(self.segments):  # as almost always
+            return self
+        return self._replace(segments=np.searchsorted(segments, self.segments))
 
 
 NO_RANGES = Ranges.unpacked((b"", b"", b""))

@@ -89,7 +89,7 @@ async def lists(snapshot: Snapshot, terms: Collection[str], segments: Collection
     return _lists(_by_part(await cursor.fetchall())["postings"], terms, frozenset(segments))
 
 
-def _by_part(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
+def _by_part(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
     parts = defaultdict[str, list[Row]](list)
     for part, *row in rows:
         parts[part].append(row)
