@@ -1,16 +1,21 @@
-"""One seeded corpus for all benchmarks: passages, their vectors, and documents made of them.
+"""One seeded corpus for all benchmarks: passages, vectors, and documents made of them.
 
-A vector lies between two of many centres in a space of few dimensions, which a random map carries into the many of an
-encoder, and is noisy: as with real passages, neighbours are near and there is structure for an index to find.
+With real texts at hand a passage is two runs of their words, as many passages as are wanted and no two alike; else its
+words are made up. A vector lies between two of many centres and is noisy: as with real passages, neighbours are near
+and there is structure for an index to find. Centres are encoded passages, or, of made-up words, points in a space of
+few dimensions, which a random map carries into the many of an encoder. No vector is that of its passage.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
+from rag_core.build.embedding import shared_encoder
+from rag_core.settings import load_settings
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Space, chunk_id, document_id
 
 DIMENSION = 384
@@ -20,28 +25,30 @@ VOCABULARY = 50_000
 LATENT = 48
 PASSAGES_A_CENTRE = 50
 NOISE = 0.3
+MINIMAL = 1e-6
+"""Variance in each direction: of few encoded centres there is none in some."""
 CHUNKS_A_DOCUMENT = 4
 BREAK = "\n\n"
 
 
-def passages(count: int, seed: int = 7, file: Path | None = None) -> list[str]:
-    """The texts of a file with one JSON object a line, again and again with their number; else words of Zipf's law."""
-    if file is None:
-        return _made_up(count, seed)
-    with file.open() as lines:
-        known = [str(json.loads(line)["text"]) for line in lines]
-    return [known[n % len(known)] + (f" ({n // len(known)})" if n >= len(known) else "") for n in range(count)]
+def stored(files: Sequence[Path]) -> list[str]:
+    """The texts of files with one JSON object a line."""
+    return [str(json.loads(line)["text"]) for file in files for line in file.read_text().splitlines()]
 
 
-def vectors(count: int, seed: int = 7, among: int = 0) -> Matrix:
+def passages(count: int, seed: int = 7, files: Sequence[Path] = ()) -> list[str]:
+    """Of words in such files; without any their words are of Zipf's law."""
+    return _mixed(stored(files), count, seed) if files else _made_up(count, seed)
+
+
+def vectors(count: int, seed: int = 7, among: int = 0, files: Sequence[Path] = ()) -> Matrix:
     """Shape (count, DIMENSION), rows of length 1: passages, or with another seed questions `among` so many passages."""
-    fixed, drawn = np.random.default_rng(0), np.random.default_rng(seed)
-    spread = fixed.standard_normal((LATENT, DIMENSION))
-    places = fixed.standard_normal((max(2, (among or count) // PASSAGES_A_CENTRE), LATENT))
-    one, other = drawn.integers(len(places), size=(2, count))
+    drawn, number = np.random.default_rng(seed), max(2, (among or count) // PASSAGES_A_CENTRE)
+    centres, spread = _centres(number, tuple(files))
+    one, other = drawn.integers(number, size=(2, count))
     weight = drawn.random((count, 1))
-    latent = weight * places[one] + (1 - weight) * places[other] + NOISE * drawn.standard_normal((count, LATENT))
-    rows: Matrix = (latent @ spread).astype(np.float32)
+    noise = NOISE * drawn.standard_normal((count, len(spread)))
+    rows: Matrix = (weight * centres[one] + (1 - weight) * centres[other] + noise @ spread).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows
 
@@ -54,11 +61,29 @@ def drafts(texts: Sequence[str], embeddings: Matrix, tenant: str, collection: st
         yield _draft(number, texts[own], embeddings[own], tenant, collection)
 
 
+def _mixed(texts: Sequence[str], count: int, seed: int) -> list[str]:
+    words, run = " ".join(texts).split(), WORDS // 2
+    places = np.random.default_rng(seed).integers(len(words) - run, size=(count, 2)).tolist()
+    return [" ".join(words[one : one + run] + words[other : other + run]) for one, other in places]
+
+
 def _made_up(count: int, seed: int) -> list[str]:
     drawn = np.random.default_rng(seed)
     words = np.array([f"{word:x}" for word in drawn.permutation(VOCABULARY)])
     ranks = np.minimum(drawn.zipf(1.2, size=(count, WORDS)), VOCABULARY) - 1
     return [" ".join(row) for row in words[ranks]]
+
+
+@cache
+def _centres(count: int, files: tuple[Path, ...]) -> tuple[Matrix, Matrix]:
+    """And what makes of independent numbers some that vary as the centres do."""
+    if files:
+        embedding = load_settings(None, "default", [], environment={}).embedding
+        rows = shared_encoder(embedding).embed(passages(count, files=files))
+        return rows, np.linalg.cholesky(np.cov(rows.T) + MINIMAL * np.eye(DIMENSION)).T
+    fixed = np.random.default_rng(0)
+    spread = fixed.standard_normal((LATENT, DIMENSION))
+    return fixed.standard_normal((count, LATENT)) @ spread, spread
 
 
 def _draft(number: int, texts: Sequence[str], embeddings: Matrix, tenant: str, collection: str) -> Draft:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.corpus import passages
+from benchmarks.corpus import passages, stored
 from rag_core.build.embedding import encoder
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
 from rag_core.ingestion.embedding.model_files import model_folder
@@ -36,7 +36,7 @@ def main() -> None:
         raise SystemExit("not measured on a GPU: there is none here")
     threads = _threads(arguments.device)
     print(f"{_device(arguments.device)}, {dtype('auto', arguments.device)}, {threads} threads; {arguments.model}")
-    texts = passages(arguments.count, file=arguments.texts)
+    texts = stored([arguments.texts])[: arguments.count] if arguments.texts else passages(arguments.count)
     own, library = encoder(_settings(arguments), threads).embed, _library(arguments.model, arguments.device)
     seconds = _interleaved([own, library], texts, arguments.rounds)
     for name, each in zip((f"embedding.type {arguments.type}", "sentence-transformers encode"), seconds, strict=True):

@@ -6,7 +6,7 @@ its index serves no query under it.
 
     python -m benchmarks.lexical
     python -m benchmarks.lexical --size 1000000
-    python -m benchmarks.lexical --size 20000 --texts passages.jsonl
+    python -m benchmarks.lexical --size 20000 --texts data/*/corpus.jsonl
     python -m benchmarks.lexical --size 20000 --dataset scifact     # BEIR layout: nDCG@10 of ours and of bm25s
 """
 
@@ -84,13 +84,13 @@ class Timed:
 def main() -> None:
     arguments = _arguments()
     print(f"{machine()}; python -m benchmarks.lexical {shlex.join(sys.argv[1:])}".rstrip())
-    texts = passages(arguments.size, file=arguments.texts)
+    texts = passages(arguments.size, files=arguments.texts)
     documents = list(drafts(texts, np.ones((len(texts), 1), np.float32), TENANT, COLLECTION))
     with scratch_folder() as scratch:
         postgres = Postgres.open(embedded.start(scratch / "postgres"))
         try:
             target = _stored(postgres, documents)
-            questions = _questions(texts, QUESTIONS, made_up=arguments.texts is None)
+            questions = _questions(texts, QUESTIONS, made_up=not arguments.texts)
             _writing(postgres, target, documents)
             ours = _searching(postgres, target, documents, questions)
             _others(postgres, texts, questions, ours)
@@ -398,7 +398,9 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=100_000, help="passages, four a document")
-    parser.add_argument("--texts", type=Path, help='a file with {"text": ...} a line; else made up')
+    parser.add_argument(
+        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
+    )
     parser.add_argument("--dataset", type=Path, help="a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
     return parser.parse_args()
 

@@ -5,7 +5,7 @@ remembered. Callers ask one question after another, all in one process and one e
 its loop is uvloop, too, and its garbage collector spares what is loaded.
 
     python -m benchmarks.retrieval
-    python -m benchmarks.retrieval --rows 20000 --texts passages.jsonl --callers 1 8
+    python -m benchmarks.retrieval --rows 20000 --texts data/*/corpus.jsonl --callers 1 8
 """
 
 import argparse
@@ -57,8 +57,8 @@ def main() -> None:
     arguments = _arguments()
     print(f"{machine()}; python -m benchmarks.retrieval {shlex.join(sys.argv[1:])}".rstrip())
     settings = load_settings(None, "default", arguments.set, environment={})
-    texts = passages(arguments.rows, file=arguments.texts)
-    documents = list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION))
+    texts = passages(arguments.rows, files=arguments.texts)
+    documents = list(drafts(texts, vectors(arguments.rows, files=arguments.texts), TENANT, COLLECTION))
     with scratch_folder() as scratch:
         postgres = Postgres.open(embedded.start(scratch / "postgres"))
         try:
@@ -143,7 +143,9 @@ def _row(callers: int, stage: str, milliseconds: Sequence[float], errors: int, t
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="passages, four a document")
-    parser.add_argument("--texts", type=Path, help='a file with {"text": ...} a line; else made up')
+    parser.add_argument(
+        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
+    )
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16])
     parser.add_argument("--questions", type=int, default=200, help="by each number of callers")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")

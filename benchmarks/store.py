@@ -4,7 +4,7 @@ Machines are noisy, so compare the ratios of one run, not the seconds of two. Ev
 but for the raw COPY that publishing is held against.
 
     python -m benchmarks.store
-    python -m benchmarks.store --rows 20000 --texts passages.jsonl
+    python -m benchmarks.store --rows 20000 --texts data/*/corpus.jsonl
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Searches:
 def main() -> None:
     arguments = _arguments()
     print(f"{machine()}; python -m benchmarks.store {shlex.join(sys.argv[1:])}".rstrip())
-    texts, embeddings = passages(arguments.rows, file=arguments.texts), vectors(arguments.rows)
+    texts, embeddings = passages(arguments.rows, files=arguments.texts), vectors(arguments.rows, files=arguments.texts)
     documents = list(drafts(texts, embeddings, TENANT, COLLECTION))
     with scratch_folder() as scratch:
         postgres = Postgres.open(embedded.start(scratch / "postgres"))
@@ -75,7 +75,7 @@ def main() -> None:
                 f"publish   CorpusWriter              {arguments.rows / publishing:8,.0f} rows/s"
                 f"   {publishing / floor:.1f} x its time, with documents, values, texts and ledger"
             )
-            _compare_searches(postgres, vectors(QUESTIONS, seed=8, among=arguments.rows))
+            _compare_searches(postgres, vectors(QUESTIONS, seed=8, among=arguments.rows, files=arguments.texts))
         finally:
             embedded.stop(scratch / "postgres")
 
@@ -155,7 +155,9 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="passages, four a document")
-    parser.add_argument("--texts", type=Path, help='a file with {"text": ...} a line; else made up')
+    parser.add_argument(
+        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
+    )
     return parser.parse_args()
 
 
