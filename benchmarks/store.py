@@ -75,7 +75,7 @@ def main() -> None:
                 f"publish   CorpusWriter              {arguments.rows / publishing:8,.0f} rows/s"
                 f"   {publishing / floor:.1f} x its time, with documents, values, texts and ledger"
             )
-            _compare_searches(postgres, vectors(QUESTIONS, seed=8, among=arguments.rows, files=arguments.texts))
+            _compare_searches(postgres, vectors(QUESTIONS, seed=8, files=arguments.texts))
         finally:
             embedded.stop(scratch / "postgres")
 
