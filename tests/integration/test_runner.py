@@ -14,6 +14,7 @@ import pytest
 from pdfs import pdf
 from targets import superuser
 from trees import broken, hashing, ingest, stored, write
+from waiting import wait_until
 
 from jobs import worker
 from jobs.worker import Worker
@@ -72,14 +73,6 @@ def job(store: Postgres, id: UUID) -> dict[str, Any]:
 def ended(store: Postgres, id: UUID) -> dict[str, Any]:
     wait_until(lambda: job(store, id)["finished_at"] is not None)
     return job(store, id)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(int(PATIENCE / 0.05)):
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"not within {PATIENCE:g} s")
 
 
 def done(store: Postgres, settings: Settings, request: IngestRequest) -> dict[str, Any]:

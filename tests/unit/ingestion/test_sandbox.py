@@ -18,6 +18,7 @@ from unittest.mock import Mock
 import poison
 import psutil
 import pytest
+from waiting import wait_for_end
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion import sandbox as sandbox_module
@@ -287,18 +288,4 @@ def test_no_child_survives_its_parent(end: str) -> None:
         child = int(parent.stdout.readline())
         time.sleep(0.3)
         parent.kill()
-    wait_until(lambda: not alive(child))
-
-
-def alive(process: int) -> bool:
-    try:
-        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_end(child)

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import ClassVar
 
-import psutil
 import pytest
 from compound import compound
 from poison import docx
+from waiting import wait_for_end
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.document import parse
@@ -90,9 +90,7 @@ def test_nothing_is_left_where_the_sandbox_ends_it(tmp_path: Path, monkeypatch: 
     sandbox = sandboxed(Bounds(seconds=3.0))
     with pytest.raises(DocumentError, match="took longer than 3 s"):
         sandbox("file:///a.doc", OLD)
-    number = int((tmp_path / "started").read_text())
-    left = [each for each in psutil.process_iter(["pid", "status"]) if each.info["pid"] == number]
-    assert [each for each in left if each.info["status"] != psutil.STATUS_ZOMBIE] == []
+    wait_for_end(int((tmp_path / "started").read_text()))
     assert os.listdir(tmp_path / "scratch") == []
 
 
