@@ -1,9 +1,9 @@
 """One seeded corpus for all benchmarks: passages, vectors, and documents made of them.
 
-With real texts at hand a passage is two runs of their words, as many passages as are wanted and no two alike; else its
-words are made up. No vector is that of its passage: it lies between one of some encoded passages and one of those that
-are near it (SMOTE, Chawla et al. 2002), and is noisy. Of made-up words these centres are made up, too, in a space of
-few dimensions, which a random map carries into the many of an encoder.
+With real texts at hand a passage is two runs of their words: so there are as many as are wanted. Else its words are
+made up. No vector is that of its passage: it lies between one of some encoded passages and one of those that are near
+it (SMOTE, Chawla et al. 2002), and is noisy. Of made-up words these centres are made up, too, in a space of few
+dimensions, which a random map carries into the many of an encoder.
 """
 
 import json
@@ -49,8 +49,8 @@ def vectors(count: int, seed: int = 7, files: Sequence[Path] = ()) -> Matrix:
     drawn, (centres, near, spread) = np.random.default_rng(seed), _centres(tuple(files))
     one = drawn.integers(CENTRES, size=count)
     other = near[one, drawn.integers(NEIGHBOURS, size=count)]
-    weight = drawn.random((count, 1))
-    noise = NOISE * drawn.standard_normal((count, len(spread))) @ spread
+    weight = drawn.random((count, 1), np.float32)
+    noise = drawn.standard_normal((count, len(spread)), np.float32) @ (NOISE * spread)
     return _directions(weight * centres[one] + (1 - weight) * centres[other] + noise)
 
 
@@ -86,7 +86,7 @@ def _centres(files: tuple[Path, ...]) -> tuple[Matrix, Numbers, Matrix]:
         fixed = np.random.default_rng(0)
         spread = fixed.standard_normal((LATENT, DIMENSION)) / np.sqrt(LATENT * DIMENSION)
         centres = _directions(fixed.standard_normal((CENTRES, LATENT)) @ spread)
-    return centres, np.argsort(-centres @ centres.T)[:, 1 : NEIGHBOURS + 1], spread
+    return centres, np.argsort(-centres @ centres.T)[:, 1 : NEIGHBOURS + 1], spread.astype(np.float32)
 
 
 def _directions(rows: NDArray[np.floating]) -> Matrix:
