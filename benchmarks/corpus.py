@@ -6,6 +6,7 @@ it (SMOTE, Chawla et al. 2002), and is noisy. Of made-up words these centres are
 dimensions, which a random map carries into the many of an encoder.
 """
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -34,9 +35,20 @@ CHUNKS_A_DOCUMENT = 4
 BREAK = "\n\n"
 
 
+def texts_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
+    )
+
+
+def json_lines(file: Path) -> Iterator[dict[str, str]]:
+    with file.open() as lines:
+        yield from map(json.loads, lines)
+
+
 def stored(files: Sequence[Path]) -> list[str]:
     """The texts of files with one JSON object a line."""
-    return [str(json.loads(line)["text"]) for file in files for line in file.read_text().splitlines()]
+    return [row["text"] for file in files for row in json_lines(file)]
 
 
 def passages(count: int, seed: int = 7, files: Sequence[Path] = ()) -> list[str]:
@@ -79,7 +91,7 @@ def _made_up(count: int, seed: int) -> list[str]:
 def _centres(files: tuple[Path, ...]) -> tuple[Matrix, Numbers, Matrix]:
     """With the numbers of those near each, and what makes of independent numbers some that vary as the centres do."""
     if files:
-        embedding = load_settings(None, "default", [], environment={}).embedding
+        embedding = load_settings(environment={}).embedding
         centres = shared_encoder(embedding).embed(passages(CENTRES, files=files))
         spread = np.linalg.cholesky(np.cov(centres.T) + MINIMAL * np.eye(DIMENSION)).T
     else:

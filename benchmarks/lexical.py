@@ -12,7 +12,6 @@ its index serves no query under it.
 
 import argparse
 import csv
-import json
 import shlex
 import sys
 import time
@@ -30,7 +29,7 @@ import psycopg
 import pytrec_eval
 import uvloop
 
-from benchmarks.corpus import drafts, passages
+from benchmarks.corpus import drafts, json_lines, passages, texts_argument
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from benchmarks.side_by_side import CPUS, side_by_side
@@ -283,7 +282,7 @@ def _quality(postgres: Postgres, folder: Path) -> None:
         for batch in _batches(documents, BATCH):
             _publish(connection, target, writing.prepared(batch, target.run))
     grades = _grades(folder)
-    questions = {each["_id"]: each["text"] for each in _lines(folder / "queries.jsonl") if each["_id"] in grades}
+    questions = {each["_id"]: each["text"] for each in json_lines(folder / "queries.jsonl") if each["_id"] in grades}
     index = _bm25s([terms(chunk.embedded_text, LANGUAGE) for draft in documents for chunk in draft.chunks])
     uris = [draft.entry.uri for draft in documents]
     by_chunk = {draft.chunks[0].id: draft.entry.uri for draft in documents}
@@ -318,7 +317,7 @@ def _bm25s_run(index: bm25s.BM25, questions: dict[str, str], uris: Sequence[str]
 
 def _documents(folder: Path) -> Iterator[Draft]:
     """One chunk each, its title before it."""
-    for line in _lines(folder / "corpus.jsonl"):
+    for line in json_lines(folder / "corpus.jsonl"):
         text, title = line["text"] or line["title"], line["title"]
         id = document_id(TENANT, COLLECTION, line["_id"])
         chunk = Chunk(
@@ -341,11 +340,6 @@ def _grades(folder: Path) -> dict[str, dict[str, int]]:
         for query, document, grade in list(csv.reader(file, delimiter="\t"))[1:]:
             grades.setdefault(query, {})[document] = int(grade)
     return grades
-
-
-def _lines(file: Path) -> Iterator[dict[str, str]]:
-    with file.open() as lines:
-        yield from map(json.loads, lines)
 
 
 def _questions(texts: Sequence[str], count: int, made_up: bool) -> list[str]:
@@ -398,9 +392,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=100_000, help="passages, four a document")
-    parser.add_argument(
-        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
-    )
+    texts_argument(parser)
     parser.add_argument("--dataset", type=Path, help="a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
     return parser.parse_args()
 

@@ -16,12 +16,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import uvloop
 
-from benchmarks.corpus import drafts, passages, vectors
+from benchmarks.corpus import drafts, passages, texts_argument, vectors
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from benchmarks.targets import begun
@@ -143,9 +142,7 @@ def _row(callers: int, stage: str, milliseconds: Sequence[float], errors: int, t
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="passages, four a document")
-    parser.add_argument(
-        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
-    )
+    texts_argument(parser)
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16])
     parser.add_argument("--questions", type=int, default=200, help="by each number of callers")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")

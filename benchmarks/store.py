@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import UUID
 
 import numpy as np
@@ -23,7 +22,7 @@ import psycopg
 from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
-from benchmarks.corpus import SPACE, drafts, passages, vectors
+from benchmarks.corpus import SPACE, drafts, passages, texts_argument, vectors
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from benchmarks.targets import begun
@@ -155,9 +154,7 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="passages, four a document")
-    parser.add_argument(
-        "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
-    )
+    texts_argument(parser)
     return parser.parse_args()
 
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import psutil
 
-PATIENCE = 60.0
+PATIENCE = 20.0
 """Seconds."""
 
 
 def wait_until(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not true():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s"
         time.sleep(0.02)
 
 

@@ -14,7 +14,7 @@ import pytest
 from pdfs import pdf
 from targets import superuser
 from trees import broken, hashing, ingest, stored, write
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from jobs import worker
 from jobs.worker import Worker
@@ -32,7 +32,6 @@ from rag_core.types import DEFAULT_TENANT, Draft, Entry
 
 pytestmark = pytest.mark.postgres
 
-PATIENCE = 20.0
 GATES = "The gates"
 
 

@@ -64,6 +64,7 @@ def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Se
         "embedding={type: hashing, dimension: 64}",
         f"generation={{type: openai, model: {MODEL}, temperature: 0, max_tokens: {TOKENS}, fallback: none}}",
         f"generation.first_token_timeout_ms={1000 * LONG}",
+        f"retrieval.timeout_ms={1000 * LONG}",
         "packing.tokens=200",
         "answering.budget=none",
     ]

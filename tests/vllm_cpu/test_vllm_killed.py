@@ -47,7 +47,7 @@ def test_an_engine_that_dies_amid_an_answer_leaves_its_words_and_an_error(gatewa
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
     assert _text(chunks)
     assert choices[-1].finish_reason == "length"
-    assert "generate" in choices[-2].delta.model_extra["rag"]["degraded"]  # a busy machine may be late with a leg, too
+    assert choices[-2].delta.model_extra["rag"]["degraded"] == ["generate"]
 
 
 def test_without_an_engine_each_failure_says_at_once_that_it_may_be_tried_again(gateway: str) -> None:

@@ -91,10 +91,10 @@ def _read(text: str, language: str) -> Iterable[str]:
         text = unicodedata.normalize("NFKC", text)
         if SPACELESS.search(text):
             return _words_and_pairs(text.lower(), stems)
-    return map(stems.__getitem__, text.lower().translate(WORDS).split())
+    return map(stems.__getitem__, text.lower().translate(_CHARACTERS).split())
 
 
-class _Words(dict[int, str]):
+class _Characters(dict[int, str]):
     """What each character of a lower-cased text is to its words: itself, or a space between them. Filled as characters
     are met; a regular expression takes five times as long to split a text."""
 
@@ -103,7 +103,7 @@ class _Words(dict[int, str]):
         return self[code]
 
 
-WORDS = _Words()
+_CHARACTERS = _Characters()
 
 
 class _Stems(dict[str, str]):
