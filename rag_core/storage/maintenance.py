@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import Connection
 from psycopg.rows import class_row
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 from psycopg.sql import Literal as Constant
 
 from rag_core.errors import StoreError
@@ -60,10 +60,22 @@ STORED = """
 select count(*) from (select from documents where tenant = %(tenant)s and collection = %(collection)s
 limit %(most)s) counted"""
 # What autovacuum comes to within minutes. Until then the planner takes what was just loaded for little or nothing.
-STALE = """
-select s.relname from pg_stat_user_tables s join pg_class c on c.oid = s.relid
-where s.schemaname = 'rag' and s.n_mod_since_analyze > greatest(200, 0.1 * c.reltuples) order by s.relname"""
+TABLES = """
+select s.relname, s.n_mod_since_analyze > greatest(200, 0.1 * c.reltuples), c.reltuples, exists (
+  select from pg_attribute a where a.attrelid = s.relid and a.attname = 'collection')
+from pg_stat_user_tables s join pg_class c on c.oid = s.relid where s.schemaname = 'rag' order by s.relname"""
+# Of a new collection among large ones a tenth is never reached, and autovacuum never comes.
+OWN_ROWS = "select from {table} where tenant = %(tenant)s and collection = %(collection)s"
+EXPLAIN = "explain (format json) {rows}"
+COUNT = "select count(*) from ({rows} limit %(many)s) counted"
 ANALYZE = "analyze (skip_locked) {table}"
+
+FEW_ROWS, MANY_ROWS = 100, 1_000
+"""Of a collection in a table: where the planner expects fewer than the first, and the second are there, it compares
+each with each."""
+
+LEAST_SHARE = 0.001
+"""Of a table: a collection that has less of it may be in none of the 30,000 rows that statistics are of."""
 
 Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged", "removed"]
 Work: TypeAlias = tuple[Action, str, Callable[[Connection, str, int], int]]
@@ -110,7 +122,7 @@ class Maintenance:
         StoreError if it cannot be done; the next run then begins again with what is left.
         """
         with _session(postgres) as connection:
-            analyzed = _analyzed(connection)  # first: what was just loaded is looked through next
+            analyzed = _analyzed(connection, tenant, collection)  # first: what was loaded is looked through next
             completed = list(_completed(postgres, tenant, collection, LEXICAL if collection else LEXICAL + GRAPH))
             with _turn(connection):
                 return [*analyzed, *completed, *self._indexed(connection, tenant, collection)]
@@ -212,8 +224,24 @@ def _drop(connection: Connection, index: str, collection: str) -> Change:
     return Change(action="dropped", subject=index, collection=collection, seconds=_since(began))
 
 
-def _analyzed(connection: Connection) -> list[Change]:
-    return [_analyze(connection, str(row[0])) for row in connection.execute(STALE).fetchall()]
+def _analyzed(connection: Connection, tenant: str, collection: int | None) -> list[Change]:
+    with transaction(connection, tenant):
+        collections = [id for id, _ in connection.execute(COLLECTIONS, {"tenant": tenant, "collection": collection})]
+        stale = [
+            str(table)
+            for table, changed, size, has_collections in connection.execute(TABLES).fetchall()
+            if changed or (has_collections and any(_unknown(connection, table, size, tenant, id) for id in collections))
+        ]
+    return [_analyze(connection, table) for table in stale]
+
+
+def _unknown(connection: Connection, table: str, size: float, tenant: str, collection: int) -> bool:
+    """Whether the planner takes many rows of a collection for few."""
+    many = max(MANY_ROWS, round(size * LEAST_SHARE))
+    scope = {"tenant": tenant, "collection": collection, "many": many}
+    rows = SQL(OWN_ROWS).format(table=Identifier("rag", table))
+    expected = _first(connection, SQL(EXPLAIN).format(rows=rows), scope)[0]["Plan"]["Plan Rows"]
+    return bool(expected < FEW_ROWS and _first(connection, SQL(COUNT).format(rows=rows), scope) == many)
 
 
 def _analyze(connection: Connection, table: str) -> Change:
@@ -222,8 +250,8 @@ def _analyze(connection: Connection, table: str) -> Change:
     return Change(action="analyzed", subject=table, collection="", seconds=_since(began))
 
 
-def _first(connection: Connection, statement: str, scope: Mapping[str, Any]) -> Any:
-    row = connection.execute(statement.encode(), scope).fetchone()
+def _first(connection: Connection, statement: LiteralString | Composed, scope: Mapping[str, Any]) -> Any:
+    row = connection.execute(statement, scope).fetchone()
     return row[0] if row else None
 
 

@@ -22,7 +22,7 @@ from trees import broken, hashing, write
 from rag_core.build.ingestion import inline_runner, sync
 from rag_core.errors import StoreError
 from rag_core.ingestion.report import Report
-from rag_core.storage import corpus
+from rag_core.storage import corpus, maintenance
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
@@ -43,6 +43,7 @@ INDEXES = (
 BUILDER = """
 select pid from pg_stat_activity
 where datname = current_database() and query ilike '%create index concurrently%' and wait_event_type = 'Lock'"""
+COLLECTION = "select id from rag.collections where tenant = %s and name = %s"
 GENERIC_PLANS = "select sum(generic_plans)::int from pg_prepared_statements where statement like '%<#>%'"
 SCANS = "select idx_scan::int from pg_stat_user_indexes where indexrelname = %s"
 
@@ -299,12 +300,38 @@ def test_a_bulk_load_goes_without_the_index_and_a_small_one_keeps_it(indexed: Po
 
 def test_statistics_are_there_after_a_load(store: Postgres) -> None:
     publish(store, *notes(300))
+    maintained(store)
     with superuser(store) as connection:
-        deadline = time.monotonic() + 10
-        while not EAGER.run(store, TENANT) and time.monotonic() < deadline:
-            time.sleep(0.1)  # what was written is counted a moment after the writer has closed
         estimated = connection.execute("select reltuples from pg_class where oid = 'rag.chunks'::regclass").fetchone()
     assert estimated == (1_200,)
+
+
+def test_statistics_follow_a_collection_that_is_new_among_large_ones(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "FEW_ROWS", 20)
+    monkeypatch.setattr(maintenance, "MANY_ROWS", 200)
+    publish(store, *notes(600))
+    maintained(store)
+    publish(store, *notes(55, collection="second"), collection="second")
+    assert expected_chunks(store, "second") == 1
+    maintained(store)
+    assert 200 <= expected_chunks(store, "second") <= 240
+    assert EAGER.run(store, TENANT) == []
+
+
+def maintained(store: Postgres) -> None:
+    deadline = time.monotonic() + 10
+    while not EAGER.run(store, TENANT) and time.monotonic() < deadline:
+        time.sleep(0.1)  # what was written is counted a moment after the writer has closed
+
+
+def expected_chunks(store: Postgres, collection: str) -> int:
+    """How many the planner expects."""
+    with superuser(store) as connection:
+        rows = connection.execute(COLLECTION, [TENANT, collection]).fetchall()
+        ((plan,),) = connection.execute("explain (format json) select from rag.chunks where collection = %s", rows[0])
+    return int(plan[0]["Plan"]["Plan Rows"])
 
 
 def test_a_sync_keeps_the_index_of_its_collection(store: Postgres, tmp_path: Path) -> None:
