@@ -22,6 +22,7 @@ from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.lexical.analysis import terms
+from rag_core.storage.lexical.overview import OVERVIEW
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
@@ -35,15 +36,19 @@ QUERY = Query(text="red fish", tenant=TENANT)
 WORDS = [f"word{rank}" for rank in range(40)]
 
 
-def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:
-    async def with_leg() -> T:
+def reading(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:
+    async def with_reader() -> T:
         reader = CorpusReader(store, cached_bytes)
         try:
-            return await question(Bm25Leg(reader, BM25))
+            return await question(reader)
         finally:
             await reader.close()
 
-    return asyncio.run(with_leg())
+    return asyncio.run(with_reader())
+
+
+def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:
+    return reading(store, lambda reader: question(Bm25Leg(reader, BM25)), cached_bytes)
 
 
 def ranked(store: Postgres, query: Query = QUERY, k: int = 100) -> Ranking:
@@ -250,6 +255,23 @@ def test_a_question_that_is_asked_again_reads_no_postings(store: Postgres) -> No
     first, second = asked(store, twice)
     assert first == second != []
     assert asked(store, lambda leg: leg.rank(query, 10)) == []
+
+
+def test_the_planner_expects_the_same_of_every_question_so_that_it_keeps_a_plan(store: Postgres) -> None:
+    publish(store, *corpus(6, 40))
+    with superuser(store) as connection:
+        connection.execute("analyze")
+
+    async def costs(reader: CorpusReader) -> list[float]:
+        async with reader.snapshot(QUERY) as snapshot:
+            scope = {**snapshot.scope, "kind": "words"}
+            asked = [{**scope, "terms": WORDS[:count]} for count in (1, 40)]
+            rows = [await snapshot.connection.execute(b"explain (format json) " + OVERVIEW, each) for each in asked]
+            plans = [await each.fetchone() for each in rows]
+            return [plan[0][0]["Plan"]["Total Cost"] for plan in plans if plan]
+
+    few, many = reading(store, costs)
+    assert few == many
 
 
 @pytest.mark.parametrize("cached_bytes", [0, 1 << 20])
