@@ -51,7 +51,8 @@ class Chunks:
     @classmethod
     def of(cls, counts: Numbers, dead: Ranges, total_length: int, languages: Mapping[str, int]) -> "Chunks":
         """Of segments that number so many each."""
-        return cls(*_numbered(counts, dead), total_length, languages)
+        firsts, mask = _numbered(counts, dead)
+        return cls(firsts, mask, len(mask) - int(np.count_nonzero(mask)), total_length, languages)
 
 
 @compiled
@@ -65,9 +66,8 @@ def covering(firsts: Numbers, ranges: Ranges) -> Mask:
 
 
 @compiled
-def _numbered(counts: Numbers, dead: Ranges) -> tuple[Numbers, Mask, int]:
-    """The first chunk of each segment, which chunks are dead, and how many are not."""
+def _numbered(counts: Numbers, dead: Ranges) -> tuple[Numbers, Mask]:
+    """The first chunk of each segment, and which chunks are dead."""
     firsts = np.zeros(len(counts) + 1, np.int64)
     firsts[1:] = np.cumsum(counts)
-    mask = covering(firsts, dead)
-    return firsts, mask, len(mask) - int(np.count_nonzero(mask))
+    return firsts, covering(firsts, dead)
