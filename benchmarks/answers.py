@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.json_lines import json_lines
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from rag_core.build.ingestion import inline_runner, sync
@@ -209,7 +210,7 @@ async def _figures(
     articles = list(read_corpus(data / COVIDQA / "documents.jsonl"))
     bench.ingest(COVIDQA, articles)
     covid = await bench.ask_all(COVIDQA, _aligned(bench, articles, sampled(_covidqa(data / COVIDQA))))
-    bench.ingest(CLAPNQ, [_clapnq_document(row) for row in _rows(data / CLAPNQ / "items.jsonl")])
+    bench.ingest(CLAPNQ, [_clapnq_document(row) for row in json_lines(data / CLAPNQ / "items.jsonl")])
     clapnq = await bench.ask_all(CLAPNQ, sampled(_clapnq(data / CLAPNQ)), own=True)
     figures = [
         *bench.recalls(XQUAD, known, targets=(0.78, 0.92)),
@@ -273,7 +274,7 @@ def _latencies(asked: Sequence[Asked]) -> dict[str, dict[str, float]]:
 def _xquad(folder: Path) -> list[Question]:
     return [
         Question(text=row["question"], document=row["passage"], answers=tuple(map(_one_line, row["answers"])))
-        for row in _rows(folder / "answers.jsonl")
+        for row in json_lines(folder / "answers.jsonl")
     ]
 
 
@@ -285,7 +286,7 @@ def _covidqa(folder: Path) -> list[Question]:
             document=row["doc_id"],
             spans=tuple(Span(document=row["doc_id"], start=each["start"], end=each["end"]) for each in row["answers"]),
         )
-        for row in _rows(folder / "questions.jsonl")
+        for row in json_lines(folder / "questions.jsonl")
     ]
 
 
@@ -298,7 +299,7 @@ def _clapnq(folder: Path) -> list[Question]:
             answers=tuple(each["answer"] for each in row["references"]),
             gold=frozenset(_one_line(text) for each in row["references"] for text in each["selected_sentences"]),
         )
-        for row in _rows(folder / "items.jsonl")
+        for row in json_lines(folder / "items.jsonl")
         if row["answerable"]
     ]
 
@@ -327,10 +328,6 @@ def _sampling(count: int | None) -> Callable[[Sequence[Question]], list[Question
 
 def _drawn(questions: int, count: int) -> list[int]:
     return np.random.default_rng(9).permutation(questions)[:count].tolist()
-
-
-def _rows(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,6 @@ dimensions, which a random map carries into the many of an encoder.
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.json_lines import json_lines
 from rag_core.build.embedding import shared_encoder
 from rag_core.settings import load_settings
 from rag_core.storage.lexical.packing import Numbers
@@ -39,11 +39,6 @@ def texts_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--texts", type=Path, nargs="+", default=[], help='files with {"text": ...} a line, to mix; else made up'
     )
-
-
-def json_lines(file: Path) -> Iterator[dict[str, str]]:
-    with file.open() as lines:
-        yield from map(json.loads, lines)
 
 
 def stored(files: Sequence[Path]) -> list[str]:

@@ -8,7 +8,6 @@ profile answers, by quoting. Every question's own time is in the table, and the 
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.json_lines import json_lines
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from rag_core import KnowledgeBase
@@ -40,7 +40,7 @@ class Timed:
 def main() -> None:
     arguments = _arguments()
     print(f"{machine()}; python -m benchmarks.first_token {shlex.join(sys.argv[1:])}".rstrip())
-    questions = [json.loads(line)["question"] for line in (DEMO / "questions.jsonl").read_text().splitlines()]
+    questions = [row["question"] for row in json_lines(DEMO / "questions.jsonl")]
     with scratch_folder() as scratch:
         store = embedded.start(scratch / "postgres")
         settings = load_settings(None, "default", [f"store.url={store}", *arguments.set], environment={})

@@ -13,7 +13,6 @@ there are enough files, with the hashing embedder, so that everything but encodi
 """
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -33,6 +32,7 @@ import ray
 from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
+from benchmarks.json_lines import json_lines
 from benchmarks.processes import Peak, cpu_watched, memory_watched
 from benchmarks.scratch import scratch_folder
 from benchmarks.side_by_side import CPUS, side_by_side
@@ -288,10 +288,8 @@ def _copied(folder: Path, origin: Path, limit: int | None) -> None:
 
 def _written(folder: Path, file: Path, limit: int | None) -> None:
     folder.mkdir()
-    with file.open() as lines:
-        for number, line in enumerate(islice(lines, limit)):
-            row = json.loads(line)
-            (folder / f"{number:07}.md").write_text(f"# {row.get('title', '')}\n\n{row['text']}\n")
+    for number, row in enumerate(islice(json_lines(file), limit)):
+        (folder / f"{number:07}.md").write_text(f"# {row.get('title', '')}\n\n{row['text']}\n")
 
 
 def _demo_copies(folder: Path, count: int) -> None:

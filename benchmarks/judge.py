@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import UUID
 
+from benchmarks.json_lines import json_lines
 from benchmarks.machine import machine
 from rag_core.build.judging import chosen_judge
 from rag_core.config import BertEmbedder, HashingEmbedder, LexicalJudge
@@ -97,7 +98,7 @@ def _lines(dataset: Path) -> list[dict[str, str]]:
     path = dataset / "judge.jsonl"
     if not path.is_file():
         raise DatasetError(f"{dataset} must hold judge.jsonl, and does not")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return list(json_lines(path))
 
 
 def _passage(text: str) -> Passage:

@@ -29,7 +29,8 @@ import psycopg
 import pytrec_eval
 import uvloop
 
-from benchmarks.corpus import drafts, json_lines, passages, texts_argument
+from benchmarks.corpus import drafts, passages, texts_argument
+from benchmarks.json_lines import json_lines
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from benchmarks.side_by_side import CPUS, side_by_side

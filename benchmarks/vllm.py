@@ -10,7 +10,6 @@ gateway's are OpenAI's own, and share the CPUs. It needs vLLM: `make vllm`, or a
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import re
@@ -29,6 +28,7 @@ import numpy as np
 import yaml
 from openai import AsyncOpenAI
 
+from benchmarks.json_lines import json_lines
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from jobs.runner import ENVIRONMENT
@@ -193,8 +193,7 @@ async def _measure(
 async def _prompts(settings: Settings) -> list[Asked]:
     from serve.graph import ground
 
-    lines = (DEMO / "questions.jsonl").read_text().splitlines()
-    questions = [json.loads(line)["question"] for line in lines]
+    questions = [row["question"] for row in json_lines(DEMO / "questions.jsonl")]
     noting = _Noting()
     client = HandleClient(noting.chat, model="noting", first_token_timeout=LONG, stall_timeout=LONG)
     graph = ground(settings, Elsewhere(chat=client)).graph(settings)

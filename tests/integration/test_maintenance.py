@@ -18,6 +18,7 @@ from psycopg.sql import SQL, Composed
 from targets import begin, publish, superuser
 from targets import write as publish_as
 from trees import broken, hashing, write
+from waiting import wait_until
 
 from rag_core.build.ingestion import inline_runner, sync
 from rag_core.errors import StoreError
@@ -244,12 +245,9 @@ def stuck(store: Postgres, work: Callable[[], T]) -> Iterator["tuple[Future[T], 
 
 
 def builder(watcher: "Connection[Any]") -> int:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if row := watcher.execute(BUILDER).fetchone():
-            return int(row[0])
-        time.sleep(0.02)
-    raise AssertionError("no index is being built")
+    wait_until(lambda: watcher.execute(BUILDER).fetchone() is not None)
+    ((process,),) = watcher.execute(BUILDER).fetchall()
+    return int(process)
 
 
 def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) -> None:
@@ -317,13 +315,12 @@ def test_statistics_follow_a_collection_that_is_new_among_large_ones(
     assert expected_chunks(store, "second") == 1
     maintained(store)
     assert 200 <= expected_chunks(store, "second") <= 240
-    assert EAGER.run(store, TENANT) == []
 
 
 def maintained(store: Postgres) -> None:
-    deadline = time.monotonic() + 10
-    while not EAGER.run(store, TENANT) and time.monotonic() < deadline:
-        time.sleep(0.1)  # what was written is counted a moment after the writer has closed
+    """To rest. What was written is counted a moment after the writer has closed."""
+    wait_until(lambda: EAGER.run(store, TENANT) != [])
+    wait_until(lambda: EAGER.run(store, TENANT) == [])
 
 
 def expected_chunks(store: Postgres, collection: str) -> int:
