@@ -26,7 +26,7 @@ demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and s
 	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
 
 test: $(READY)  ## all tests that need no GPU and no network
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
 	$(BIN)/pytest -m "chaos and not vllm"
