@@ -6,7 +6,7 @@ All is built and dropped concurrently, in the way of no reader and no publish.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, LiteralString, TypeAlias
@@ -122,8 +122,9 @@ class Maintenance:
         StoreError if it cannot be done; the next run then begins again with what is left.
         """
         with _session(postgres) as connection:
-            analyzed = _analyzed(connection, tenant, collection)  # first: what was loaded is looked through next
-            completed = list(_completed(postgres, tenant, collection, LEXICAL if collection else LEXICAL + GRAPH))
+            collections = _collections(connection, tenant, collection)
+            analyzed = _analyzed(connection, tenant, collections)  # first: what was loaded is looked through next
+            completed = list(_completed(postgres, tenant, collections, LEXICAL if collection else LEXICAL + GRAPH))
             with _turn(connection):
                 return [*analyzed, *completed, *self._indexed(connection, tenant, collection)]
 
@@ -166,14 +167,19 @@ class Maintenance:
                 yield _build(connection, place, tenant)
 
 
-def _completed(postgres: Postgres, tenant: str, collection: int | None, todo: Sequence[Work]) -> Iterator[Change]:
+def _collections(connection: Connection, tenant: str, collection: int | None) -> dict[int, str]:
+    """The tenant's, or that one: names by id."""
+    with transaction(connection, tenant):
+        return dict(connection.execute(COLLECTIONS, {"tenant": tenant, "collection": collection}).fetchall())
+
+
+def _completed(
+    postgres: Postgres, tenant: str, collections: Mapping[int, str], todo: Sequence[Work]
+) -> Iterator[Change]:
     """Several processes may be at it at once, and publishers and searches beside them."""
     try:
         with postgres.connect() as connection:
-            with transaction(connection, tenant):
-                scope = {"tenant": tenant, "collection": collection}
-                places = connection.execute(COLLECTIONS, scope).fetchall()
-            for id, name in places:
+            for id, name in collections.items():
                 for action, what, work in todo:
                     began = time.perf_counter()
                     if count := work(connection, tenant, id):
@@ -224,9 +230,8 @@ def _drop(connection: Connection, index: str, collection: str) -> Change:
     return Change(action="dropped", subject=index, collection=collection, seconds=_since(began))
 
 
-def _analyzed(connection: Connection, tenant: str, collection: int | None) -> list[Change]:
+def _analyzed(connection: Connection, tenant: str, collections: Collection[int]) -> list[Change]:
     with transaction(connection, tenant):
-        collections = [id for id, _ in connection.execute(COLLECTIONS, {"tenant": tenant, "collection": collection})]
         stale = [
             str(table)
             for table, changed, size, has_collections in connection.execute(TABLES).fetchall()
