@@ -11,7 +11,6 @@ its index serves no query under it.
 """
 
 import argparse
-import csv
 import shlex
 import sys
 import time
@@ -30,12 +29,12 @@ import pytrec_eval
 import uvloop
 
 from benchmarks.corpus import drafts, passages, texts_argument
-from benchmarks.json_lines import json_lines
 from benchmarks.machine import machine
 from benchmarks.scratch import scratch_folder
 from benchmarks.side_by_side import CPUS, side_by_side
 from benchmarks.targets import begun
 from rag_core.config import Bm25Retriever
+from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
 from rag_core.storage import embedded
 from rag_core.storage.corpus import CorpusReader, Snapshot
 from rag_core.storage.lexical import kinds, reading, writing
@@ -282,8 +281,8 @@ def _quality(postgres: Postgres, folder: Path) -> None:
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
             _publish(connection, target, writing.prepared(batch, target.run))
-    grades = _grades(folder)
-    questions = {each["_id"]: each["text"] for each in json_lines(folder / "queries.jsonl") if each["_id"] in grades}
+    grades = read_qrels(folder / "qrels" / "test.tsv")
+    questions = {id: text for id, text in read_queries(folder / "queries.jsonl").items() if id in grades}
     index = _bm25s([terms(chunk.embedded_text, LANGUAGE) for draft in documents for chunk in draft.chunks])
     uris = [draft.entry.uri for draft in documents]
     by_chunk = {draft.chunks[0].id: draft.entry.uri for draft in documents}
@@ -318,29 +317,21 @@ def _bm25s_run(index: bm25s.BM25, questions: dict[str, str], uris: Sequence[str]
 
 def _documents(folder: Path) -> Iterator[Draft]:
     """One chunk each, its title before it."""
-    for line in json_lines(folder / "corpus.jsonl"):
-        text, title = line["text"] or line["title"], line["title"]
-        id = document_id(TENANT, COLLECTION, line["_id"])
+    for stored in read_corpus(folder / "corpus.jsonl"):
+        text, title = stored.text or stored.title, stored.title
+        id = document_id(TENANT, COLLECTION, stored.id)
         chunk = Chunk(
             id=chunk_id(id, text, 0), document_id=id, ordinal=0, text=text, start=0, end=len(text), prefix=title
         )
         yield Draft(
             id=id,
             source=1,
-            entry=Entry(uri=line["_id"], size=len(text), modified_ns=0),
+            entry=Entry(uri=stored.id, size=len(text), modified_ns=0),
             recipe="benchmark",
-            document=Document(uri=line["_id"], text=text, title=title, language=LANGUAGE),
+            document=Document(uri=stored.id, text=text, title=title, language=LANGUAGE),
             chunks=(chunk,),
             vectors=np.ones((1, 1), np.float32),
         )
-
-
-def _grades(folder: Path) -> dict[str, dict[str, int]]:
-    grades: dict[str, dict[str, int]] = {}
-    with (folder / "qrels" / "test.tsv").open() as file:
-        for query, document, grade in list(csv.reader(file, delimiter="\t"))[1:]:
-            grades.setdefault(query, {})[document] = int(grade)
-    return grades
 
 
 def _questions(texts: Sequence[str], count: int, made_up: bool) -> list[str]:
