@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from drafts import TENANT, draft
 from oracles import bm25s_scores, rank_bm25_scores
+from readers import reading
 from targets import begin, publish, superuser
 
 from rag_core.errors import NotFoundError
@@ -34,17 +35,6 @@ T = TypeVar("T")
 BM25 = Bm25(k1=1.5, b=0.75)
 QUERY = Query(text="red fish", tenant=TENANT)
 WORDS = [f"word{rank}" for rank in range(40)]
-
-
-def reading(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:
-    async def with_reader() -> T:
-        reader = CorpusReader(store, cached_bytes)
-        try:
-            return await question(reader)
-        finally:
-            await reader.close()
-
-    return asyncio.run(with_reader())
 
 
 def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from drafts import TENANT, draft
+from readers import reading
 from targets import begin, publish
 
 from rag_core.storage.corpus import CorpusReader
@@ -21,14 +22,7 @@ QUERY = Query(text="red fish fish swimming in the sea", tenant=TENANT)
 
 
 def idf(store: Postgres, **query: Any) -> Mapping[str, float]:
-    async def read() -> Mapping[str, float]:
-        reader = CorpusReader(store)
-        try:
-            return await reader.idf(replace(QUERY, **query))
-        finally:
-            await reader.close()
-
-    return asyncio.run(read())
+    return reading(store, lambda reader: reader.idf(replace(QUERY, **query)))
 
 
 def lucene(having: int, chunks: int) -> float:
@@ -67,16 +61,12 @@ def test_a_collection_without_documents_knows_no_terms(store: Postgres) -> None:
 def test_it_is_read_under_the_snapshot_around(store: Postgres) -> None:
     publish(store, draft("file:///a.md", "red fish"))
 
-    async def read() -> tuple[Mapping[str, float], Mapping[str, float]]:
-        reader = CorpusReader(store)
-        try:
-            async with reader.reading(QUERY):
-                await reader.bm25(QUERY, 10, Bm25(1.5, 0.75))
-                await asyncio.to_thread(publish, store, draft("file:///b.md", "red bird"))
-                within = await reader.idf(QUERY)
-            return within, await reader.idf(QUERY)
-        finally:
-            await reader.close()
+    async def around_a_publish(reader: CorpusReader) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        async with reader.reading(QUERY):
+            await reader.bm25(QUERY, 10, Bm25(1.5, 0.75))
+            await asyncio.to_thread(publish, store, draft("file:///b.md", "red bird"))
+            within = await reader.idf(QUERY)
+        return within, await reader.idf(QUERY)
 
-    within, after = asyncio.run(read())
+    within, after = reading(store, around_a_publish)
     assert (within["red"], after["red"]) == (lucene(1, 1), lucene(2, 2))

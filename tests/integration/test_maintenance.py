@@ -1,8 +1,7 @@
 """Vector indexes: when they come and go, that searches use them, and what happens while they are built."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 from drafts import SPACE, TENANT, draft, vector
 from psycopg import AsyncConnection, Connection
 from psycopg.sql import SQL, Composed
+from readers import reading
 from targets import begin, publish, superuser
 from targets import write as publish_as
 from trees import broken, hashing, write
@@ -72,19 +72,8 @@ def actions(changes: list[Change]) -> list[str]:
     return [change.action for change in changes if change.action in ("built", "dropped")]
 
 
-def asked(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]]) -> T:
-    async def asking() -> T:
-        reader = CorpusReader(store)
-        try:
-            return await question(reader)
-        finally:
-            await reader.close()
-
-    return asyncio.run(asking())
-
-
 def ranking(store: Postgres, text: str, k: int = 10, query: Query = QUERY) -> list[tuple[UUID, float]]:
-    return asked(store, lambda reader: reader.nearest(query, vector(text), SPACE, k))
+    return reading(store, lambda reader: reader.nearest(query, vector(text), SPACE, k))
 
 
 def filtered(key: str, value: object, type: str = "eq") -> Query:
@@ -154,7 +143,7 @@ def test_a_search_uses_the_index_under_row_level_security_after_many_executions(
             assert counted is not None
             return shown, counted
 
-    shown, (generic,) = asked(indexed, plans)
+    shown, (generic,) = reading(indexed, plans)
     (index,) = indexes(indexed)
     assert len(shown) == 2 * EXECUTIONS
     assert all(f"Index Scan using {index}" in plan and "Sort" not in plan for plan in shown)
@@ -187,7 +176,7 @@ def test_a_search_of_a_small_collection_scans(store: Postgres) -> None:
             await reader.nearest(QUERY, vector("question"), SPACE, 10)
             return shown
 
-    assert "hnsw" not in asked(store, plans)[0]
+    assert "hnsw" not in reading(store, plans)[0]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from drafts import TENANT, draft, embedded, failed, unchanged, weighed, weights
 from fakes.splade import WordWeights
+from readers import reading
 from targets import begin, end, publish, superuser, write
 from trees import hashing, ingest
 from trees import write as write_tree
@@ -45,14 +46,8 @@ FOX = "The quick brown fox jumps over the lazy dog and then sleeps in the sun fo
 
 
 def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], fingerprint: str = MODEL) -> T:
-    async def with_leg() -> T:
-        reader = CorpusReader(store)
-        try:
-            return await question(SpladeLeg(reader, WeighedQuestions(WordWeights()), fingerprint))
-        finally:
-            await reader.close()
-
-    return asyncio.run(with_leg())
+    weighed = WeighedQuestions(WordWeights())
+    return reading(store, lambda reader: question(SpladeLeg(reader, weighed, fingerprint)))
 
 
 def ranked(store: Postgres, query: Query = QUERY, k: int = 1000, fingerprint: str = MODEL) -> Ranking:

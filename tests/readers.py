@@ -1,0 +1,21 @@
+"""A reader of the corpus, for one question."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rag_core.storage.corpus import CACHED_BYTES, CorpusReader
+from rag_core.storage.postgres import Postgres
+
+T = TypeVar("T")
+
+
+def reading(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = CACHED_BYTES) -> T:
+    async def asked() -> T:
+        reader = CorpusReader(store, cached_bytes)
+        try:
+            return await question(reader)
+        finally:
+            await reader.close()
+
+    return asyncio.run(asked())
