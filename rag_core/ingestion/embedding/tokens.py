@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from rag_core.errors import ModelError
 
 _REASON_LENGTH = 200
 _WORDS = re.compile(r"\w+|[^\w\s]")
+_SPACES = str.maketrans("\t\n\r", "   ")
+_MOST_WORDS, _LONGEST_WORD = 100_000, 64
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -36,6 +40,7 @@ def _read(path: Path) -> Tokenizer:
 class ModelTokenizer:
     def __init__(self, folder: Path) -> None:
         self._tokenizer = load_tokenizer(folder)
+        self._words = _WordLengths(self._tokenizer) if _reads_words_alone(self._tokenizer) else None
 
     @property
     def special_tokens(self) -> int:
@@ -43,11 +48,38 @@ class ModelTokenizer:
         return self._tokenizer.num_special_tokens_to_add(is_pair=False)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
+        if self._words is not None:
+            return [sum(map(self._words.__getitem__, text.translate(_SPACES).split(" "))) for text in texts]
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [len(encoding) for encoding in encodings]
 
     def ends(self, text: str) -> list[int]:
         return [end for _, end in self._tokenizer.encode(text, add_special_tokens=False).offsets]
+
+
+class _WordLengths(dict[str, int]):
+    """Of words that were met: most words of a text were met before, and to read them again takes ten times as long."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> int:
+        length = len(self._tokenizer.encode(word, add_special_tokens=False))
+        if len(word) <= _LONGEST_WORD:
+            if len(self) >= _MOST_WORDS:
+                self.clear()
+            self[word] = length
+        return length
+
+
+def _reads_words_alone(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a text are those of its words between spaces: BERT's, and no token has a space in it."""
+    added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
+    return (
+        isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
+        and isinstance(tokenizer.normalizer, BertNormalizer)
+        and not any(re.search(r"\s", content) for content in added)
+    )
 
 
 class WordTokenizer:

@@ -1,10 +1,16 @@
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_core.errors import ModelError
+from rag_core.ingestion.embedding import tokens
 from rag_core.ingestion.embedding.model_files import model_folder
 from rag_core.ingestion.embedding.tokens import ModelTokenizer, WordTokenizer
+
+PIECES = st.sampled_from([*" \t\n\r\v\x1c\x85\xa0\u2028\u200b\u0301\u03a3\u6771", "Key", "keys.", "[SEP]"])
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +28,29 @@ def test_lengths_are_neither_padded_nor_cut_and_hold_no_special_token(minilm: Mo
 def test_ends_are_code_points_of_the_text(minilm: ModelTokenizer) -> None:
     text = "Café 🎉 東京"
     assert [text[:end] for end in minilm.ends(text)] == ["Café", "Café 🎉", "Café 🎉 東", "Café 🎉 東京"]
+
+
+@pytest.mark.model
+@given(text=st.lists(PIECES | st.characters(codec="utf-8"), max_size=20).map("".join))
+def test_words_that_were_met_are_as_long_as_in_their_text(text: str, minilm: ModelTokenizer) -> None:
+    assert minilm.lengths([text, text]) == [len(minilm.ends(text))] * 2
+
+
+@pytest.mark.model
+def test_few_words_are_remembered(minilm: ModelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MOST_WORDS", 2)
+    long = "unaffable" * 20
+    assert minilm.lengths([f"one two three {long} one two"]) == [len(minilm.ends(f"one two three {long} one two"))]
+    assert len(minilm._words or ()) <= 2
+
+
+@pytest.mark.model
+def test_a_token_with_a_space_in_it_is_found(minilm: ModelTokenizer, tmp_path: Path) -> None:
+    told = json.loads((model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_text())
+    told["added_tokens"].append({**told["added_tokens"][0], "id": 30522, "content": "rotate the", "special": False})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(told))
+    assert minilm.lengths(["rotate the keys"]) == [3]
+    assert ModelTokenizer(tmp_path).lengths(["rotate the keys"]) == [2]
 
 
 def test_words_and_marks_are_the_tokens_of_the_hashing_embedder() -> None:
