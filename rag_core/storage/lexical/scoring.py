@@ -185,7 +185,7 @@ def _collect(
     for local in locals:
         score = accumulator[local]
         accumulator[local] = 0.0
-        if score == 0.0 or score < least or left_out[first + local]:
+        if score < least or score == 0.0 or left_out[first + local]:
             continue
         if found == len(kept.scores):
             found = _keep(kept.segments, kept.locals, kept.scores, found, least, most)
