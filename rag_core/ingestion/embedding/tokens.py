@@ -58,7 +58,7 @@ class ModelTokenizer:
 
 
 class _WordLengths(dict[str, int]):
-    """Of words that were met: most words of a text were met before, and to read them again takes ten times as long."""
+    """Of words that were met, as most of a text were: to read it again takes eight times as long."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -37,11 +37,14 @@ def test_words_that_were_met_are_as_long_as_in_their_text(text: str, minilm: Mod
 
 
 @pytest.mark.model
-def test_few_words_are_remembered(minilm: ModelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_words_are_remembered_and_no_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_MOST_WORDS", 2)
-    long = "unaffable" * 20
-    assert minilm.lengths([f"one two three {long} one two"]) == [len(minilm.ends(f"one two three {long} one two"))]
-    assert len(minilm._words or ()) <= 2
+    tokenizer, long = ModelTokenizer(model_folder("all-MiniLM-L6-v2")), "unaffable" * 20
+    text = f"one two three one {long} two"
+    assert tokenizer.lengths([text]) == [len(tokenizer.ends(text))]
+    assert tokenizer._words is not None
+    assert 0 < len(tokenizer._words) <= 2
+    assert long not in tokenizer._words
 
 
 @pytest.mark.model
