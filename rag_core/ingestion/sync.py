@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
+from rag_core.ingestion.beside import now_and_then
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe, outdated
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
@@ -22,6 +23,9 @@ from rag_core.types import Draft, Entry, StoredDocument, document_id
 DELETED_AT_ONCE = 1_000
 SHARE_MATTERS_FROM = 4
 """Below so many stored documents of a source, any share of them may go without asking."""
+ANALYZE_AFTER = 2.0
+"""Seconds of a load, and then again after waits that double: filtered searches beside it are planned by what is stored
+by then."""
 
 
 class Runner(Protocol):
@@ -176,7 +180,8 @@ class _Run:
         drafts.sort(key=lambda draft: -draft.entry.size)
         new = sum(self._new(change) for change in changes.values())
         self._maintained(lambda maintenance, *place: maintenance.make_way(*place, target.space, new))
-        times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
+        with now_and_then(self._analyze, ANALYZE_AFTER, self._sync.patience):
+            times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
         if self._sync.options.prunes:
             gone = [document.id for change in changes.values() for document in change.deleted]
             _delete(target, [id for id in gone if id not in self._job.ended])
@@ -330,6 +335,11 @@ class _Run:
         finally:
             self._indexing += time.perf_counter() - began
         return []
+
+    def _analyze(self) -> None:
+        """Whoever searches meanwhile is only slower where it cannot be done; the sync's end will tell why."""
+        with suppress(StoreError):
+            self._sync.maintenance.analyze(self._sync.postgres, self._sync.tenant, self._collection.id)
 
     def _searched_in(self, space: int) -> list[str]:
         if self._collection.space == space:

@@ -22,6 +22,7 @@ from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.statistics import analyze, analyze_stale
 
 POLL = 0.2
 LOCK = "select pg_try_advisory_lock(hashtextextended('rag.maintenance', 0))"
@@ -59,23 +60,6 @@ where oid = to_regclass('rag.' || vector_index(%(tenant)s, %(collection)s, %(spa
 STORED = """
 select count(*) from (select from documents where tenant = %(tenant)s and collection = %(collection)s
 limit %(most)s) counted"""
-# What autovacuum comes to within minutes. Until then the planner takes what was just loaded for little or nothing.
-TABLES = """
-select s.relname, s.n_mod_since_analyze > greatest(200, 0.1 * c.reltuples), c.reltuples, exists (
-  select from pg_attribute a where a.attrelid = s.relid and a.attname = 'collection')
-from pg_stat_user_tables s join pg_class c on c.oid = s.relid where s.schemaname = 'rag' order by s.relname"""
-# Of a new collection among large ones a tenth is never reached, and autovacuum never comes.
-OWN_ROWS = "select from {table} where tenant = %(tenant)s and collection = %(collection)s"
-EXPLAIN = "explain (format json) {rows}"
-COUNT = "select count(*) from ({rows} limit %(many)s) counted"
-ANALYZE = "analyze (skip_locked) {table}"
-
-FEW_ROWS, MANY_ROWS = 100, 1_000
-"""Of a collection in a table: where the planner expects fewer than the first, and the second are there, it compares
-each with each."""
-
-LEAST_SHARE = 0.001
-"""Of a table: a collection that has less of it may be in none of the 30,000 rows that statistics are of."""
 
 Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged", "removed"]
 Work: TypeAlias = tuple[Action, str, Callable[[Connection, str, int], int]]
@@ -134,6 +118,11 @@ class Maintenance:
             tenants = [str(row[0]) for row in connection.execute(TENANTS)]
         return [change for each in tenants for change in self.run(postgres, each)]
 
+    def analyze(self, postgres: Postgres, tenant: str, collection: int) -> list[Change]:
+        """While a collection is loaded: what the planner does not know of it yet. StoreError if it cannot be done."""
+        with _session(postgres) as connection:
+            return _analyzed(connection, tenant, [collection])
+
     def make_way(self, postgres: Postgres, tenant: str, collection: int, space: int, documents: int) -> list[Change]:
         """Before so many documents are loaded: drops the index if to build it again is quicker than to add to it.
 
@@ -144,7 +133,7 @@ class Maintenance:
         most = round(documents / self.bulk_share)
         scope = {"tenant": tenant, "collection": collection, "space": space, "most": most}
         with _session(postgres) as connection:
-            _analyze(connection, "job_items")  # every batch looks up its own there
+            analyze(connection, "job_items")  # every batch looks up its own there
             with transaction(connection, tenant):
                 index = _first(connection, INDEX, scope)
                 bulk = index and _first(connection, STORED, scope) < most
@@ -231,28 +220,10 @@ def _drop(connection: Connection, index: str, collection: str) -> Change:
 
 
 def _analyzed(connection: Connection, tenant: str, collections: Collection[int]) -> list[Change]:
-    with transaction(connection, tenant):
-        stale = [
-            str(table)
-            for table, changed, size, has_collections in connection.execute(TABLES).fetchall()
-            if changed or (has_collections and any(_unknown(connection, table, size, tenant, id) for id in collections))
-        ]
-    return [_analyze(connection, table) for table in stale]
-
-
-def _unknown(connection: Connection, table: str, size: float, tenant: str, collection: int) -> bool:
-    """Whether the planner takes many rows of a collection for few."""
-    many = max(MANY_ROWS, round(size * LEAST_SHARE))
-    scope = {"tenant": tenant, "collection": collection, "many": many}
-    rows = SQL(OWN_ROWS).format(table=Identifier("rag", table))
-    expected = _first(connection, SQL(EXPLAIN).format(rows=rows), scope)[0]["Plan"]["Plan Rows"]
-    return bool(expected < FEW_ROWS and _first(connection, SQL(COUNT).format(rows=rows), scope) == many)
-
-
-def _analyze(connection: Connection, table: str) -> Change:
-    began = time.perf_counter()
-    connection.execute(SQL(ANALYZE).format(table=Identifier("rag", table)))
-    return Change(action="analyzed", subject=table, collection="", seconds=_since(began))
+    return [
+        Change(action="analyzed", subject=table, collection="", seconds=seconds)
+        for table, seconds in analyze_stale(connection, tenant, collections).items()
+    ]
 
 
 def _first(connection: Connection, statement: LiteralString | Composed, scope: Mapping[str, Any]) -> Any:

@@ -1,10 +1,10 @@
 """Vector indexes: when they come and go, that searches use them, and what happens while they are built."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -22,13 +22,17 @@ from waiting import wait_until
 
 from rag_core.build.ingestion import inline_runner, sync
 from rag_core.errors import StoreError
-from rag_core.ingestion.report import Report
-from rag_core.storage import corpus, maintenance
+from rag_core.ingestion import sync as syncing
+from rag_core.ingestion.report import Report, RunTimes
+from rag_core.ingestion.sync import Runner
+from rag_core.protocols import Source
+from rag_core.storage import corpus, statistics
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.maintenance import Change, Maintenance
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Query
 
 pytestmark = pytest.mark.postgres
@@ -295,8 +299,8 @@ def test_statistics_are_there_after_a_load(store: Postgres) -> None:
 def test_statistics_follow_a_collection_that_is_new_among_large_ones(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "FEW_ROWS", 20)
-    monkeypatch.setattr(maintenance, "MANY_ROWS", 200)
+    monkeypatch.setattr(statistics, "FEW_ROWS", 20)
+    monkeypatch.setattr(statistics, "MANY_ROWS", 200)
     publish(store, *notes(600))
     maintained(store)
     second = publish(store, *notes(55, collection="second"), collection="second").collection
@@ -304,6 +308,32 @@ def test_statistics_follow_a_collection_that_is_new_among_large_ones(
     maintained(store)
     assert 200 <= expected_chunks(store, second) <= 240
     assert EAGER.run(store, TENANT) == []
+
+
+@dataclass(frozen=True)
+class Lingering:
+    """Ends when the planner expects so many chunks of the collection, or `wait_until` has lost its patience."""
+
+    runner: Runner
+    store: Postgres
+    chunks: int
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        times = self.runner.run(target, sources, drafts)
+        assert expected_chunks(self.store, target.collection) < self.chunks
+        wait_until(lambda: expected_chunks(self.store, target.collection) >= self.chunks)
+        return times
+
+
+def test_statistics_follow_while_a_collection_is_loaded(
+    store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syncing, "ANALYZE_AFTER", 0.1)
+    with superuser(store) as connection:
+        connection.execute("alter table chunks set (autovacuum_enabled = false)")
+    folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(300)})
+    settings = hashing()
+    sync(settings, store, [str(folder)]).run(Lingering(inline_runner(settings), store, 300))
 
 
 def maintained(store: Postgres) -> None:
