@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from jobs.confirming import says_yes
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
 from jobs.runner import EVERYTHING, STDERR, RayRunner, Resources
@@ -83,7 +83,7 @@ def ingest(
         try:
             report = job.run(chosen_runner, progress.begin)
         except ConfirmationError as error:
-            if not _confirmed(error, options):
+            if not says_yes(f"{error}\nDelete them?", options):
                 raise
             again = sync(
                 settings, postgres, sources, collection, Options(prune=True, confirmed=True, checksum=checksum)
@@ -147,10 +147,6 @@ def runner_named(name: RunnerName, settings: Settings, resources: Resources = EV
             return inline_runner(settings)
         case RunnerName.ray:
             return RayRunner(settings, resources)
-
-
-def _confirmed(error: ConfirmationError, options: Globals) -> bool:
-    return not options.json and sys.stdin.isatty() and typer.confirm(f"{error}\nDelete them?")
 
 
 def _show_plan(plan: Any, options: Globals) -> None:

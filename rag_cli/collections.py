@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from jobs.confirming import want_yes
 from jobs.options import Globals, command, print_json
 from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_rows
@@ -36,8 +37,7 @@ def drop(
     Example: rag collections drop handbook --yes
     """
     with claimed(options, name) as known:
-        if not yes:
-            typer.confirm(f"Delete collection {name} with {known.chunk_count(name)} chunks?", abort=True)
+        want_yes(f"Delete collection {name} with {known.chunk_count(name)} chunks?", options, given=yes)
         known.drop_collection(name)
     if options.json:
         print_json({"dropped": name})

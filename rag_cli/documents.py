@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from jobs.confirming import want_yes
 from jobs.options import Globals, command, output, print_json
 from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_facts, show_rows
@@ -88,8 +89,8 @@ def delete(
     with claimed(options, collection) as known:
         documents = [known.document(collection, uri) for uri in dict.fromkeys(uris)]
         chunks = sum(document["chunks"] for document in documents)
-        if not yes:
-            typer.confirm(f"Delete {len(documents)} documents of {collection} with {chunks} chunks?", abort=True)
+        question = f"Delete {len(documents)} documents of {collection} with {chunks} chunks?"
+        want_yes(question, options, given=yes)
         known.drop_documents(collection, [document["id"] for document in documents])
     if options.json:
         print_json({"deleted": [document["uri"] for document in documents], "chunks": chunks})

@@ -4,7 +4,6 @@ import inspect
 import json
 import mimetypes
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jobs.confirming import says_yes
 from jobs.options import Globals, command, output, print_json
 from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, told
 
@@ -293,10 +293,8 @@ def _leave(server: str, jobs: Iterable[str], options: Globals) -> None:
 
 
 def _wanted(options: Globals, question: str) -> bool:
-    if options.json or not sys.stdin.isatty():
-        return False
     try:
-        return typer.confirm(question, err=True)
+        return says_yes(question, options)
     except typer.Abort:  # once more Ctrl-C
         return False
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from jobs.confirming import want_yes
 from jobs.options import Globals, command, print_json
 from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_rows
@@ -42,8 +43,7 @@ def drop(
     Example: rag sources drop file:///srv/docs --yes
     """
     with claimed(options, collection, uri) as known:
-        if not yes:
-            typer.confirm(f"Delete source {uri} of {collection} with its documents?", abort=True)
+        want_yes(f"Delete source {uri} of {collection} with its documents?", options, given=yes)
         known.drop_source(collection, uri)
     if options.json:
         print_json({"dropped": uri})

@@ -48,6 +48,13 @@ class Ran:
         return json.loads(self.out)
 
 
+class Terminal(StringIO):
+    """Standard input with somebody at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 Rag: TypeAlias = Callable[..., Ran]
 
 
@@ -294,11 +301,33 @@ def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
 def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rag("ingest", docs)
     uri = (docs / "keys.md").as_uri()
-    monkeypatch.setattr(sys, "stdin", StringIO("n\n"))
+    question = "Delete 1 documents of default with 1 chunks?"
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     ran = rag("documents", "delete", uri)
-    assert (ran.code, ran.out) == (1, "Delete 1 documents of default with 1 chunks? [y/N]: ")
+    assert (ran.code, ran.out.strip()) == (2, "")
+    assert ran.err == f"{question} [y/N]:error: {question} Only with a yes: add --yes\n"
     ran = rag("documents", "delete", uri, "file:///nowhere", "--yes", "--json")
     assert (ran.code, ran.json["error"]["type"]) == (2, "NotFoundError")
+    assert len(rag("documents", "list", "--json").json) == 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("documents", "delete", "{keys}"), ("sources", "drop", "{docs}"), ("collections", "drop", "default")],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_where_nobody_can_be_asked_nothing_is_deleted(
+    rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    rag("ingest", docs)
+    named = [each.format(keys=(docs / "keys.md").as_uri(), docs=docs.as_uri()) for each in command]
+    monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
+    ran = rag(*named)
+    assert (ran.code, ran.out) == (2, "")
+    assert "add --yes" in ran.err
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    ran = rag(*named, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (2, "ConfirmationError")
     assert len(rag("documents", "list", "--json").json) == 3
 
 
