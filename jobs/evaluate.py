@@ -69,6 +69,7 @@ def evaluate(
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
     from jobs.asking import Asking
+    from jobs.evaluation_files import make_folder, write_evaluation
     from rag_core.evaluation.dataset import read_dataset, read_run
     from rag_core.evaluation.report import evaluation
     from rag_core.storage.postgres import Postgres
@@ -76,6 +77,8 @@ def evaluate(
     began = time.perf_counter()
     chosen = read_dataset(dataset, split).first(limit)
     other = read_run(against) if against else None
+    if out:
+        make_folder(out)
     settings = options.settings
     name = collection or f"evaluation-{chosen.name}-{settings.profile}"
     postgres = Postgres.open(settings.store.url)
@@ -101,8 +104,6 @@ def evaluate(
     }
     _tell(found, described, options)
     if out:
-        from jobs.evaluation_files import write_evaluation
-
         write_evaluation(out, found, described)
     if found.failed:
         raise typer.Exit(1)
@@ -113,13 +114,13 @@ def ingested(
 ) -> list[str]:
     """Brings the collection in step with the corpus; what is worth knowing of that."""
     from rag_core.build.ingestion import sync
-    from rag_core.evaluation.dataset import read_corpus, write_documents
+    from rag_core.evaluation.dataset import folder_name, read_corpus, write_documents
     from rag_core.ingestion.sync import Options
     from rag_core.storage.embedded import home
 
     folder = dataset.corpus
     if not folder.is_dir():
-        folder = home() / "evaluation" / collection
+        folder = home() / "evaluation" / folder_name(collection)
         write_documents(read_corpus(dataset.corpus), folder)
     settings = options.settings
     job = sync(settings, postgres, [str(folder)], collection, Options(confirmed=True))

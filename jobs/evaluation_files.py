@@ -3,11 +3,14 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rag_core.errors import UsageError
 from rag_core.evaluation.dataset import write_qrels, write_run
 from rag_core.evaluation.report import Evaluation, as_json
 from rag_core.evaluation.stages import Judged, run
@@ -37,9 +40,18 @@ QUESTIONS = pa.schema(
 )
 
 
+def make_folder(folder: Path) -> None:
+    """Before anything is measured. UsageError if nothing can be written there."""
+    try:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out must be a folder that can be written to, got {folder}: {error.strerror}") from None
+
+
 def write_evaluation(folder: Path, found: Evaluation, described: Mapping[str, Any]) -> None:
-    """report.json, questions.parquet, qrels.trec, and a TREC run for every stage in runs/."""
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    """Into a folder of `make_folder`: report.json, questions.parquet, qrels.trec, and a TREC run for every stage."""
     report = {**described, **as_json(found)}
     (folder / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     pq.write_table(
@@ -47,7 +59,7 @@ def write_evaluation(folder: Path, found: Evaluation, described: Mapping[str, An
     )
     write_qrels(folder / "qrels.trec", {each.question.id: each.question.grades for each in found.questions})
     for stage in (each.stage for each in found.stages if each.measures):
-        write_run(folder / "runs" / f"{stage}.trec", run(found.questions, stage), stage)
+        write_run(folder / "runs" / f"{quote(stage, safe=' ')}.trec", run(found.questions, stage), stage)
 
 
 def _row(each: Judged) -> dict[str, Any]:

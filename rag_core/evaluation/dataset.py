@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 from rag_core.errors import DatasetError
 from rag_core.evaluation.metrics import Grades, Scores, ranked, relevant
 from rag_core.evaluation.spans import Span
+from rag_core.types import is_unicode
 
 Value = TypeVar("Value", int, float)
 Qrels: TypeAlias = Mapping[str, Grades]
@@ -191,9 +192,9 @@ def trec_id(id: str) -> str:
 
 
 def write_documents(corpus: Iterable[CorpusDocument], folder: Path) -> None:
-    """The corpus as Markdown files, and nothing else, in the folder; a file that is as it should be is left alone."""
+    """The corpus as Markdown files, and no others, in the folder; a file that is as it should be is left alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    there, written = {path.name for path in folder.iterdir()}, set[str]()
+    there, written = {path.name for path in folder.glob("*.md")}, set[str]()
     for document in corpus:
         name, body = file_name(document.id), _markdown(document).encode()
         if name in written:
@@ -203,6 +204,12 @@ def write_documents(corpus: Iterable[CorpusDocument], folder: Path) -> None:
         written.add(name)
     for name in there - written:
         (folder / name).unlink()
+
+
+def folder_name(collection: str) -> str:
+    """Of its corpus as files: no path, because `write_documents` deletes what it finds there."""
+    name = quote(collection, safe="")
+    return name if name.strip(".") else name.replace(".", "%2E")
 
 
 def file_name(id: str) -> str:
@@ -288,6 +295,8 @@ def _string(place: str, row: Mapping[str, Any], key: str, empty: bool = False) -
     value = row.get(key)
     if not isinstance(value, str) or not (value.strip() or empty):
         raise DatasetError(f"{place}: {key!r} must be a text{'' if empty else ' that is not empty'}, got {value!r:.60}")
+    if not is_unicode(value):
+        raise DatasetError(f"{place}: {key!r} must be Unicode text, got half a surrogate pair")
     return value
 
 

@@ -131,6 +131,14 @@ def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Pat
     assert final["documents"] == ranked(run["q%200"])
 
 
+def test_where_nothing_can_be_written_nothing_is_measured(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("mine")
+    refused = json.loads(rag("evaluate", dataset, "--out", tmp_path / "report.json", "--json", code=2))
+    assert refused["error"]["message"].startswith("--out must be a folder that can be written to, got ")
+    assert (tmp_path / "report.json").read_text() == "mine"
+    assert json.loads(rag("collections", "list", "--json")) == []
+
+
 def test_a_run_that_is_compared_with_itself_is_equal(rag: Any, dataset: Path, tmp_path: Path) -> None:
     rag("evaluate", dataset, "--json", "--out", tmp_path / "out")
     run = tmp_path / "out" / "runs" / "final.trec"

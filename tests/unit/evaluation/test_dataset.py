@@ -10,6 +10,7 @@ from rag_core.evaluation.dataset import (
     CorpusDocument,
     Question,
     file_name,
+    folder_name,
     last_turn,
     read_corpus,
     read_dataset,
@@ -212,6 +213,26 @@ def test_a_corpus_that_is_written_again_changes_only_the_files_that_differ(tmp_p
     assert sorted(after) == ["a.md", "b.md", "d.md"]
     assert after["a.md"] == before["a.md"]
     assert after["b.md"] != before["b.md"]
+
+
+def test_files_that_no_corpus_wrote_stay(tmp_path: Path) -> None:
+    (tmp_path / "thesis.docx").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    write_documents([CorpusDocument(id="a", text="1")], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.md", "folder", "thesis.docx"]
+
+
+@pytest.mark.parametrize("collection", ["/home/me/notes", "../notes", "..", ".", "a/b", "plain-1.2"])
+def test_the_folder_of_a_collection_lies_where_all_do(collection: str, tmp_path: Path) -> None:
+    folder = tmp_path / "home" / folder_name(collection)
+    assert folder.resolve().parent == tmp_path / "home"
+    assert folder_name("plain-1.2") == "plain-1.2"
+
+
+def test_half_a_character_in_a_corpus_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "x"}\n{"_id": "b", "text": "x \\ud83d"}\n')
+    with pytest.raises(DatasetError, match=r"corpus\.jsonl:2: 'text' must be Unicode text, got half a surrogate pair"):
+        list(read_corpus(tmp_path / "corpus.jsonl"))
 
 
 def test_two_documents_of_one_id_are_refused(tmp_path: Path) -> None:
