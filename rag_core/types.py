@@ -3,6 +3,7 @@
 Offsets are Unicode code points of the document's text, half open: `document.text[chunk.start:chunk.end] == chunk.text`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,12 +21,18 @@ Matrix: TypeAlias = NDArray[np.float32]
 Value: TypeAlias = str | int | float | bool | Sequence[str]
 """What metadata may hold, and filters may compare."""
 
+NEVER_NS = 2**63
+"""Of times in nanoseconds, in the year 2262: the store holds those before. File systems also hold later ones."""
+
 Metadata: TypeAlias = Mapping[str, Value]
 
 DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped", "quarantined"]
 
 DEFAULT_TENANT = "default-tenant"
 DEFAULT_COLLECTION = "default"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# What Postgres does not store, NUL, and UTF-8 does not hold.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _IDS = UUID("6f2f3a52-5a0e-5c4b-9d52-1b7a3c0e9d11")
 
 
@@ -317,7 +324,8 @@ class TermWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of a source's listing. Equal entries mean unread equal bytes, but for the racy rule of `delta`."""
+    """One line of a source's listing. Equal entries mean unread equal bytes, but for the rules of `delta`: where a
+    source keeps neither times nor etags, and where it was written while it was listed. Times are below `NEVER_NS`."""
 
     uri: str
     size: int
@@ -400,7 +408,14 @@ class Draft:
         return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds}, **changes)
 
     def failed(self, failure: Failure) -> "Draft":
+        """Its reason may quote the document: what of it no row can hold is U+FFFD."""
+        failure = replace(failure, reason=_UNSTORABLE.sub("\ufffd", failure.reason))
         return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold it: it has no half of a surrogate pair."""
+    return _SURROGATE.search(text) is None
 
 
 def text_hash(text: str) -> bytes:

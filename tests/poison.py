@@ -24,6 +24,10 @@ ENTITY_BOMB = """<?xml version="1.0"?>
 )
 CONTENT_TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+NUL_CONTAINER = b"""<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
+<rootfile full-path="a%00.opf"/></rootfiles></container>"""
+IN_2300 = 10_413_792_000 * 10**9
+"""Nanoseconds: more than the store's numbers hold, and not more than file systems do."""
 STORY = "The gates are opened at spring tide, never more than two at once."
 
 
@@ -65,12 +69,15 @@ def write_poison(folder: Path) -> Path:
         "late-nul.txt": b"The gates are opened.\n" * 500 + b"\0 and closed\n",
         "escapes.json": b'{"story": "A NUL \\u0000 and a lone surrogate \\ud800."}',
         "surrogates.txt": b"A lone surrogate \xed\xa0\x80 stands here, in bytes that are no UTF-8.\n",
+        "nul-inside.epub": zipped({"mimetype": b"application/epub+zip", "META-INF/container.xml": NUL_CONTAINER}),
         "damaged.md.gz": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"no deflate",
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     (folder / "new\nline.md").write_text(f"# A name of two lines\n\n{STORY}\n")
     Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.md")).write_text(f"# A name in Latin-1\n\n{STORY}\n")
+    (folder / "from-2300.md").write_text(f"# A file of a later time\n\n{STORY}\n")
+    os.utime(folder / "from-2300.md", ns=(IN_2300, IN_2300))
     (folder / "loop.md").symlink_to("loop.md")
     (folder / "folder-loop").symlink_to(".")
     os.mkfifo(folder / "pipe.md")

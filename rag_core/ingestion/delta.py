@@ -58,6 +58,7 @@ def _differs(entry: Entry, document: StoredDocument, recipe: Callable[[str], str
         entry != document.entry
         or outdated(document, recipe(entry.uri))
         or document.awaited
+        or not (entry.modified_ns or entry.changed_ns or entry.etag)  # as of plain HTTP: only reading tells
         or _racy(entry, document.listed_ns)
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from rag_core.errors import FilterError
-from rag_core.types import Comparison, Compound, Filter, Value
+from rag_core.types import Comparison, Compound, Filter, Value, is_unicode
 
 OPERATORS = {"gt": SQL(">"), "gte": SQL(">="), "lt": SQL("<"), "lte": SQL("<=")}
 LARGEST = 1e308
@@ -75,8 +75,8 @@ def _comparison(value: Mapping[str, Any]) -> Comparison:
         raise FilterError(
             f"a filter's type must be one of {', '.join((*COMPARISONS, 'and', 'or'))}, got {value['type']!r}"
         )
-    if not isinstance(value["key"], str) or not value["key"] or "\0" in value["key"]:
-        raise FilterError(f"a filter's key must be a non-empty string, got {value['key']!r}")
+    if not isinstance(value["key"], str) or not value["key"] or not storable(value["key"]):
+        raise FilterError(f"a filter's key must be a non-empty string that can be stored, got {value['key']!r}")
     _check_operand(value["type"], value["value"])
     return Comparison(key=value["key"], type=value["type"], value=value["value"])
 
@@ -90,7 +90,7 @@ def _expect_keys(value: Mapping[str, Any], expected: set[str]) -> None:
 
 def _check_operand(type: str, operand: object) -> None:
     if type in ("in", "nin"):
-        if not isinstance(operand, list) or not operand or not all(map(_scalar, operand)):
+        if not isinstance(operand, list) or not operand or not all(map(storable, operand)):
             raise FilterError(
                 f"the value of {type!r} must be a non-empty list of strings, numbers or booleans, got {operand!r}"
             )
@@ -98,14 +98,14 @@ def _check_operand(type: str, operand: object) -> None:
             raise FilterError(
                 f"the values of {type!r} must be all strings, all numbers or all booleans, got {operand!r}"
             )
-    elif not _scalar(operand):
+    elif not storable(operand):
         raise FilterError(f"the value of {type!r} must be a string, a number or a boolean, got {operand!r}")
 
 
-def _scalar(value: object) -> bool:
-    """What the store can compare: no text with NUL, no number that is too large for a double."""
+def storable(value: object) -> bool:
+    """What the store can compare: Unicode text without NUL, a boolean, a number that is not too large for a double."""
     if isinstance(value, str):
-        return "\0" not in value
+        return "\0" not in value and is_unicode(value)
     return isinstance(value, int | float) and abs(value) < LARGEST
 
 

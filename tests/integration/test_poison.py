@@ -60,6 +60,8 @@ EXPECTED = {
     "damaged.md.gz": ("failed", "damaged gzip"),
     "new%0Aline.md": ("completed", ""),
     "caf%E9.md": ("completed", ""),
+    "nul-inside.epub": ("failed", "damaged archive: no a\ufffd.opf"),
+    "from-2300.md": ("completed", ""),
     "loop.md": ("skipped", "a link that leads to itself"),
     "pipe.md": ("skipped", "no regular file"),
 }

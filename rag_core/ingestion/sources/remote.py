@@ -10,10 +10,10 @@ from fsspec.asyn import AsyncFileSystem
 
 from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.sources.globs import Globs
-from rag_core.types import Entry
+from rag_core.types import NEVER_NS, Entry
 
 _MODIFIED = ("mtime", "LastModified", "updated", "last_modified", "created")
-_ETAG = ("ETag", "etag", "checksum")
+_ETAG = ("ETag", "etag", "checksum", "sha")
 _FORBIDDEN = (401, 403)
 
 
@@ -86,7 +86,8 @@ def _walks(system: Any) -> bool:
 
 def _entry(uri: str, facts: Mapping[str, Any]) -> Entry:
     etag = str(_first(facts, _ETAG) or "").strip('"')
-    return Entry(uri=uri, size=facts.get("size") or 0, modified_ns=_nanoseconds(_first(facts, _MODIFIED)), etag=etag)
+    modified_ns = min(_nanoseconds(_first(facts, _MODIFIED)), NEVER_NS - 1)
+    return Entry(uri=uri, size=facts.get("size") or 0, modified_ns=modified_ns, etag=etag)
 
 
 def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> Any:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import numpy as np
 
 from rag_core.errors import UsageError, VectorError
-from rag_core.storage.filters import LARGEST
+from rag_core.storage.filters import storable
 from rag_core.storage.publishing import COMPARABLE_BYTES
 from rag_core.types import Matrix, Metadata, Value
 
@@ -61,11 +61,13 @@ class BaseVectorStore(Protocol):
 
 def embedding(vector: Vector, dimension: int) -> Matrix:
     """Shape (dimension,), of a vector that can be stored."""
-    if not vector.id or not _storable(vector.id):
-        raise VectorError(f"an id is a text that is not empty and has no NUL, got {vector.id!r}")
+    if not vector.id or not storable(vector.id):
+        raise VectorError(f"an id is a text of Unicode that is not empty and has no NUL, got {vector.id!r}")
     for key, value in vector.metadata.items():
-        if not all(map(_storable, (key, *_listed(value)))):
-            raise VectorError(f"metadata holds texts without NUL, finite numbers and booleans, got {key!r}: {value!r}")
+        if not all(map(storable, (key, *_listed(value)))):
+            raise VectorError(
+                f"metadata holds Unicode texts without NUL, finite numbers and booleans, got {key!r}: {value!r}"
+            )
     return direction(vector.values, dimension)
 
 
@@ -103,12 +105,6 @@ def comparables(metadata: Metadata) -> list[tuple[str, str | None, float | None]
 
 def _listed(value: Value) -> Sequence[Value]:
     return value if isinstance(value, list | tuple) else [value]
-
-
-def _storable(value: object) -> bool:
-    if isinstance(value, str):
-        return "\0" not in value
-    return isinstance(value, int | float) and abs(value) < LARGEST
 
 
 def _typed(value: Value) -> tuple[str | None, float | None]:

@@ -51,8 +51,13 @@ PASSING = SQL(
     "v.id {quantifier} (select f.id from stored_vector_values f where f.tenant = %(tenant)s and f.store = %(store)s "
     "and f.key = {key} and (f.text_value {comparison} {texts} or f.number_value {comparison} {numbers}))"
 )
+# In the order in which those are locked that are added.
 DELETE = """
-delete from stored_vectors where tenant = %(tenant)s and store = %(store)s and id = any(%(ids)s::text[])"""
+with found as (
+  select id from stored_vectors where tenant = %(tenant)s and store = %(store)s and id = any(%(ids)s::text[])
+  order by id for update)
+delete from stored_vectors v using found
+where v.tenant = %(tenant)s and v.store = %(store)s and v.id = found.id returning v.id"""
 
 
 class PostgresVectorStore:
@@ -99,8 +104,10 @@ class PostgresVectorStore:
 
     async def delete(self, ids: Sequence[str]) -> int:
         async with self._transaction() as (connection, scope):
-            await connection.execute(REMOVE_VALUES, {**scope, "ids": list(ids)})
-            return (await connection.execute(DELETE, {**scope, "ids": list(ids)})).rowcount
+            rows = await connection.execute(DELETE, {**scope, "ids": list(ids)})
+            deleted = [id async for (id,) in rows]
+            await connection.execute(REMOVE_VALUES, {**scope, "ids": deleted})
+            return len(deleted)
 
     def _row(self, vector: Vector) -> dict[str, Any]:
         row = Embedding(embedding(vector, self._scope["dimension"]))

@@ -121,6 +121,12 @@ def test_a_source_that_knows_no_times_is_not_racy() -> None:
     assert of_one(timeless, stored(timeless)).same == 1
 
 
+def test_what_a_source_says_nothing_about_is_read_again() -> None:
+    """As plain HTTP lists: neither times nor etags, and no sizes."""
+    unknown = entry(size=0, modified_ns=0, changed_ns=0)
+    assert [changed for changed, _ in of_one(unknown, stored(unknown)).changed] == [unknown]
+
+
 def test_a_checksum_run_calls_all_that_is_stored_changed() -> None:
     entries = [entry("a"), entry("b"), entry("new")]
     known = {"a": stored(entry("a")), "b": stored(entry("b"))}
