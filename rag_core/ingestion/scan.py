@@ -55,7 +55,7 @@ _OBJECT_STREAM = re.compile(rb"/Type\s*/ObjStm\b[^\0]{0,500}?stream\r?\n")
 _OBJECT_BYTES, _MOST_OBJECT_STREAMS = 32_000_000, 1_000
 
 _ACTIVE = re.compile(rb"<(iframe|object|embed)[\s>/]")
-_SCRIPT_LINK = re.compile(rb"""=\s*["']?\s*javascript:(?!\s*(?:;|void|false|//|["']))""")
+_SCRIPT_LINK = re.compile(rb"""=\s*+["']?\s*+javascript:(?!\s*(?:;|void|false|//|["']))""")
 _STYLE = re.compile(rb"""style\s{0,9}=\s{0,9}("[^"<>]{0,1000}"|'[^'<>]{0,1000}')""")
 _OPENING = re.compile(rb"<([a-z][a-z0-9]{0,20})\s[^<>]*\Z")
 _UNSEEN = re.compile(

@@ -13,7 +13,7 @@ from rag_core.ingestion.chunking.places import path_at
 from rag_core.protocols import Tokenizer
 from rag_core.types import Chunk, Document, Section
 
-_LABEL = re.compile(r"^[ \t]*([A-Za-z][^\n:|]{2,60}?)[ \t]*(:?)[ \t]*$", re.MULTILINE)
+_LABEL = re.compile(r"^[ \t]*([A-Za-z][^\n:|]{2,60}?)[ \t]*+(:?)[ \t]*+$", re.MULTILINE)
 
 
 class ClinicalChunker:

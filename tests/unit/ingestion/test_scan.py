@@ -227,7 +227,9 @@ def test_flags_become_metadata_and_flagging_quarantines_nothing() -> None:
     assert flagged(document, []) is document
 
 
-@pytest.mark.parametrize("word", ["ignore ", "![", "ai ", "send ", "<p style='opacity:0'>", "\u200b ", "<a "])
+@pytest.mark.parametrize(
+    "word", ["ignore ", "![", "ai ", "send ", "<p style='opacity:0'>", "\u200b ", "<a ", "javascript: = "]
+)
 def test_text_that_is_made_to_take_long_does_not(word: str) -> None:
     body = (word * (2_000_000 // len(word))).encode()
     try:
@@ -237,4 +239,12 @@ def test_text_that_is_made_to_take_long_does_not(word: str) -> None:
     began = time.process_time()
     scan("file:///a.html", body, document)
     scan("file:///a.txt", body, Document(uri="file:///a.txt", text=body.decode()))
+    assert time.process_time() - began < 5
+
+
+def test_blanks_before_a_link_to_a_script_do_not_take_long() -> None:
+    """Quadratic, a megabyte of them would take an hour."""
+    blanks, link = "=" + " " * 1_000_000, "<a href= ' javascript:steal()'>x</a>"
+    began = time.process_time()
+    assert kinds(page(f"<p>{blanks}</p>{link}")) == kinds(page(link)) != []
     assert time.process_time() - began < 5

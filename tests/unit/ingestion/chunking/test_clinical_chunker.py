@@ -1,3 +1,4 @@
+import time
 from uuid import UUID
 
 import pytest
@@ -90,3 +91,12 @@ def test_no_heading_opens_two_roles() -> None:
     headings = [heading for names in ROLES.values() for heading in names]
     assert len(headings) == len(set(headings))
     assert all(heading == heading.lower().strip() for heading in headings)
+
+
+def test_columns_of_blanks_are_no_label_and_do_not_take_long() -> None:
+    lines = "\n".join(f"Dose{' ' * 20_000}{n} mg" for n in range(20))
+    chunker = ClinicalChunker(WordTokenizer(), tokens=50, overlap=0, prefix_tokens=8)
+    began = time.process_time()
+    chunks = chunker.split(DOCUMENT, outlined(Document(uri="file:///dose.md", text=lines, media_type="text/markdown")))
+    assert {chunk.metadata["role"] for chunk in chunks} == {"other"}
+    assert time.process_time() - began < 5
