@@ -1,7 +1,7 @@
 """Mail: what a reader of a message sees first, then its text, then its attachments."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from email import message_from_bytes, policy
 from email.errors import MessageError
@@ -15,7 +15,7 @@ from rag_core.ingestion.parsing.html import HtmlParser
 from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.types import Document, Metadata
 
-VERSION = 1
+VERSION = 2
 
 HEADERS = ("From", "To", "Cc", "Date", "Subject")
 # Each part may open its own; a digest of a mailing list has hundreds, a bomb has more
@@ -41,7 +41,7 @@ class Mail:
 
 
 class MailParser:
-    """RFC 5322 with MIME; a part's HTML is read only where it has no plain text."""
+    """RFC 5322 with MIME; HTML is read where it is no other form of a plain text."""
 
     def parse(self, uri: str, body: bytes) -> Document:
         _refuse(body)
@@ -97,9 +97,8 @@ def _metadata(mail: Mail) -> Metadata:
 
 def _read(message: MIMEPart, depth: int) -> Mail:
     headers = {name: text for name in HEADERS if (text := _header(message, name))}
-    bodies, attached = _parts(message)
-    body = next((text for part in bodies if (text := _text(part)).strip()), "")
-    attachments = tuple(_attachment(part, depth) for part in attached)
+    body = "\n\n".join(_texts(message))
+    attachments = tuple(_attachment(part, depth) for part in _leaves(message) if _is_attached(part))
     return Mail(headers=headers, sent=_sent(headers.get("Date", "")), body=body, attachments=attachments)
 
 
@@ -126,21 +125,24 @@ def _sent(date: str) -> str:
         return ""
 
 
-def _parts(message: MIMEPart) -> tuple[list[MIMEPart], list[MIMEPart]]:
-    """Its bodies, plain text first, and what is attached."""
-    leaves = list(_leaves(message))
-    attached = [part for part in leaves if _is_attached(part)]
-    bodies = [part for part in leaves if not _is_attached(part)]
-    return sorted(bodies, key=lambda part: part.get_content_type() != "text/plain"), attached
+def _texts(message: MIMEPart) -> list[str]:
+    """What a reader sees, in order; of a text that comes in several forms the plain one."""
+    return [text for part in _leaves(message, _plain_form) if not _is_attached(part) and (text := _text(part)).strip()]
 
 
-def _leaves(message: MIMEPart) -> Iterator[MIMEPart]:
-    """The parts that have no parts; a message in the message is one."""
+def _plain_form(parts: list[MIMEPart]) -> list[MIMEPart]:
+    plain = [part for part in parts if part.get_content_type() == "text/plain" and not _is_attached(part)]
+    return [part for part in plain if _text(part).strip()][:1] or parts
+
+
+def _leaves(message: MIMEPart, chosen: Callable[[list[MIMEPart]], list[MIMEPart]] = list) -> Iterator[MIMEPart]:
+    """The parts that have no parts; a message in the message is one. Of alternative ones those that are chosen."""
     open_parts: list[MIMEPart] = [message]
     while open_parts:
         part = open_parts.pop()
         if part.get_content_maintype() == "multipart" and part.is_multipart():
-            open_parts.extend(reversed(list(part.iter_parts())))
+            parts = list(part.iter_parts())
+            open_parts.extend(reversed(chosen(parts) if part.get_content_subtype() == "alternative" else parts))
         else:
             yield part
 

@@ -42,3 +42,23 @@ def test_one_row_of_many_cells_does_not_widen_all_others() -> None:
 
 def test_nuls_and_windows_lines_are_gone() -> None:
     assert parsed("a,b\r\n1\0,2\r\n") == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+
+
+def test_a_line_that_names_the_delimiter_is_no_row() -> None:
+    assert parsed("sep=;\r\na;b\r\n1,5;2\r\n") == "| a | b |\n| --- | --- |\n| 1,5 | 2 |\n"
+    assert parsed("sep=a,b\n1,2\n") == "| sep=a | b |\n| --- | --- |\n| 1 | 2 |\n"
+
+
+def test_a_quote_that_never_ends_swallows_no_rows() -> None:
+    rows = 'id\tpart\n5\t"big screw\n6\tnut\n7\tbolt\n'
+    assert parsed(rows).splitlines()[2:] == ['| 5 | "big screw |', "| 6 | nut |", "| 7 | bolt |"]
+
+
+def test_one_quote_too_many_takes_nothing_from_cells_that_are_quoted_well() -> None:
+    rows = ['"a, b",1', '"c, d",2', '"e, f",3', '5" screw,4']
+    assert parsed("\n".join(["name,n", *rows])).splitlines()[2:] == [
+        "| a, b | 1 |",
+        "| c, d | 2 |",
+        "| e, f | 3 |",
+        '| 5" screw | 4 |',
+    ]

@@ -1,4 +1,5 @@
-from email.message import EmailMessage
+from email import policy
+from email.message import EmailMessage, MIMEPart
 
 import pytest
 from hypothesis import example, given
@@ -47,6 +48,34 @@ def test_html_is_read_only_where_there_is_no_plain_text() -> None:
     mail = message()
     mail.set_content("<p>rich <b>words</b></p>", subtype="html")
     assert parsed(mail.as_bytes()).text.endswith("\n\nrich **words**\n")
+
+
+def test_every_text_of_a_mail_is_read_in_its_order() -> None:
+    """A mailing list adds a footer, and a reader that shows pictures between texts has several of these."""
+    mail = message()
+    mail.set_content("<p>the <b>message</b></p>", subtype="html")
+    mail.make_mixed()
+    mail.attach(text_part("the footer"))
+    assert parsed(mail.as_bytes()).text.endswith("\n\nthe **message**\n\nthe footer\n")
+    mail = message()
+    mail.set_content("before")
+    mail.add_alternative("<p>before, rich</p>", subtype="html")
+    mail.make_mixed()
+    mail.attach(text_part("behind"))
+    assert parsed(mail.as_bytes()).text.endswith("\n\nbefore\n\nbehind\n")
+
+
+def test_an_empty_plain_form_gives_way_to_html() -> None:
+    mail = message()
+    mail.set_content(" ")
+    mail.add_alternative("<p>rich words</p>", subtype="html")
+    assert parsed(mail.as_bytes()).text.endswith("\n\nrich words\n")
+
+
+def text_part(text: str) -> MIMEPart:
+    part = MIMEPart(policy=policy.default)
+    part.set_content(text)
+    return part
 
 
 def test_attachments_are_named_and_text_ones_are_sections() -> None:
