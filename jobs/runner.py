@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from jobs.ray_errors import errors_as_raised
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
@@ -81,7 +82,8 @@ class RayRunner:
 
             work = Work(settings=self.settings, target=target, sources=sources, carried=self._carried(target))
             sink = Publish(work)
-            _execute(sink, work, drafts, self.resources)
+            with errors_as_raised():
+                _execute(sink, work, drafts, self.resources)
         return RunTimes(start=max(sink.times.start - asked, 0.0), publish=sink.times.publish)
 
     def _carried(self, target: Target) -> dict[str, str]:

@@ -29,7 +29,8 @@ PART_CHUNKS = 500
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a worker needs to know of a job. Equal when the job is the same, so that a worker builds its parts once.
+    """What a worker needs to know of a job. Equal when the job and its lease are the same: a worker builds its parts
+    once.
 
     `carried` is for what workers tell: they tell nothing without it.
     """
@@ -40,10 +41,10 @@ class Work:
     carried: Mapping[str, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
-        return hash(self.target.job)
+        return hash(self.target)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Work) and self.target.job == other.target.job
+        return isinstance(other, Work) and self.target == other.target
 
 
 class Prepare:

@@ -14,7 +14,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   └── NotFoundError                  no such collection, document or job
 ├── UnavailableError          exit 3   something the command depends on is not there
 │   ├── StoreError                     Postgres cannot be reached or started
-│   ├── ClusterError                   Ray cannot be reached or started
+│   ├── ClusterError                   Ray cannot be reached or started, or lost a part of a job
 │   ├── ListingError                   a source could not be listed to its end: nothing is deleted
 │   ├── ModelError                     a model's files are missing or cannot be read, or its deployment broke
 │   ├── BusyError                      another job holds the source
