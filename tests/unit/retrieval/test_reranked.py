@@ -122,6 +122,12 @@ def test_signals_are_added_in_deviations_of_the_scores() -> None:
     assert hits[0].scores == pytest.approx({"fused": 30.0, "signals": unit})
 
 
+def test_a_boolean_is_weighed_as_filters_spell_it() -> None:
+    found = Hits([hit("draft", 1.0, approved=False), hit("final", 1.0, approved=True)])
+    hits, _ = retrieved(Signals(retriever=found, depth=10, weights={"approved": {"true": 0.5}}))
+    assert [(each.chunk.text, each.score) for each in hits] == [("final", 0.5), ("draft", 0.0)]
+
+
 def test_a_date_ahead_of_now_is_no_more_recent_than_today() -> None:
     found = Hits([hit("ahead", 1.0, days=-100)])
     signals = Signals(retriever=found, depth=10, recency=Recency(half_life=1, weight=0.5), now=lambda: TODAY)
