@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 from rich.console import Console
@@ -13,6 +14,7 @@ from jobs.progress import POLL, JobProgress
 from rag_cli.opened import ledger
 from rag_cli.output import show_facts, show_rows
 from rag_core.errors import NotFoundError
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 
 app = typer.Typer(help="Jobs: what was done, when, and what failed.", no_args_is_help=True)
@@ -29,29 +31,27 @@ def list_(options: Globals, limit: Annotated[int, typer.Option(help="How many at
     Example: rag jobs list
     """
     with ledger(options) as known:
-        rows = known.jobs(limit)
+        rows = [_seen(row) for row in known.jobs(limit)]
     shown = rows if options.json else [_brief(row) for row in rows]
-    columns = ("job", "collection", "status", "documents", "failed", "same", "started_at", "seconds")
+    columns = ("job", "collection", "status", "documents", "failed", "same", "started_at", "seconds", "reason")
     show_rows(shown, columns, options, "no jobs yet: `rag ingest FOLDER` runs one")
 
 
 @app.command()
 @command
 def watch(job: JobArgument, options: Globals) -> None:
-    """Follow a job until it ends, from any process. Exit code 1 if it failed, or a document of it did.
+    """Follow a job until it ends, from any process. Exit code 1 if it failed or was killed, or a document failed.
 
     Example: rag jobs watch 1f0c2ab4
     """
     postgres, tenant = Postgres.open(options.settings.store.url), options.settings.tenant
+    console = Console(stderr=True, quiet=options.quiet)
     with ledger(options) as known:
         id = known.job(job)["id"]
-        while known.job(str(id))["status"] == "queued":
-            time.sleep(POLL)
-        with JobProgress(postgres, tenant, Console(stderr=True, quiet=options.quiet)) as progress:
+        _wait(known, id, "queued", console)
+        with JobProgress(postgres, tenant, console) as progress:
             progress.follow(id, sum(known.progress(id)[action] for action in ("added", "changed")))
-            while known.job(str(id))["finished_at"] is None:
-                time.sleep(POLL)
-        ended = known.job(str(id))
+            ended = _wait(known, id, "running", console)
     _show_end(ended, options)
     if ended["status"] != "completed" or ended["failed"]:
         raise typer.Exit(1)
@@ -67,7 +67,7 @@ def cancel(job: JobArgument, options: Globals) -> None:
     with ledger(options) as known:
         id = known.job(job)["id"]
         known.end(id, "cancelled", "by rag jobs cancel")
-        _show_end(known.job(str(id)), options)
+        _show_end(_seen(known.job(str(id))), options)
 
 
 @app.command()
@@ -97,6 +97,21 @@ def retry(job: JobArgument, options: Globals) -> None:
         raise typer.Exit(1)
 
 
+def _wait(known: Ledger, id: UUID, status: str, console: Console) -> dict[str, Any]:
+    """The job, when it is in that state no more."""
+    if status == "queued" and known.job(str(id))["status"] == status:
+        console.print("queued: it begins when a runner of ingest jobs is free", highlight=False)
+    while (found := _seen(known.job(str(id))))["status"] == status:
+        time.sleep(POLL)
+    return found
+
+
+def _seen(job: Mapping[str, Any]) -> dict[str, Any]:
+    """`interrupted` while nobody has ended a job that was killed: the next sync of its sources will."""
+    seen = {name: value for name, value in job.items() if name != "abandoned"}
+    return {**seen, "status": "interrupted"} if job["abandoned"] else seen
+
+
 def _show_end(job: Mapping[str, Any], options: Globals) -> None:
     if options.json:
         print_json(job)
@@ -113,12 +128,12 @@ def _brief(job: Mapping[str, Any]) -> dict[str, Any]:
 @app.command()
 @command
 def show(job: JobArgument, options: Globals) -> None:
-    """A job with its counts, stage times, failures and events.
+    """A job with its counts, stage times and failures; with --json its events, too.
 
     Example: rag jobs show 1f0c2ab4
     """
     with ledger(options) as known:
-        found = known.job(job)
+        found = _seen(known.job(job))
         counts, events = known.progress(found["id"]), known.events(found["id"])
         failures = known.failures(found["id"], "failed", "quarantined", "skipped")
     if options.json:

@@ -11,12 +11,11 @@ from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from rag_core.build.ingestion import settings_of
 from rag_core.config import Settings
-from rag_core.errors import StoreError
+from rag_core.errors import ConfigError, StoreError
 from rag_core.ingestion.report import ENDS
 from rag_core.storage.ledger import told
 from rag_core.storage.postgres import Postgres
@@ -291,7 +290,7 @@ def _pipeline_version(row: Mapping[str, Any], settings: Settings) -> str | None:
     """None for a job whose configuration today's rules do not allow any more."""
     try:
         return settings_of(row, settings).pipeline_version
-    except ValidationError:
+    except ConfigError:
         return None
 
 

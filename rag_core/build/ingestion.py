@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, assert_never
+from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -67,11 +68,8 @@ def sync(
 
 
 def leased_settings(settings: Settings, lease: Lease) -> Settings:
-    """The configuration that a job was queued with, in today's store. ConfigError if that is none any more."""
-    try:
-        return _today(lease.request.settings, lease.tenant, settings)
-    except ValidationError as error:
-        raise ConfigError(f"the settings of job {lease.job} break today's rules: {error}") from error
+    """The configuration that a job was queued with. Otherwise as `settings_of`."""
+    return _today(lease.job, lease.request.settings, lease.tenant, settings)
 
 
 def leased_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sync:
@@ -98,13 +96,19 @@ def _pushed_recipe_part(documents: Mapping[str, Pushed], uri: str) -> str:
 
 
 def settings_of(job: Mapping[str, Any], settings: Settings) -> Settings:
-    """The configuration that a job had, in today's store."""
-    return _today(job["settings"], settings.tenant, settings)
+    """The configuration that a job had, in today's store; sections that it did not know yet are today's, too.
+
+    ConfigError if today's rules no longer allow it.
+    """
+    return _today(job["id"], job["settings"], settings.tenant, settings)
 
 
-def _today(recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
+def _today(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
     own = {"tenant": tenant, "store": settings.store, "telemetry": settings.telemetry}
-    return Settings.model_validate({**recorded, **own})
+    try:
+        return Settings.model_validate({**settings.model_dump(mode="json"), **recorded, **own})
+    except ValidationError as error:
+        raise ConfigError(f"the settings of job {job} break today's rules: {error}") from error
 
 
 def retry(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:

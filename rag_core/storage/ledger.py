@@ -131,6 +131,8 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
+# `abandoned`: nobody holds a source of a job that runs, as `_lock` does, so whoever ran it was killed. A queued one is
+# given to another by its lease.
 JOBS = """
 select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, j.profile, j.status, j.reason, j.same,
   j.created_at, j.started_at, j.finished_at, j.seconds, j.settings, j.attempts, j.correlation_id,
@@ -138,7 +140,12 @@ select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, 
     where s.tenant = j.tenant and s.id = any(j.sources)),
     array(select jsonb_array_elements_text(j.request -> 'locations'))) as sources,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id) as documents,
-  (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed
+  (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed,
+  j.status = 'running' and j.request is null and not exists (
+    select from pg_locks l, unnest(j.sources) s where l.locktype = 'advisory' and l.objsubid = 1
+      and l.database = (select oid from pg_database where datname = current_database())
+      and l.classid::bigint << 32 | l.objid::bigint
+        = hashtextextended('rag.source ' || j.tenant || ' ' || s, j.collection)) as abandoned
 from jobs j left join collections c on c.tenant = j.tenant and c.id = j.collection
 where j.tenant = %(tenant)s and (%(job)s::text is null or starts_with(j.id::text, %(job)s))
   and (%(before)s::bigint is null or j.run < %(before)s)

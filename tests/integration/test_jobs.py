@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from rag_cli.app import app
 from rag_core.build.ingestion import inline_runner, retry, settings_of, source, sync
 from rag_core.config import Settings
-from rag_core.errors import DocumentError, FencedError
+from rag_core.errors import ConfigError, DocumentError, FencedError
 from rag_core.ingestion.report import Plan, Report, RunTimes
 from rag_core.ingestion.sync import Sync
 from rag_core.protocols import Source
+from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
@@ -162,6 +163,15 @@ def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, t
     assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
 
 
+def test_a_job_of_before_a_section_of_settings_is_done_with_todays(store: Postgres) -> None:
+    recorded = ONE_AT_A_TIME.model_dump(mode="json", exclude={"guard", "store"})
+    frozen = settings_of({"id": UUID(int=1), "settings": recorded}, hashing("chunking.tokens=17"))
+    assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
+    assert frozen.guard == hashing().guard
+    with pytest.raises(ConfigError, match=r"the settings of job .* break today's rules"):
+        settings_of({"id": UUID(int=1), "settings": {"chunking": {"type": "none"}}}, hashing())
+
+
 @pytest.fixture
 def rag(store: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
     monkeypatch.setenv("RAG_STORE__URL", store.dsn)
@@ -173,6 +183,27 @@ def test_watching_a_job_that_has_ended_says_how(rag: CliRunner, store: Postgres,
     report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
     watched = rag.invoke(app, ["jobs", "watch", str(report.job_id)[:8]])
     assert (watched.exit_code, watched.stdout) == (0, "completed\n")
+
+
+def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
+    work = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))])
+    with store.connect() as connection:  # which goes with its process
+        catalog, ledger = Catalog(connection, DEFAULT_TENANT), Ledger(connection, DEFAULT_TENANT)
+        collection = catalog.ensure_collection(work.collection)
+        sources = catalog.ensure_sources(collection, [source.uri for source in work.sources])
+        ledger.claim(collection.id, sources)
+        job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
+        assert listed(rag) == [("running", None)]
+    assert listed(rag) == [("interrupted", None)]
+    watched = rag.invoke(app, ["jobs", "watch", str(job)])
+    assert (watched.exit_code, watched.stdout) == (1, "interrupted\n")
+    work.run(inline_runner(ONE_AT_A_TIME))
+    assert listed(rag) == [("completed", None), ("failed", "interrupted")]
+
+
+def listed(rag: CliRunner) -> list[tuple[str, str | None]]:
+    rows = json.loads(rag.invoke(app, ["jobs", "list", "--json"]).stdout)
+    return [(row["status"], row["reason"]) for row in rows]
 
 
 def test_cancelling_a_job_that_has_ended_changes_nothing(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
