@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jobs.options import Globals, command, output, print_json
 from rag_cli.answer import Streamed, sources, verdict_line
-from rag_cli.asked import Collection, Filter, Server
+from rag_cli.asked import Collection, Filter, Server, asked_there
 from rag_cli.explain import waterfall, ways
 from rag_cli.search import parsed_option
 from rag_core.config import Settings
@@ -38,8 +38,12 @@ def ask(
     """
     console = output()
     hear = _nothing if options.json else Streamed(console).hear
-    ask_there = partial(_asked_there, server) if server else partial(_asked_here, options.settings)
-    reply = ask_there(question, collection, parsed_option(filter), hear)
+    answering = (
+        partial(_asked_here, options.settings)
+        if server is None
+        else partial(_asked_there, server, asked_there(options))
+    )
+    reply = answering(question, collection, parsed_option(filter), hear)
     if options.json:
         print_json(reply_json(reply, explain))
         return
@@ -58,11 +62,18 @@ def _asked_here(
         return knowledge.ask(question, collection, filters, tell=hear)
 
 
-def _asked_there(server: str, question: str, collection: str, filters: Mapping[str, Any] | None, hear: Hear) -> Reply:
+def _asked_there(
+    server: str,
+    heard: Mapping[str, Any],
+    question: str,
+    collection: str,
+    filters: Mapping[str, Any] | None,
+    hear: Hear,
+) -> Reply:
     from rag_cli.remote import answered
 
     told: list[Event] = []
-    for event in answered(server, {"question": question, "collection": collection, "filters": filters}):
+    for event in answered(server, {**heard, "question": question, "collection": collection, "filters": filters}):
         hear(event)
         told.append(event)
     return fold(told)

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jobs.confirming import says_yes
 from jobs.options import Globals, command, output, print_json
+from rag_cli.asked import refuse_unheard
 from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, told
 
 if TYPE_CHECKING:
@@ -117,9 +118,7 @@ def push(server: str, asked: Asked, meaningless: Sequence[str], options: Globals
 
 
 def _refuse(asked: Asked, meaningless: Sequence[str]) -> None:
-    if meaningless:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in meaningless)
-        raise UsageError(f"--server works with its own store and settings: {names} would change nothing there")
+    refuse_unheard(meaningless)
     if asked.remote and asked.metadata:
         raise UsageError(f"--meta with --server is of files that are sent, and not of {' '.join(asked.remote)}")
 

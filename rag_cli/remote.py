@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -19,11 +20,12 @@ from rag_core.events import (
     RunFailed,
     RunFinished,
     RunStarted,
+    Sources,
     StageFinished,
     TextDelta,
     TextRetracted,
 )
-from rag_core.types import Chunk, Citation, Claim, Hit, Origin, Query, StageReport, Verdict
+from rag_core.types import Chunk, Citation, Claim, Hit, Origin, Passage, Query, StageReport, Verdict
 
 if TYPE_CHECKING:
     from rag_cli.push import File
@@ -194,6 +196,8 @@ def _event(name: str, told: Mapping[str, Any]) -> Iterator[Event]:
             yield RunStarted(Query(text=told["question"], collection=told["collection"]))
         case "stage_finished":
             yield StageFinished(_report(told))
+        case "sources":
+            yield Sources(tuple(map(_passage, told["items"])))
         case "text_delta":
             yield TextDelta(told["text"])
         case "citation_added":
@@ -270,6 +274,13 @@ def _hit(told: Mapping[str, Any]) -> Hit:
         metadata=about,
     )
     return Hit(chunk=chunk, origin=Origin(uri=told["url"], title=told["title"]), score=told["score"])
+
+
+def _passage(told: Mapping[str, Any]) -> Passage:
+    hit = replace(_hit(told), scores=told["scores"])
+    hit = replace(hit, origin=replace(hit.origin, updated_at=_moment(told["updated_at"])))
+    chunks = tuple(replace(hit.chunk, id=UUID(id)) for id in told["chunk_ids"])
+    return Passage(n=told["n"], hit=hit, text=told["text"], start=told["start"], chunks=chunks)
 
 
 def _span(told: Mapping[str, int]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
-from rag_cli.asked import Collection, Filter, Hits, Server
+from rag_cli.asked import Collection, Filter, Hits, Server, asked_there
 from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
@@ -48,7 +48,7 @@ def search(
     """
     asked = Asked(question=question, k=k, collection=collection, filter=parsed_option(filter), context=context)
     if server is not None:
-        _search_there(server, asked, options, explain or compare is not None)
+        _search_there(server, asked, options, explain, compare)
         return
     found = _searched(options.settings, asked)
     if compare is not None:
@@ -62,13 +62,13 @@ def search(
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
 
 
-def _search_there(server: str, asked: "Asked", options: Globals, more: bool) -> None:
+def _search_there(server: str, asked: "Asked", options: Globals, explain: bool, compare: str | None) -> None:
     from rag_cli.remote import hits, retrieved
 
-    if asked.context or (more and not options.json):
+    if asked.context or compare is not None or (explain and not options.json):
         raise UsageError("--server shows hits only: --context, --compare and --explain want the store itself")
     body = {"query": asked.question, "collection": asked.collection, "top_k": asked.k, "filters": asked.filter}
-    found = retrieved(server, {**body, "explain": more})
+    found = retrieved(server, {**body, **asked_there(options), "explain": explain})
     if options.json:
         print_json(found)
     for rank, hit in enumerate([] if options.json else hits(found), start=1):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -87,6 +88,20 @@ def test_commands_ask_a_server_as_they_ask_the_store(url: str, environment: dict
         "want the store itself"
         in json.loads(rag("search", "?", "--context", "1", "--json", code=2))["error"]["message"]
     )
+
+
+def test_a_server_hears_the_profile_and_nothing_that_is_its_own(url: str) -> None:
+    def rag(*arguments: str) -> Any:
+        command = [*RAG, *arguments, "--server", url, "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+
+    explained = rag("ask", QUESTION["question"], "--explain")
+    assert {source["n"] for source in explained["citations"]} <= {passage["n"] for passage in explained["passages"]}
+    assert "nosuch" in rag("search", "lock", "--profile", "nosuch")["error"]["message"]
+    refused = rag("search", "lock", "--set", "a.b=1", "--tenant", "t", "--store", "embedded", "--config", "x.yaml")
+    assert "--config, --set, --store, --tenant would change nothing there" in refused["error"]["message"]
+    assert "--tenant would change nothing there" in rag("ask", "lock", "--tenant", "t")["error"]["message"]
+    assert "want the store itself" in rag("search", "lock", "--compare", "pmc")["error"]["message"]
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:
