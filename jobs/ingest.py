@@ -16,7 +16,7 @@ from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
 from jobs.runner import EVERYTHING, STDERR, RayRunner, Resources
 from rag_core.config import Settings
-from rag_core.detection import chosen_profile
+from rag_core.detection import DEFAULT_PROFILE, chosen_profile
 from rag_core.errors import ConfigError, ConfirmationError
 from rag_core.ingestion.report import ENDS
 from rag_core.settings import profile_signs
@@ -106,7 +106,10 @@ def with_profile(options: Globals, locations: Sequence[str], meta: Sequence[str]
     described = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
     explicit = options.profile or os.environ.get("RAG_PROFILE", "")
     about = [] if explicit else _about(described.settings, locations)
-    return replace(described, profile=chosen_profile(explicit, about, profile_signs(options.config)))
+    chosen = chosen_profile(explicit, about, profile_signs(options.config))
+    if not explicit and chosen != DEFAULT_PROFILE and not options.quiet:
+        typer.echo(f"profile {chosen}, by what the sources are called; --profile {DEFAULT_PROFILE} for none", err=True)
+    return replace(described, profile=chosen)
 
 
 def _about(settings: Settings, locations: Sequence[str]) -> list[Metadata]:

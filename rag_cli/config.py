@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from jobs.options import Globals, command, output, print_json
-from rag_core.config import Settings
+from rag_core.settings import own_profiles
 
 app = typer.Typer(
     help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True
@@ -22,13 +22,19 @@ def check(
     options: Globals,
     file: Annotated[Path | None, typer.Argument(help="The YAML file; else --config.", show_default=False)] = None,
 ) -> None:
-    """Check a configuration, and that its parts fit together. Exit code 2 if they do not.
+    """Check a configuration: each of its profiles, and that the parts of the chosen one fit together. Exit code 2 if
+    they do not, 3 if the model of the chosen one is not there.
 
     Example: rag config check my.yaml
     """
     from rag_core.build.chunking import chunker
+    from rag_core.generation.prompt import prompt_pack
 
-    chunker(replace(options, config=file or options.config).settings)
+    given = replace(options, config=file or options.config)
+    for profile in own_profiles(given.config):
+        prompt_pack(replace(given, profile=profile).settings.prompt.pack)
+    prompt_pack(given.settings.prompt.pack)
+    chunker(given.settings)
     if options.json:
         print_json({"ok": True})
     elif not options.quiet:
@@ -62,7 +68,9 @@ def schema(options: Globals) -> None:  # noqa: ARG001 - every command takes them
 
     Example: rag config schema > rag.schema.json
     """
-    print_json(Settings.model_json_schema())
+    from rag_core.settings_schema import file_schema
+
+    print_json(file_schema())
 
 
 def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

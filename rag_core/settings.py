@@ -80,13 +80,17 @@ def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
 
 
 def profile_signs(file: Path | None = None) -> dict[str, Signs]:
-    """By what each profile that can be detected is known: those of the file first, then the shipped ones by name."""
-    document = _read(file, str(file)) if file else {}
-    own = _mapping(document.get("profiles"), "profiles", "profiles")
-    others = [name for name in shipped_profiles() if name not in own]
-    shipped = {name: _read(PROFILES / f"{name}.yaml", f"profile {name}") for name in others}
-    trees = {name: _mapping(tree, f"profile {name}") for name, tree in (own | shipped).items()}
+    """By what each profile that can be detected is known: those of the file, or by name the shipped ones where there is
+    none. One that nobody has named is not laid over what a file says."""
+    shipped = [] if file else shipped_profiles()
+    profiles = own_profiles(file) | {name: _read(PROFILES / f"{name}.yaml", f"profile {name}") for name in shipped}
+    trees = {name: _mapping(tree, f"profile {name}") for name, tree in profiles.items()}
     return {name: _signs(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
+
+
+def own_profiles(file: Path | None) -> dict[str, Any]:
+    """Those of the file, as they stand there."""
+    return _mapping(_read(file, str(file)).get("profiles"), "profiles", "profiles") if file else {}
 
 
 def _signs(detect: Any, profile: str) -> Signs:
@@ -102,8 +106,7 @@ def shipped_profiles() -> list[str]:
 
 
 def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
-    document = _read(file, str(file)) if file else {}
-    own = _mapping(document.get("profiles"), "profiles", "profiles")
+    document, own = _read(file, str(file)) if file else {}, own_profiles(file)
     top = {key: value for key, value in document.items() if key not in FILE_KEYS}
     base = _chain(str(document.get("extends") or DEFAULT_PROFILE), own={})
     chosen = [layer for layer in _chain(profile, own) if layer != base[0]]
@@ -126,7 +129,8 @@ def _read(path: Any, origin: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(f"there is no {origin}; shipped profiles: {', '.join(shipped_profiles())}") from None
+        known = f"; shipped profiles: {', '.join(shipped_profiles())}" if origin.startswith("profile ") else ""
+        raise ConfigError(f"there is no {origin}{known}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {origin}: {error}") from error
     return _mapping(document, origin)

@@ -19,7 +19,7 @@ from hosts import heeding_interrupts
 from trees import HASHING, broken, write
 
 from rag_cli.app import app
-from rag_core.config import Settings
+from rag_core.settings_schema import file_schema
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
@@ -418,7 +418,7 @@ def test_settings_are_checked_shown_and_described(rag: Rag, tmp_path: Path) -> N
     assert shown["chunking.tokens"] == {"value": 30, "origin": "command line"}
     assert shown["embedding.type"] == {"value": "hashing", "origin": "environment"}
     assert shown["limits.text_mb"] == {"value": 20.0, "origin": "default"}
-    assert rag("config", "schema").json == Settings.model_json_schema()
+    assert rag("config", "schema").json == file_schema()
     assert "chunking.tokens" in rag("config", "show").out
 
 
@@ -429,6 +429,9 @@ def test_a_bad_configuration_ends_with_2(rag: Rag, tmp_path: Path) -> None:
     assert (ran.code, ran.json["error"]["type"]) == (2, "ConfigError")
     assert str(file) in ran.err
     assert rag("config", "check", "--set", "chunking.tokens=600").code == 2
+    for wrong, told in (("chunkng: {tokens: 3}", "chunkng"), ("prompt: {pack: none}", "prompt.pack must be one of")):
+        file.write_text(f"profiles: {{quick: {{{wrong}}}}}")
+        assert (told in rag("config", "check", file).err, rag("config", "check", file).code) == (True, 2)
     assert rag("documents", "list", "--config", tmp_path / "none.yaml").code == 2
 
 

@@ -1,5 +1,6 @@
 """The README's commands run as they stand there, and print what it says they print."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from rag_core.storage import embedded
 
@@ -75,3 +78,4 @@ def test_the_yaml_is_a_valid_configuration(environment: dict[str, str], tmp_path
     printed = run(f"rag config show --config {file} --profile quick", environment)
     assert re.search(r"embedding\.type\s+hashing\s+profile quick", printed)
     assert re.search(r"chunking\.tokens\s+400", printed)
+    jsonschema.validate(yaml.safe_load(text), json.loads(run("rag config schema", environment)))

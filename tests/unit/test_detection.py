@@ -74,12 +74,14 @@ def test_the_shipped_profiles_know_their_sources(metadata: Metadata, profile: st
     assert detected_profile(metadata, profile_signs()) == profile
 
 
-def test_a_files_own_profiles_come_before_the_shipped_ones(tmp_path: Path) -> None:
+def test_beside_a_file_only_its_own_profiles_are_detected(tmp_path: Path) -> None:
+    """A shipped one would be laid over what the file says."""
     file = tmp_path / "rag.yaml"
     file.write_text("profiles: {mine: {detect: {source: [pmc]}}, dailymed: {chunking: {tokens: 100}}}")
     signs = profile_signs(file)
-    assert list(signs) == ["mine", "clinicaltrials", "pmc"]
+    assert list(signs) == ["mine"]
     assert detected_profile({"source": "pmc"}, signs) == "mine"
+    assert detected_profile({"source": "clinicaltrials"}, signs) == ""
 
 
 @pytest.mark.parametrize("detect", ["pmc", "{source: pmc}", "{source: [1]}"])

@@ -1,0 +1,33 @@
+"""What editors are told of a configuration file, against what is read."""
+
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from rag_core.settings import PROFILES, shipped_profiles
+from rag_core.settings_schema import file_schema
+
+
+@pytest.mark.parametrize("name", shipped_profiles())
+def test_a_shipped_profile_is_valid_in_a_file(name: str) -> None:
+    profile = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())
+    jsonschema.validate({"extends": "default", "profiles": {"mine": profile}}, file_schema())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"chunkng": {}},
+        {"chunking": {"type": "sections", "tokns": 3}},
+        {"limits": {"text_mb": "much"}},
+        {"profiles": {"mine": {"chunkng": {}}}},
+        {"profiles": {"mine": {"detect": {"uri": "*/pmc"}}}},
+        {"detect": {"uri": ["*/pmc"]}},
+    ],
+    ids=str,
+)
+def test_what_is_refused_when_it_is_read_is_underlined(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, file_schema())
