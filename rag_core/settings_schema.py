@@ -17,14 +17,19 @@ def file_schema() -> dict[str, Any]:
 
 
 def _partial(node: Any) -> Any:
-    """Without what is required, and null for what a profile names and a file takes away. Several kinds of a section may
-    then take the same values."""
+    """Nothing is required, and anything may be null, which takes away what a profile says. Several kinds of a section
+    may then take the same values."""
     match node:
+        case {"properties": properties}:
+            own = {name: {"anyOf": [_partial(value), {"type": "null"}]} for name, value in properties.items()}
+            rest = {key: _partial(value) for key, value in node.items() if key not in ("properties", "required")}
+            return {**rest, "properties": own}
+        case {"oneOf": kinds}:
+            return {"anyOf": _partial(kinds)}
+        case {"additionalProperties": dict() as named}:
+            return {**node, "additionalProperties": {"anyOf": [_partial(named), {"type": "null"}]}}
         case dict():
-            kept = {key: _partial(value) for key, value in node.items() if key not in ("required", "discriminator")}
-            if isinstance(named := kept.get("additionalProperties"), dict):
-                kept["additionalProperties"] = {"anyOf": [named, {"type": "null"}]}
-            return {("anyOf" if key == "oneOf" else key): value for key, value in kept.items()}
+            return {key: _partial(value) for key, value in node.items()}
         case list():
             return [_partial(each) for each in node]
         case _:
