@@ -12,7 +12,7 @@ from jobs.ingest import RunnerName, runner_named, show_report
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import POLL, JobProgress
 from rag_cli.opened import ledger
-from rag_cli.output import show_facts, show_rows
+from rag_cli.output import show_facts, show_rows, tell_more
 from rag_core.errors import NotFoundError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
@@ -31,10 +31,12 @@ def list_(options: Globals, limit: Annotated[int, typer.Option(help="How many at
     Example: rag jobs list
     """
     with ledger(options) as known:
-        rows = [_seen(row) for row in known.jobs(limit)]
-    shown = rows if options.json else [_brief(row) for row in rows]
+        rows = [_seen(row) for row in known.jobs(limit + 1)]
+    shown = rows[:limit] if options.json else [_brief(row) for row in rows[:limit]]
     columns = ("job", "collection", "status", "documents", "failed", "same", "started_at", "seconds", "reason")
     show_rows(shown, columns, options, "no jobs yet: `rag ingest FOLDER` runs one")
+    if len(rows) > limit:
+        tell_more(f"--limit {2 * limit}", options)
 
 
 @app.command()

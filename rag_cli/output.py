@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -24,6 +25,12 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in names))
     output().print(table)
+
+
+def tell_more(option: str, options: Globals) -> None:
+    """That the rows are not all, and how to see others."""
+    if not options.quiet:
+        typer.echo(f"... and more: {option}", err=True)
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:

@@ -152,7 +152,7 @@ async def _ranked(
             name, leg = innermost.name, innermost.leg
         case _:
             name, leg = "retriever", RetrieverLeg(innermost)
-    alone = await _traced(name, leg, way, chunks)
+    alone = await _traced(name, leg, way, reach, chunks)
     place = way.place(alone.everything)
     missed = name in way.reports and 0 < place.rank <= reach and not way.place(alone.handed_on).rank
     facts = LegFacts(leg=name, depth=reach, place=place, handed_on=place.rank > 0 and not missed)
@@ -162,7 +162,7 @@ async def _ranked(
 async def _fused(
     hybrid: Hybrid, way: _Way, reach: int, depth: int, chunks: int
 ) -> tuple[tuple[LegFacts, ...], str, Ranking]:
-    traced = {name: await _traced(name, leg, way, chunks) for name, leg in hybrid.legs.items()}
+    traced = {name: await _traced(name, leg, way, depth, chunks) for name, leg in hybrid.legs.items()}
     candidates = union({name: each.handed_on for name, each in traced.items() if not each.error})
     for name in candidates.legs:
         candidates = await _filled(candidates, name, hybrid.legs[name], way)
@@ -183,16 +183,18 @@ async def _fused(
     return legs, "fusion", hybrid.fusion(candidates)
 
 
-async def _traced(name: str, leg: Leg, way: _Way, chunks: int) -> _Traced:
-    """All that it can rank is one more than there is, so that no index that may miss some is used for it."""
+async def _traced(name: str, leg: Leg, way: _Way, depth: int, chunks: int) -> _Traced:
+    """All that it can rank is one more than there is, so that no index that may miss some is used for it. A retriever's
+    scores depend on how many it is asked for: what it handed on is asked for again."""
     report = way.reports.get(name, StageReport(stage=name, seconds=0.0))
     try:
         everything = await named(leg.rank(way.query, chunks + 1))
+        again = await named(leg.rank(way.query, depth)) if isinstance(leg, RetrieverLeg) else everything
     except UsageError:
         raise
     except RagError as error:
         return _Traced(everything=[], handed_on=[], error=report.error or str(error), unknown=True)
-    scores = dict(everything)
+    scores = dict(again)
     handed_on = [(id, scores[id]) for id in report.ranking if id in scores]
     return _Traced(everything=everything, handed_on=handed_on, error=report.error)
 

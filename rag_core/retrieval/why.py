@@ -18,6 +18,7 @@ Step: TypeAlias = Literal[
     "filter",
     "span",
     "leg",
+    "unexplained",
     "depth",
     "fusion",
     "signals_depth",
@@ -127,7 +128,16 @@ class Verdict:
 
 def verdict(facts: Facts) -> Verdict:
     """The first step, in the order in which a document takes them, that lost it."""
-    checks = (_not_stored, _not_searchable, _cut_span, _found, _unreached, _cut_on_the_way)
+    checks = (
+        _not_stored,
+        _not_searchable,
+        _cut_span,
+        _filtered_span,
+        _found,
+        _unreached,
+        _cut_on_the_way,
+        _unexplained,
+    )
     return next(found for check in checks for found in check(facts))
 
 
@@ -180,6 +190,13 @@ def _cut_span(facts: Facts) -> Iterator[Verdict]:
         yield Verdict(step="span", reason=reason, remedies=remedies)
 
 
+def _filtered_span(facts: Facts) -> Iterator[Verdict]:
+    span, stored = facts.span, facts.stored
+    if span and not any(chunk.id in stored.passing for chunk in stored.chunks if chunk.ordinal in span.whole):
+        reason = f"the filter lets no chunk pass that holds the span: {_listed(span.whole)}"
+        yield Verdict(step="filter", reason=reason, remedies=("ask without --filter, or with a wider one",))
+
+
 def _found(facts: Facts) -> Iterator[Verdict]:
     if facts.hit.rank:
         yield Verdict(step="found", reason=f"it is hit {facts.hit.rank} of the {facts.k} asked for")
@@ -219,6 +236,13 @@ def _cut_on_the_way(facts: Facts) -> Iterator[Verdict]:
         elif step.place.rank > step.passes:
             yield _outvoted(facts, step) or _moved(step, min(before)) or _below_reach(step)
         before = [step.place.rank]
+
+
+def _unexplained(facts: Facts) -> Iterator[Verdict]:
+    """As of a retriever of somebody's own that ranks otherwise when it is asked for more."""
+    last = facts.steps[-1].step if facts.steps else "the retriever"
+    reason = f"asked again, {last} ranks it so that it would be a hit: the retriever does not answer twice alike"
+    yield Verdict(step="unexplained", reason=reason)
 
 
 def _dropped(step: StepFacts) -> Verdict:

@@ -311,6 +311,18 @@ def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, mon
     assert len(rag("documents", "list", "--json").json) == 3
 
 
+def test_a_list_that_is_not_whole_says_so(rag: Rag, docs: Path) -> None:
+    rag("ingest", docs)
+    first = rag("documents", "list", "--limit", 2, "--json")
+    assert (len(first.json), first.err) == (2, f"... and more: --after {first.json[-1]['uri']}\n")
+    rest = rag("documents", "list", "--limit", 2, "--after", first.json[-1]["uri"], "--json")
+    assert (len(rest.json), rest.err) == (1, "")
+    rag("ingest", docs)
+    assert rag("jobs", "list", "--limit", 1).err == "... and more: --limit 2\n"
+    assert rag("jobs", "list", "--limit", 2).err == ""
+    assert rag("documents", "list", "--status", "skiped").code == 2
+
+
 @pytest.mark.parametrize(
     "command",
     [("documents", "delete", "{keys}"), ("sources", "drop", "{docs}"), ("collections", "drop", "default")],

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +15,10 @@ from fakes.legs import ScriptedLeg, ScriptedReranker
 from targets import begin, end, publish, superuser
 
 from rag_core.errors import NotFoundError, RetrievalError
-from rag_core.protocols import Retriever
+from rag_core.protocols import Leg, Retriever
 from rag_core.retrieval.fusion import distribution, rrf
 from rag_core.retrieval.hybrid import Hybrid
-from rag_core.retrieval.legs import LegRetriever
+from rag_core.retrieval.legs import LegRetriever, RetrieverLeg
 from rag_core.retrieval.per_document import PerDocument
 from rag_core.retrieval.reranked import Reranked
 from rag_core.retrieval.tracing import trace
@@ -81,18 +82,38 @@ def retriever(
     most: int = 0,
     rerank: int = 0,
     reranker: ScriptedReranker | None = None,
+    beside: Mapping[UUID, float] | None = None,
 ) -> Retriever:
+    """`beside` is of a leg with which the others' hybrid is a leg of another."""
     legs = {
         "dense": ScriptedLeg(scores=falling(FILES) if dense is None else dense),
         "bm25": ScriptedLeg(scores=falling(FILES) if bm25 is None else bm25, error=error),
     }
     weighing = fusion or partial(distribution, weights={"dense": 1 - weight, "bm25": weight})
     made: Retriever = Hybrid(corpus=corpus, legs=legs, fusion=weighing, depth=depth)
+    if beside is not None:
+        outer: dict[str, Leg] = {"text": RetrieverLeg(made), "other": ScriptedLeg(scores=beside)}
+        halves = partial(distribution, weights=dict.fromkeys(outer, 0.5))
+        made = Hybrid(corpus=corpus, legs=outer, fusion=halves, depth=20)
     if most:
         made = PerDocument(retriever=made, most=most, depth=100)
     if rerank:
         made = Reranked(retriever=made, reranker=reranker or ScriptedReranker(word=FIRST), depth=rerank)
     return made
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hybrid_within_another_is_traced_as_it_was_searched(planted: Postgres, seed: int) -> None:
+    """Its scores depend on how many hits it is asked for."""
+    order = Random(seed)
+    shuffled = [falling(order.sample(FILES, len(FILES))) for _ in range(3)]
+    made = dict(zip(("dense", "bm25", "beside"), shuffled, strict=True))
+    found = {uri: Asked(planted)(uri, depth=10, **made) for uri in FILES}
+    hits = {uri for uri, facts in found.items() if facts.hit.rank}
+    assert len(hits) == 10
+    assert {uri for uri, facts in found.items() if verdict(facts).step == "found"} == hits
+    assert all(found[uri].steps[-1].place == found[uri].hit for uri in hits)
+    assert "unexplained" not in {verdict(facts).step for facts in found.values()}
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ STORED = Whereabouts(
     chunks=(CHUNK,),
     passing=frozenset([CHUNK.id]),
 )
+TWO_PAGES = replace(STORED, chunks=(CHUNK, replace(CHUNK, id=UUID(int=3), ordinal=1, text="locks")))
 ABSENT = Whereabouts(uri="file:///keys.md", collection="default")
 
 
@@ -92,6 +93,12 @@ ALONE = lost(1, leg("dense", 1))
             replace(ALONE, stored=replace(STORED, passing=frozenset())),
             "filter",
             "none of its 1 chunk pass",
+            "ask without --filter, or with a wider one",
+        ),
+        (
+            replace(ALONE, stored=TWO_PAGES, span=SpanFacts(words="locks", whole=(1,))),
+            "filter",
+            "no chunk pass that holds the span: 1",
             "ask without --filter, or with a wider one",
         ),
         (
@@ -205,6 +212,12 @@ def test_a_document_among_the_hits_is_found_whatever_its_legs_did() -> None:
     facts = replace(lost(9, leg("dense", 143), leg("bm25", 4)), hit=at(9))
     assert verdict(facts).step == "found"
     assert verdict(facts).reason == "it is hit 9 of the 10 asked for"
+
+
+def test_what_cannot_be_explained_is_said_so() -> None:
+    found = verdict(lost(3, leg("own", 3)))
+    assert (found.step, found.remedies) == ("unexplained", ())
+    assert "fusion ranks it so that it would be a hit" in found.reason
 
 
 def test_the_store_is_asked_before_the_rankings() -> None:
