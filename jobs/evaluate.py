@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rag_core.evaluation.report import Comparison, Evaluation
     from rag_core.evaluation.significance import Estimate
     from rag_core.evaluation.stages import Judged, Latency, StageSummary, Trace
+    from rag_core.ingestion.report import Report
     from rag_core.storage.postgres import Postgres
 
 FEW_QUESTIONS = 2_000
@@ -85,10 +86,12 @@ def evaluate(
     # its own descriptor: Ray's native code is kept from standard error
     with os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal:
         console = Console(file=terminal, quiet=options.quiet)
-        notices = ingested(chosen, name, postgres, runner, options, console)
+        report = ingested(chosen, name, postgres, runner, options, console)
         asked = settings.model_copy(update={"store": settings.store.model_copy(update={"url": postgres.dsn})})
         asking = Asking(settings=asked, collection=name, k=k, callers=callers)
+        asked_at = time.perf_counter()
         traces = list(_followed(_asked(asking, chosen.questions, runner), len(chosen.questions), console))
+        rate = len(traces) / (time.perf_counter() - asked_at)
     _refuse_silence(traces)
     found = evaluation(_judged(chosen, name, traces, postgres, settings.tenant), other)
     described = {
@@ -99,7 +102,9 @@ def evaluate(
         "pipeline_version": settings.pipeline_version,
         "k": k,
         "callers": callers,
-        "notices": notices,
+        "notices": _notices(report),
+        "ingest_seconds": report.seconds,
+        "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - began, 3),
     }
     _tell(found, described, options)
@@ -111,8 +116,8 @@ def evaluate(
 
 def ingested(
     dataset: "Dataset", collection: str, postgres: "Postgres", runner: RunnerName, options: Globals, console: Console
-) -> list[str]:
-    """Brings the collection in step with the corpus; what is worth knowing of that."""
+) -> "Report":
+    """Brings the collection in step with the corpus."""
     from rag_core.build.ingestion import sync
     from rag_core.evaluation.dataset import folder_name, read_corpus, write_documents
     from rag_core.ingestion.sync import Options
@@ -126,7 +131,11 @@ def ingested(
     job = sync(settings, postgres, [str(folder)], collection, Options(confirmed=True))
     _refuse_strangers(postgres, settings.tenant, collection, job.sources[0].uri)
     with JobProgress(postgres, settings.tenant, console) as progress:
-        report = job.run(runner_named(runner, settings), progress.begin)
+        return job.run(runner_named(runner, settings), progress.begin)
+
+
+def _notices(report: "Report") -> list[str]:
+    """What is worth knowing of an ingest."""
     absent = {name: report.documents[name] for name in ("failed", "skipped", "quarantined") if report.documents[name]}
     counts = ", ".join(f"{count} documents {name}" for name, count in absent.items())
     return [*([f"not everything is searched: {counts}"] if counts else []), *report.notices]
@@ -201,6 +210,9 @@ def _tell(found: "Evaluation", described: dict[str, Any], options: Globals) -> N
     console.print(_table(found, described))
     if found.headroom is not None:
         console.print(f"a perfect order of what the legs found would add {found.headroom:.3f} nDCG@10")
+    for better in found.improvements:
+        console.print(f"{better.stage} over {better.over}: {_difference(better.comparison)}", markup=False)
+    console.print(_speed(described))
     console.print(_losses(found))
     if found.with_spans:
         console.print(_chunk_table(found))
@@ -265,10 +277,20 @@ def _losses(found: "Evaluation") -> str:
     return f"of {total} relevant documents {kept} are in the first 10; lost at: {places or 'no stage'}"
 
 
+def _speed(described: Mapping[str, Any]) -> str:
+    """Of the corpus, unless it was there, and of the questions, with the start of what answers them."""
+    seconds = described["ingest_seconds"]["total"]
+    return f"the corpus was in step after {seconds:.1f} s; {described['questions_per_second']:.1f} questions/s"
+
+
 def _comparison(found: "Comparison") -> str:
+    return f"against the run: {_difference(found)}"
+
+
+def _difference(found: "Comparison") -> str:
     difference = found.difference
     return (
-        f"against the run: nDCG@10 {difference.mean:+.3f} ({difference.low:+.3f} to {difference.high:+.3f}), "
+        f"nDCG@10 {difference.mean:+.3f} ({difference.low:+.3f} to {difference.high:+.3f}), "
         f"p {found.p:.4f}; better on {found.better} questions, worse on {found.worse}, equal on {found.equal}"
     )
 

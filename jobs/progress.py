@@ -59,7 +59,7 @@ class JobProgress:
             with watch.bar:
                 while not self._ended.wait(POLL):
                     watch.update()
-                watch.update()
+                watch.update("done")
 
 
 class _Watch:
@@ -69,11 +69,11 @@ class _Watch:
         self.bar = _bar(console)
         self._task: TaskID = self.bar.add_task("starting", total=total, rates="")
 
-    def update(self) -> None:
+    def update(self, phase: str = "") -> None:
         counts = self._ledger.progress(self._job)
         done = sum(counts[status] for status in ("same", *ENDS))
         self.bar.update(
-            self._task, completed=done, description=_phase(done, self._total), rates=self._rates(counts, done)
+            self._task, completed=done, description=phase or _phase(done, self._total), rates=self._rates(counts, done)
         )
         if counts["failed"] > self._failed:
             self._tell_failures()
@@ -100,7 +100,8 @@ class _Watch:
 
 
 def _phase(done: int, total: int) -> str:
-    return "starting" if not done else "ingesting" if done < total else "done"
+    """After the last document indexes are brought up to date."""
+    return "starting" if not done else "ingesting" if done < total else "finishing"
 
 
 def _bar(console: Console) -> Progress:

@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rag_core.evaluation.dataset import Question, Run, trec_id
-from rag_core.evaluation.metrics import ndcg, ranked
+from rag_core.evaluation.metrics import distinct, ndcg, ranked
 from rag_core.evaluation.significance import Estimate, estimates, randomisation_p
 from rag_core.evaluation.stages import FINAL, TOP, UNION, Judged, Latency, StageSummary, losses, summaries
 
@@ -17,7 +18,7 @@ MEASURE = f"ndcg@{TOP}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Of the hits with another run over the same questions, by nDCG@10; `p` is two-sided."""
+    """Of a ranking with another over the same questions, by nDCG@10; `p` is two-sided."""
 
     difference: Estimate
     p: float
@@ -27,12 +28,22 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement:
+    """Of a stage over the one that it was given; of fusion over the best leg."""
+
+    stage: str
+    over: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """`comparison` is None where there was nothing to compare with."""
 
     questions: Sequence[Judged]
     stages: Sequence[StageSummary]
     lost: Mapping[str, int]
+    improvements: Sequence[Improvement]
     comparison: Comparison | None
 
     @property
@@ -60,14 +71,35 @@ def evaluation(questions: Sequence[Judged], other: Run | None = None) -> Evaluat
         questions=questions,
         stages=summaries(questions),
         lost=losses(questions),
+        improvements=improvements(questions),
         comparison=None if other is None else compared(questions, other),
     )
 
 
 def compared(questions: Sequence[Judged], other: Run) -> Comparison:
     """A question that the other run does not have counts as 0 there. It has its ids from a TREC file."""
-    own = np.array([each.measures[FINAL][MEASURE] for each in questions])
-    theirs = np.array([_measured(other, each.question) for each in questions])
+    return _compared(_of_stage(questions, FINAL), np.array([_measured(other, each.question) for each in questions]))
+
+
+def improvements(questions: Sequence[Judged]) -> list[Improvement]:
+    """In the order of the flow. Who has no ranking of a stage counts as 0 there."""
+    legs = sorted({leg for each in questions for leg in each.legs})
+    if not legs:
+        return []
+    over = max(legs, key=lambda leg: float(_of_stage(questions, leg).mean()))
+    found: list[Improvement] = []
+    for stage in distinct(stage for each in questions for stage in each.behind if stage != FINAL):
+        comparison = _compared(_of_stage(questions, stage), _of_stage(questions, over))
+        found.append(Improvement(stage=stage, over=over, comparison=comparison))
+        over = stage
+    return found
+
+
+def _of_stage(questions: Sequence[Judged], stage: str) -> NDArray[np.float64]:
+    return np.array([each.measures.get(stage, {}).get(MEASURE, 0.0) for each in questions])
+
+
+def _compared(own: NDArray[np.float64], theirs: NDArray[np.float64]) -> Comparison:
     difference = own - theirs
     (mean,) = estimates(difference[:, None])
     signs = np.sign(np.round(difference, 12))
@@ -88,6 +120,7 @@ def as_json(found: Evaluation) -> dict[str, Any]:
         "answers_in_no_chunk": len(found.in_no_chunk),
         "stages": {each.stage: _stage(each) for each in found.stages},
         "headroom": found.headroom,
+        "improvements": [asdict(each) for each in found.improvements],
         "lost": {place or "found": count for place, count in found.lost.items()},
         "comparison": asdict(found.comparison) if found.comparison else None,
         "failures": [{"question": each.question.id, "reason": each.trace.error} for each in found.failed],

@@ -119,6 +119,9 @@ def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path,
 def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Path) -> None:
     told = json.loads(rag("evaluate", dataset, "--json", "--out", tmp_path / "out"))
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == told
+    assert told["questions_per_second"] > 0
+    assert told["ingest_seconds"]["total"] >= told["ingest_seconds"]["embed"] > 0
+    assert [(each["stage"], each["over"]) for each in told["improvements"]] == [("fuse", "bm25")]
     qrels, run = read_qrels(tmp_path / "out" / "qrels.trec"), read_run(tmp_path / "out" / "runs" / "final.trec")
     assert list(run)[:2] == ["q%200", "q%201"]
     mean = sum(measures(ranked(run[id]), qrels[id])["map"] for id in run) / len(qrels)

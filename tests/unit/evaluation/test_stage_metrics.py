@@ -151,6 +151,19 @@ def test_headroom_is_what_a_perfect_order_of_the_union_would_add() -> None:
     assert as_json(evaluation([one({"d1": 1}, stages[:1], [0, 2])]))["headroom"] is None
 
 
+def test_each_stage_is_compared_with_what_it_was_given() -> None:
+    """Fusion with the better leg, over the same questions."""
+    stages = [report("bm25", 0), report("dense", 0, 2), report("fuse", 2, 0), report("rerank", 0, 2)]
+    told = as_json(evaluation([one({"d1": 1}, stages, [0, 2])]))["improvements"]
+    second = 1 / 1.584962500721156
+    assert [(each["stage"], each["over"], each["comparison"]["difference"]["mean"]) for each in told] == [
+        ("fuse", "dense", pytest.approx(1 - second)),
+        ("rerank", "fuse", pytest.approx(second - 1)),
+    ]
+    alone = as_json(evaluation([one({"d1": 1}, [report("dense", 2)], [2])]))
+    assert alone["improvements"] == []
+
+
 def test_a_trec_run_keeps_the_order_of_the_stage() -> None:
     found = one({"d1": 1}, [report("dense", 4, 3, 5)], [3])
     assert run([found], "dense") == {"q": {"d2": 1.0, "d1": 0.5}}
