@@ -35,7 +35,7 @@ from rag_core.protocols import Leg, Ranking
 from rag_core.query import expansion
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
-from rag_core.retrieval.fusion import distribution
+from rag_core.retrieval.fusion import rrf
 from rag_core.retrieval.graph import GraphLeg
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever, named
@@ -51,6 +51,7 @@ T = TypeVar("T")
 
 VECTOR_HITS, KEYWORD_HITS, GRAPH_HITS, MERGED_HITS, RERANKED_HITS = 20, 20, 10, 40, 5
 METHOD_TIMEOUT = EXPANSION_TIMEOUT = 5.0
+RRF_K = 60
 
 # what no text has in it: control characters, and halves of code points that UTF-8 cannot write
 _UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -161,7 +162,9 @@ def graph_search(name: str, question: str, top_k: int = GRAPH_HITS) -> list[Retr
 
 
 def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> RetrievalResult:
-    """Up to 40 chunks by the methods that are enabled, side by side; each once, by their z-scores' mean.
+    """Up to 40 chunks by the methods that are enabled, side by side; each once.
+
+    They are merged by reciprocal rank fusion; `similarity_score` is 1 for what every method ranks first.
 
     A method that fails or is late is left out, with a warning and its stage's error. ValueError if nothing is stored
     under the name, or if no method is enabled; RuntimeError if none of them answered.
@@ -179,8 +182,9 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
 
     async def found(corpus: CorpusReader) -> tuple[list[Hit], list[StageReport]]:
         legs = {_STAGES[method]: _leg(method, settings, corpus) for method in methods}
-        fusion = partial(distribution, weights={})
-        hybrid = Hybrid(corpus=corpus, legs=legs, fusion=fusion, depth=MERGED_HITS, timeout=METHOD_TIMEOUT)
+        hybrid = Hybrid(
+            corpus=corpus, legs=legs, fusion=partial(rrf, k=RRF_K), depth=MERGED_HITS, timeout=METHOD_TIMEOUT
+        )
         with recording() as stages:
             return await hybrid.retrieve(query, MERGED_HITS), stages
 
@@ -189,7 +193,9 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
     for report in stages:
         if report.error:
             _log.warning("searched %s without %s: %s", name, report.stage, report.error)
-    return RetrievalResult(chunks=[_retrieved(source, _logistic, hit) for hit in hits], stages=tuple(stages))
+    first_by_all = len(methods) / (RRF_K + 1)
+    chunks = [_retrieved(source, lambda score: score / first_by_all, hit) for hit in hits]
+    return RetrievalResult(chunks=chunks, stages=tuple(stages))
 
 
 def rerank_chunks(
