@@ -50,10 +50,12 @@ def watch(job: JobArgument, options: Globals) -> None:
     console = Console(stderr=True, quiet=options.quiet)
     with ledger(options) as known:
         id = known.job(job)["id"]
-        _wait(known, id, "queued", console)
+        if known.job(str(id))["status"] == "queued":
+            console.print("queued: it begins when a runner of ingest jobs is free", highlight=False)
+        _wait(known, id, "queued")
         with JobProgress(postgres, tenant, console) as progress:
             progress.follow(id, sum(known.progress(id)[action] for action in ("added", "changed")))
-            ended = _wait(known, id, "running", console)
+            ended = _wait(known, id, "queued", "running")
     _show_end(ended, options)
     if ended["status"] != "completed" or ended["failed"]:
         raise typer.Exit(1)
@@ -99,11 +101,9 @@ def retry(job: JobArgument, options: Globals) -> None:
         raise typer.Exit(1)
 
 
-def _wait(known: Ledger, id: UUID, status: str, console: Console) -> dict[str, Any]:
-    """The job, when it is in that state no more."""
-    if status == "queued" and known.job(str(id))["status"] == status:
-        console.print("queued: it begins when a runner of ingest jobs is free", highlight=False)
-    while (found := _seen(known.job(str(id))))["status"] == status:
+def _wait(known: Ledger, id: UUID, *states: str) -> dict[str, Any]:
+    """The job, when it is in none of them. From running it may go back to the queue."""
+    while (found := _seen(known.job(str(id))))["status"] in states:
         time.sleep(POLL)
     return found
 

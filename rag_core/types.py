@@ -28,11 +28,11 @@ Metadata: TypeAlias = Mapping[str, Value]
 
 DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped", "quarantined"]
 
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""NUL, which Postgres does not store, and halves of surrogate pairs, which UTF-8 does not hold."""
+
 DEFAULT_TENANT = "default-tenant"
 DEFAULT_COLLECTION = "default"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-# What Postgres does not store, NUL, and UTF-8 does not hold.
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _IDS = UUID("6f2f3a52-5a0e-5c4b-9d52-1b7a3c0e9d11")
 
 
@@ -409,13 +409,8 @@ class Draft:
 
     def failed(self, failure: Failure) -> "Draft":
         """Its reason may quote the document: what of it no row can hold is U+FFFD."""
-        failure = replace(failure, reason=_UNSTORABLE.sub("\ufffd", failure.reason))
+        failure = replace(failure, reason=UNSTORABLE.sub("\ufffd", failure.reason))
         return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())
-
-
-def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold it: it has no half of a surrogate pair."""
-    return _SURROGATE.search(text) is None
 
 
 def text_hash(text: str) -> bytes:

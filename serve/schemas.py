@@ -1,16 +1,13 @@
 """What requests may say: strict, so that an unknown key is an error and not a surprise."""
 
-import re
 from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
-from rag_core.types import DEFAULT_COLLECTION
+from rag_core.types import DEFAULT_COLLECTION, UNSTORABLE
 from serve.variants import AnswerOptions, FusionMethod, GuardMode, SearchOptions
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 MOST_NESTED = 16
 """Levels of a filter."""
@@ -20,7 +17,7 @@ MOST_CONDITIONS = 256
 
 
 def _storable(text: str) -> str:
-    if _UNSTORABLE.search(text):
+    if UNSTORABLE.search(text):
         raise ValueError("a text must not hold NUL or lone surrogates")
     return text
 

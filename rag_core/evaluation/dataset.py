@@ -11,6 +11,7 @@ corpus.jsonl, half open. A document with a span has the grade 1 where qrels, whi
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -22,7 +23,6 @@ from urllib.parse import quote, unquote
 from rag_core.errors import DatasetError
 from rag_core.evaluation.metrics import Grades, Scores, ranked, relevant
 from rag_core.evaluation.spans import Span
-from rag_core.types import is_unicode
 
 Value = TypeVar("Value", int, float)
 Qrels: TypeAlias = Mapping[str, Grades]
@@ -35,6 +35,7 @@ LONGEST_NAME = 255
 UNTITLED = "-"
 """A title without a word."""
 HEADER = ["query-id", "corpus-id", "score"]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _USER = "|user|:"
 """Before every turn of a conversation in MT-RAG's query files."""
 
@@ -295,7 +296,7 @@ def _string(place: str, row: Mapping[str, Any], key: str, empty: bool = False) -
     value = row.get(key)
     if not isinstance(value, str) or not (value.strip() or empty):
         raise DatasetError(f"{place}: {key!r} must be a text{'' if empty else ' that is not empty'}, got {value!r:.60}")
-    if not is_unicode(value):
+    if _SURROGATE.search(value):
         raise DatasetError(f"{place}: {key!r} must be Unicode text, got half a surrogate pair")
     return value
 

@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from rag_core.errors import FilterError
-from rag_core.types import Comparison, Compound, Filter, Value, is_unicode
+from rag_core.types import UNSTORABLE, Comparison, Compound, Filter, Value
 
 OPERATORS = {"gt": SQL(">"), "gte": SQL(">="), "lt": SQL("<"), "lte": SQL("<=")}
 LARGEST = 1e308
@@ -105,7 +105,7 @@ def _check_operand(type: str, operand: object) -> None:
 def storable(value: object) -> bool:
     """What the store can compare: Unicode text without NUL, a boolean, a number that is not too large for a double."""
     if isinstance(value, str):
-        return "\0" not in value and is_unicode(value)
+        return UNSTORABLE.search(value) is None
     return isinstance(value, int | float) and abs(value) < LARGEST
 
 
