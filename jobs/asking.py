@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.ray_errors import errors_as_raised
 from jobs.runner import EVERYTHING, SMALL_SHARE, cpus_of, native_errors_logged, start_ray
 from rag_core.config import Settings
 from rag_core.errors import RagError
@@ -60,8 +61,9 @@ def ask_on_ray(asking: Asking, questions: Sequence[Question]) -> Iterator[Trace]
                 compute=ray.data.ActorPoolStrategy(size=actors),
             )
             batches: Iterator[Any] = iter(answered.iter_batches(batch_size=None, batch_format="pyarrow"))
-            for batch in batches:
-                yield from (pickle.loads(row) for row in batch["trace"].to_pylist())  # noqa: S301 - our own
+            with errors_as_raised():
+                for batch in batches:
+                    yield from (pickle.loads(row) for row in batch["trace"].to_pylist())  # noqa: S301 - our own
 
 
 class Ask:

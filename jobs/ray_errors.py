@@ -5,11 +5,15 @@ from contextlib import contextmanager
 
 from rag_core.errors import ClusterError, RagError, UnavailableError, told
 
+OURS = f"{RagError.__module__}."
+"""Before the name of a failure in a traceback."""
+
 
 @contextmanager
 def errors_as_raised() -> Iterator[None]:
     """A worker's failure as it raised it, and ClusterError where Ray itself failed. What is no failure of ours, and no
     Ray's, is a defect: it goes on with its traceback."""
+    from ray.data.exceptions import ExecutionTimeoutError
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
     try:
@@ -19,14 +23,21 @@ def errors_as_raised() -> Iterator[None]:
             raise error.cause from None
         raise
     except ActorDiedError as error:
-        raise _of_dead_actor(str(error)) from error
-    except RayError as error:
-        raise ClusterError(f"Ray lost a part of the job: {str(error).strip().partition(chr(10))[0]}") from error
+        if failure := _raised_in(str(error)):
+            raise failure from error
+        if "creation task" in str(error):  # Ray's words for a constructor that raised
+            raise
+        raise _lost(error) from error
+    except (RayError, ExecutionTimeoutError) as error:
+        raise _lost(error) from error
 
 
-def _of_dead_actor(message: str) -> RagError:
-    """Why its constructor failed stands at the end, as a traceback has it."""
-    last = message.strip().splitlines()[-1]
-    kind, colon, reason = last.partition(": ")
-    failure = told(f"{kind.rpartition('.')[2]}: {reason}") if colon else None
-    return failure if failure and type(failure) is not UnavailableError else ClusterError(f"an actor died: {last}")
+def _lost(error: Exception) -> ClusterError:
+    return ClusterError(f"Ray lost a part of the job: {str(error).strip().partition(chr(10))[0]}")
+
+
+def _raised_in(message: str) -> RagError | None:
+    """Our own failure at the end of a traceback, such as of an actor's constructor."""
+    _, found, raised = message.rpartition(f"\n{OURS}")
+    failure = told(raised.strip()) if found else None
+    return None if type(failure) is UnavailableError else failure

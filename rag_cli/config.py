@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from jobs.options import Globals, command, output, print_json
-from rag_core.settings import own_profiles
+from rag_core.settings import own_profiles, profile_signs
 
 app = typer.Typer(
     help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True
@@ -31,10 +31,11 @@ def check(
     from rag_core.generation.prompt import prompt_pack
 
     given = replace(options, config=file or options.config)
-    for profile in own_profiles(given.config):
-        prompt_pack(replace(given, profile=profile).settings.prompt.pack)
     prompt_pack(given.settings.prompt.pack)
     chunker(given.settings)
+    profile_signs(given.config)
+    for profile in own_profiles(given.config):
+        prompt_pack(replace(given, profile=profile).settings.prompt.pack)
     if options.json:
         print_json({"ok": True})
     elif not options.quiet:

@@ -106,7 +106,8 @@ def shipped_profiles() -> list[str]:
 
 
 def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
-    document, own = _read(file, str(file)) if file else {}, own_profiles(file)
+    document = _read(file, str(file)) if file else {}
+    own = _mapping(document.get("profiles"), "profiles", "profiles")
     top = {key: value for key, value in document.items() if key not in FILE_KEYS}
     base = _chain(str(document.get("extends") or DEFAULT_PROFILE), own={})
     chosen = [layer for layer in _chain(profile, own) if layer != base[0]]
@@ -181,7 +182,7 @@ def _merge(
 ) -> None:
     if "type" in layer and tree.get("type") not in (None, layer["type"]):
         _forget(tree, path, origins)
-    for key, value in ((str(key), value) for key, value in layer.items()):
+    for key, value in ((_spelled(key), value) for key, value in layer.items()):
         leaf = ".".join((*path, key))
         if value is None:
             tree.pop(key, None)
@@ -193,6 +194,11 @@ def _merge(
         else:
             tree[key] = value
             origins[leaf] = origin
+
+
+def _spelled(key: object) -> str:
+    """A boolean as in YAML, and as filters spell it."""
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _forget(tree: dict[str, Any], path: tuple[str, ...], origins: dict[str, str]) -> None:

@@ -8,11 +8,12 @@ from rag_core.config import Settings
 def file_schema() -> dict[str, Any]:
     """JSON schema. Nothing is required: what a file leaves out, also within a section, its profile says."""
     schema = _partial(Settings.model_json_schema())
-    sections = {**schema["properties"], "extends": {"type": "string", "description": "a shipped profile"}}
-    patterns = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
-    profile = {**schema, "properties": {**sections, "detect": patterns}}
+    extends = {"type": ["string", "null"], "description": "a shipped profile"}
+    patterns = {"type": ["object", "null"], "additionalProperties": {"type": "array", "items": {"type": "string"}}}
+    sections = {**schema["properties"], "extends": extends}
+    profile = {**schema, "type": ["object", "null"], "properties": {**sections, "detect": patterns}}
     profile.pop("$defs")
-    profiles = {"type": "object", "additionalProperties": profile}
+    profiles = {"type": ["object", "null"], "additionalProperties": profile}
     return {**schema, "properties": {**sections, "profiles": profiles}}
 
 

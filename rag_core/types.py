@@ -22,7 +22,7 @@ Value: TypeAlias = str | int | float | bool | Sequence[str]
 """What metadata may hold, and filters may compare."""
 
 NEVER_NS = 2**63
-"""Of times in nanoseconds, in the year 2262: the store holds those before. File systems also hold later ones."""
+"""Of times in nanoseconds, in the year 2262: the store holds those before, and from 1677 on."""
 
 Metadata: TypeAlias = Mapping[str, Value]
 
@@ -325,7 +325,8 @@ class TermWeights:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One line of a source's listing. Equal entries mean unread equal bytes, but for the rules of `delta`: where a
-    source keeps neither times nor etags, and where it was written while it was listed. Times are below `NEVER_NS`."""
+    source keeps neither times nor etags, and where it was written while it was listed. The store holds times that
+    `storable_ns` gives."""
 
     uri: str
     size: int
@@ -411,6 +412,11 @@ class Draft:
         """Its reason may quote the document: what of it no row can hold is U+FFFD."""
         failure = replace(failure, reason=UNSTORABLE.sub("\ufffd", failure.reason))
         return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())
+
+
+def storable_ns(moment: int) -> int:
+    """Or the first, or the last, that the store holds."""
+    return max(-NEVER_NS, min(moment, NEVER_NS - 1))
 
 
 def text_hash(text: str) -> bytes:

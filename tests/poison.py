@@ -26,8 +26,8 @@ CONTENT_TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/co
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 NUL_CONTAINER = b"""<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
 <rootfile full-path="a%00.opf"/></rootfiles></container>"""
-IN_2300 = 10_413_792_000 * 10**9
-"""Nanoseconds: more than the store's numbers hold, and not more than file systems do."""
+IN_2300, IN_1600 = 10_413_792_000 * 10**9, -11_676_096_000 * 10**9
+"""Nanoseconds beyond the store's numbers; some file systems hold them."""
 STORY = "The gates are opened at spring tide, never more than two at once."
 
 
@@ -76,8 +76,9 @@ def write_poison(folder: Path) -> Path:
         (folder / name).write_bytes(content)
     (folder / "new\nline.md").write_text(f"# A name of two lines\n\n{STORY}\n")
     Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.md")).write_text(f"# A name in Latin-1\n\n{STORY}\n")
-    (folder / "from-2300.md").write_text(f"# A file of a later time\n\n{STORY}\n")
-    os.utime(folder / "from-2300.md", ns=(IN_2300, IN_2300))
+    for name, moment in (("from-2300.md", IN_2300), ("from-1600.md", IN_1600)):
+        (folder / name).write_text(f"# A file of another time\n\n{STORY}\n")
+        os.utime(folder / name, ns=(moment, moment))
     (folder / "loop.md").symlink_to("loop.md")
     (folder / "folder-loop").symlink_to(".")
     os.mkfifo(folder / "pipe.md")

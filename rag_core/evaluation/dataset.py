@@ -209,8 +209,11 @@ def write_documents(corpus: Iterable[CorpusDocument], folder: Path) -> None:
 
 def folder_name(collection: str) -> str:
     """Of its corpus as files: no path, because `write_documents` deletes what it finds there."""
-    name = quote(collection, safe="")
-    return name if name.strip(".") else name.replace(".", "%2E")
+    plain = Path(collection).name == collection != ".." and not {"%", "\0"} & set(collection)
+    name = collection if plain else quote(collection, safe="").replace(".", "%2E")
+    if len(name.encode()) > LONGEST_NAME:
+        raise DatasetError(f"a collection must fit into a folder's name of {LONGEST_NAME} bytes, got {collection!r}")
+    return name
 
 
 def file_name(id: str) -> str:

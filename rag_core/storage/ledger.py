@@ -131,8 +131,9 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
-# `abandoned`: nobody holds a source of a job that runs, as `_lock` does, so whoever ran it was killed. A queued one is
-# given to another by its lease.
+# `abandoned`: nobody holds a source of a job that runs, as `_lock` does, and none of its documents has ended for a
+# minute: whoever ran it was killed. (One whose connection was lost holds none, too, and goes on.) A queued one is given
+# to another by its lease.
 JOBS = """
 select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, j.profile, j.status, j.reason, j.same,
   j.created_at, j.started_at, j.finished_at, j.seconds, j.settings, j.attempts, j.correlation_id,
@@ -145,7 +146,9 @@ select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, 
     select from pg_locks l, unnest(j.sources) s where l.locktype = 'advisory' and l.objsubid = 1
       and l.database = (select oid from pg_database where datname = current_database())
       and l.classid::bigint << 32 | l.objid::bigint
-        = hashtextextended('rag.source ' || j.tenant || ' ' || s, j.collection)) as abandoned
+        = hashtextextended('rag.source ' || j.tenant || ' ' || s, j.collection))
+    and not exists (select from job_items i where i.tenant = j.tenant and i.job_id = j.id
+      and i.finished_at > now() - interval '1 minute') as abandoned
 from jobs j left join collections c on c.tenant = j.tenant and c.id = j.collection
 where j.tenant = %(tenant)s and (%(job)s::text is null or starts_with(j.id::text, %(job)s))
   and (%(before)s::bigint is null or j.run < %(before)s)

@@ -441,7 +441,11 @@ def test_a_bad_configuration_ends_with_2(rag: Rag, tmp_path: Path) -> None:
     assert (ran.code, ran.json["error"]["type"]) == (2, "ConfigError")
     assert str(file) in ran.err
     assert rag("config", "check", "--set", "chunking.tokens=600").code == 2
-    for wrong, told in (("chunkng: {tokens: 3}", "chunkng"), ("prompt: {pack: none}", "prompt.pack must be one of")):
+    for wrong, told in (
+        ("chunkng: {tokens: 3}", "chunkng"),
+        ("prompt: {pack: none}", "prompt.pack must be one of"),
+        ("detect: pmc", "detect of profile quick"),
+    ):
         file.write_text(f"profiles: {{quick: {{{wrong}}}}}")
         assert (told in rag("config", "check", file).err, rag("config", "check", file).code) == (True, 2)
     assert rag("documents", "list", "--config", tmp_path / "none.yaml").code == 2

@@ -1,6 +1,7 @@
 """What Ray raises, as users hear of it."""
 
 import pytest
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 
 from jobs.ray_errors import errors_as_raised
@@ -12,6 +13,12 @@ def in_a_task(cause: Exception) -> RayTaskError:
     return RayTaskError("Write()", traceback, cause).as_instanceof_cause()
 
 
+def dead_actor(raised: str) -> ActorDiedError:
+    return ActorDiedError(
+        RayTaskError("Embed.__init__", f"Traceback (most recent call last):\n  ...\n{raised}", Exception())
+    )
+
+
 def test_a_workers_failure_is_told_as_it_raised_it() -> None:
     with pytest.raises(FencedError) as caught, errors_as_raised():
         raise in_a_task(FencedError("job 7 was cancelled"))
@@ -19,18 +26,21 @@ def test_a_workers_failure_is_told_as_it_raised_it() -> None:
 
 
 def test_why_an_actor_could_not_begin_is_told_by_its_name() -> None:
-    failed = RayTaskError("Embed.__init__", "Traceback ...\nrag_core.errors.ModelError: no such model", ModelError("x"))
-    with pytest.raises(ModelError, match=r"^no such model$"), errors_as_raised():
-        raise ActorDiedError(failed)
+    with pytest.raises(ModelError, match=r"^no such model:\nthe file is missing$"), errors_as_raised():
+        raise dead_actor("rag_core.errors.ModelError: no such model:\nthe file is missing")
 
 
 def test_what_ray_lost_by_itself_is_told_in_a_line() -> None:
     with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: Task was killed[^\n]*$"), errors_as_raised():
         raise OutOfMemoryError("Task was killed due to the node running low on memory.\nMemory on the node ...")
-    with pytest.raises(ClusterError, match=r"^an actor died: "), errors_as_raised():
+    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: The actor died"), errors_as_raised():
         raise ActorDiedError
+    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: no progress"), errors_as_raised():
+        raise ExecutionTimeoutError("no progress for 600 s")
 
 
 def test_a_defect_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError), errors_as_raised():
         raise in_a_task(ZeroDivisionError("division by zero"))
+    with pytest.raises(ActorDiedError), errors_as_raised():
+        raise dead_actor("ZeroDivisionError: division by zero")

@@ -17,6 +17,20 @@ def test_a_shipped_profile_is_valid_in_a_file(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "empty",
+    [
+        {"profiles": None},
+        {"profiles": {"mine": None}},
+        {"extends": None, "chunking": None},
+        {"profiles": {"mine": {"extends": None, "chunking": {"tokens": None}}}},
+    ],
+    ids=str,
+)
+def test_null_stands_for_nothing(empty: dict[str, Any]) -> None:
+    jsonschema.validate(empty, file_schema())
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"chunkng": {}},

@@ -222,11 +222,14 @@ def test_files_that_no_corpus_wrote_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.md", "folder", "thesis.docx"]
 
 
-@pytest.mark.parametrize("collection", ["/home/me/notes", "../notes", "..", ".", "a/b", "plain-1.2"])
+@pytest.mark.parametrize("collection", ["/home/me/notes", "../notes", "..", ".", "a/b", "a\0", "%2E%2E"])
 def test_the_folder_of_a_collection_lies_where_all_do(collection: str, tmp_path: Path) -> None:
     folder = tmp_path / "home" / folder_name(collection)
     assert folder.resolve().parent == tmp_path / "home"
-    assert folder_name("plain-1.2") == "plain-1.2"
+    assert folder_name("my data-1.2") == "my data-1.2"
+    assert folder_name("a/b") != folder_name("a%2Fb")
+    with pytest.raises(DatasetError, match="must fit into a folder's name of 255 bytes"):
+        folder_name("ж" * 128)
 
 
 def test_half_a_character_in_a_corpus_is_named_with_its_line(tmp_path: Path) -> None:

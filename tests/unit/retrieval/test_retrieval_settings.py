@@ -109,6 +109,11 @@ def test_a_complaint_names_a_setting_as_it_is_set_however_deep() -> None:
     assert complaint("retrieval.retrievers.bm25.b=2").startswith("retrieval.retrievers.bm25.b: ")
 
 
+def test_weights_by_a_boolean_are_spelled_as_in_yaml() -> None:
+    chosen = retrieval("retrieval={type: signals, retriever: {type: dense}, weights: {approved: {true: 0.5}}}")
+    assert chosen.weights == {"approved": {"true": 0.5}}
+
+
 def test_retrievers_are_nested_as_deep_as_one_likes() -> None:
     chosen = retrieval(
         "retrieval={type: per_document, max_chunks_per_document: 2, retriever: {type: signals, "
