@@ -1,7 +1,7 @@
 """AsciiDoc as Markdown: headings, lists, tables, code; attributes, anchors and block settings are left out."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from rag_core.ingestion.parsing.blocks import Block, heading, joined, listed, paragraph
@@ -10,7 +10,7 @@ from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.tables import table
 from rag_core.types import Document
 
-VERSION = 1
+VERSION = 2
 
 _HEADING = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*)")
 _SETTING = re.compile(r"\[[^\[\]]*\]|:!?[\w-]+!?:.*|//(?!//).*|\+|<<<|toc::\[\]|include::.*")
@@ -98,13 +98,24 @@ def _inline(text: str) -> str:
 
 
 def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """One line a row, or one line a cell, in as many columns as the first line has."""
-    rows = [_cells(line) for line in lines if line.strip()]
+    """One line a row, or one line a cell, in as many columns as the first line has. A line that begins no cell belongs
+    to the one before it."""
+    rows = [_cells(line) for line in _joined(filter(str.strip, lines))]
     width = len(rows[0]) if rows else 0
     if width > 1 and len(rows) > 1 and all(len(row) == 1 for row in rows[1:]):
         cells = [row[0] for row in rows[1:]]
         return [rows[0], *(list(row) for row in zip_longest(*[iter(cells)] * width, fillvalue=""))]
     return rows
+
+
+def _joined(lines: Iterable[str]) -> list[str]:
+    joined: list[str] = []
+    for line in lines:
+        if joined and not _CELL.search(line):
+            joined[-1] += f" {line.strip()}"
+        else:
+            joined.append(line)
+    return joined
 
 
 def _cells(line: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import codecs
 
-VERSION = 1
+VERSION = 2
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16
 _MARKS = (
@@ -20,10 +20,13 @@ _GUESSES = (
 # As browsers have it: what calls itself Latin-1 was written in Windows' superset of it
 _SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
 _HEAD = 65536
+# Japanese mail's: all of it is ASCII, so that it could be UTF-8
+_ESCAPES = b"\x1b$"
 
 
 def decoded(body: bytes, declared: str = "") -> str:
-    """Lines end in a newline alone; no NUL, no lone surrogate. `declared` is heard where the bytes are not UTF-8."""
+    """Lines end in a newline alone; no NUL, no lone surrogate. `declared` is heard where the bytes are not UTF-8, or
+    escape to Japanese."""
     text = _text(body, declared)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -39,6 +42,8 @@ def _text(body: bytes, declared: str) -> str:
     mark, encoding = marked(body)
     if mark:
         return body[len(mark) :].decode(encoding, "replace")
+    if _ESCAPES in body and _named(declared).startswith("iso2022_jp"):
+        return body.decode(declared, "replace")
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -48,13 +53,18 @@ def _text(body: bytes, declared: str) -> str:
 def _encoding(body: bytes, declared: str) -> str:
     if _damaged_utf8(body[:_HEAD]):
         return "utf-8"
-    try:
-        name = codecs.lookup(declared).name
-    except (LookupError, ValueError):
-        name = ""
+    name = _named(declared)
     name = _SUPERSETS.get(name, name)
     # whitelisted, because a page may also name codecs such as utf-7, whose text can hold lone surrogates
     return name if name in _GUESSES or name.startswith(("iso8859", "cp125", "koi8")) else _guessed(body[:_HEAD])
+
+
+def _named(declared: str) -> str:
+    """As Python names it; empty if it does not know it."""
+    try:
+        return codecs.lookup(declared).name
+    except (LookupError, ValueError):
+        return ""
 
 
 def _damaged_utf8(head: bytes) -> bool:

@@ -33,10 +33,11 @@ from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.text import first_line
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 2
+VERSION = 3
 PACKAGE = "html-to-markdown"
 
-_NEVER = ["svg", "iframe", "select", "video", "audio"]
+# The last is the sign beside each heading of generated documentation, shown where a mouse is.
+_NEVER = ["svg", "iframe", "select", "video", "audio", "a.headerlink"]
 _NAVIGATION = ["nav", '[role="navigation"]']
 # Its own preprocessing drops every form and the header of a page, and with them whole ASP.NET pages and titles. What it
 # would look up by name at each call, which took longer than the conversion of a small page, is told as a value.
@@ -71,8 +72,9 @@ _FENCE = re.compile(r"(`{3,})[^`\n]*\n")
 
 
 class HtmlParser:
-    def parse(self, uri: str, body: bytes) -> Document:
-        html = _prepared(decoded(body, _charset(body[:2048])))
+    def parse(self, uri: str, body: bytes, charset: str = "") -> Document:
+        """`charset` is what the page came with; it is heard before what the page says itself."""
+        html = _prepared(decoded(body, charset or _charset(body[:2048])))
         page = _converted(html, _WITHOUT_NAVIGATION)
         text = _body(page.content or "")
         if not text.strip():

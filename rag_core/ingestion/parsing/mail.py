@@ -15,7 +15,7 @@ from rag_core.ingestion.parsing.html import HtmlParser
 from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.types import Document, Metadata
 
-VERSION = 2
+VERSION = 3
 
 HEADERS = ("From", "To", "Cc", "Date", "Subject")
 # Each part may open its own; a digest of a mailing list has hundreds, a bomb has more
@@ -191,8 +191,8 @@ def _text(part: MIMEPart) -> str:
         return ""
     if not isinstance(body, bytes):
         return ""
-    return html_text(body) if part.get_content_type() == "text/html" else decoded(body, charset)
+    return html_text(body, charset) if part.get_content_type() == "text/html" else decoded(body, charset)
 
 
-def html_text(body: bytes) -> str:
-    return HtmlParser().parse("", body).text
+def html_text(body: bytes, charset: str = "") -> str:
+    return HtmlParser().parse("", body, charset).text

@@ -15,7 +15,7 @@ from rag_core.ingestion.parsing.fences import Fence
 from rag_core.ingestion.parsing.sections import Heading, nested
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 2
+VERSION = 3
 """Also of `embedded_html` and `fences`."""
 
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -33,7 +33,9 @@ _MARK = re.compile(
 _LONGEST_HEADING = 300
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[-*+>|#]|\d+[.)] |```|~~~|$)")
 _CLOSING = re.compile(r"(?:^|[ \t])#+[ \t]*$")
-_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)|<[^<>]*>|\{[^{}]*\}[ \t]*$")
+# A link, an address that is one, and what generators write behind a heading: `{#anchor}`, `{.class}`, `{: ...}`. Paths
+# and types keep their `{id}` and `<T>`; inline HTML is gone by then.
+_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)|<((?:https?|mailto):[^<>\s]*)>|\{[#.:][^{}]*\}[ \t]*$")
 _EMPHASIS = re.compile(r"[*`]+|\\(?=[!-/:-@\[-`{-~])|(?<!\w)_+|_+(?!\w)")
 
 
@@ -126,4 +128,4 @@ def _underlined(text: str, mark: re.Match[str]) -> Heading:
 
 
 def _plain(heading: str) -> str:
-    return " ".join(_EMPHASIS.sub("", _LINK.sub(r"\1", heading)).split())
+    return " ".join(_EMPHASIS.sub("", _LINK.sub(r"\1\2", heading)).split())

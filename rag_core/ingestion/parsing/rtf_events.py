@@ -37,6 +37,7 @@ _NAMED = FURNITURE | frozenset(
         "atnauthor",
         "listtext",
         "pntext",
+        "info",
         "title",
         "author",
         "subject",

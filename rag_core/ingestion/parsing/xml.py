@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 
 from rag_core.ingestion.parsing.blocks import Block, heading, joined, listed, paragraph
 from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.markup import Element, elements, parsed
-from rag_core.ingestion.parsing.tables import table
+from rag_core.ingestion.parsing.tables import Cell, Covered, table
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 1
+VERSION = 2
 
 _HEADINGS = {"title", "head", "heading", "caption-title", "h1", "h2", "h3", "h4", "h5", "h6"}
 _SECTIONS = {"section", "sec", "chapter", "part", "div", "div1", "div2", "div3", "div4", "appendix", "app", "article"}
@@ -31,6 +32,7 @@ _BLOCKS = (
 )
 _UNSEEN = {"script", "style", "tex-math", "annotation", "object-id", "alt-text"}
 _LONGEST_TITLE = 300
+_WIDEST = 63
 
 
 class XmlParser:
@@ -108,9 +110,39 @@ def _leaf(element: Element) -> Iterator[Block]:
         yield listed(f"{_name(element)}: {text}")
 
 
-def _rows(element: Element) -> list[list[str]]:
-    rows = (row for row in element.iter("*") if _name(row) in _ROWS)
-    return [[_spoken(cell) for cell in elements(row)] for row in rows]
+def _rows(element: Element) -> list[list[Cell]]:
+    """As HTML has them: a cell may reach over columns, and over rows of the same group."""
+    rows: list[list[Cell]] = []
+    for _, group in groupby((row for row in element.iter("*") if _name(row) in _ROWS), lambda row: row.getparent()):
+        reaching: dict[int, int] = {}
+        rows += [_row(row, reaching) for row in group]
+    return rows
+
+
+def _row(row: Element, reaching: dict[int, int]) -> list[Cell]:
+    """`reaching` says by column over how many rows more a cell above reaches."""
+    cells: list[Cell] = []
+    for cell in elements(row):
+        cells += _covered(len(cells), reaching)
+        columns, rows = (_span(cell, name) for name in ("colspan", "rowspan"))
+        for column in range(columns):
+            reaching[len(cells)] = rows - 1
+            cells.append(Covered.LEFT if column else _spoken(cell))
+    return [*cells, *_covered(len(cells), reaching)]
+
+
+def _covered(column: int, reaching: dict[int, int]) -> list[Cell]:
+    """By cells above, from that column on."""
+    covered: list[Cell] = []
+    while reaching.get(place := column + len(covered), 0) > 0:
+        reaching[place] -= 1
+        covered.append(Covered.ABOVE)
+    return covered
+
+
+def _span(cell: Element, name: str) -> int:
+    count = cell.get(name, "")[:4]
+    return max(1, min(int(count), _WIDEST)) if count.isdecimal() else 1
 
 
 def _listed(element: Element, level: int) -> Iterator[Block]:

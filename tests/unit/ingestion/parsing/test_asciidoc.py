@@ -33,3 +33,8 @@ def test_code_keeps_its_lines_and_comments_are_gone() -> None:
 def test_what_is_never_closed_ends_with_the_document() -> None:
     assert parsed("a\n\n----\ncode").text == "a\n\n```\ncode\n```\n"
     assert parsed("|===\n|a |b").text == "| a | b |\n| --- | --- |\n"
+
+
+def test_a_cell_may_have_several_lines() -> None:
+    text = parsed("|===\n|Name |Desc\n\n|a\n|first\nsecond\n\n|b\n|more\n|===\n").text
+    assert text == "| Name | Desc |\n| --- | --- |\n| a | first second |\n| b | more |\n"

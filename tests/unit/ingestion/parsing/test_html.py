@@ -62,3 +62,9 @@ def test_a_meta_charset_is_heard() -> None:
 def test_a_page_nested_too_deep_fails_instead_of_losing_its_text() -> None:
     with pytest.raises(DocumentError, match="nested more than 1024 deep"):
         parsed("<div>" * 3000 + "x" + "</div>" * 3000)
+
+
+def test_the_sign_beside_headings_of_documentation_is_no_part_of_them() -> None:
+    page = '<body><h1>Set-up<a class="headerlink" href="#i">\u00b6</a></h1><p>See <a href="x">this</a>.</p></body>'
+    document = HtmlParser().parse("file:///a.html", page.encode())
+    assert (document.title, document.text) == ("Set-up", "# Set-up\n\nSee this.\n")

@@ -154,3 +154,19 @@ def test_any_bytes_become_text_that_can_be_stored(body: bytes) -> None:
     document = parsed(b"Subject: s\nContent-Type: " + body)
     assert "\0" not in document.text + document.title
     (document.text + document.title + repr(document.metadata)).encode()
+
+
+@pytest.mark.parametrize("subtype", ["plain", "html"])
+@pytest.mark.parametrize(
+    ("charset", "words"),
+    [
+        ("gb2312", "\u4f60\u597d"),
+        ("iso-8859-2", "Za\u017c\u00f3\u0142\u0107"),
+        ("iso-8859-15", "5 \u20ac"),
+        ("iso-2022-jp", "\u3053\u3093\u306b\u3061\u306f"),
+    ],
+)
+def test_a_part_is_read_in_the_charset_that_it_comes_with(subtype: str, charset: str, words: str) -> None:
+    head = f"Subject: s\nContent-Type: text/{subtype}; charset={charset}\n\n"
+    text = f"<p>{words}</p>" if subtype == "html" else words
+    assert parsed(head.encode() + text.encode(charset)).text == f"Subject: s\n\n{words}\n"

@@ -225,3 +225,10 @@ def test_every_section_starts_at_its_heading(lines: list[str]) -> None:
     for start in starts:
         assert start == 0 or document.text[start - 1] == "\n"
         assert re.match(r" {0,3}#{1,6}[ \t]|[^\n]+\n {0,3}(==+|--+)[ \t]*(\n|$)", document.text[start:])
+
+
+def test_headings_keep_paths_and_types() -> None:
+    text = "# API\n\n## GET /users/{id}\n\n## Vec<T>\n\n## <https://x.org/a>\n\n## Anchored {#a}\n\n## Classed {.b}\n"
+    document = MarkdownParser().parse("file:///a.md", text.encode())
+    names = ["GET /users/{id}", "Vec<T>", "https://x.org/a", "Anchored", "Classed"]
+    assert [section.path[-1] for section in document.sections] == ["API", *names]

@@ -68,3 +68,9 @@ def test_deep_groups_are_no_danger() -> None:
 def test_what_is_no_rtf_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         RtfParser().parse("a.rtf", body)
+
+
+def test_what_a_file_says_about_itself_is_no_text() -> None:
+    info = rb"{\info{\title T}{\operator Jane Doe}{\creatim\yr2020\mo1\dy2}{\category Cat}{\manager Boss}{\comment C}}"
+    document = RtfParser().parse("file:///a.rtf", rb"{\rtf1\ansi" + info + rb"\pard text\par}")
+    assert (document.title, document.text) == ("T", "text\n")

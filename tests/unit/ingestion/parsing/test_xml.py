@@ -88,3 +88,28 @@ def test_damage_is_told_with_its_reason(text: str) -> None:
     with pytest.raises(DocumentError) as failed:
         parsed(text)
     assert failed.value.reason.startswith("damaged XML: ")
+
+
+def test_cells_that_reach_over_others_stand_in_each_place() -> None:
+    """As of nearly every table of an article; a group's rows end with it."""
+    text = (
+        XmlParser()
+        .parse(
+            "file:///a.xml",
+            b"""<doc><table>
+<thead><tr><th rowspan="2">Drug</th><th colspan="2">Dose</th></tr><tr><th>Low</th><th>High</th></tr></thead>
+<tbody><tr><td rowspan="2">A</td><td>1</td><td>2</td></tr><tr><td>3</td><td>4</td></tr>
+<tr><td rowspan="9">B</td><td>5</td><td>6</td></tr></tbody>
+<tfoot><tr><td>C</td><td colspan="x">7</td><td rowspan="99999999999">8</td></tr></tfoot></table></doc>""",
+        )
+        .text
+    )
+    assert text.splitlines() == [
+        "| Drug | Dose | Dose |",
+        "| --- | --- | --- |",
+        "| Drug | Low | High |",
+        "| A | 1 | 2 |",
+        "| A | 3 | 4 |",
+        "| B | 5 | 6 |",
+        "| C | 7 | 8 |",
+    ]
