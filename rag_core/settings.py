@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, Signs
 from rag_core.errors import ConfigError
+from rag_core.types import spelled
 
 PROFILES = files("rag_core") / "profiles"
 FILE_KEYS = {"profiles", "extends"}
@@ -182,7 +183,7 @@ def _merge(
 ) -> None:
     if "type" in layer and tree.get("type") not in (None, layer["type"]):
         _forget(tree, path, origins)
-    for key, value in ((_spelled(key), value) for key, value in layer.items()):
+    for key, value in ((spelled(key), value) for key, value in layer.items()):
         leaf = ".".join((*path, key))
         if value is None:
             tree.pop(key, None)
@@ -194,11 +195,6 @@ def _merge(
         else:
             tree[key] = value
             origins[leaf] = origin
-
-
-def _spelled(key: object) -> str:
-    """A boolean as in YAML, and as filters spell it."""
-    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _forget(tree: dict[str, Any], path: tuple[str, ...], origins: dict[str, str]) -> None:

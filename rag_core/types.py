@@ -414,6 +414,11 @@ class Draft:
         return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())
 
 
+def spelled(value: object) -> str:
+    """As filters compare it: a boolean as in JSON and YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def storable_ns(moment: int) -> int:
     """Or the first, or the last, that the store holds."""
     return max(-NEVER_NS, min(moment, NEVER_NS - 1))

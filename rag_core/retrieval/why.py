@@ -18,7 +18,6 @@ Step: TypeAlias = Literal[
     "filter",
     "span",
     "leg",
-    "unexplained",
     "depth",
     "fusion",
     "signals_depth",
@@ -28,8 +27,10 @@ Step: TypeAlias = Literal[
     "per_document_depth",
     "max_chunks_per_document",
     "k",
+    "unexplained",
 ]
 
+WIDER_FILTER = "ask without --filter, or with a wider one"
 NAMES = {"fusion": "fusion", "signals": "signals", "rerank": "reranker", "per_document": "cap by document"}
 DEPTHS: Mapping[str, Step] = {
     "signals": "signals_depth",
@@ -166,7 +167,7 @@ def _not_searchable(facts: Facts) -> Iterator[Verdict]:
         yield Verdict(step="ingestion", reason=reason, remedies=_ingestion_remedies(stored))
     if not stored.passing:
         reason = f"the filter lets none of its {_counted(len(stored.chunks), 'chunk')} pass"
-        yield Verdict(step="filter", reason=reason, remedies=("ask without --filter, or with a wider one",))
+        yield Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
 
 
 def _ingestion_remedies(stored: Whereabouts) -> tuple[str, ...]:
@@ -194,7 +195,7 @@ def _filtered_span(facts: Facts) -> Iterator[Verdict]:
     span, stored = facts.span, facts.stored
     if span and not any(chunk.id in stored.passing for chunk in stored.chunks if chunk.ordinal in span.whole):
         reason = f"the filter lets no chunk pass that holds the span: {_listed(span.whole)}"
-        yield Verdict(step="filter", reason=reason, remedies=("ask without --filter, or with a wider one",))
+        yield Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
 
 
 def _found(facts: Facts) -> Iterator[Verdict]:
