@@ -50,6 +50,8 @@ ENVIRONMENT = {
 
 TOKENIZING_THREADS = 16
 """For an actor with a GPU at the most: an H100 waits for the tokens of a small model with fewer."""
+DYING: Mapping[str, Any] = {"max_restarts": 4, "max_task_retries": 2}
+"""Of an actor that dies while it embeds. Ray would start it again without end, with the document that kills it."""
 STDERR = 2
 PRELOAD = {"preload_python_modules": ["ray.data"]}
 
@@ -161,7 +163,7 @@ def _execute(sink: "Publish", work: "Work", drafts: Sequence[Draft], resources: 
         (
             ray.data.from_arrow(_blocks(drafts, cpus))
             .map_batches(Prepare(work), batch_size=None, batch_format="pyarrow", num_cpus=SMALL_SHARE, concurrency=cpus)
-            .map_batches(Embed, batch_format="pyarrow", **_embedding_share(resources, work, cpus))
+            .map_batches(Embed, batch_format="pyarrow", **_embedding_share(resources, work, cpus), **DYING)
             .write_datasink(sink, ray_remote_args={"num_cpus": SMALL_SHARE}, concurrency=cpus)
         )
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from trees import HASHING, assert_same, broken, ingest, stored, write
+from trees import HASHING, assert_same, broken, hashing, ingest, stored, write
 from witness import witnessed
 
 from jobs.runner import RayRunner
 from rag_core.build.ingestion import sync
 from rag_core.config import Settings
-from rag_core.errors import TransientError
+from rag_core.errors import ClusterError, TransientError
 from rag_core.ingestion.report import Report, RunTimes
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.protocols import Source
@@ -158,6 +158,13 @@ def test_a_document_that_kills_its_parser_costs_one_row(store: Postgres, tmp_pat
     assert [(each["stage"], each["reason"]) for each in report.failures] == [
         ("parse", "needed more than 64 MB of memory")
     ]
+
+
+def test_a_model_that_no_process_survives_ends_the_job_after_a_few_attempts(store: Postgres, tmp_path: Path) -> None:
+    folder = write(tmp_path / "docs", files(4))
+    with pytest.raises(ClusterError, match="Ray lost a part of the job"):
+        on_ray(store, folder, "default", hashing("embedding={type: python, object: 'killing:Killing'}"))
+    assert broken(store) == []
 
 
 def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:
