@@ -50,7 +50,7 @@ HERE = Elsewhere()
 
 def hosted_reranker(settings: Settings) -> CrossEncoderReranker | LateInteractionReranker:
     """The one whose model may run elsewhere. ConfigError if the profile has none, several, or one of another type."""
-    chosen = list(dict.fromkeys(_rerankers(settings.retrieval)))
+    chosen = rerankers(settings.retrieval)
     if len(chosen) != 1:
         raise ConfigError(f"a reranker that runs elsewhere must be the profile's only one, got {len(chosen)}")
     if not isinstance(chosen[0], CrossEncoderReranker | LateInteractionReranker):
@@ -79,6 +79,15 @@ def chat(chosen: Endpoint, settings: Settings, elsewhere: Elsewhere) -> Chat:
         return client(chosen)
     same = (chosen.model, chosen.base_url) == (writing.model, writing.base_url)
     return elsewhere.chat if same else client(chosen)
+
+
+def rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:
+    """Of every retriever within it, outermost first, each once."""
+    found: list[RerankerSettings] = []
+    for each in _rerankers(retrieval):
+        if each not in found:  # an object of your own has no hash
+            found.append(each)
+    return found
 
 
 def _rerankers(retrieval: RetrievalSettings) -> Iterator[RerankerSettings]:
