@@ -242,8 +242,14 @@ class _Run:
         ids = self._catalog.ensure_sources(self._collection, [source.uri for source in self._sync.sources])
         self._sources = dict(zip(ids, self._sync.sources, strict=True))
         self._ledger.claim(self._collection.id, ids, self._sync.job)
-        if self._collection.space is not None and not all(map(self._is_partial, ids)):
-            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space, self._sync.splade)
+        if self._collection.space is not None:
+            among = self._listed_ids() if all(map(self._is_partial, ids)) else None
+            self._damaged = self._catalog.damaged(
+                self._collection.id, self._collection.space, self._sync.splade, among
+            )
+
+    def _listed_ids(self) -> list[UUID]:
+        return [self._id(entry.uri) for source in self._sources.values() for entry in source.listing()]
 
     def _refuse_partial_move(self) -> None:
         """A document that changes while half of a collection is in another space would be found in neither."""
@@ -274,7 +280,7 @@ class _Run:
     def _change(self, id: int, source: Source) -> Delta:
         if self._is_partial(id):
             entries = list(source.listing())
-            return delta(entries, self._known_of(id, entries), self._sync.recipe.of)
+            return delta(entries, self._known_of(id, entries), self._sync.recipe.of, damaged=self._damaged)
         options = self._sync.options
         stored = self._catalog.manifest(self._collection.id, id)
         if options.only:

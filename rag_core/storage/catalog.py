@@ -64,13 +64,17 @@ select (select coalesce(sum(n_chunks), 0) from documents where tenant = %(tenant
 DAMAGED = """
 select d.id from documents d
 left join (select document_id, count(*) as n from chunks
-  where tenant = %(tenant)s and collection = %(collection)s group by 1) c on c.document_id = d.id
+  where tenant = %(tenant)s and collection = %(collection)s
+    and (%(among)s::uuid[] is null or document_id = any(%(among)s)) group by 1) c on c.document_id = d.id
 left join (select document_id, count(*) as n from vectors
-  where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s group by 1) v on v.document_id = d.id
+  where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s
+    and (%(among)s::uuid[] is null or document_id = any(%(among)s)) group by 1) v on v.document_id = d.id
 where d.tenant = %(tenant)s and d.collection = %(collection)s
+  and (%(among)s::uuid[] is null or d.id = any(%(among)s))
   and (d.n_chunks <> coalesce(c.n, 0) or d.n_chunks <> coalesce(v.n, 0))"""
 WEIGHTLESS = """
 select d.id from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s and d.n_chunks > 0
+  and (%(among)s::uuid[] is null or d.id = any(%(among)s))
   and not exists (select from lexical_documents l
     join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
     where l.tenant = d.tenant and l.collection = d.collection and l.document_id = d.id and l.kind = 'splade'
@@ -312,13 +316,15 @@ class Catalog:
         known = {source.uri: source.id for source in self.sources(collection)}
         return self.manifest(self.collection(collection).id, known[uri]) if uri in known else {}
 
-    def damaged(self, collection: int, space: int, splade: str = "") -> frozenset[UUID]:
-        """Documents that have lost chunks, vectors in that space, or the weights of that SPLADE model, if it is one,
-        behind the back of every job."""
-        scope = self._scope(collection=collection, space=space, splade=splade)
+    def damaged(
+        self, collection: int, space: int, splade: str = "", among: Sequence[UUID] | None = None
+    ) -> frozenset[UUID]:
+        """Documents, of all or `among` these, that have lost chunks, vectors in that space, or the weights of that
+        SPLADE model, if it is one, behind the back of every job."""
+        scope = self._scope(collection=collection, space=space, splade=splade, among=among)
         with self._transaction():
-            totals = self.connection.execute(TOTALS, scope).fetchone() or (0,)
-            statements = [DAMAGED] * (len(set(totals)) > 1) + [WEIGHTLESS] * bool(splade)
+            suspected = among is not None or len(set(self.connection.execute(TOTALS, scope).fetchone() or (0,))) > 1
+            statements = [DAMAGED] * suspected + [WEIGHTLESS] * bool(splade)
             return frozenset(row[0] for each in statements for row in self.connection.execute(each.encode(), scope))
 
     def documents(

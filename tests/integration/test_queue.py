@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from trees import broken, hashing
 
+from rag_core.build.ingestion import inline_runner, leased_sync
 from rag_core.errors import FencedError, IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
@@ -277,3 +278,19 @@ def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) 
     assert bodies(store) == []
     with pytest.raises(NotFoundError, match="no failed documents that a retry may heal"):
         retried(store, DEFAULT_TENANT, job)
+
+
+def test_lost_rows_of_a_document_are_written_anew_when_it_is_pushed_again(store: Postgres) -> None:
+    push(store)
+    with store.connect("rag_worker") as connection:
+        assert connection.execute("delete from chunks").rowcount > 0
+    assert broken(store) != []
+    push(store)
+    assert broken(store) == []
+
+
+def push(store: Postgres) -> None:
+    enter(store, pushing(NOTE))
+    lease = claim(store)
+    assert lease is not None
+    leased_sync(hashing(), store, lease).run(inline_runner(hashing()))
