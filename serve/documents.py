@@ -8,7 +8,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
+from rag_core.errors import BusyError
 from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import while_away
 from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies import Chunks, ShownDocument
 from serve.bodies import Documents as DocumentsPage
@@ -22,6 +24,8 @@ from serve.schemas import Text
 router = APIRouter()
 
 NIL = str(UUID(int=0))
+PATIENCE = 2.0
+"""Seconds for whoever works on the source of what is to be deleted: another delete, say, which takes a moment."""
 LISTED = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
 SHOWN = (*LISTED, "collection", "stage", "reason")
 PLAIN_TEXT = {"X-Content-Type-Options": "nosniff"}
@@ -73,12 +77,14 @@ def chunks(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) 
 
 @router.delete("/v1/documents/{id}", status_code=204, responses=CHANGES)
 def delete(id: UUID, who: Who, graph: Served) -> None:
-    """With all that hangs on it. BusyError while a job is at work on its source, which brings it back if it is there
-    still."""
+    """With all that hangs on it. BusyError while a job is at work on its source for longer than a moment: it brings the
+    document back if it is there still."""
     with catalog(graph, who) as known:
         found = known.readable_document(id, who.groups)
         with closing(Ledger(known.connection, who.tenant)) as ledger:
-            ledger.claim(found["collection_id"], [found["source"]])
+            for attempt in while_away(PATIENCE, BusyError):
+                with attempt:
+                    ledger.claim(found["collection_id"], [found["source"]])
             known.drop_documents(found["collection"], [id])
 
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import psycopg
 import stamina
 from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rag_core.errors import RagError, StoreError
 from rag_core.storage import embedded, schema
@@ -21,6 +22,15 @@ OPTIONS = (
 )
 """Custom plans, because a generic one drops the partial vector index after ten executions. Keep-alives, so that a host
 that vanished holds its job's sources for no longer than 25 s."""
+
+PATIENCE = {
+    "connect_timeout": "10",
+    "tcp_user_timeout": "15000",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+}
+"""With a host that vanishes without a word: the system's own is 15 minutes and more. What a DSN says itself counts."""
 
 ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
@@ -43,7 +53,7 @@ class Postgres:
         """`embedded`, or a DSN. StoreError if it cannot be reached or started."""
         folder = embedded.data_folder() if url == "embedded" else None
         try:
-            dsn = embedded.start(folder) if folder else url
+            dsn = embedded.start(folder) if folder else _patient(url)
             schema.migrate(dsn)
         except psycopg.Error as error:
             raise StoreError(f"cannot use the store at {shown(url)}: {error}") from error
@@ -66,6 +76,11 @@ class Postgres:
                 raise
             embedded.start(Path(self.folder))
             return psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+
+
+def _patient(dsn: str) -> str:
+    said = conninfo_to_dict(dsn)
+    return make_conninfo(dsn, **{key: value for key, value in PATIENCE.items() if key not in said})
 
 
 @contextmanager
@@ -95,7 +110,7 @@ def shown(url: str) -> str:
     if url == "embedded":
         return url
     try:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
+        parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         return "(not a DSN)"
     return " ".join(f"{key}={value}" for key, value in parts.items() if key in ("host", "port", "dbname", "user"))

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
+from threading import Timer
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -158,6 +159,17 @@ def test_nothing_is_deleted_while_a_job_is_at_work_on_its_source(filled: Postgre
         response = request(filled, "DELETE", f"/v1/documents/{KEYS.id}")
     assert (response.status_code, response.json()["error"]["code"]) == (409, "busy")
     assert get(filled, f"/v1/documents/{KEYS.id}").status_code == 200
+
+
+def test_a_delete_waits_for_another_one_of_the_same_source(filled: Postgres) -> None:
+    with filled.connect() as connection:
+        ledger = Ledger(connection, TENANT)
+        ledger.claim(1, [1])
+        ending = Timer(0.3, ledger.close)
+        ending.start()
+        response = request(filled, "DELETE", f"/v1/documents/{KEYS.id}")
+        ending.join()
+    assert response.status_code == 204
 
 
 @pytest.mark.parametrize("who", OUTSIDERS)

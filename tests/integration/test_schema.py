@@ -5,11 +5,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from trees import ingest, write
 
 from rag_core.storage import schema
 from rag_core.storage.ledger import Ledger
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.postgres import PATIENCE, Postgres
 from rag_core.storage.queue import Leases
 from rag_core.types import DEFAULT_TENANT
 
@@ -23,6 +24,13 @@ values ('default-tenant', '00000000-0000-0000-0000-000000000001', 1, '{1}', 'def
 SOURCE = """
 insert into rag.collections (tenant, name) values ('default-tenant', 'default');
 insert into rag.sources (tenant, collection, uri) values ('default-tenant', 1, %s)"""
+
+
+def test_a_host_that_vanishes_is_given_up_unless_the_dsn_says_otherwise(store: Postgres) -> None:
+    opened = conninfo_to_dict(Postgres.open(make_conninfo(store.dsn, tcp_user_timeout=7)).dsn)
+    assert (opened["tcp_user_timeout"], opened["keepalives_idle"]) == ("7", PATIENCE["keepalives_idle"])
+    with Postgres.open(store.dsn).connect() as connection:
+        assert connection.info.get_parameters()["tcp_user_timeout"] == PATIENCE["tcp_user_timeout"]
 
 
 def test_a_source_of_a_former_version_is_the_same_one(
