@@ -19,6 +19,7 @@ class _Level:
     format: str
     text: str
     start: int
+    legal: bool
 
 
 @dataclass
@@ -55,7 +56,8 @@ class Numbering:
 
         def counted(place: re.Match[str]) -> str:
             outer = levels.get(int(place[1]) - 1, found)
-            return written(counts.get(int(place[1]) - 1, outer.start), outer.format)
+            format = "decimal" if found.legal else outer.format
+            return written(counts.get(int(place[1]) - 1, outer.start), format)
 
         return _PLACE.sub(counted, found.text).strip()
 
@@ -65,7 +67,10 @@ def numbering(root: Element) -> Numbering:
     abstract = {each.get(f"{WORD}abstractNumId", ""): each for each in root.iterchildren(f"{WORD}abstractNum")}
     numbers = {each.get(f"{WORD}numId", ""): each for each in root.iterchildren(f"{WORD}num")}
     counted = {number: _value(each, f"{WORD}abstractNumId") for number, each in numbers.items()}
-    shared = {name: dict(_levels(each)) for name, each in abstract.items()}
+    styled = {_value(each, f"{WORD}styleLink") or None: each for each in abstract.values()}
+    shared = {
+        name: dict(_levels(styled.get(_value(each, f"{WORD}numStyleLink"), each))) for name, each in abstract.items()
+    }
     return Numbering(
         levels={
             number: {**shared.get(counted[number], {}), **dict(_overridden(each))} for number, each in numbers.items()
@@ -80,7 +85,8 @@ def _levels(parent: Element) -> Iterator[tuple[int, _Level]]:
     for each in parent.iterchildren(f"{WORD}lvl"):
         start = _integer(_value(each, f"{WORD}start"), 1)
         format = _value(each, f"{WORD}numFmt") or "decimal"
-        yield _index(each), _Level(format=format, text=_value(each, f"{WORD}lvlText"), start=start)
+        legal = each.find(f"{WORD}isLgl") is not None
+        yield _index(each), _Level(format=format, text=_value(each, f"{WORD}lvlText"), start=start, legal=legal)
 
 
 def _overridden(number: Element) -> Iterator[tuple[int, _Level]]:

@@ -109,6 +109,28 @@ def test_lists_are_counted_as_word_counts_them() -> None:
     ]
 
 
+def test_a_list_by_a_style_is_counted_as_the_list_that_the_style_stands_for() -> None:
+    linked = NUMBERING.replace('Id="0">', 'Id="0"><w:styleLink w:val="Legal"/>', 1).replace(
+        "</w:numbering>",
+        '<w:abstractNum w:abstractNumId="5"><w:numStyleLink w:val="Legal"/></w:abstractNum>'
+        '<w:num w:numId="5"><w:abstractNumId w:val="5"/></w:num></w:numbering>',
+    )
+    text = parsed(p("a", "", numbered(0, 5)) + p("b", "", numbered(1, 5)), numbering=linked).text
+    assert text == "1. a\n    - 1.a) b\n"
+
+
+def test_legal_numbering_has_digits_for_every_level() -> None:
+    level = '<w:lvl w:ilvl="{}"><w:numFmt w:val="{}"/>{}<w:lvlText w:val="{}"/></w:lvl>'
+    levels = level.format(0, "upperRoman", "", "Article %1") + level.format(1, "decimal", "<w:isLgl/>", "%1.%2")
+    numbering = part(
+        "numbering",
+        f'<w:abstractNum w:abstractNumId="0">{levels}</w:abstractNum>'
+        '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>',
+    )
+    text = parsed(p("Rent", "H1", numbered(0)) + p("Due", "H1", numbered(1)), styles=STYLES, numbering=numbering).text
+    assert text == "# Article I Rent\n\n# 1.1 Due\n"
+
+
 def test_a_numbered_heading_keeps_its_number() -> None:
     text = parsed(p("One", "H1", numbered(0)) + p("Two", "H1", numbered(0)), styles=STYLES, numbering=NUMBERING).text
     assert text == "# 1. One\n\n# 2. Two\n"
