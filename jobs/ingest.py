@@ -83,6 +83,7 @@ def ingest(
         try:
             report = job.run(chosen_runner, progress.begin)
         except ConfirmationError as error:
+            progress.listed()
             if not says_yes(f"{error}\nDelete them?", options):
                 raise
             again = sync(

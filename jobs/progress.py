@@ -10,6 +10,7 @@ from uuid import UUID
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.status import Status
 
 from rag_core.errors import StoreError
 from rag_core.ingestion.report import ENDS, Plan
@@ -23,23 +24,33 @@ TERMINAL_LINE = 10.0
 
 @dataclass
 class JobProgress:
-    """Shows the job that `begin` or `follow` names, from then until the block ends."""
+    """Shows that sources are listed until `listed`, and the job that `begin` or `follow` names, from then until the
+    block ends."""
 
     postgres: Postgres
     tenant: str
     console: Console
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _listing: Status = field(init=False)
 
     def __enter__(self) -> "JobProgress":
+        self._listing = self.console.status("listing")
+        self._listing.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.listed()
         self._ended.set()
         if self._thread:
             self._thread.join()
 
+    def listed(self) -> None:
+        """Nothing is redrawn from now on: something may be asked."""
+        self._listing.stop()
+
     def begin(self, job: UUID, plan: Plan) -> None:
+        self.listed()
         self.console.print(
             f"{plan.listed} documents listed: {plan.added} added, {plan.changed} changed, {plan.deleted} deleted, "
             f"{plan.same} unchanged",
@@ -50,6 +61,7 @@ class JobProgress:
 
     def follow(self, job: UUID, documents: int) -> None:
         """From now on, in a thread of its own."""
+        self.listed()
         self._thread = threading.Thread(target=self._follow, args=(job, documents), daemon=True)
         self._thread.start()
 

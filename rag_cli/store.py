@@ -3,9 +3,11 @@
 from dataclasses import asdict
 
 import typer
+from rich.console import Console
 
 from jobs.options import Globals, command, print_json
 from rag_cli.output import show_rows
+from rag_core.errors import UsageError
 from rag_core.storage import embedded
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, shown
@@ -41,6 +43,8 @@ def stop(options: Globals) -> None:
 
     Example: rag store stop
     """
+    if (url := options.settings.store.url) != "embedded":
+        raise UsageError(f"only the embedded server is stopped by rag, and the store is {shown(url)}")
     stopped = embedded.stop(embedded.data_folder())
     if options.json:
         print_json({"stopped": stopped})
@@ -59,6 +63,7 @@ def maintain(options: Globals) -> None:
     Example: rag store maintain
     """
     settings = options.settings
-    changes = Maintenance().run_all(Postgres.open(settings.store.url), settings.tenant)
+    with Console(stderr=True, quiet=options.quiet).status("bringing indexes and statistics up to date"):
+        changes = Maintenance().run_all(Postgres.open(settings.store.url), settings.tenant)
     rows = [asdict(change) for change in changes]
     show_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")

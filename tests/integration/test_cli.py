@@ -512,7 +512,9 @@ def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres
     assert "secret" not in status.out
     status = rag("store", "status", "--store", "embedded", "--json")
     assert (status.json["store"], status.json["running"]) == ("embedded", False)
-    assert rag("store", "stop", "--json").json == {"stopped": False}
+    assert rag("store", "stop", "--store", "embedded", "--json").json == {"stopped": False}
+    refused = rag("store", "stop")
+    assert (refused.code, "only the embedded server is stopped" in refused.err) == (2, True)
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
