@@ -1,6 +1,7 @@
 """The lexical index as it is stored: whatever was published, deleted, merged, killed or rolled back, its rows give the
 BM25 of the live chunks."""
 
+import asyncio
 import math
 import random
 import time
@@ -25,6 +26,7 @@ from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import FencedError, StoreError
 from rag_core.storage.catalog import Catalog
+from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import FILLED, INDEXED, violations
 from rag_core.storage.lexical import analysis, merging
 from rag_core.storage.lexical.backfill import backfill
@@ -33,7 +35,7 @@ from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.publishing import CorpusWriter, Target
-from rag_core.types import Draft
+from rag_core.types import Draft, Query
 
 pytestmark = pytest.mark.postgres
 
@@ -128,7 +130,8 @@ def analyzed(text: str) -> list[str]:
     return analysis.terms(text, "en")
 
 
-QUESTION = analyzed(" ".join([*WORDS, "amber"]))
+ASKED = " ".join([*WORDS, "amber"])
+QUESTION = analyzed(ASKED)
 
 
 def assert_weights_are_those_of(connection: "Connection[Any]", live: Sequence[Draft]) -> None:
@@ -454,8 +457,11 @@ class Segments(RuleBasedStateMachine):
         self.store, self.live, self.run = store, dict[UUID, Draft](), self.target.run
         self.connection = store.connect()
         self.writer = self.target.open()
+        self.loop, self.reader = asyncio.Runner(), CorpusReader(store, cached_bytes=2_000)
 
     def teardown(self) -> None:
+        with self.loop:
+            self.loop.run(self.reader.close())
         self.writer.close()
         self.connection.close()
 
@@ -549,6 +555,15 @@ class Segments(RuleBasedStateMachine):
     @invariant()
     def scores_are_exact(self) -> None:
         assert_exact(self.connection, list(self.live.values()))
+
+    @invariant()
+    def a_reader_that_has_read_before_tells_them(self) -> None:
+        query, parameters = Query(text=ASKED, tenant=TENANT), Bm25(k1=K1, b=B)
+        live = reference(list(self.live.values()), QUESTION, rank_bm25_scores) if self.live else {}
+        expected = {self.live[document].chunks[ordinal].id: score for (document, ordinal), score in live.items()}
+        assert dict(self.loop.run(self.reader.bm25(query, 100, parameters))) == pytest.approx(expected, rel=1e-6)
+        scores = self.loop.run(self.reader.bm25_scores(query, list(expected), parameters))
+        assert scores == pytest.approx(list(expected.values()), rel=1e-6)
 
     @invariant()
     def weights_are_those_that_were_published(self) -> None:
