@@ -28,6 +28,7 @@ from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options, Sync
 from rag_core.models.loading import refuse_missing_gpu
 from rag_core.protocols import Source
+from rag_core.storage.graph import extraction
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
 from rag_core.storage.queue import PUSHED, Lease, Pushed
@@ -127,10 +128,13 @@ def recipe(settings: Settings) -> Recipe:
     reading = settings.model_dump_json(
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}}, exclude={"parsing": SANDBOX}
     )
-    chunking = settings.chunking.model_dump_json() + (settings.graph.model_dump_json() if settings.graph else "")
-    chunking += _splade(settings)
+    chunking = settings.chunking.model_dump_json() + _graph(settings) + _splade(settings)
     limits = f"file_mb {settings.limits.file_mb:g}"
     return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding), limits)
+
+
+def _graph(settings: Settings) -> str:
+    return f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
 
 
 def _splade(settings: Settings) -> str:

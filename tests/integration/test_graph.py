@@ -23,7 +23,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.fsck import MENTIONED, NAMED, RELATED, violations
-from rag_core.storage.graph import reading, writing
+from rag_core.storage.graph import extraction, reading, writing
 from rag_core.storage.graph.repair import repair
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Query
@@ -280,6 +280,12 @@ def test_documents_that_share_entities_are_published_and_deleted_side_by_side(st
     assert is_sound(store)
 
 
+def test_what_is_no_entity_does_not_keep_its_document_out(store: Postgres) -> None:
+    token = "".join(f"{n:x}" for n in range(4000))
+    put(store, draft("file:///letter.md", f'a letter of Ada to Charles: {token}, "\ufc5e \ufc5f"'))
+    assert entities(store) == ["ada", "charles"]
+
+
 def test_a_batch_that_is_rolled_back_leaves_nothing(store: Postgres) -> None:
     put(store, LETTER, draft("file:///bad.md", "a \0 of Ada"))
     assert rows(store) == {"mentions": 2, "relations": 2}
@@ -310,6 +316,14 @@ def test_a_profile_may_search_by_the_graph(store: Postgres, tmp_path: Path) -> N
         knowledge.ingest(folder)
         [hit] = knowledge.search("who is Charles?")
         assert (hit.origin.uri, hit.scores) == ((folder / "a.md").as_uri(), {"graph": hit.score})
+
+
+def test_other_rules_read_only_documents_with_a_graph_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, graph = load_settings(None, None, HASHING), load_settings(None, None, [*HASHING, "graph.type=rules"])
+    before = recipe(plain).of("a.md"), recipe(graph).of("a.md")
+    monkeypatch.setattr(extraction, "VERSION", 99)
+    after = recipe(plain).of("a.md"), recipe(graph).of("a.md")
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
 
 
 def test_without_a_graph_documents_are_read_as_before() -> None:

@@ -1,6 +1,8 @@
+import unicodedata
+
 import pytest
 
-from rag_core.storage.graph.extraction import MOST_ENTITIES, extracted, name_of, phrases
+from rag_core.storage.graph.extraction import ALL_RELATED, LONGEST, MOST_ENTITIES, NEAREST, extracted, name_of, phrases
 
 
 def names(text: str) -> set[str]:
@@ -19,6 +21,16 @@ def names(text: str) -> set[str]:
         ('it is called a "zero trust" network, or `rag why`', {"zero trust", "rag why"}),
         ("we went to Zürich in Österreich", {"zürich", "österreich"}),
         ("in 1936 there were 10mg of it, e.g. more", set()),
+        ("it is told by the WHO, as IT and OR are", {"who", "it", "or"}),
+        ("THE WHO IS OUT", {"out"}),
+        ("we left Los Angeles, El Salvador and La Paz", {"los angeles", "el salvador", "la paz"}),
+        ("- Die Pumpe läuft\nHinweis: Die Pumpe steht", {"pumpe"}),
+        ("we met Dr. Smith in St. Louis", {"dr smith", "st louis"}),
+        ("a bill of the U.S. Congress, by John F. Kennedy", {"u.s congress", "john f kennedy"}),
+        ("they left the U.S. The Senate stayed", {"u.s", "senate"}),
+        ("so did I. Keys are rotated", set()),
+        (unicodedata.normalize("NFD", "we went to Zürich in Österreich"), {"zürich", "österreich"}),
+        ("the mean is X\u0304Y here", {"x\u0304y"}),
         ("", set()),
     ],
 )
@@ -47,6 +59,34 @@ def test_a_sentence_relates_more_than_a_chunk() -> None:
     assert graph.weights == {("ada", "charles"): 1.2, ("ada", "mary"): 0.2, ("charles", "mary"): 0.2}
 
 
+def test_up_to_some_number_of_entities_each_is_related_with_each() -> None:
+    graph = extracted(", ".join(f"x{n}" for n in range(ALL_RELATED)))
+    assert len(graph.weights) == ALL_RELATED * (ALL_RELATED - 1) / 2
+
+
+def test_of_a_table_of_names_each_is_related_with_the_nearest() -> None:
+    graph = extracted(", ".join(f"x{n:02}" for n in range(MOST_ENTITIES)))
+    assert len(graph.weights) <= MOST_ENTITIES * NEAREST
+    assert {pair for pair in graph.weights if "x00" in pair} == {("x00", f"x{n:02}") for n in range(1, NEAREST + 1)}
+
+
+def test_in_a_table_those_of_one_sentence_are_nearest() -> None:
+    rows = "\n".join(f"x{n:02} y{n:02}" for n in range(MOST_ENTITIES // 2))
+    weights = extracted(f"{rows}\nx00 with y19").weights
+    assert weights["x00", "y00"] == weights["x00", "y19"] == 1.2
+    assert ("x00", "y10") not in weights
+
+
+def test_what_no_index_would_take_is_no_entity() -> None:
+    assert names(f"we saw {'x1' * 2000} with Ada") == {"ada"}
+    assert names(f'we saw "{chr(0xFDFA) * 20}" with Ada') == {"ada"}  # 360 characters once they are compared
+    assert names(f"we saw {'x' * (LONGEST - 1)}1 there") == {"x" * (LONGEST - 1) + "1"}
+
+
+def test_what_has_no_letters_once_it_is_compared_is_no_entity() -> None:
+    assert names('they wrote "\ufc5e \ufc5f" to Ada') == {"ada"}
+
+
 def test_what_stands_together_twice_is_related_twice() -> None:
     assert extracted("we saw Ada with Bob. we saw Bob with Ada.").weights == {("ada", "bob"): 2.2}
 
@@ -69,3 +109,15 @@ def test_a_question_is_about_any_run_of_its_words() -> None:
     assert "what" not in asked
     assert max(len(phrase.split()) for phrase in asked) == 5
     assert phrases("?") == []
+
+
+def test_a_function_word_alone_is_an_acronym_where_the_question_writes_it_so() -> None:
+    assert {"who", "who rules"} <= set(phrases("what are WHO rules?"))
+    assert "who" not in phrases("who rules?")
+
+
+def test_a_question_is_compared_as_texts_are() -> None:
+    assert "los angeles" in phrases("Where is Los Angeles?")
+    assert "dr smith" in phrases("Where is Dr. Smith?")
+    assert "zürich" in phrases(unicodedata.normalize("NFD", "Where is Zürich?"))
+    assert {"acme"} == names("we use Acme™ here") == set(phrases("Acme™"))
