@@ -18,11 +18,11 @@ import Stemmer
 
 from rag_core.storage.lexical.stop_words import STOP_WORDS
 
-VERSION = f"1/snowball-{Stemmer.version()}"
+VERSION = f"2/snowball-{Stemmer.version()}"
 """Terms of different versions do not meet: stored ones are written again when it changes."""
 
 LONGEST = 64
-"""Of a longer word its first characters are the term."""
+"""Of a longer word its first characters are the term, which is made anew each time."""
 
 CACHED = 500_000
 
@@ -40,6 +40,13 @@ SPACELESS = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Of Thai, Lao, Tibetan, Myanmar, Hangul, Khmer, kana and Han."""
+
+INVISIBLE = re.compile("[\u00ad\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]")
+"""Soft hyphens, joiners, byte order marks and variation selectors: a word is the same without them. A space of no width
+is none of these: it ends a word."""
+
+DOTLESS = frozenset({"az", "tr"})
+"""Languages whose capital I is that of another letter than i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +94,26 @@ def _of_languages(terms: Sequence[str], languages: Sequence[str]) -> Word:
 def _read(text: str, language: str) -> Iterable[str]:
     """As many terms, in whatever language: an empty one for each of its stop words."""
     stems = _stems(language if language in STEMMERS else "")
+    text = _lowered(text, language)
+    if not text.isascii() and SPACELESS.search(text):
+        return _words_and_pairs(INVISIBLE.sub("", text), stems)
+    return map(stems.__getitem__, text.translate(_CHARACTERS).split())
+
+
+def _lowered(text: str, language: str) -> str:
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-        if SPACELESS.search(text):
-            return _words_and_pairs(text.lower(), stems)
-    return map(stems.__getitem__, text.lower().translate(_CHARACTERS).split())
+        text = unicodedata.normalize("NFKC", text).replace("İ", "i")  # two characters when Python lowers it
+    if language in DOTLESS:
+        text = text.replace("I", "ı")  # noqa: RUF001
+    return text.lower()
 
 
 class _Characters(dict[int, str]):
-    """What each character of a lower-cased text is to its words: itself, or a space between them. Filled as characters
-    are met; a regular expression takes five times as long to split a text."""
+    """What each character of a lower-cased text is to its words: itself, nothing, or a space between them. Filled as
+    characters are met; a regular expression takes five times as long to split a text."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = chr(code) if _in_word(code) else " "
+        self[code] = "" if INVISIBLE.match(chr(code)) else chr(code) if _in_word(code) else " "
         return self[code]
 
 
@@ -107,7 +121,7 @@ _CHARACTERS = _Characters()
 
 
 class _Stems(dict[str, str]):
-    """From a word to its term, which is empty for a stop word; filled as words are met."""
+    """From a word to its term, which is empty for a stop word; filled as words are met that are not too long."""
 
     def __init__(self, language: str) -> None:
         self._stop_words = STOP_WORDS.get(language, frozenset[str]())
@@ -116,6 +130,8 @@ class _Stems(dict[str, str]):
 
     def __missing__(self, word: str) -> str:
         with self._lock:
+            if len(word) > LONGEST:
+                return self._term(word)
             if len(self) >= CACHED:
                 self.clear()
             term = self[word] = sys.intern(self._term(word))

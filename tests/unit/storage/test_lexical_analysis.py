@@ -2,6 +2,7 @@ import unicodedata
 
 import pytest
 
+from rag_core.storage.lexical import analysis
 from rag_core.storage.lexical.analysis import LONGEST, Word, read_question, terms
 
 
@@ -65,6 +66,37 @@ def test_one_letter_that_is_not_ascii_changes_no_other_word() -> None:
 @pytest.mark.parametrize("language", ["en", "xx"])
 def test_of_a_long_word_the_first_characters_are_the_term(language: str) -> None:
     assert terms("x" * 1000, language) == ["x" * LONGEST]
+
+
+@pytest.mark.parametrize("language", ["en", ""])
+def test_a_long_word_is_not_kept(language: str) -> None:
+    terms("y" * 1000 + " kept", language)
+    assert "kept" in analysis._stems(language)
+    assert max(map(len, analysis._stems(language))) <= LONGEST
+
+
+@pytest.mark.parametrize("sign", ["\u00ad", "\u2060", "\ufeff", "\ufe0f", "\U000e0100"])
+def test_what_cannot_be_seen_is_no_part_of_a_word(sign: str) -> None:
+    assert terms(f"Donau{sign}dampf", "de") == terms("Donaudampf", "de") == ["donaudampf"]
+    assert terms(f"東{sign}京{sign} Do{sign}nau", "ja") == ["東京", "donau"]
+    assert terms(f"a {sign} b", "xx") == ["a", "b"]
+
+
+def test_a_space_of_no_width_ends_a_word() -> None:
+    assert terms("Donau\u200bdampf", "xx") == ["donau", "dampf"]
+    assert terms("ភា\u200bសា", "km") == ["ភា", "សា"]
+
+
+@pytest.mark.parametrize("language", ["tr", "en", "xx"])
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_capital_i_with_a_dot_is_an_i(language: str, form: str) -> None:
+    assert terms(unicodedata.normalize(form, "İZMİR"), language) == terms("izmir", language)
+
+
+def test_a_capital_i_without_a_dot_is_lower_cased_as_its_language_does() -> None:
+    assert terms("ISPARTA", "tr") == terms("ısparta", "tr") != terms("isparta", "tr")  # noqa: RUF001
+    assert terms("BAKI", "az") == ["bakı"]  # noqa: RUF001
+    assert terms("BAKI", "en") == terms("baki", "en")
 
 
 def test_a_question_is_read_in_every_language_and_counts_a_word_once_where_they_agree() -> None:
