@@ -15,10 +15,10 @@ from jobs.ingest import RunnerName, runner_named
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import TERMINAL_LINE, JobProgress
 from jobs.runner import STDERR
-from rag_core.errors import DatasetError, RagError
+from rag_core.errors import DatasetError, RagError, UsageError
 
 if TYPE_CHECKING:
-    from rag_core.evaluation.dataset import Dataset, Question
+    from rag_core.evaluation.dataset import Dataset, Question, Run
     from rag_core.evaluation.report import Comparison, Evaluation
     from rag_core.evaluation.significance import Estimate
     from rag_core.evaluation.stages import Judged, Latency, StageSummary, Trace
@@ -78,6 +78,7 @@ def evaluate(
     began = time.perf_counter()
     chosen = read_dataset(dataset, split).first(limit)
     other = read_run(against) if against else None
+    unanswered = _unanswered(chosen, split, against, other) if against and other is not None else []
     if out:
         make_folder(out)
     settings = options.settings
@@ -102,7 +103,7 @@ def evaluate(
         "pipeline_version": settings.pipeline_version,
         "k": k,
         "callers": callers,
-        "notices": _notices(report),
+        "notices": [*_notices(report), *unanswered],
         "ingest_seconds": report.seconds,
         "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - began, 3),
@@ -132,6 +133,18 @@ def ingested(
     _refuse_strangers(postgres, settings.tenant, collection, job.sources[0].uri)
     with JobProgress(postgres, settings.tenant, console) as progress:
         return job.run(runner_named(runner, settings), progress.begin)
+
+
+def _unanswered(dataset: "Dataset", split: str, against: Path, other: "Run") -> list[str]:
+    """Of a run that lacks some of the questions, so many. UsageError if it lacks them all."""
+    from rag_core.evaluation.report import answered
+
+    count, total = answered(dataset.questions, other), len(dataset.questions)
+    if not count:
+        raise UsageError(
+            f"--against must answer questions of {dataset.name}, split {split}, got none of {total} in {against}"
+        )
+    return [] if count == total else [f"{against} answers {count} of {total} questions: the others count as 0 there"]
 
 
 def _notices(report: "Report") -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 from uuid import UUID
 
 import numpy as np
@@ -23,7 +23,7 @@ from jobs.runner import STDERR
 from rag_core.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
-    from rag_core.config import Settings
+    from rag_core.config import HybridRetriever, RetrievalSettings, Settings
     from rag_core.evaluation.dataset import Question
     from rag_core.protocols import Ranking
     from rag_core.retrieval.fusion import Candidates
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from rag_core.storage.postgres import Postgres
 
 DIGITS = 4
+
+Labelled: TypeAlias = "tuple[Candidates, NDArray[np.bool_]]"
+"""A question's candidates, and whether each is of a relevant document."""
 
 
 @dataclass(slots=True)
@@ -56,7 +59,9 @@ def train_fusion(
         str | None, typer.Option(help="Where the corpus goes; one of its own by default.", show_default=False)
     ] = None,
 ) -> None:
-    """Train the fusion of a profile's hybrid retriever, and print it as the YAML of `retrieval.fusion`.
+    """Train the fusion of a profile's hybrid retriever, and print it as the YAML of that retriever's `fusion`.
+
+    What stands around the hybrid, as a reranker does, stays as it is.
 
     Example: python -m jobs.train_fusion data/scifact --split train
     """
@@ -65,22 +70,38 @@ def train_fusion(
 
     chosen = read_dataset(dataset, split).first(limit)
     settings = options.settings
-    if settings.retrieval.type != "hybrid":
-        raise ConfigError(f"fusion is trained for a retrieval of type hybrid, got {settings.retrieval.type}")
+    hybrid = fused(settings.retrieval)
     name = collection or f"evaluation-{chosen.name}-{settings.profile}"
     postgres = Postgres.open(settings.store.url)
     with os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal:
         console = Console(file=terminal, quiet=options.quiet)
         ingested(chosen, name, postgres, RunnerName.auto, options, console)
-    candidates = asyncio.run(_candidates(settings, postgres, name, chosen.questions))
+    asked = settings.model_copy(update={"retrieval": hybrid})
+    candidates = asyncio.run(_candidates(asked, postgres, name, chosen.questions))
     chunks = {id for each in candidates for id in each.ids}
     places = stored_of(chunks, chosen, name, postgres, settings.tenant).chunks
     documents = {id: place.document for id, place in places.items()}
-    fusion = {"type": "ltr", **fitted(candidates, relevant_chunks(chosen.questions, candidates, documents))}
+    learnable = usable(candidates, relevant_chunks(chosen.questions, candidates, documents))
+    fusion = {"type": "ltr", **fitted(learnable)}
+    if not options.quiet:
+        typer.echo(f"trained on {len(learnable)} of {len(chosen.questions)} questions", err=True)
     if options.json:
         print_json(fusion)
     else:
         sys.stdout.write(yaml.safe_dump({"fusion": fusion}, sort_keys=False))
+
+
+def fused(retrieval: "RetrievalSettings") -> "HybridRetriever":
+    """The hybrid, in whatever reorders or reranks what it finds. ConfigError if there is none."""
+    from rag_core.config import HybridRetriever, PerDocumentRetriever, RerankedRetriever, SignalsRetriever
+
+    match retrieval:
+        case HybridRetriever():
+            return retrieval
+        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
+            return fused(retrieval.retriever)
+        case _:
+            raise ConfigError(f"fusion is trained for a retriever of type hybrid, got {retrieval.type}")
 
 
 def relevant_chunks(
@@ -91,25 +112,28 @@ def relevant_chunks(
     return [np.array([asked.grades.get(documents[id], 0) > 0 for id in found.ids]) for asked, found in pairs]
 
 
-def fitted(candidates: "Sequence[Candidates]", relevant: Iterable[NDArray[np.bool_]]) -> dict[str, Any]:
-    """`intercept`, and by leg the coefficients of z-scores and reciprocal ranks. Only questions count of which every
-    leg answered, and something relevant was found.
+def usable(candidates: "Sequence[Candidates]", relevant: Iterable[NDArray[np.bool_]]) -> list[Labelled]:
+    """Those questions that something can be learned of: every leg answered, and something relevant was found, and
+    something else."""
+    legs = max((each.legs for each in candidates), key=len, default=())
+    return [
+        (each, right)
+        for each, right in zip(candidates, relevant, strict=True)
+        if each.legs == legs and right.any() and not right.all()
+    ]
 
-    DatasetError if there is none.
-    """
+
+def fitted(questions: Sequence[Labelled]) -> dict[str, Any]:
+    """`intercept`, and by leg the coefficients of z-scores and reciprocal ranks. DatasetError without a question."""
     from sklearn.linear_model import LogisticRegression
 
     from rag_core.retrieval.fusion import features
 
-    legs = max((each.legs for each in candidates), key=len, default=())
-    usable = [
-        (features(each), right)
-        for each, right in zip(candidates, relevant, strict=True)
-        if each.legs == legs and right.any() and not right.all()
-    ]
-    if not usable:
+    if not questions:
         raise DatasetError("no question has relevant chunks among what the legs found")
-    rows, labels = (np.concatenate(parts) for parts in zip(*usable, strict=True))
+    legs = questions[0][0].legs
+    rows = np.concatenate([features(found) for found, _ in questions])
+    labels = np.concatenate([right for _, right in questions])
     model = LogisticRegression(max_iter=1_000).fit(rows, labels)
     weights = np.round(model.coef_[0].reshape(-1, 2), DIGITS).tolist()
     return {

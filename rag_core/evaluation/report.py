@@ -76,6 +76,11 @@ def evaluation(questions: Sequence[Judged], other: Run | None = None) -> Evaluat
     )
 
 
+def answered(questions: Sequence[Question], other: Run) -> int:
+    """How many of them the other run has something for."""
+    return sum(trec_id(each.id) in other for each in questions)
+
+
 def compared(questions: Sequence[Judged], other: Run) -> Comparison:
     """A question that the other run does not have counts as 0 there. It has its ids from a TREC file."""
     return _compared(_of_stage(questions, FINAL), np.array([_measured(other, each.question) for each in questions]))

@@ -26,8 +26,9 @@ UNION = "union"
 FINAL = "final"
 TOP = 10
 
-STORE, LEGS, BELOW = "store", "legs", f"below {TOP}"
-"""Where a document is lost that is not stored, that no leg ranks, that is a hit but a late one."""
+STORE, FAILED, LEGS, BELOW = "store", "failed", "legs", f"below {TOP}"
+"""Where a document is lost that is not stored, whose question failed, that no leg ranks, that is a hit but a late
+one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ def judged(question: Question, trace: Trace, documents: Mapping[UUID, str], stor
     return replace(
         places,
         measures={stage: measures(ranking, question.grades) for stage, ranking in places.rankings.items()},
-        lost={id: lost_at(id, places.legs, places.behind, stored) for id in relevant(question.grades)},
+        lost={id: _lost(id, places, stored) for id in relevant(question.grades)},
     )
 
 
@@ -113,18 +114,6 @@ def judged_by_chunk(found: Judged, answer: Answer, chunks: Mapping[UUID, Span]) 
     rankings = _with_union(dict(sorted(legs.items())), behind, held)
     measured = {stage: span_measures(ranking, answer, chunks) for stage, ranking in rankings.items()}
     return replace(found, answer=answer, chunks=rankings, chunk_measures=measured)
-
-
-def lost_at(
-    document: str, legs: Mapping[str, Sequence[str]], behind: Mapping[str, Sequence[str]], stored: frozenset[str]
-) -> str:
-    """The first stage that lacks the document; empty where it is among the first TOP hits."""
-    if document not in stored:
-        return STORE
-    if legs and not any(document in ranking for ranking in legs.values()):
-        return LEGS
-    lacking = next((stage for stage, ranking in behind.items() if document not in ranking), "")
-    return lacking or ("" if document in behind[FINAL][:TOP] else BELOW)
 
 
 def summaries(questions: Sequence[Judged]) -> list[StageSummary]:
@@ -151,7 +140,7 @@ def losses(questions: Sequence[Judged]) -> dict[str, int]:
     """How many relevant documents were lost where, in the order of the flow; those found under the empty name."""
     counts = Counter(place for question in questions for place in question.lost.values())
     behind = distinct(stage for question in questions for stage in question.behind if stage != FINAL)
-    return {place: counts[place] for place in ("", STORE, LEGS, *behind, FINAL, BELOW)}
+    return {place: counts[place] for place in ("", STORE, FAILED, LEGS, *behind, FINAL, BELOW)}
 
 
 def run(questions: Sequence[Judged], stage: str) -> dict[str, dict[str, float]]:
@@ -161,6 +150,19 @@ def run(questions: Sequence[Judged], stage: str) -> dict[str, dict[str, float]]:
         for each in questions
         if stage in (rankings := each.rankings)
     }
+
+
+def _lost(document: str, found: Judged, stored: frozenset[str]) -> str:
+    """The first stage that lacks the document; empty where it is among the first TOP hits."""
+    if document not in stored:
+        return STORE
+    if found.trace.error:
+        return FAILED
+    unrecorded = not found.legs and any(found.behind.values())
+    if not unrecorded and not any(document in ranking for ranking in found.legs.values()):
+        return LEGS
+    lacking = next((stage for stage, ranking in found.behind.items() if document not in ranking), "")
+    return lacking or ("" if document in found.behind[FINAL][:TOP] else BELOW)
 
 
 def _with_union(

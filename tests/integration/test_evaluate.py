@@ -147,9 +147,22 @@ def test_a_run_that_is_compared_with_itself_is_equal(rag: Any, dataset: Path, tm
     run = tmp_path / "out" / "runs" / "final.trec"
     compared = json.loads(rag("evaluate", dataset, "--json", "--against", run))["comparison"]
     assert (compared["better"], compared["worse"], compared["equal"], compared["p"]) == (0, 0, 13, 1.0)
-    (tmp_path / "empty.trec").write_text("")
-    printed = rag("evaluate", dataset, "--against", tmp_path / "empty.trec")
+
+
+def test_a_run_of_some_of_the_questions_is_compared_and_says_so(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.trec").write_text("lacking Q0 nowhere 1 1.0 tag\n")
+    printed = rag("evaluate", dataset, "--against", tmp_path / "one.trec")
     assert "better on 12 questions, worse on 0, equal on 1" in printed
+    assert "one.trec answers 1 of 13 questions: the others count as 0 there" in printed
+
+
+@pytest.mark.parametrize("run", ["", "another Q0 sluice/0 1 1.0 tag\n"])
+def test_a_run_of_other_questions_is_refused(rag: Any, dataset: Path, tmp_path: Path, run: str) -> None:
+    (tmp_path / "other.trec").write_text(run)
+    refused = json.loads(rag("evaluate", dataset, "--against", tmp_path / "other.trec", "--json", code=2))["error"]
+    rule = "--against must answer questions of harbour, split test, got none of 13 in "
+    assert refused["message"] == f"{rule}{tmp_path / 'other.trec'}"
+    assert json.loads(rag("collections", "list", "--json")) == []
 
 
 def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) -> None:
@@ -231,8 +244,10 @@ def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pyt
     command.command()(train_fusion)
     with pytest.raises(SystemExit) as ended:
         command([str(dataset), "--split", "test", "--json"])
-    learned = json.loads(capfd.readouterr().out)
+    printed = capfd.readouterr()
+    learned = json.loads(printed.out)
     assert ended.value.code == 0
+    assert "trained on 12 of 13 questions" in printed.err
     assert (learned["type"], set(learned["scores"]), set(learned["ranks"])) == (
         "ltr",
         {"dense", "bm25"},
@@ -240,6 +255,22 @@ def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pyt
     )
     told = json.loads(rag("evaluate", dataset, "--set", f"retrieval.fusion={json.dumps(learned)}", "--json"))
     assert told["stages"]["fuse"]["measures"]["success@5"]["mean"] == pytest.approx(12 / 13)
+
+
+def test_the_fusion_below_a_reranker_is_trained_without_it(
+    rag: Any, dataset: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = typer.Typer(add_completion=False)
+    command.command()(train_fusion)
+    hybrid = load_settings(None, None, [], {}).retrieval.model_dump_json()
+    reranker = "{type: cross_encoder, model: some/model-that-is-not-there}"
+    tree = f"retrieval={{type: reranked, reranker: {reranker}, timeout_ms: 1, retriever: {hybrid}}}"
+    with pytest.raises(SystemExit) as ended:
+        command([str(dataset), "--split", "test", "--set", tree, "--quiet"])
+    printed = capfd.readouterr()
+    assert ended.value.code == 0
+    assert printed.out.startswith("fusion:\n  type: ltr\n  intercept: ")
+    assert "trained on" not in printed.err
 
 
 @pytest.mark.ray

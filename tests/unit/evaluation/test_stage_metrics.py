@@ -4,7 +4,7 @@ from uuid import UUID
 import pytest
 
 from rag_core.evaluation.dataset import Question
-from rag_core.evaluation.report import as_json, compared, evaluation
+from rag_core.evaluation.report import answered, as_json, compared, evaluation
 from rag_core.evaluation.spans import Span, answer
 from rag_core.evaluation.stages import BELOW, Judged, Trace, judged, judged_by_chunk, losses, run, summaries
 from rag_core.types import StageReport
@@ -87,6 +87,21 @@ def test_a_document_is_lost_at_the_first_stage_that_lacks_it(document: str, plac
     stages = [report("dense", *far), report("bm25", *far), report("fuse", *fused), report("rerank", *reranked)]
     found = one({document: 1}, stages, [n for n in reranked if n != 10], EVERY - {"d29"})
     assert found.lost == {document: place}
+
+
+def test_where_nothing_was_found_the_legs_lost_it() -> None:
+    assert one({"d1": 1}, [report("bm25"), report("fetch")], []).lost == {"d1": "legs"}
+    stages = [report("bm25"), report("dense"), report("fuse"), report("fetch")]
+    assert one({"d1": 1}, stages, []).lost == {"d1": "legs"}
+
+
+def test_what_a_failed_question_lost_is_counted_apart() -> None:
+    trace = Trace(question="bad", seconds=1.0, error="StoreError: away")
+    asked = Question(id="bad", text="?", grades={"d1": 1, "d2": 1, "gone": 1})
+    failed = judged(asked, trace, DOCUMENTS, EVERY)
+    assert failed.lost == {"d1": "failed", "d2": "failed", "gone": "store"}
+    told = as_json(evaluation([failed, one({"d1": 1}, [report("dense", 2)], [2])]))["lost"]
+    assert {place: count for place, count in told.items() if count} == {"found": 1, "store": 1, "failed": 2}
 
 
 def test_a_leg_that_is_down_counts_as_zero_and_its_error_is_counted() -> None:
@@ -177,6 +192,11 @@ def test_another_run_is_compared_question_by_question() -> None:
     assert (found.better, found.worse, found.equal) == (6, 0, 2)
     assert found.difference.mean == pytest.approx((5 + 1 - 1 / 1.584962500721156) / 8)
     assert found.p == 2 / 2**6
+
+
+def test_a_run_answers_the_questions_whose_ids_it_has() -> None:
+    questions = [Question(id=id, text="?", grades={}) for id in ("q 1", "q 2", "q 3")]
+    assert answered(questions, {"q%201": {}, "q 2": {}, "q%203": {"d1": 1.0}, "other": {}}) == 2
 
 
 def test_the_chunks_of_each_stage_are_measured_by_the_answer() -> None:
