@@ -10,7 +10,6 @@ from math import exp
 from typing import Literal, TypeAlias, TypeVar, assert_never
 from uuid import UUID
 
-import numpy as np
 from anyio.from_thread import start_blocking_portal
 
 from rag_core.build.embedding import embedding_space
@@ -136,11 +135,10 @@ def vector_search(name: str, query_embedding: Sequence[float], top_k: int = VECT
         space = embedding_space(settings.embedding)
         vector = direction(query_embedding, space.dimension)
         query = Query(text="", tenant=settings.tenant, collection=collection_of(name))
-        unit: Matrix = vector / np.linalg.norm(vector)
 
         async def found(corpus: CorpusReader) -> list[Hit]:
             async with corpus.reading(query):
-                return await corpus.hits(query, "dense", await corpus.nearest(query, unit, space, top_k))
+                return await corpus.hits(query, "dense", await corpus.nearest(query, vector, space, top_k))
 
         return [_retrieved("vector", _of_cosine, hit) for hit in _reading(settings, found)]
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
 _LATE_INTERACTION = {"MultiVectorEncoder", "ColBERT"}
+_RESERVED = 2
+"""Positions that encoders of RoBERTa's kind count, but do not use."""
 
 
 def late_interaction_pairs(
@@ -26,8 +28,8 @@ def late_interaction_pairs(
 
 
 def multi_vector_encoder(folder: Path, weights: "torch.dtype", device: str) -> "MultiVectorEncoder":
-    """A model trained for late interaction as it is; of any other text encoder, the vectors of its tokens.
-    ModelError if it cannot be loaded."""
+    """A model trained for late interaction, reading as much as its encoder can; of any other text encoder, the vectors
+    of its tokens. ModelError if it cannot be loaded."""
     with loading(folder, "model for late interaction"):
         made = _trained if _is_trained(folder) else _of_tokens
         return _meeting_in_fp32(made(folder, {"dtype": weights}, device))
@@ -50,7 +52,16 @@ def _json(path: Path) -> dict[str, Any]:
 def _trained(folder: Path, model_arguments: dict[str, Any], device: str) -> "MultiVectorEncoder":
     from sentence_transformers import MultiVectorEncoder
 
-    return MultiVectorEncoder(str(folder), device=device, model_kwargs=model_arguments, local_files_only=True)
+    model = MultiVectorEncoder(str(folder), device=device, model_kwargs=model_arguments, local_files_only=True)
+    return _reading_whole_passages(model)
+
+
+def _reading_whole_passages(model: "MultiVectorEncoder") -> "MultiVectorEncoder":
+    """A length for documents is that of the training's passages: chunks may be longer, and would be cut untold."""
+    encoder: Any = model[0]
+    if getattr(encoder, "document_length", None):
+        encoder.document_length = max(encoder.document_length, encoder.config.max_position_embeddings - _RESERVED)
+    return model
 
 
 def _of_tokens(folder: Path, model_arguments: dict[str, Any], device: str) -> "MultiVectorEncoder":

@@ -8,7 +8,7 @@ import numpy as np
 
 from rag_core.protocols import Retriever
 from rag_core.stage import stage
-from rag_core.types import Hit, Metadata, Query, spelled
+from rag_core.types import Hit, Metadata, Origin, Query, spelled
 
 DAY = 86_400.0
 
@@ -29,8 +29,9 @@ def now() -> datetime:
 class Signals:
     """Reorders the first `depth` hits: the deviation of a hit's score, its recency and its values' weights, added up.
 
-    `weights` by key and value of the document's metadata, such as {"source": {"handbook": 0.5}}; of a list of values
-    each counts. The unit of all weights is the standard deviation of the hits' scores.
+    `weights` by key and value of the document's metadata, such as {"source": {"handbook": 0.5}}, or of its `uri`,
+    `title` and `language`; of a list of values each counts. The unit of all weights is the standard deviation of the
+    hits' scores.
     """
 
     retriever: Retriever
@@ -49,7 +50,7 @@ class Signals:
         return rescored[:k]
 
     def _signal(self, hit: Hit) -> float:
-        return self._fresh(hit.origin.updated_at) + sum(_weights(hit.origin.metadata, self.weights))
+        return self._fresh(hit.origin.updated_at) + sum(_weights(_metadata(hit.origin), self.weights))
 
     def _fresh(self, updated_at: datetime | None) -> float:
         """Li and Croft, Time-based language models, CIKM 2003: age decays exponentially."""
@@ -65,6 +66,11 @@ def _deviations(hits: Sequence[Hit]) -> list[float]:
         return [0.0] * len(hits)
     deviations: list[float] = ((scores - scores.mean()) / scores.std()).tolist()
     return deviations
+
+
+def _metadata(origin: Origin) -> Metadata:
+    """With what filters compare, too; as for them, it goes before metadata of the same name."""
+    return {**origin.metadata, "uri": origin.uri, "title": origin.title, "language": origin.language}
 
 
 def _weights(metadata: Metadata, weights: Mapping[str, Mapping[str, float]]) -> Iterator[float]:

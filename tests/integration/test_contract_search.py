@@ -111,10 +111,11 @@ def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(stored: 
     assert vector_search("shop", get_query_embedding(TEXTS[0]), top_k=1) == [best]
 
 
-def test_a_vector_of_any_length_finds_the_same(stored: UUID) -> None:
+@pytest.mark.parametrize("length", [1e-30, 2, 1e30])
+def test_a_vector_of_any_length_finds_the_same(stored: UUID, length: float) -> None:
     vector = get_query_embedding(TEXTS[1])
-    doubled = vector_search("shop", [2 * number for number in vector])
-    assert [chunk.similarity_score for chunk in doubled] == pytest.approx(
+    scaled = vector_search("shop", [length * number for number in vector])
+    assert [chunk.similarity_score for chunk in scaled] == pytest.approx(
         [chunk.similarity_score for chunk in vector_search("shop", vector)], abs=1e-3
     )
 

@@ -3,6 +3,7 @@
 import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,15 @@ class MemoryVectorStore:
             for id, (vector, metadata) in self._stored.items()
             if filter is None or _passes(filter, metadata)
         ]
-        return sorted(found, key=lambda each: (-each.score, each.id))[:top_k]
+        best = sorted(found, key=lambda each: (-each.score, each.id))[:top_k]
+        return [replace(each, metadata=_copied(each.metadata)) for each in best]
 
     async def delete(self, ids: Sequence[str]) -> int:
         return sum(self._stored.pop(id, None) is not None for id in ids)
 
 
 def _copied(metadata: Metadata) -> Metadata:
-    """As it would come back from another store: no longer the caller's, tuples as lists."""
+    """As it would go to another store and come back: nobody else's, tuples as lists."""
     copied: Metadata = json.loads(json.dumps(dict(metadata)))
     return copied
 

@@ -60,7 +60,7 @@ class BaseVectorStore(Protocol):
 
 
 def embedding(vector: Vector, dimension: int) -> Matrix:
-    """Shape (dimension,), of a vector that can be stored."""
+    """As `direction`, of a vector that can be stored."""
     if not vector.id or not storable(vector.id):
         raise VectorError(f"an id is a text of Unicode that is not empty and has no NUL, got {vector.id!r}")
     for key, value in vector.metadata.items():
@@ -72,15 +72,17 @@ def embedding(vector: Vector, dimension: int) -> Matrix:
 
 
 def direction(values: Sequence[float], dimension: int) -> Matrix:
-    """Shape (dimension,)."""
-    vector = np.asarray(values, np.float32)
+    """Shape (dimension,), of length 1: what is very long or very short has no length in single precision."""
+    vector = np.asarray(values, np.float64)
     if vector.shape != (dimension,):
         raise VectorError(f"a vector of this store has {dimension} dimensions, got {', '.join(map(str, vector.shape))}")
     if not np.isfinite(vector).all():
         raise VectorError("a vector holds finite numbers, got NaN or infinity")
     if not vector.any():
         raise VectorError("a vector has a length above 0, got zeros only")
-    return vector
+    scaled = vector / np.abs(vector).max()  # the square of 1e200 is infinite
+    unit: Matrix = (scaled / np.linalg.norm(scaled)).astype(np.float32)
+    return unit
 
 
 def check_top_k(top_k: int) -> None:

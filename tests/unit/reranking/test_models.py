@@ -93,6 +93,18 @@ def test_what_is_too_long_for_the_window_is_cut_at_its_end(folder: Path, colbert
         assert len(scores(chosen, LONG, [LONG, "keys"])) == 2
 
 
+def test_a_model_trained_on_short_passages_reads_longer_ones(colbert: Path, tmp_path: Path) -> None:
+    from sentence_transformers import MultiVectorEncoder
+
+    short = MultiVectorEncoder(str(colbert), device="cpu")
+    short[0].document_length = 8
+    short.save_pretrained(str(tmp_path), create_model_card=False)
+    assert MultiVectorEncoder(str(tmp_path), device="cpu")[0].document_length == 8
+    passage = " ".join(LONG.split()[: tiny_models.WINDOW // 2]) + " by night"
+    expected = scores(interacting(colbert), QUESTION, [passage])
+    assert scores(interacting(tmp_path), QUESTION, [passage]) == pytest.approx(expected, abs=1e-4)
+
+
 def test_the_event_loop_runs_on_while_a_model_computes(folder: Path) -> None:
     """Each pass of the model waits for the loop: were it held up, the pass would never go on."""
     passed = asyncio.Event()
