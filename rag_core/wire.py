@@ -159,17 +159,16 @@ def in_order(stages: Sequence[StageReport]) -> list[StageReport]:
 def highlights(question: str, text: str) -> list[tuple[int, int]]:
     """Where words of the text begin like a word of the question: `key` also finds `keys`."""
     words, lowered = {word for word in _WORD.findall(_lower(question)) if len(word) >= SHORTEST_WORD}, _lower(text)
-    starts = sorted({start for word in words for start in _starts(word, lowered)})
-    return [match.span() for start in starts if (match := _WORD.match(text, start))]
+    return sorted({span for word in words for span in _beginning(word, lowered)})
 
 
-def _starts(word: str, text: str) -> Iterator[int]:
-    """Where it stands at the beginning of one."""
+def _beginning(word: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where the words stand that begin with it, each read once however often it holds it."""
     at = text.find(word)
-    while at >= 0:
-        if not at or not _WORD.match(text, at - 1):
-            yield at
-        at = text.find(word, at + 1)
+    while at >= 0 and (rest := _WORD.match(text, at)):
+        if not at or not _WORD.match(text[at - 1]):
+            yield rest.span()
+        at = text.find(word, rest.end())
 
 
 def _lower(text: str) -> str:

@@ -56,7 +56,7 @@ class Arguments(Parts):
     name=GATEWAY,
     max_ongoing_requests=ONGOING,
     max_queued_requests=QUEUED,
-    backpressure_config={"status_code": 429, "retry_after_s": 1},
+    backpressure_config={"status_code": 503, "retry_after_s": 1},
     ray_actor_options={"num_cpus": 1},
     health_check_period_s=10,
 )

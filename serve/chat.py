@@ -1,7 +1,7 @@
 """OpenAI's chat completions: any of its clients asks a collection as it would ask a model."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from rag_core.config import Settings
 from rag_core.events import Event, fold
 from rag_core.protocols import Answerer
+from rag_core.settings import shipped_profiles
 from rag_core.types import Message, Query
 from rag_core.wire import json_text
 from serve.access import Caller
@@ -63,17 +64,17 @@ def _model(id: str) -> dict[str, Any]:
 
 def _question(asked: Chat, who: Caller, settings: Settings) -> Query:
     """UsageError if another profile is wanted than the one that is served."""
-    rag, (collection, profile) = asked.rag, _named(asked.model)
+    rag, (collection, profile) = asked.rag, _named(asked.model, {*shipped_profiles(), settings.profile})
     check_profile(rag.profile or profile, settings)
     scope = Asked(collection=rag.collection or collection, filters=rag.filters)
     asking = query(scope, asked.messages[-1].content, who, rag.conversation_id)
     return asking if rag.conversation_id else replace(asking, history=_history(asked))
 
 
-def _named(model: str) -> tuple[str, str]:
-    """Collection and profile, which may be empty."""
+def _named(model: str, profiles: Container[str]) -> tuple[str, str]:
+    """Collection and profile, which is empty where none of these is named: a collection's own name may have a colon."""
     collection, _, profile = model.rpartition(":")
-    return (collection, profile) if collection else (model, "")
+    return (collection, profile) if collection and profile in profiles else (model, "")
 
 
 def _history(asked: Chat) -> tuple[Message, ...]:

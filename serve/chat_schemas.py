@@ -10,13 +10,14 @@ from pydantic import (
     Field,
     StrictBool,
     StrictInt,
+    StringConstraints,
     TypeAdapter,
     field_validator,
     model_validator,
 )
 from pydantic.config import JsonDict
 
-from serve.schemas import Filters, Question, Text
+from serve.schemas import ConversationId, Filters, Question, Text, few_members
 from serve.variants import AnswerOptions, GuardMode
 
 IGNORED = frozenset(
@@ -38,13 +39,19 @@ DEFAULTS: Mapping[str, object] = {
 }
 """The only values that these may have."""
 
+MOST_MESSAGES = 2_000
+LONGEST_MESSAGE = 32_000
+"""Characters."""
+LONGEST_SHOWN = 80
+
 CitationForm: TypeAlias = Literal["annotations", "markdown", "none"]
 
-_question: TypeAdapter[str] = TypeAdapter(Question)
+_question: TypeAdapter[str] = TypeAdapter(Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)])
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _few_members = few_members
 
 
 class Part(BaseModel):
@@ -54,7 +61,7 @@ class Part(BaseModel):
     text: str = ""
 
 
-_parts = TypeAdapter(list[Part])
+_parts: TypeAdapter[list[Part]] = TypeAdapter(Annotated[list[Part], Field(fail_fast=True)])
 
 
 def _joined(content: object) -> object:
@@ -63,7 +70,8 @@ def _joined(content: object) -> object:
         return content
     parts = _parts.validate_python(content)
     if strange := {part.type for part in parts} - {"text"}:
-        raise ValueError(f"the parts of a content must be of type text, got {', '.join(sorted(strange))}")
+        shown = ", ".join(sorted(strange))[:LONGEST_SHOWN]
+        raise ValueError(f"the parts of a content must be of type text, got {shown}")
     return "".join(part.text for part in parts)
 
 
@@ -74,7 +82,7 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[Text, BeforeValidator(_joined)]
+    content: Annotated[Text, Field(max_length=LONGEST_MESSAGE), BeforeValidator(_joined)]
 
 
 class StreamOptions(BaseModel):
@@ -89,7 +97,7 @@ class RagOptions(Strict):
     collection: Text = ""
     profile: Text = ""
     filters: Filters | None = None
-    conversation_id: Text = ""
+    conversation_id: ConversationId = ""
     explain: StrictBool = False
     citations: CitationForm = "annotations"
     top_k: StrictInt | None = Field(
@@ -110,12 +118,12 @@ EXAMPLE: JsonDict = {
 
 
 class Chat(Strict):
-    """`model` is `collection` or `collection:profile`."""
+    """`model` is `collection` or `collection:profile`, of a profile that there is."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     model: Annotated[Text, Field(min_length=1)]
-    messages: tuple[ChatMessage, ...]
+    messages: Annotated[tuple[ChatMessage, ...], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     rag: RagOptions = RagOptions()

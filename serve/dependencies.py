@@ -1,6 +1,7 @@
 """What the gateway cannot work without, or not well, and whether it is there."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic as time
@@ -10,6 +11,7 @@ from anyio import CapacityLimiter, to_thread
 
 from rag_core.errors import OverloadedError, RagError, StageTimeoutError, StoreError
 from rag_core.storage.postgres import Postgres
+from serve.responses import without_store
 
 PATIENCE = 1.0
 """Seconds that a dependency has to answer."""
@@ -17,13 +19,15 @@ PATIENCE = 1.0
 KEPT = 2.0
 """Seconds that an answer holds, so that probes cost nothing, however many come."""
 
+_log = logging.getLogger(__name__)
 
 Ask: TypeAlias = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """`reason` is why it is not `there`; `breaker` is the state of the circuit to it, if there is one."""
+    """`reason` is why it is not `there`, in words that are not for clients; `breaker` is the state of the circuit to
+    it, if there is one."""
 
     there: bool
     required: bool
@@ -31,7 +35,7 @@ class Presence:
     breaker: str = ""
 
     def as_json(self) -> Mapping[str, Any]:
-        told = {"reason": self.reason, "breaker": self.breaker}
+        told = {"reason": without_store(self.reason), "breaker": self.breaker}
         return {"ok": self.there, "required": self.required, **{key: value for key, value in told.items() if value}}
 
 
@@ -52,7 +56,9 @@ class Dependency:
         """Within `PATIENCE`, and not asked again for `KEPT` seconds."""
         async with self._asking:
             if time() >= self._until:
-                self._reason = await self._why_not()
+                before, self._reason = self._reason, await self._why_not()
+                if self._reason and not before:
+                    _log.warning("a dependency is away: %s", self._reason)
                 self._until = time() + KEPT
         return Presence(there=not self._reason, required=self._required, reason=self._reason, breaker=self._breaker())
 

@@ -36,7 +36,7 @@ _PROBE = "ready"
 _OPTIONS: dict[str, Any] = {
     "max_ongoing_requests": ONGOING,
     "max_queued_requests": QUEUED,
-    "backpressure_config": {"status_code": 429, "retry_after_s": 1},
+    "backpressure_config": {"status_code": 503, "retry_after_s": 1},
     "health_check_period_s": 10,
     "health_check_timeout_s": 30,
     "ray_actor_options": {"num_cpus": 1},

@@ -17,7 +17,7 @@ def problems(*statuses: int) -> Statuses:
     return {status: {"model": Problem, "description": TITLES[status]} for status in statuses}
 
 
-EVERYWHERE = problems(400, 404, 406, 413, 422, 429, 500, 503)
+EVERYWHERE = problems(400, 403, 404, 406, 413, 422, 500, 503)
 """Also by those who stand before the routes."""
 BODY = problems(415)
 ASKS_MODELS = problems(502, 504)

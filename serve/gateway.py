@@ -41,6 +41,9 @@ LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.LARGEST_UPLOAD}
 CLIENT_GONE = 499
 """Never sent: what the log has for a request whose client did not wait for the end."""
 LONGEST_REQUEST_ID = 200
+SAFE = ("GET", "HEAD", "OPTIONS")
+OWN_SITE = ("same-origin", "none")
+"""What `Sec-Fetch-Site` says of a gateway's own pages, and of what the reader entered."""
 PARTS = (
     retrieval,
     vector_stores,
@@ -134,6 +137,8 @@ class _Exchange:
         if "\0" in self.scope["path"] or b"%00" in self.scope["query_string"]:
             raise HTTPException(422, "a path and its parameters must not hold NUL")
         _check_version(self.headers.get("accept", ""))
+        if self.scope["method"] not in SAFE:
+            _check_origin(self.headers)
 
     async def receive(self) -> Message:
         message = await self.incoming()
@@ -182,6 +187,21 @@ def _check_version(accept: str) -> None:
     kinds = [kind.partition(";")[0].strip() for kind in accept.split(",")]
     if all(kind.startswith(VENDOR) and kind != VENDOR_JSON for kind in kinds):
         raise HTTPException(406, f"of {VENDOR}* there is {VENDOR_JSON} only, got {accept}")
+
+
+def _check_origin(headers: Headers) -> None:
+    """A browser sends forms and uploads from any page to a gateway that only it can reach, without asking first."""
+    if not _of_own_site(headers):
+        told = headers.get("origin") or headers["sec-fetch-site"]
+        raise HTTPException(403, f"a page of another site must not send anything here, got one of {told}")
+
+
+def _of_own_site(headers: Headers) -> bool:
+    """An older browser tells the origin alone, which may be `null`; what is no browser has neither header."""
+    if site := headers.get("sec-fetch-site"):
+        return site in OWN_SITE
+    origin = headers.get("origin")
+    return not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 
 
 def _correlation_id(given: str) -> str:

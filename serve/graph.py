@@ -1,7 +1,7 @@
 """The composed graph: the objects of one profile, wherever their models run, and the store behind them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rag_core.build.budget import stage_limits
 from rag_core.build.models import HERE, Elsewhere
@@ -12,7 +12,11 @@ from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Answerer, Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
+from rag_core.types import Hit, Query
 from serve.dependencies import Dependency, store_dependency
+
+LONGEST_QUERY = 1_000
+"""Characters of what is searched with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,24 @@ class Graph:
 
     async def close(self) -> None:
         await self.corpus.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ShortQueries:
+    """A Retriever that searches with the beginning of a long message, up to the end of a word: all of it is read by who
+    answers."""
+
+    retriever: Retriever
+
+    async def retrieve(self, query: Query, k: int) -> list[Hit]:
+        return await self.retriever.retrieve(replace(query, text=_beginning(query.text)), k)
+
+
+def _beginning(text: str) -> str:
+    """The end of a word is also LONGEST_QUERY, where there is no other."""
+    if len(text) <= LONGEST_QUERY:
+        return text
+    return text[: LONGEST_QUERY + 1].rsplit(maxsplit=1)[0][:LONGEST_QUERY]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +74,7 @@ class Ground:
             postgres=self.postgres,
             corpus=self.corpus,
             retriever=found,
-            answerer=pipeline(settings, self.corpus, found, self.conversations, self.elsewhere),
+            answerer=pipeline(settings, self.corpus, ShortQueries(found), self.conversations, self.elsewhere),
             limits=stage_limits(settings.answering.budget, settings.retrieval),
             elsewhere=self.elsewhere,
             dependencies=self.dependencies,

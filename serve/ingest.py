@@ -31,6 +31,7 @@ from rag_core.errors import (
     told,
 )
 from rag_core.settings import load_settings, shipped_profiles
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.queue import Accepted, IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
 from serve.access import Caller
@@ -40,7 +41,7 @@ from serve.ingest_schemas import MEGABYTE, MOST_DOCUMENTS, IngestBody, Ingested,
 from serve.jobs import OPEN, counts, links
 from serve.opened import ledger
 from serve.preferences import Key, Wait
-from serve.problems import invalid, problem
+from serve.problems import RefusedDocumentsError, invalid, problem
 from serve.received import Received, Refused, Taken, received_form, received_json, refuse_profile
 from serve.requests import Served, Who
 from serve.responses import as_json
@@ -109,7 +110,7 @@ async def ingest(request: Request, who: Who, graph: Served, key: Key, wait: Wait
     With an `Idempotency-Key` the same request again is the same job, for 24 hours.
     """
     entered = await _entered(request, Asked(who=who, graph=graph, key=key))
-    outcome = await _outcome(graph, who, entered.job, wait) if wait else Outcome()
+    outcome = await _outcome(graph, who, entered, wait) if wait else Outcome()
     body, status = _answer(entered, outcome, (request.url.path, request.state.correlation_id))
     applied = {"Preference-Applied": f"wait={wait}"} if outcome.waited else {}
     return as_json(body, status, {**entered.headers, **applied})
@@ -154,6 +155,12 @@ class Outcome:
     began: bool = False
     counts: Mapping[str, int] | None = None
     failures: Mapping[str, Mapping[str, Any]] | None = None
+
+    @property
+    def lacking(self) -> bool:
+        """Whether something has ended and is not in."""
+        left_out = any((self.counts or {}).get(name) for name in ("failed", "skipped", "quarantined"))
+        return left_out or self.status in ("failed", "cancelled")
 
 
 async def _entered(request: Request, asked: Asked) -> Entered:
@@ -216,7 +223,7 @@ def _enter(asked: Asked, received: Received, correlation_id: str, traceparent: s
 def _common(refused: Sequence[Refused]) -> Exception:
     if all(each.too_large for each in refused):
         return TooLargeError(refused[0].too_large)
-    return RequestValidationError([error for each in refused for error in each.errors])
+    return RefusedDocumentsError([error for each in refused for error in each.errors])
 
 
 def _with_source(request: IngestRequest, source: SourceBody | None) -> IngestRequest:
@@ -247,23 +254,23 @@ def _traceparent(request: Request) -> str:
     return given if _TRACE.fullmatch(given) else ""
 
 
-async def _outcome(graph: Graph, who: Caller, job: UUID, seconds: int) -> Outcome:
+async def _outcome(graph: Graph, who: Caller, entered: Entered, seconds: int) -> Outcome:
     """How the job stands when it has ended, or the time is over. Between looks at it only this coroutine is held."""
     if not _waiting.acquire(blocking=False):
         return Outcome()
     try:
-        return await _waited(graph, who, job, monotonic() + seconds)
+        return await _waited(graph, who, entered, monotonic() + seconds)
     finally:
         _waiting.release()
 
 
-async def _waited(graph: Graph, who: Caller, job: UUID, until: float) -> Outcome:
+async def _waited(graph: Graph, who: Caller, entered: Entered, until: float) -> Outcome:
     status, pause = "queued", FIRST_LOOK
     while True:
         with suppress(StoreError):  # a job outlives that, and so does who waits for it
-            status = await run_in_threadpool(_status, graph, who, job)
+            status = await run_in_threadpool(_status, graph, who, entered.job)
             if status not in OPEN:
-                return await run_in_threadpool(_ended, graph, who, job)
+                return await run_in_threadpool(_ended, graph, who, entered)
         left = until - monotonic()
         if left <= 0:
             return Outcome(waited=True, status=status)
@@ -276,10 +283,10 @@ def _status(graph: Graph, who: Caller, job: UUID) -> str:
         return str(known.job(str(job))["status"])
 
 
-def _ended(graph: Graph, who: Caller, job: UUID) -> Outcome:
+def _ended(graph: Graph, who: Caller, entered: Entered) -> Outcome:
     with ledger(graph, who) as known:
-        found, done = known.job(str(job)), known.progress(job)
-        failures = known.failures(job, "failed", "skipped", "quarantined")
+        found, done = known.job(str(entered.job)), known.progress(entered.job)
+        failures = _failures(known, who, entered)
     return Outcome(
         waited=True,
         status=found["status"],
@@ -288,6 +295,13 @@ def _ended(graph: Graph, who: Caller, job: UUID) -> Outcome:
         counts=counts(found, done),
         failures={failure["uri"]: failure for failure in failures},
     )
+
+
+def _failures(known: Ledger, who: Caller, entered: Entered) -> Sequence[Mapping[str, Any]]:
+    """Of what came with the request, all; of a source alone, some, of files that the caller may read."""
+    if entered.received.taken:
+        return known.failures(entered.job, "failed", "skipped", "quarantined")
+    return known.some_failures(entered.job, who.groups, UUID(int=0), MOST_FAILURES)
 
 
 def _answer(entered: Entered, outcome: Outcome, place: Place) -> tuple[Mapping[str, Any], int]:
@@ -300,7 +314,7 @@ def _answer(entered: Entered, outcome: Outcome, place: Place) -> tuple[Mapping[s
         "links": entered.links,
     }
     items = [*_rows(received, outcome, place), *_unasked(received, outcome, place)]
-    if any("problem" in item for item in items) or outcome.status in ("failed", "cancelled"):
+    if outcome.lacking or any("problem" in item for item in items):
         return {**body, "items": items}, 207
     return body, 202 if outcome.counts is None else 200
 

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies import Body, Problem
-from serve.schemas import Text
+from serve.schemas import Text, few_members
 
 MEGABYTE = 1_000_000
 MOST_DOCUMENTS = 1_000
@@ -170,6 +170,7 @@ Kind = Annotated[Any, AfterValidator(_files_only), WithJsonSchema({"const": "fil
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    _few_members = few_members
 
 
 class DocumentBody(Strict):

@@ -1,23 +1,24 @@
 """`/v1/jobs`: what is done, when, and what failed. Any replica tells of any job: all is read from the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from threading import BoundedSemaphore
 from time import monotonic
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from rag_core.build.ingestion import settings_of
 from rag_core.config import Settings
-from rag_core.errors import ConfigError, StoreError
+from rag_core.errors import ConfigError, OverloadedError, StoreError
 from rag_core.ingestion.report import ENDS
-from rag_core.storage.ledger import told
+from rag_core.storage.ledger import Ledger, told
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import Queue, retried
 from rag_core.telemetry.traces import trace_headers
@@ -29,7 +30,7 @@ from serve.documents import NIL
 from serve.graph import Graph
 from serve.opened import ledger
 from serve.requests import Served, Who
-from serve.responses import as_json
+from serve.responses import as_json, without_store
 from serve.stream import KEEP_ALIVE, EventStream
 
 router = APIRouter()
@@ -44,11 +45,19 @@ POLL = 5.0
 """Seconds between looks at a job that is watched, where nothing is heard of it."""
 LULL = 0.05
 """Seconds between hearing of a job and looking at it: what happens meanwhile is seen with it."""
+WATCHERS = 32
+"""Streams of a replica at once: half of what it works on, so that who watches keeps nobody from asking."""
+LONGEST_WATCH = 600.0
+"""Seconds, after which a stream ends though its job has not: who still watches comes again with `Last-Event-ID`."""
 OPEN = ("queued", "running")
+KILLED = {"status": "failed", "reason": "interrupted"}
+"""How a job ends that was killed."""
 STREAMED: Statuses = {
     200: {"description": "The events", "content": dict(EVENTS)},
     204: {"description": "The last one was seen"},
 }
+
+_watching = BoundedSemaphore(WATCHERS)
 
 
 @router.get("/v1/jobs")
@@ -80,7 +89,10 @@ def cancel(id: UUID, who: Who, graph: Served) -> Response:
 @router.post("/v1/jobs/{id}/retry", status_code=202)
 def retry(id: UUID, who: Who, graph: Served, request: Request) -> Response:
     """What failed in it for the moment only, once more, as a job of its own; of a job that did not complete, all of it
-    that is not done yet."""
+    that is not done yet. One that was killed is ended first."""
+    with ledger(graph, who) as known:
+        if known.job(str(id))["abandoned"]:
+            known.end(id, KILLED["status"], KILLED["reason"])
     traces = {"correlation_id": request.state.correlation_id, "traceparent": trace_headers().get("traceparent", "")}
     again = replace(retried(graph.postgres, who.tenant, id), **traces)
     with graph.postgres.connect() as connection:
@@ -90,10 +102,25 @@ def retry(id: UUID, who: Who, graph: Served, request: Request) -> Response:
     return as_json(body, 202, {"Location": to["self"]})
 
 
-@router.get("/v1/jobs/{id}/events", response_class=StreamingResponse, responses=STREAMED)
+async def one_watcher() -> AsyncIterator[None]:
+    """As long as its response is on its way. OverloadedError if there are as many as may be."""
+    if not _watching.acquire(blocking=False):
+        raise OverloadedError("as many watch jobs here as may")
+    try:
+        yield
+    finally:
+        _watching.release()
+
+
+@router.get(
+    "/v1/jobs/{id}/events",
+    response_class=StreamingResponse,
+    responses=STREAMED,
+    dependencies=[Depends(one_watcher)],
+)
 async def events(id: UUID, who: Who, graph: Served, request: Request, last_event_id: LastSeen = None) -> Response:
-    """From the one behind `Last-Event-ID` on, until the job ends. 204, which tells a browser to stay away, for who has
-    seen the end."""
+    """From the one behind `Last-Event-ID` on, until the job ends, or for ten minutes. 204, which tells a browser to
+    stay away, for who has seen the end."""
     after = BEGINNING if last_event_id is None else last_event_id
     watch = Watch(graph=graph, who=who, job=id, wakes=_wakes(request, graph))
     seen = await run_in_threadpool(watch.look, after)
@@ -176,13 +203,14 @@ class Watch:
     wakes: Wakes
 
     async def frames(self, seen: Seen) -> AsyncGenerator[str, None]:
-        """Those seen already, and what follows until the job ends; a comment where there is nothing for long."""
+        """Those seen already, and what follows until the job ends, or for LONGEST_WATCH; a comment where there is
+        nothing for long."""
         with self.wakes.watching(self.job) as woken:
-            spoken = monotonic()
+            began = spoken = monotonic()
             while True:
                 for frame in seen.frames:
                     yield frame
-                if seen.ended:
+                if seen.ended or monotonic() - began >= LONGEST_WATCH:
                     return
                 spoken = monotonic() if seen.frames else spoken
                 if monotonic() - spoken >= KEEP_ALIVE:
@@ -202,12 +230,14 @@ class Watch:
         with ledger(self.graph, self.who) as known:
             found = known.job(str(self.job))  # before its events: they then include the end of a job that has ended
             done, events = known.progress(self.job), known.readable_events(self.job, self.who.groups, after)
+            killed = _end_of_killed(known, self.job, after) if found["abandoned"] else []
         if after == BEGINNING and not (events and events[0]["status"] == "queued"):
             events.insert(0, {"seq": 0, "at": found["started_at"], "stage": "job", "status": "started", "detail": {}})
+        events += killed
         figures = _figures(found, done)
         frames = [_frame(self.job, event, figures) for event in events]
         last = events[-1]["seq"] if events else after
-        return Seen(frames=frames, last=last, ended=found["status"] not in OPEN)
+        return Seen(frames=frames, last=last, ended=_seen(found)["status"] not in OPEN)
 
 
 async def _heard(woken: asyncio.Event) -> None:
@@ -221,6 +251,15 @@ async def _heard(woken: asyncio.Event) -> None:
     woken.clear()
 
 
+def _end_of_killed(known: Ledger, job: UUID, after: int) -> list[dict[str, Any]]:
+    """With the number that it will have once somebody ends the job; none for who has seen it."""
+    told = known.events(job, max(after - 1, 0))
+    if after > 0 and not told:
+        return []
+    number, detail = told[-1]["seq"] + 1 if told else 1, {"reason": KILLED["reason"]}
+    return [{"seq": number, "at": datetime.now(UTC), "stage": "job", "status": KILLED["status"], "detail": detail}]
+
+
 def _frame(job: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     name, own = _told(event)
     body = {"job_id": job, "seq": event["seq"], **own, "timestamp": event["at"], **figures}
@@ -232,7 +271,8 @@ def _told(event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     stage, status, detail = event["stage"], event["status"], event["detail"]
     match stage:
         case "job":
-            return status, {"stage": stage, "status": status, **detail}
+            reason = {"reason": without_store(detail["reason"])} if "reason" in detail else {}
+            return status, {"stage": stage, "status": status, **detail, **reason}
         case "stage":
             return stage, {"stage": status, "status": "running"}
         case "document":
@@ -273,10 +313,11 @@ def _body(id: UUID, asked: Paged, who: Caller, graph: Graph) -> dict[str, Any]:
 
 
 def _head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    seen = _seen(row)
     return {
         "job_id": row["id"],
-        "status": row["status"],
-        "reason": row["reason"],
+        "status": seen["status"],
+        "reason": seen["reason"] and without_store(seen["reason"]),
         "collection": row["collection"],
         "profile": row["profile"],
         "pipeline_version": _pipeline_version(row, settings),
@@ -284,6 +325,11 @@ def _head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
         "started_at": row["started_at"],
         "finished_at": row["finished_at"],
     }
+
+
+def _seen(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One that was killed has failed, also while nobody has ended it: the next sync of its sources will."""
+    return {**job, **KILLED} if job["abandoned"] else job
 
 
 def _pipeline_version(row: Mapping[str, Any], settings: Settings) -> str | None:

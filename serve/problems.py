@@ -14,21 +14,22 @@ from starlette.types import Scope
 
 from rag_core.errors import (
     BusyError,
+    ClusterError,
     ConfigError,
     DocumentError,
     GenerationError,
     JudgeError,
     NotFoundError,
-    OverloadedError,
     RagError,
     StageTimeoutError,
+    StoreError,
     TooLargeError,
     TransientError,
     UnavailableError,
     UsageError,
 )
 from serve.dependencies import because_of
-from serve.responses import public_words
+from serve.responses import STORE_AWAY, public_words
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = 1
@@ -41,23 +42,22 @@ STATUSES: Sequence[tuple[type[RagError], int]] = (
     (TooLargeError, 413),
     (UsageError, 422),
     (StageTimeoutError, 504),
-    (OverloadedError, 429),
     (GenerationError, 502),
     (JudgeError, 502),
     (UnavailableError, 503),
     (TransientError, 503),
     (DocumentError, 422),
 )
-RETRYABLE = frozenset({429, 502, 503, 504})
+RETRYABLE = frozenset({502, 503, 504})
 RECOVERY: Mapping[int, Sequence[str]] = {
     413: ("send_less",),
-    429: ("retry_after",),
     502: ("retry_after",),
     503: ("retry_after",),
     504: ("retry_after", "raise_timeout_ms", "reduce_top_k"),
 }
 TITLES = {
     400: "Malformed",
+    403: "Not allowed",
     404: "Not found",
     405: "Not with this method",
     406: "Not in this form",
@@ -65,7 +65,6 @@ TITLES = {
     413: "Too large",
     415: "Not of this type",
     422: "Not valid",
-    429: "Too much at once",
     500: "Failed",
     502: "A model failed",
     503: "Not available",
@@ -73,6 +72,7 @@ TITLES = {
 }
 CODES = {
     400: "malformed",
+    403: "cross_site",
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
@@ -82,9 +82,23 @@ CODES = {
 }
 """Of what the web framework refuses."""
 
+MOST_ERRORS = 20
+"""Broken rules that one request is told of, or one of its documents."""
+
+HIDDEN: Mapping[type[RagError], str] = {
+    StoreError: STORE_AWAY,
+    ClusterError: "the cluster cannot be reached",
+}
+"""What clients are told of failures whose own words tell where things stand, and who works there."""
+
+CHAT = "/chat/completions"
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 _log = logging.getLogger(__name__)
+
+
+class RefusedDocumentsError(RequestValidationError):
+    """Of a request no document of which was taken: each is told of, however many they are."""
 
 
 def handle_problems(app: FastAPI) -> None:
@@ -99,8 +113,7 @@ def problem(error: Exception, instance: str, correlation_id: str) -> dict[str, A
     match error:
         case RagError():
             stage = error.stage if isinstance(error, StageTimeoutError | DocumentError) else ""
-            words = public_words(str(error))
-            return _problem(status_of(error), _code(error), words, *place, failed_stage=stage)
+            return _problem(status_of(error), _code(error), _words(error, instance), *place, failed_stage=stage)
         case RequestValidationError():
             return invalid(error, *place)
         case HTTPException():
@@ -109,6 +122,14 @@ def problem(error: Exception, instance: str, correlation_id: str) -> dict[str, A
         case _:
             _log.error("%s failed", instance, exc_info=error)
             return _problem(500, "internal", "the gateway failed; its log says why", *place)
+
+
+def _words(error: RagError, instance: str) -> str:
+    for kind, words in HIDDEN.items():
+        if isinstance(error, kind):
+            _log.warning("%s failed: %s", instance, error)
+            return words
+    return public_words(str(error))
 
 
 def status_of(error: RagError) -> int:
@@ -149,11 +170,12 @@ def _taken(request: Request, scope: Scope) -> bool:
 def invalid(error: RequestValidationError, instance: str, correlation_id: str) -> dict[str, Any]:
     """400 for what is no JSON, and for a conversation that cannot be read, as OpenAI's clients know it; 415 for what
     does not even say that it is JSON."""
-    errors = [_broken_rule(each) for each in error.errors()]
+    told = error.errors() if isinstance(error, RefusedDocumentsError) else error.errors()[:MOST_ERRORS]
+    errors = [_broken_rule(each) for each in told]
     status, code = 422, "invalid_request"
     if any(each["code"] == "json_invalid" for each in errors):
         status, code = 400, "malformed"
-    elif any(each["pointer"].split("/")[1:2] == ["messages"] for each in errors):
+    elif instance.endswith(CHAT) and any(each["pointer"].split("/")[1:2] == ["messages"] for each in errors):
         status, code = 400, "invalid_messages"
     elif isinstance(error.body, bytes):
         status, code = 415, "unsupported_media_type"

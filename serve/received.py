@@ -12,10 +12,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rag_core.storage.queue import PushedDocument
 from serve.ingest_schemas import MEGABYTE, DocumentBody, Id, IngestBody, SourceBody, UploadBody, Uri
+from serve.problems import MOST_ERRORS
 
 LARGEST_FILE = 50 * MEGABYTE
-MOST_ERRORS = 20
-"""Broken rules that one document is told of."""
 LONGEST_SHOWN = 80
 
 Errors: TypeAlias = Sequence[Mapping[str, Any]]

@@ -10,6 +10,8 @@ from fastapi import Response
 from rag_core.types import StageReport
 from rag_core.wire import json_bytes
 
+_STORE = re.compile(r"(?:(?:cannot (?:use|reach|read from)|lost) the store|the embedded Postgres)\b.*", re.DOTALL)
+STORE_AWAY = "the store cannot be reached"
 _FOREIGN = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Timeout|Interrupt)): .*", re.DOTALL)
 
 
@@ -30,7 +32,12 @@ def public(stages: Sequence[StageReport]) -> list[StageReport]:
 
 def public_words(text: str) -> str:
     """Without the words of an error that is none of ours, as a model or leg of anybody's own may raise it: its kind."""
-    return _FOREIGN.sub(r"\1", text)
+    return _FOREIGN.sub(r"\1", without_store(text))
+
+
+def without_store(text: str) -> str:
+    """Of a store that is away only that: where it is, and as whom it is asked, is in the log alone."""
+    return _STORE.sub(STORE_AWAY, text)
 
 
 def _token(name: str) -> str:

@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rag_core.types import DEFAULT_COLLECTION, UNSTORABLE
+from serve.graph import LONGEST_QUERY
 from serve.variants import AnswerOptions, FusionMethod, GuardMode, SearchOptions
 
 MOST_NESTED = 16
@@ -14,6 +24,15 @@ MOST_NESTED = 16
 
 MOST_CONDITIONS = 256
 """Of a filter: each is a query of its own to plan, and 29,000, which a body could hold, take seconds to write down."""
+
+MOST_PARTS = 10_000
+"""Of a filter: objects, lists, keys and values together."""
+
+MOST_MEMBERS = 1_000
+"""Of an object: each that is unknown is a broken rule to be told of, and a body could hold 100,000."""
+
+MOST_LEGS = 64
+LONGEST_CONVERSATION_ID = 200
 
 
 def _storable(text: str) -> str:
@@ -25,12 +44,15 @@ def _storable(text: str) -> str:
 def _storable_filter(filters: dict[str, Any]) -> dict[str, Any]:
     """Before anything walks through it to its end."""
     level: list[object] = [filters]
-    conditions = 0
+    conditions = parts = 0
     for _ in range(2 * MOST_NESTED):  # an object and a list are one level
         conditions += sum(isinstance(each, Mapping) for each in level)
         if conditions > MOST_CONDITIONS:
             raise ValueError(f"a filter must have at most {MOST_CONDITIONS} conditions")
         level = [part for each in level for part in _parts(each)]
+        parts += len(level)
+        if parts > MOST_PARTS:
+            raise ValueError(f"a filter must have at most {MOST_PARTS} keys and values")
         if not level:
             return filters
     raise ValueError(f"a filter must have at most {MOST_NESTED} levels")
@@ -46,7 +68,7 @@ def _parts(value: object) -> list[Any]:
 
 Text = Annotated[str, AfterValidator(_storable)]
 Question = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000), AfterValidator(_storable)
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_QUERY), AfterValidator(_storable)
 ]
 Filters = Annotated[
     dict[str, Any],
@@ -54,10 +76,24 @@ Filters = Annotated[
     Field(examples=[{"type": "and", "filters": [{"key": "page", "type": "gte", "value": 5}]}]),
 ]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Strategies = Annotated[list[Text], Field(min_length=1, max_length=MOST_LEGS, fail_fast=True)]
+Weights = Annotated[dict[Text, Weight], Field(min_length=1, max_length=MOST_LEGS, fail_fast=True)]
+ConversationId = Annotated[Text, Field(max_length=LONGEST_CONVERSATION_ID)]
+
+
+def _of_few_members(body: object) -> object:
+    if isinstance(body, Mapping) and len(body) > MOST_MEMBERS:
+        raise ValueError(f"an object must have at most {MOST_MEMBERS} members, got {len(body)}")
+    return body
+
+
+few_members = model_validator(mode="before")(_of_few_members)
+"""For models that refuse unknown keys, each by its name."""
 
 
 class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    _few_members = few_members
 
     collection: Text = DEFAULT_COLLECTION
     profile: Text = Field("", description="only the one that is served here, as `/v1/profiles` shows it")
@@ -71,16 +107,18 @@ class Retrieve(Asked):
     )
 
     query: Question
-    strategies: list[Text] | None = Field(None, min_length=1, description="of the profile's legs, those to ask")
+    strategies: Strategies | None = Field(None, description="of the profile's legs, those to ask")
     fusion_method: FusionMethod | None = Field(None, description="ltr only where the profile has it")
-    weights: dict[Text, Weight] | None = Field(
-        None, min_length=1, description="by leg; one that is not named has 0. With weighted or distribution only"
+    weights: Weights | None = Field(
+        None, description="by leg; one that is not named has 0. With weighted or distribution only"
     )
     top_k: int = Field(10, ge=1, le=100)
     candidates: int | None = Field(None, ge=1, le=1000, description="hits that the best top_k are chosen from")
     rerank: bool | None = Field(None, description="true only where the profile has a reranker")
     max_chunks_per_document: int | None = Field(None, ge=1, le=100)
-    conversation_id: Text = Field("", description="no profile rewrites questions by it so far: see standalone_query")
+    conversation_id: ConversationId = Field(
+        "", description="no profile rewrites questions by it so far: see standalone_query"
+    )
     explain: bool = False
     cursor: Text = Field("", description="the next_cursor of the page before; all else but top_k as it was asked then")
 
@@ -116,7 +154,7 @@ class Answer(Asked):
     )
 
     question: Question
-    conversation_id: Text = ""
+    conversation_id: ConversationId = ""
     top_k: int | None = Field(None, ge=1, le=100, description="passages that the answer is written from, at the most")
     guard: GuardMode | None = Field(None, description="what is done with what the sources do not support")
     stream: bool = False

@@ -15,7 +15,7 @@ from serve.received import LARGEST_FILE, Upload, refuse_field
 
 MOST_FIELDS = 8
 LARGEST_FIELD = 64 * 1024
-LINE_END = 2
+LINE_END = b"\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ async def uploaded(request: Request) -> AsyncIterator[Form]:
             form = await parser.parse()
     except MultiPartException as error:
         raise HTTPException(400, error.message) from None
+    except UnicodeError:
+        raise HTTPException(400, "the form's charset must be one that text can be read by, such as utf-8") from None
     try:
         yield _parts(form)
     finally:
@@ -52,14 +54,17 @@ async def uploaded(request: Request) -> AsyncIterator[Form]:
 
 
 async def _whole(request: Request) -> AsyncGenerator[bytes, None]:
-    """Its bytes. The parser would take a form that breaks off for one with a file less."""
+    """Its bytes. The parser would take a form that breaks off for one with a file less. What follows its end is
+    nobody's (RFC 2046, 5.1.1)."""
     _, options = parse_options_header(request.headers["content-type"])
-    end = b"--" + options.get(b"boundary", b"") + b"--"
-    tail = b""
+    end = LINE_END + b"--" + options.get(b"boundary", b"") + b"--"
+    tail, ended = LINE_END, False
     async for part in request.stream():
-        tail = (tail + part)[-len(end) - LINE_END :]
+        seen = tail + part
+        ended = ended or end in seen
+        tail = seen[1 - len(end) :]
         yield part
-    if end not in tail:
+    if not ended:
         raise HTTPException(400, "the form breaks off before its end")
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from threading import Timer
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import Target
 from rag_core.types import Draft
 from serve.access import Caller
 from serve.dependencies import store_dependency
@@ -335,12 +336,20 @@ def test_a_cancelled_job_writes_no_more_and_one_that_has_ended_stays_as_it_is(st
     assert request(store, "POST", f"/v1/jobs/{ended}/cancel").json()["status"] == "completed"
 
 
+@contextmanager
+def alive(store: Postgres, target: Target) -> Iterator[UUID]:
+    """The job, whose source somebody holds until the block ends."""
+    with store.connect() as connection:
+        Ledger(connection, TENANT).reclaim(target.collection, [1])
+        yield target.job
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel")])
 def test_a_job_of_another_tenant_is_not_there(store: Postgres, method: str, path: str) -> None:
-    job = begin(store, [KEYS]).job
-    assert request(store, method, f"/v1/jobs/{job}{path}", STRANGER).status_code == 404
-    assert request(store, method, f"/v1/jobs/{uuid4()}{path}").status_code == 404
-    assert get(store, f"/v1/jobs/{job}").json()["status"] == "running"
+    with alive(store, begin(store, [KEYS])) as job:
+        assert request(store, method, f"/v1/jobs/{job}{path}", STRANGER).status_code == 404
+        assert request(store, method, f"/v1/jobs/{uuid4()}{path}").status_code == 404
+        assert get(store, f"/v1/jobs/{job}").json()["status"] == "running"
 
 
 def frames(response: httpx2.Response) -> list[tuple[int, str, dict[str, Any]]]:
@@ -399,7 +408,8 @@ def test_a_job_that_runs_is_followed_to_its_end(store: Postgres) -> None:
         assert (await client.post(f"/v1/jobs/{target.job}/cancel")).status_code == 200
         return await watching
 
-    told = frames(asked(store, watched))
+    with alive(store, target):
+        told = frames(asked(store, watched))
     assert [(number, name) for number, name, _ in told] == [
         (0, "job.started"),
         (1, "job.progress"),

@@ -315,6 +315,29 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
     assert [(row["id"], row["status"]) for row in told["items"]] == [(f"{tmp_path.as_uri()}/torn.pdf", 422)]
 
 
+def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
+    store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.ingest.MOST_FAILURES", 2)
+    for number in range(4):
+        (tmp_path / f"{number}.pdf").write_bytes(TORN[1])
+    body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
+
+    def told(*groups: str) -> tuple[int, int, int]:
+        async def sent(client: httpx2.AsyncClient) -> httpx2.Response:
+            return await client.post("/v1/ingest", json=body, headers={**WAIT, "Idempotency-Key": "one"})
+
+        response = gateways.asked(graph(store), sent, Caller(tenant=TENANT, groups=groups))
+        Ingested.model_validate(response.json())
+        return response.status_code, response.json()["counts"]["failed"], len(response.json()["items"])
+
+    with worker(store):
+        assert told() == (207, 4, 2)
+    with superuser(store) as connection:
+        connection.execute("update documents set access = '{staff}'")
+    assert [told(), told("staff")] == [(207, 4, 0), (207, 4, 2)]
+
+
 def test_a_source_that_is_not_there_is_told_of_to_who_waits(store: Postgres) -> None:
     body = {"source": {"type": "files", "locations": ["file:///nowhere/at/all"]}}
     with worker(store):

@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
+from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -12,10 +14,11 @@ import httpx2
 import pytest
 from drafts import TENANT
 from targets import superuser
-from trees import hashing
+from trees import hashing, ingest, write
 
-from rag_core.build.ingestion import inline_runner, leased_sync
+from rag_core.build.ingestion import inline_runner, leased_sync, sync
 from rag_core.config import Settings
+from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
@@ -131,6 +134,101 @@ def test_a_queued_job_is_shown_and_cancelled(store: Postgres) -> None:
         "job.queued",
         "job.cancelled",
     ]
+
+
+@contextmanager
+def running(store: Postgres, folder: Path, events: int = 0) -> Iterator[UUID]:
+    """A job of the command's, which is killed when the block ends, after it has told so much."""
+    work = sync(SETTINGS, store, [str(write(folder, {"keys.md": "# Keys\n\nThe keys are rotated."}))])
+    with store.connect() as connection:
+        catalog, ledger = Catalog(connection, TENANT), Ledger(connection, TENANT)
+        collection = catalog.ensure_collection(work.collection)
+        sources = catalog.ensure_sources(collection, [source.uri for source in work.sources])
+        ledger.claim(collection.id, sources)
+        job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
+        for _ in range(events):
+            ledger.next_stage(job, 0, "working")
+        yield job
+
+
+@pytest.mark.parametrize("events", [0, 2])
+def test_a_job_that_was_killed_has_failed_and_who_watches_it_hears_so_once(
+    store: Postgres, tmp_path: Path, events: int
+) -> None:
+    def told(last: int | None = None) -> list[tuple[int, str]]:
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        response = request(store, "GET", f"/v1/jobs/{job}/events", ME, **headers)
+        return [] if response.status_code == 204 else [(number, name) for number, name, _ in frames(response)]
+
+    with running(store, tmp_path, events) as job:
+        assert request(store, "GET", f"/v1/jobs/{job}").json()["status"] == "running"
+    body = request(store, "GET", f"/v1/jobs/{job}").json()
+    assert (body["status"], body["reason"], body["finished_at"]) == ("failed", "interrupted", None)
+    (row,) = request(store, "GET", "/v1/jobs").json()["data"]
+    assert (row["status"], row["reason"]) == ("failed", "interrupted")
+
+    stages = [(number, "job.stage") for number in range(1, events + 1)]
+    whole = [(0, "job.started"), *stages, (events + 1, "job.failed")]
+    assert [told(), told(0), told(events), told(events + 1)] == [whole, whole[1:], whole[-1:], []]
+    ingest(store, tmp_path, settings=SETTINGS)  # the next sync of its source ends it
+    assert [told(), told(events), told(events + 1)] == [whole, whole[-1:], []]
+
+
+def test_a_job_that_was_killed_is_tried_again(store: Postgres, tmp_path: Path) -> None:
+    with running(store, tmp_path) as killed:
+        assert request(store, "POST", f"/v1/jobs/{killed}/retry").status_code == 422
+    response = request(store, "POST", f"/v1/jobs/{killed}/retry")
+    assert response.status_code == 202
+    work(store)
+    assert request(store, "GET", f"/v1/jobs/{response.json()['job_id']}").json()["counts"]["completed"] == 1
+    assert request(store, "GET", f"/v1/jobs/{killed}").json()["finished_at"] is not None
+
+
+def test_a_job_that_lost_the_store_does_not_tell_where_that_is(store: Postgres) -> None:
+    job = enter(store, NOTE)
+    with store.connect() as connection:
+        Ledger(connection, TENANT).end(job, "failed", "StoreError: cannot reach the store at host=harbour: refused")
+    body = request(store, "GET", f"/v1/jobs/{job}").json()
+    assert body["reason"] == "StoreError: the store cannot be reached"
+    *_, (_, name, end) = frames(request(store, "GET", f"/v1/jobs/{job}/events"))
+    assert (name, end["reason"]) == ("job.failed", body["reason"])
+
+
+def test_more_than_may_watch_are_asked_to_come_again_and_an_end_makes_room(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = BoundedSemaphore(1)
+    monkeypatch.setattr("serve.jobs._watching", places)
+    monkeypatch.setattr("serve.jobs.POLL", 0.05)
+    ended, watched = enter(store, NOTE), enter(store, TORN)
+    with store.connect() as connection:
+        Ledger(connection, TENANT).end(ended, "cancelled")
+
+    async def watch(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+        watching = asyncio.create_task(client.get(f"/v1/jobs/{watched}/events"))
+        while places.acquire(blocking=False):
+            places.release()
+            await asyncio.sleep(0.01)
+        refused = await client.get(f"/v1/jobs/{ended}/events")
+        await client.post(f"/v1/jobs/{watched}/cancel")
+        return [refused, await watching, await client.get(f"/v1/jobs/{ended}/events")]
+
+    refused, whole, after = asked(store, watch)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json()["error"]["code"] == "overloaded"
+    assert [name for _, name, _ in frames(whole)] == ["job.queued", "job.cancelled"]
+    assert after.status_code == 200
+
+
+def test_a_stream_ends_after_a_while_and_goes_on_where_it_ended(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.jobs.LONGEST_WATCH", 0.0)
+    job = enter(store, NOTE)
+    assert [name for _, name, _ in frames(request(store, "GET", f"/v1/jobs/{job}/events"))] == ["job.queued"]
+    work(store)
+    rest = frames(request(store, "GET", f"/v1/jobs/{job}/events", ME, **{"Last-Event-ID": "1"}))
+    assert [name for _, name, _ in rest][-1] == "job.completed"
 
 
 def test_a_dead_letter_is_tried_again_as_a_job_of_its_own(store: Postgres) -> None:

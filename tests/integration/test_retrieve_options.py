@@ -1,7 +1,7 @@
 """`/v1/retrieve` over a real store: what a request may change, its pages, and what comes if time is over."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,6 +132,33 @@ def test_a_cursor_of_another_question_is_refused(graph: Graph) -> None:
         return [each.status_code for each in answers] + [longer.status_code]
 
     assert asked(graph, work) == [422, 422, 422, 200]
+
+
+def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Graph) -> None:
+    assert isinstance(graph.retriever, Hybrid)
+    leg = Heeding()
+    graph.retriever.legs["dense"] = leg  # type: ignore[index]
+    body = {"model": "default", "messages": [{"role": "user", "content": "signing keys " * 2_000}]}
+
+    async def work(client: httpx2.AsyncClient) -> httpx2.Response:
+        return await client.post("/v1/chat/completions", json=body)
+
+    assert asked(graph, work).status_code == 200
+    assert leg.heard == ["signing keys " * 76 + "signing"]
+
+
+class Heeding:
+    """A leg that finds nothing, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def rank(self, query: Query, k: int) -> Ranking:  # noqa: ARG002
+        self.heard.append(query.text)
+        return []
+
+    async def score(self, query: Query, chunk_ids: Sequence[object]) -> list[float]:  # noqa: ARG002
+        return [0.0] * len(chunk_ids)
 
 
 class Slow:

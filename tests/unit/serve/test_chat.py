@@ -26,7 +26,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.types import Answer, Message, Query, Reply, StageReport
 from serve import stream as streaming
 from serve.chat_events import Form, chunks, completion, last_chunks, retractable, sources_block, url_citations, usage
-from serve.graph import Graph
+from serve.graph import Graph, ShortQueries
 
 HITS = [
     passage(1, "Keys are replaced every 45 days.", title="Keys", uri="https://host/keys").hit,
@@ -219,6 +219,8 @@ def test_a_long_history_is_read_from_its_end() -> None:
     [
         ("docs", {}, "docs"),
         ("docs:default", {}, "docs"),
+        ("team:docs", {}, "team:docs"),
+        ("team:docs:default", {}, "team:docs"),
         ("docs", {"profile": "default"}, "docs"),
         ("docs:default", {"collection": "laws"}, "laws"),
     ],
@@ -271,7 +273,9 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], po
         ([{"role": "assistant", "content": "?"}], "messages"),
         ([{"role": "tool", "content": "?"}], "messages/0/role"),
         ([{"role": "user", "content": " "}], "messages"),
-        ([{"role": "user", "content": "x" * 1001}], "messages"),
+        ([{"role": "user", "content": "x" * 32_001}], "messages/0/content"),
+        ([{"role": "user", "content": [{"type": "text", "text": "x" * 16_001}] * 2}], "messages/0/content"),
+        ([{"role": "assistant", "content": "x" * 32_001}, USER], "messages/0/content"),
         ([{"role": "user", "content": "a\x00b"}], "messages/0/content"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages/0/content"),
         ([{"role": "user", "content": ["?"]}], "messages/0/content/0"),
@@ -284,6 +288,32 @@ def test_messages_that_cannot_be_read_are_a_bad_request_to_the_client(
         asking.post("/chat/completions", body={"model": "default", "messages": messages}, cast_to=object)
     assert (raised.value.code, raised.value.param) == ("invalid_messages", pointer)
     assert [error["pointer"] for error in raised.value.response.json()["errors"]] == [f"#/{pointer}"]
+
+
+def test_a_question_of_32000_characters_is_read_whole() -> None:
+    writing, long = ScriptedGenerator(answers=[PIECES]), "key " * 7_999 + "keys"
+    with client(chat_graph(writing)) as asking:
+        answer = asking.chat.completions.create(model="default", messages=[{"role": "user", "content": long}])
+    assert answer.choices[0].message.content == TEXT
+    assert [prompt.query.text for prompt in writing.prompts] == [long]
+
+
+@pytest.mark.parametrize(
+    ("question", "searched"),
+    [
+        ("How often?", "How often?"),
+        ("k" * 1_000, "k" * 1_000),
+        ("key " * 300, ("key " * 250).strip()),
+        ("key " * 249 + "rotations", ("key " * 249).strip()),
+        ("key\n" * 300, ("key\n" * 250).strip()),
+        ("k" * 2_000, "k" * 1_000),
+    ],
+)
+def test_what_is_searched_with_is_the_beginning_of_a_long_question_to_a_words_end(question: str, searched: str) -> None:
+    retriever = Listening(hits=HITS)
+    hits = asyncio.run(ShortQueries(retriever).retrieve(Query(text=question, collection="docs"), 1))
+    assert hits == HITS[:1]
+    assert retriever.heard == [Query(text=searched, collection="docs")]
 
 
 @pytest.mark.parametrize("asked", [{"model": "default:pmc"}, {"rag": {"profile": "pmc"}}])

@@ -18,8 +18,11 @@ from rag_core.config import CrossEncoderJudge, OpenAIGenerator, PythonObject, Se
 from rag_core.errors import ConfigError, ModelError, UsageError
 from rag_core.settings import load_settings
 from serve import deployments
+from serve.app import ONGOING, Gateway
 from serve.breaker import Breaker
-from serve.deployments import Embedder, embedder_app, scorer_app
+from serve.deployments import Embedder, Scorer, embedder_app, scorer_app
+from serve.ingest import WAITERS
+from serve.jobs import WATCHERS
 from serve.remote import RemoteEmbedder, RemotePairs
 
 
@@ -52,6 +55,17 @@ def local(app: Any) -> Any:
 def test_deployments_have_the_names_that_a_cluster_configures_them_by(tmp_path: Path) -> None:
     apps = [embedder_app(settings()), scorer_app(judged_by(str(tmp_path)), "judge")]
     assert [app._bound_deployment.name for app in apps] == ["Embedder", "Judge"]
+
+
+def test_who_waits_where_too_many_wait_is_told_to_come_again() -> None:
+    for deployment in (Gateway, Embedder, Scorer):
+        refusal = deployment._deployment_config.backpressure_config
+        assert (refusal.status_code, refusal.retry_after_s) == (503, 1)
+
+
+def test_who_watches_or_waits_for_jobs_leaves_room_for_who_asks() -> None:
+    assert ONGOING // 2 == WATCHERS
+    assert WATCHERS + WAITERS < ONGOING
 
 
 def test_a_role_that_the_profile_has_no_model_for_is_refused_before_anything_starts() -> None:

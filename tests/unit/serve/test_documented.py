@@ -72,7 +72,7 @@ def test_every_route_tells_of_its_success_and_of_its_problems(schema: dict[str, 
         for method, route in routes.items():
             told = {status: list(answer.get("content", {})) for status, answer in route["responses"].items()}
             assert any(status < "300" for status in told), (method, path)
-            assert {"404", "422", "429", "500"} <= told.keys(), (method, path)
+            assert {"403", "404", "422", "500", "503"} <= told.keys(), (method, path)
             assert told["422"] == ["application/problem+json"], (method, path)
 
 

@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx2
+import numpy as np
 import pytest
 from anyio import to_thread
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
 from fakes.serving import NOWHERE, listening, scripted_graph
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ValidationError
 
 from rag_core.errors import (
+    ClusterError,
     GenerationError,
     NotFoundError,
     OverloadedError,
@@ -24,15 +27,22 @@ from rag_core.errors import (
     StageTimeoutError,
     StoreError,
 )
+from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.postgres import Postgres
 from rag_core.types import Query, Reply
 from serve import gateway
+from serve.chat_schemas import Chat, Search
 from serve.dependencies import store_dependency
 from serve.gateway import build_app
 from serve.graph import Graph
+from serve.ingest_schemas import DocumentBody
+from serve.schemas import Retrieve
 
 T = TypeVar("T")
 
 JSON = "application/json"
+USER = {"role": "user", "content": "?"}
+CHAT = {"model": "default", "messages": [USER], "stream": True}
 
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]
 PIECES = ["Keys are replaced every ", "45 days [1]. ", "Locks open [2]."]
@@ -208,6 +218,76 @@ def test_a_filter_has_at_most_256_conditions(conditions: int, status: int) -> No
     assert post("/v1/retrieve", {"query": "?", "filters": filters}).status_code == status
 
 
+@pytest.mark.parametrize(("values", "status"), [(9_000, 200), (10_000, 422)])
+def test_a_filter_compares_with_at_most_10000_values(values: int, status: int) -> None:
+    filters = {"key": "a", "type": "in", "value": [1] * values}
+    assert post("/v1/retrieve", {"query": "?", "filters": filters}).status_code == status
+
+
+NUMBERS = [1] * 80_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointers"),
+    [
+        ("/v1/chat/completions", {"model": "a", "messages": NUMBERS}, ["#/messages/0"]),
+        ("/v1/chat/completions", {**CHAT, "messages": [USER] * 2_001}, ["#/messages"]),
+        ("/v1/chat/completions", {**CHAT, "messages": [{**USER, "content": NUMBERS}]}, ["#/messages/0/content/0"]),
+        ("/v1/retrieve", {"query": "?", "strategies": NUMBERS}, ["#/strategies/0"]),
+        ("/v1/retrieve", {"query": "?", "strategies": ["a"] * 65}, ["#/strategies"]),
+        ("/v1/retrieve", {"query": "?", "weights": {str(n): "a" for n in range(50_000)}}, ["#/weights/0"]),
+        ("/v1/retrieve", {"query": "?", "weights": {str(n): 1 for n in range(65)}}, ["#/weights"]),
+        ("/v1/retrieve", {"query": "?", **{str(n): 1 for n in range(50_000)}}, ["#/"]),
+        ("/v1/retrieve", {"query": "?", **{str(n): 1 for n in range(30)}}, [f"#/{n}" for n in range(20)]),
+    ],
+)
+def test_who_breaks_a_rule_often_is_told_a_few_times(path: str, body: object, pointers: list[str]) -> None:
+    response = post(path, body)
+    assert [error["pointer"] for error in response.json()["errors"]] == pointers
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Chat, {"model": "a", "messages": NUMBERS}),
+        (Chat, {"model": "a", "messages": [{**USER, "content": NUMBERS}]}),
+        (Chat, {**CHAT, **{str(n): 1 for n in range(50_000)}}),
+        (Chat, {**CHAT, "rag": {str(n): 1 for n in range(50_000)}}),
+        (Retrieve, {"query": "?", "strategies": NUMBERS, "weights": {str(n): "a" for n in range(50_000)}}),
+        (Retrieve, {"query": "?", **{str(n): 1 for n in range(50_000)}}),
+        (Search, {"query": "?", **{str(n): 1 for n in range(50_000)}}),
+        (DocumentBody, {"text": "?", **{str(n): 1 for n in range(50_000)}}),
+    ],
+)
+def test_rules_that_are_broken_a_thousand_times_are_not_all_looked_for(kind: type[BaseModel], body: object) -> None:
+    with pytest.raises(ValidationError) as raised:
+        kind.model_validate(body)
+    assert raised.value.error_count() <= 2
+
+
+@pytest.mark.parametrize("length", [200, 201])
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/retrieve", {"query": "?"}, "#/conversation_id"),
+        ("/v1/answer", {"question": "?"}, "#/conversation_id"),
+        ("/v1/chat/completions", {"model": "a", "messages": [USER]}, "#/rag/conversation_id"),
+    ],
+)
+def test_a_conversation_has_an_id_of_at_most_200_characters(
+    path: str, body: dict[str, Any], pointer: str, length: int
+) -> None:
+    named = {"conversation_id": "c" * length}
+    response = post(path, {**body, "rag": named} if "rag" in pointer else {**body, **named})
+    told = [error["pointer"] for error in response.json().get("errors", ())]
+    assert (response.status_code, told) == ((200, []) if length == 200 else (422, [pointer]))
+
+
+def test_a_key_that_is_called_messages_is_an_unknown_key_where_nobody_chats() -> None:
+    response = post("/v1/retrieve", {"query": "?", "messages": []})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_request")
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "status", "code"),
     [
@@ -321,7 +401,7 @@ def test_a_request_id_is_returned_if_it_is_a_short_word(given: str, returned: bo
 
 def test_too_much_at_once_says_when_to_come_again() -> None:
     response = post("/v1/retrieve", {"query": "?"}, graph(ScriptedRetriever(hits=[], error=OverloadedError("full"))))
-    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
     assert response.json()["recovery"] == ["retry_after"]
 
 
@@ -354,6 +434,36 @@ def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pyt
     assert (heard, endless.closed) == ([499], len(endless.prompts))
 
 
+HOST = "http://gateway"
+
+
+@pytest.mark.parametrize(
+    ("headers", "method", "status"),
+    [
+        ({}, "POST", 200),
+        ({"Origin": HOST}, "POST", 200),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": HOST}, "POST", 200),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://outside.example"}, "POST", 200),  # a proxy before it
+        ({"Sec-Fetch-Site": "none"}, "POST", 200),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, "POST", 403),
+        ({"Sec-Fetch-Site": "cross-site"}, "POST", 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://gateway:3000"}, "POST", 403),
+        ({"Origin": "https://evil.example"}, "POST", 403),
+        ({"Origin": "http://gateway:3000"}, "POST", 403),
+        ({"Origin": "http://["}, "POST", 403),
+        ({"Origin": "null"}, "POST", 403),
+        ({"Origin": "https://evil.example"}, "DELETE", 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, "GET", 200),
+    ],
+)
+def test_what_a_page_of_another_site_sends_is_refused(headers: dict[str, str], method: str, status: int) -> None:
+    path = "/healthz" if method == "GET" else "/v1/retrieve"
+    response = asked(graph(), lambda client: client.request(method, path, json={"query": "?"}, headers=headers))
+    assert response.status_code == status
+    if status == 403:
+        assert response.json()["error"]["code"] == "cross_site"
+
+
 def scope(path: str, method: str = "POST") -> dict[str, Any]:
     return {
         "type": "http",
@@ -381,9 +491,6 @@ def received(*messages: dict[str, Any]) -> Callable[[], Coroutine[Any, Any, dict
         return waiting.pop(0)
 
     return receive
-
-
-CHAT = {"model": "default", "messages": [{"role": "user", "content": "?"}], "stream": True}
 
 
 @pytest.mark.parametrize(
@@ -458,6 +565,51 @@ def test_with_40_threads_that_wait_for_the_store_questions_are_still_answered() 
             await asyncio.gather(*waiting)
 
     assert asked(graph(), answered) == 200
+
+
+def raised_by(work: Callable[[], object]) -> StoreError:
+    with pytest.raises(StoreError) as raised:
+        work()
+    assert "harbour" in str(raised.value)
+    return raised.value
+
+
+async def reading(postgres: Postgres) -> None:
+    corpus = CorpusReader(postgres)
+    corpus._pool.timeout = 0.1
+    try:
+        await corpus.nearest(Query(text="?"), np.zeros(3, np.float32), "space", 1)
+    finally:
+        await corpus.close()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_where_the_store_is_and_who_asks_it_is_in_the_log_alone(nested: bool, caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = Postgres("host=/nowhere dbname=harbour user=master")
+    failures = (
+        raised_by(lambda: Postgres.open(nowhere.dsn)),
+        raised_by(nowhere.connect),
+        raised_by(lambda: asyncio.run(reading(nowhere))),
+        ClusterError("Ray lost a part of the job on harbour"),
+    )
+    for failure in failures[: 3 if nested else 4]:
+        error = RetrievalError(f"no leg answered: bm25: {failure}") if nested else failure
+        detail = post("/v1/retrieve", {"query": "?"}, graph(ScriptedRetriever(hits=[], error=error))).json()["detail"]
+        assert detail.endswith("cannot be reached")
+        assert "harbour" not in detail
+    assert ("harbour" in caplog.text) is not nested
+
+
+def test_a_probe_is_not_told_where_the_store_is_and_the_log_is_once(caplog: pytest.LogCaptureFixture) -> None:
+    away = {"store": store_dependency(Postgres("host=/nowhere dbname=harbour"))}
+
+    async def twice(client: httpx2.AsyncClient) -> httpx2.Response:
+        await client.get("/readyz")
+        return await client.get("/readyz")
+
+    response = asked(replace(graph(), dependencies=away), twice)
+    assert response.json()["checks"]["store"]["reason"] == "the store cannot be reached"
+    assert caplog.text.count("dbname=harbour") == 1
 
 
 def test_the_gateway_lives_without_its_store_but_is_not_ready() -> None:

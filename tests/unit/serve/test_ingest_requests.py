@@ -203,6 +203,11 @@ def test_documents_that_are_all_refused_are_one_problem_with_all_their_rules() -
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
+def test_each_of_many_documents_that_are_all_refused_is_told_of() -> None:
+    response = posted(json={"documents": [{"text": ""}] * 100})
+    assert pointers(response) == [f"#/documents/{n}/text" for n in range(100)]
+
+
 def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_size() -> None:
     body = json.dumps({"documents": [{"text": "x"}] * 3, "collection": "x" * LARGEST_JSON}).encode()
 
@@ -285,12 +290,35 @@ def test_a_form_that_is_wrong_as_a_whole_is_a_problem(
         (b'--x\r\nContent-Disposition: form-data; name="collection"\r\n\r\ndocs\r\n--x--\r\n', "at least one file"),
         (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o', "breaks off"),
         (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nwhole\r\n--x', "breaks off"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o--x--', "breaks off"),
     ],
 )
 def test_a_form_that_cannot_be_read_is_a_problem(body: bytes, rule: str) -> None:
     response = posted(content=body, headers={"Content-Type": "multipart/form-data; boundary=x"})
     assert 400 <= response.status_code < 500
     assert rule in response.json()["detail"]
+
+
+WHOLE = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nwhole\r\n--x--'
+
+
+@pytest.mark.parametrize("epilogue", [b"", b"\r\n", b"\r\nan epilogue\r\n", b"\r\n" + b"e" * 100_000])
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_what_follows_the_end_of_a_form_is_nobodys(epilogue: bytes, size: int) -> None:
+    async def pieces() -> Any:
+        for start in range(0, len(WHOLE), size):
+            yield WHOLE[start : start + size]
+        yield epilogue
+
+    response = posted(content=pieces(), headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert response.status_code == 503  # it came as far as the store
+
+
+@pytest.mark.parametrize(("charset", "status"), [("undefined", 400), ("nonsense", 503)])
+def test_a_form_of_a_charset_that_reads_nothing_is_malformed(charset: str, status: int) -> None:
+    body = WHOLE.replace(b'"a"', '"\u00e4"'.encode())
+    response = posted(content=body, headers={"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"})
+    assert response.status_code == status
 
 
 def test_more_files_than_one_request_may_bring_are_refused() -> None:
