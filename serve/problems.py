@@ -125,11 +125,12 @@ def problem(error: Exception, instance: str, correlation_id: str) -> dict[str, A
 
 
 def _words(error: RagError, instance: str) -> str:
-    for kind, words in HIDDEN.items():
-        if isinstance(error, kind):
-            _log.warning("%s failed: %s", instance, error)
-            return words
-    return public_words(str(error))
+    """Those for clients; what they leave out is in the log."""
+    hidden = (words for kind, words in HIDDEN.items() if isinstance(error, kind))
+    words = next(hidden, public_words(str(error)))
+    if words != str(error):
+        _log.warning("%s failed: %s", instance, error)
+    return words
 
 
 def status_of(error: RagError) -> int:

@@ -121,7 +121,8 @@ def test_a_stream_that_fails_ends_with_an_event_that_says_so() -> None:
 def test_a_stream_that_nobody_expected_to_fail_ends_without_the_words(caplog: pytest.LogCaptureFixture) -> None:
     broken = ScriptedGenerator(answers=[[]], error=RuntimeError("password=hunter2"))
     response = post("/v1/answer", {"question": "?", "stream": True}, graph(generator=broken))
-    assert frames(response)[-1][1]["error"]["code"] == "internal"
+    error = frames(response)[-1][1]["error"]
+    assert (error["code"], error["message"]) == ("generation", "RuntimeError")
     assert "hunter2" not in response.text
     assert "hunter2" in caplog.text
 
@@ -597,7 +598,7 @@ def test_where_the_store_is_and_who_asks_it_is_in_the_log_alone(nested: bool, ca
         detail = post("/v1/retrieve", {"query": "?"}, graph(ScriptedRetriever(hits=[], error=error))).json()["detail"]
         assert detail.endswith("cannot be reached")
         assert "harbour" not in detail
-    assert ("harbour" in caplog.text) is not nested
+    assert "harbour" in caplog.text
 
 
 def test_a_probe_is_not_told_where_the_store_is_and_the_log_is_once(caplog: pytest.LogCaptureFixture) -> None:
