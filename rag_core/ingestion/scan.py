@@ -23,7 +23,7 @@ from rag_core.ingestion.parsing.compression import decompressed, inner
 from rag_core.ingestion.parsing.detection import suffix_of
 from rag_core.types import Document
 
-VERSION = 1
+VERSION = 2
 
 Severity: TypeAlias = Literal["flag", "quarantine"]
 
@@ -42,16 +42,25 @@ _DOCUMENTS = frozenset(
     )
 )
 _MACH_O = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
-_ZIP, _OLE, _PDF = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"%PDF-"
+_ZIP, _OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _MACRO_PROJECT = "_VBA_PROJECT".encode("utf-16-le")
 _WITHOUT_MACROS = (".docx", ".xlsx", ".pptx", ".dotx", ".xltx", ".potx")
 _PROGRAMS = (".exe", ".dll", ".scr", ".com", ".bat", ".cmd", ".ps1", ".vbs", ".hta", ".msi", ".lnk", ".jar")
 _ARCHIVES = (".zip", ".7z", ".rar", ".gz", ".tar", ".cab", ".iso")
 
-_LAUNCH = re.compile(rb"/S\s*/Launch\b")
-_JAVASCRIPT = re.compile(rb"/S\s*/JavaScript\b|/JS\s*[(<]|/JS\s+\d+\s+\d+\s+R")
-_ATTACHMENT = re.compile(rb"/EmbeddedFiles?\b")
-_OBJECT_STREAM = re.compile(rb"/Type\s*/ObjStm\b[^\0]{0,500}?stream\r?\n")
+
+def _pdf_name(name: str) -> bytes:
+    """A pattern for a name of a PDF, any letter of which may be told by its code: /L#61unch."""
+    return b"/" + b"".join(b"(?:%c|(?i:#%02x))" % (letter, letter) for letter in name.encode()) + rb"(?![\w#])"
+
+
+_LAUNCH = re.compile(_pdf_name("S") + rb"[\s\0]*" + _pdf_name("Launch"))
+_JAVASCRIPT = re.compile(
+    rb"%(s)b[\s\0]*%(javascript)b|%(js)b[\s\0]*(?:[(<]|\d+\s+\d+\s+R)"
+    % {b"s": _pdf_name("S"), b"javascript": _pdf_name("JavaScript"), b"js": _pdf_name("JS")}
+)
+_ATTACHMENT = re.compile(_pdf_name("EmbeddedFile") + b"|" + _pdf_name("EmbeddedFiles"))
+_OBJECT_STREAM = re.compile(_pdf_name("Type") + rb"[\s\0]*" + _pdf_name("ObjStm") + rb"[^\0]{0,500}?stream\r?\n")
 _OBJECT_BYTES, _MOST_OBJECT_STREAMS = 32_000_000, 1_000
 
 _ACTIVE = re.compile(rb"<(iframe|object|embed)[\s>/]")
@@ -120,7 +129,7 @@ def scan(uri: str, body: bytes, document: Document | None, file_mb: float = 200.
     found = list(_disguised(uri, body))
     if document is not None:
         _, stored = decompressed(uri, body, file_mb)
-        found += (*_in_file(inner(uri), stored), *_in_text(document), *_in_html(stored, document))
+        found += (*_in_file(inner(uri), stored, document), *_in_text(document), *_in_html(stored, document))
     return sorted(found, key=lambda finding: finding.severity == "flag")
 
 
@@ -158,13 +167,13 @@ def _program(body: bytes) -> str:
     return "a script" if body.startswith((b"#!/", b"#! /")) else ""
 
 
-def _in_file(uri: str, body: bytes) -> Iterator[Finding]:
-    if body.startswith(_ZIP):
+def _in_file(uri: str, body: bytes, document: Document) -> Iterator[Finding]:
+    if document.media_type == "application/pdf":
+        yield from _in_pdf(body)
+    elif body.startswith(_ZIP):
         yield from _in_archive(suffix_of(uri), body)
     elif body.startswith(_OLE) and _MACRO_PROJECT in body:
         yield Finding("macros", "flag", "macros (a VBA project)")
-    elif body.startswith(_PDF):
-        yield from _in_pdf(body)
 
 
 def _in_archive(suffix: str, body: bytes) -> Iterator[Finding]:

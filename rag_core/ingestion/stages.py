@@ -17,6 +17,7 @@ import stamina
 
 from rag_core.errors import DocumentError, ModelError, RagError, TransientError
 from rag_core.ingestion.scan import Scan, flagged, quarantine_reason, unscanned
+from rag_core.ingestion.sources.pushed import PushedSource, named
 from rag_core.protocols import Chunker, DocumentEmbedder, DocumentWeigher, Source
 from rag_core.types import Document, Draft, Failure, Matrix, text_hash
 
@@ -88,11 +89,16 @@ class Preparation:
         return draft if draft.chunks else draft.failed(Failure(stage="split", reason="no text"))
 
     def _scanned(self, draft: Draft, body: bytes) -> Draft:
-        findings = self._scan(draft.entry.uri, body, draft.document)
+        findings = self._scan(self._name(draft), body, draft.document)
         reason = quarantine_reason(findings)
         if reason and draft.sha256 != draft.released:
             return draft.failed(Failure(stage="scan", reason=reason, status="quarantined"))
         return replace(draft, document=flagged(draft.document, findings)) if draft.document else draft
+
+    def _name(self, draft: Draft) -> str:
+        """The parser's, whose suffix tells the format: what was pushed has a media type for that."""
+        source = self._sources[draft.source]
+        return named(source.documents[draft.entry.uri]) if isinstance(source, PushedSource) else draft.entry.uri
 
 
 class Embedding:

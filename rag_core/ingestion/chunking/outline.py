@@ -13,6 +13,7 @@ from rag_core.ingestion.chunking.cuts import CHARACTERS_A_TOKEN, after_space, cu
 from rag_core.ingestion.chunking.packing import Sentence, common_path
 from rag_core.ingestion.chunking.prefix import is_heading, longest_prefix, prefix, shortened, unsaid
 from rag_core.ingestion.chunking.sentences import sentence_spans
+from rag_core.ingestion.chunking.tables import cells_of
 from rag_core.protocols import Tokenizer
 from rag_core.types import Chunk, Document, Section, chunk_id
 
@@ -125,9 +126,9 @@ def _headers(text: str, spans: Sequence[tuple[int, int, int]]) -> Iterator[str]:
     """For each sentence the first row of the table that it continues, or nothing."""
     header, before = "", 0
     for start, end, _ in spans:
-        is_row = text.startswith("|", start)
-        continues = is_row and header != "" and text.count("\n", before, start) == 1
+        row = cells_of(text[start:end])
+        continues = row != "" and header != "" and text.count("\n", before, start) == 1
         yield header if continues else ""
         if not continues:
-            header = text[start:end] if is_row else ""
+            header = row
         before = end

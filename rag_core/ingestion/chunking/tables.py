@@ -1,11 +1,13 @@
-"""The rows of a text's tables."""
+"""The rows of a text's tables, also of those within quotations."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_ROW = re.compile(r"^[ \t]*(\|[^\n]*\S|\|)", re.MULTILINE)
+_QUOTE = r"(?:>[ \t]*+)*+"
+_ROW = re.compile(rf"^[ \t]*+({_QUOTE}(?:\|[^\n]*\S|\|))", re.MULTILINE)
+_CELLS = re.compile(rf"{_QUOTE}(\|[^\n]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +25,15 @@ def table_rows(text: str) -> list[Row]:
     for found in _ROW.finditer(text):
         start, end = found.span(1)
         continues = bool(rows) and text.count("\n", rows[-1].end, start) == 1
-        header = (rows[-1].header or text[rows[-1].start : rows[-1].end]) if continues else ""
+        header = (rows[-1].header or cells_of(text[rows[-1].start : rows[-1].end])) if continues else ""
         rows.append(Row(start=start, end=end, header=header))
     return rows
+
+
+def cells_of(line: str) -> str:
+    """The row without the marks of a quotation; empty if it is none."""
+    row = _CELLS.match(line)
+    return row[1] if row else ""
 
 
 def row_at(rows: Sequence[Row], offset: int) -> Row | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 
 from rag_core.ingestion.parsing.blocks import Block, heading, joined, listed, paragraph
 from rag_core.ingestion.parsing.encoding import decoded
@@ -10,7 +10,7 @@ from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.tables import table
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 
 _HEADING = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*)")
 _SETTING = re.compile(r"\[[^\[\]]*\]|:!?[\w-]+!?:.*|//(?!//).*|\+|<<<|toc::\[\]|include::.*")
@@ -21,6 +21,8 @@ _CODE = re.compile(r"-{4,}|\.{4,}|`{3,}.*|\+{4,}")
 _COMMENT = re.compile(r"/{4,}")
 _FRAME = re.compile(r"={4,}|\*{4,}|_{4,}|--")
 _TABLE = re.compile(r"[|,:!]={3,}")
+_COLUMNS = re.compile(r"""\bcols=(?:"([^"]*)"|([^\s,\]]+))""")
+_TIMES = re.compile(r"(\d{1,2})\*")
 _MACRO = re.compile(r"(?:https?://\S+?|link:\S+?|xref:\S+?|btn:|kbd:|menu:\S+?|mailto:\S+?)\[([^\]]*)\]")
 _ANCHOR = re.compile(r"\[\[[^\]]*\]\]|<<[^,<>]*,([^<>]*)>>")
 _CELL = re.compile(r"(?:(?:^|(?<=\s))(?:\d*(?:\.\d+)?[+*])?[<^>.]*[aehlmsdv]?)?(?<!\\)\|")
@@ -38,7 +40,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[Block]:
         line = lines[index].strip()
         if _opens(line):
             end = _closing(lines, index, line)
-            yield from _delimited(line, lines[index + 1 : end])
+            yield from _delimited(line, lines[index + 1 : end], _columns(lines, index))
             index = end + 1
         elif line.startswith("|"):
             end = _while(lines, index, lambda each: each.lstrip().startswith("|"))
@@ -63,9 +65,20 @@ def _closing(lines: Sequence[str], opening: int, mark: str) -> int:
     return next((index for index in range(opening + 1, len(lines)) if lines[index].strip() == mark), len(lines))
 
 
-def _delimited(mark: str, inside: Sequence[str]) -> Iterator[Block]:
+def _columns(lines: Sequence[str], opening: int) -> int:
+    """As many as the settings right above say; 0 if they do not."""
+    above = (lines[index].strip() for index in reversed(range(opening)))
+    settings = takewhile(lambda line: _SETTING.fullmatch(line) or _CAPTION.fullmatch(line), above)
+    found = next((columns for line in settings if (columns := _COLUMNS.search(line))), None)
+    if found is None:
+        return 0
+    each = (_TIMES.match(column.strip()) for column in re.split("[,;]", found[1] or found[2]))
+    return sum(int(times[1]) if times else 1 for times in each)
+
+
+def _delimited(mark: str, inside: Sequence[str], columns: int) -> Iterator[Block]:
     if _TABLE.fullmatch(mark):
-        yield table(_rows(inside))
+        yield table(_rows(inside, columns))
     elif not _COMMENT.fullmatch(mark):
         yield Block("\n".join(["```", *inside, "```"]))
 
@@ -97,14 +110,15 @@ def _inline(text: str) -> str:
     return _ANCHOR.sub(lambda anchor: anchor[1] or "", _MACRO.sub(r"\1", _IMAGE.sub(r"\1", text)))
 
 
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """One line a row, or one line a cell, in as many columns as the first line has. A line that begins no cell belongs
-    to the one before it."""
+def _rows(lines: Sequence[str], columns: int) -> list[list[str]]:
+    """One line a row, or one line a cell, in as many columns as the first line has, or else as the settings say. A line
+    that begins no cell belongs to the one before it."""
     rows = [_cells(line) for line in _joined(filter(str.strip, lines))]
-    width = len(rows[0]) if rows else 0
-    if width > 1 and len(rows) > 1 and all(len(row) == 1 for row in rows[1:]):
-        cells = [row[0] for row in rows[1:]]
-        return [rows[0], *(list(row) for row in zip_longest(*[iter(cells)] * width, fillvalue=""))]
+    header = 1 if rows and len(rows[0]) > 1 else 0
+    width = len(rows[0]) if header else columns
+    if width > 1 and len(rows) > header and all(len(row) == 1 for row in rows[header:]):
+        cells = [row[0] for row in rows[header:]]
+        return [*rows[:header], *(list(row) for row in zip_longest(*[iter(cells)] * width, fillvalue=""))]
     return rows
 
 

@@ -1,6 +1,7 @@
 """JSON and JSON Lines as Markdown: nested keys are headings, flat objects of one shape are a table."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.tables import table
 from rag_core.types import Document
 
-VERSION = 1
+VERSION = 2
 
 Json: TypeAlias = dict[str, Any] | list[Any] | str | bool | None
 
@@ -37,6 +38,17 @@ class DataParser:
         return replace(outlined(document), title=document.title)
 
 
+def readable(body: bytes) -> bool:
+    """Also what is only nested too deep."""
+    try:
+        _read(decoded(body))
+    except DocumentError:
+        return False
+    except RecursionError:
+        return True
+    return True
+
+
 def _read(text: str) -> Json:
     """Numbers stay as they are written."""
     try:
@@ -48,8 +60,19 @@ def _read(text: str) -> Json:
 
 
 def _value(text: str) -> Json:
-    value: Json = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    value: Json = json.loads(text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_object)
     return value
+
+
+def _object(members: list[tuple[str, Json]]) -> Json:
+    """The values of a key that is there several times are its list."""
+    found = dict(members)
+    if len(found) < len(members):
+        said: defaultdict[str, list[Json]] = defaultdict(list)
+        for key, value in members:
+            said[key].append(value)
+        return {key: values[0] if len(values) == 1 else values for key, values in said.items()}
+    return found
 
 
 def _is_lines(text: str) -> bool:
@@ -108,12 +131,14 @@ def _nested(key: str, value: Json, level: int) -> Iterator[Block]:
 
 
 def _elements(elements: Sequence[Json], level: int) -> Iterator[Block]:
+    """What is plain first, as in `_members`."""
+    for each in elements:
+        if not isinstance(each, dict | list):
+            yield listed(_said(each))
     for number, each in enumerate(elements, start=1):
         if isinstance(each, dict | list):
             yield heading(level, _title(each, _LABELS) or str(number))
             yield from _blocks(each, level + 1)
-        else:
-            yield listed(_said(each))
 
 
 def _is_plain(elements: Sequence[Json]) -> bool:

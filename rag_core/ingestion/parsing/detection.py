@@ -7,7 +7,7 @@ from io import BytesIO
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing import encoding
 
-VERSION = 1
+VERSION = 2
 
 SUFFIXES = {
     **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd"), "markdown"),
@@ -135,9 +135,18 @@ def _textual(body: bytes, named: str) -> str:
         return named
     if _XML.match(start):
         return "xml"
-    if _JSON.match(start) and body[-_HEAD:].rstrip(b" \t\r\n\0").endswith((b"}", b"]")):
+    if _JSON.match(start) and _is_json(body):
         return "json"
     return "eml" if _is_mail(start) else "text"
+
+
+def _is_json(body: bytes) -> bool:
+    """A wiki's page may begin with a link, and a note with a brace."""
+    if not body[-_HEAD:].rstrip(b" \t\r\n\0").endswith((b"}", b"]")):
+        return False
+    from rag_core.ingestion.parsing.data import readable  # not for those who have no JSON
+
+    return readable(body)
 
 
 def _is_html(start: str) -> bool:

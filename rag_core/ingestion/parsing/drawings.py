@@ -1,13 +1,14 @@
 """DrawingML, which slides, documents and sheets share: text, tables, charts, diagrams."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from rag_core.ingestion.parsing.blocks import Block, listed, paragraph
 from rag_core.ingestion.parsing.equations import MATH, equation
 from rag_core.ingestion.parsing.markup import Element, elements, spoken
 from rag_core.ingestion.parsing.numbering import written
-from rag_core.ingestion.parsing.numbers import shown
+from rag_core.ingestion.parsing.numbers import formatted
 from rag_core.ingestion.parsing.office import COMPATIBILITY, RELATIONSHIP, Part, chosen
 from rag_core.ingestion.parsing.tables import Cell, Covered, table
 
@@ -117,23 +118,55 @@ def _cell(cell: Element) -> Cell:
 
 
 def _chart(part: Part | None) -> Iterator[Block]:
-    """Its title, and its series as the columns of a table."""
+    """Its title, and its series as the columns of a table; points with other x-values have a table of their own."""
     if part is None:
         return
     title = part.root.find(f"{CHART}chart/{CHART}title")
     yield paragraph("" if title is None else " ".join(spoken(each) for each in title.iter(f"{DRAWING}p")))
     series = list(part.root.iter(f"{CHART}ser"))
+    shared = next((names for each in series if (names := _points(each, "cat"))), {})
+    for names, alike in groupby(series, key=lambda each: _points(each, "xVal") or shared):
+        yield _plotted(names, list(alike))
+
+
+def _plotted(names: Mapping[int, str], series: Sequence[Element]) -> Block:
     values = [_points(each, "val") or _points(each, "yVal") for each in series]
-    names = next((names for each in series if (names := _points(each, "cat") or _points(each, "xVal"))), {})
-    header = ["", *(" ".join(_points(each, "tx").values()) for each in series)]
+    header = [
+        "",
+        *(" ".join(_points(each, "tx").values()) or each.findtext(f"{CHART}tx/{CHART}v", "") for each in series),
+    ]
     places = sorted(names.keys() | {place for points in values for place in points})
-    yield table([header, *([names.get(place, ""), *(each.get(place, "") for each in values)] for place in places)])
+    return table([header, *([names.get(place, ""), *(each.get(place, "") for each in values)] for place in places)])
 
 
 def _points(series: Element, role: str) -> dict[int, str]:
     found = series.find(f"{CHART}{role}")
-    points = [] if found is None else list(found.iter(f"{CHART}pt"))
-    return {place: shown(point.findtext(f"{CHART}v") or "") for point in points if (place := _place(point)) >= 0}
+    if found is None:
+        return {}
+    code = next((each.text or "" for each in found.iter(f"{CHART}formatCode")), "")
+    levels = list(found.iter(f"{CHART}lvl")) or [found]
+    return _joined([_level_points(each, code) for each in reversed(levels)])
+
+
+def _level_points(level: Element, code: str) -> dict[int, str]:
+    old = level.getroottree().getroot().find(f"{CHART}date1904")
+    first_year = 1900 if old is None or old.get("val") in ("0", "false") else 1904
+    return {
+        place: formatted(point.findtext(f"{CHART}v") or "", point.get("formatCode", code), first_year)
+        for point in level.iter(f"{CHART}pt")
+        if (place := _place(point)) >= 0
+    }
+
+
+def _joined(levels: Sequence[Mapping[int, str]]) -> dict[int, str]:
+    """The outermost first; an outer level tells only where it changes."""
+    *outer, inner = levels
+    said = [""] * len(outer)
+    joined: dict[int, str] = {}
+    for place in sorted({place for level in levels for place in level}):
+        said = [level.get(place, before) for level, before in zip(outer, said, strict=True)]
+        joined[place] = " ".join(filter(None, (*said, inner.get(place, ""))))
+    return joined
 
 
 def _place(point: Element) -> int:

@@ -32,7 +32,7 @@ _SUSPECT = re.compile(r"<(?:/?[A-Za-z]|!--)")
 _HTML_LINE = re.compile(rf"[ \t]*</?(?:{_BLOCKS})(?=[\s/>])[^<>]*>", re.IGNORECASE)
 _COMMENT_LINE = re.compile(r"[ \t]*(?=<!--)")
 _QUOTING = r"[ \t]*(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]+|>)*"
-_FENCE_LINE = re.compile(rf"{_QUOTING}(?P<fence>`{{3,}}|~{{3,}})?(?P<language>[^\n]*)")
+_FENCE_LINE = re.compile(rf"(?P<lead>{_QUOTING})(?P<fence>`{{3,}}|~{{3,}})?(?P<language>[^\n]*)")
 _INDENTED = re.compile(r" {4}| {0,3}\t")
 # Within lists and elements, indentation is no code
 _NESTS = re.compile(r" {0,3}(?:[-*+][ \t]|\d{1,9}[.)][ \t]|<)")

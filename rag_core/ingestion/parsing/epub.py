@@ -3,23 +3,26 @@
 import posixpath
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from urllib.parse import unquote, urldefrag
+from urllib.parse import unquote
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.archive import Archive, opened
-from rag_core.ingestion.parsing.blocks import Block, clean, joined
+from rag_core.ingestion.parsing.blocks import Block, clean, heading, joined
 from rag_core.ingestion.parsing.html import PACKAGE as PACKAGE
 from rag_core.ingestion.parsing.html import HtmlParser
 from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.markup import Element, parsed, spoken
 from rag_core.types import Document, Value
 
-VERSION = 1
+VERSION = 2
 
 _MEDIA_TYPE = "application/epub+zip"
 _CONTAINER = "META-INF/container.xml"
 _RIGHTS = "META-INF/encryption.xml"
+_OLD_CONTENTS = "application/x-dtbncx+xml"
+_TYPE = "{http://www.idpf.org/2007/ops}type"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _CHAPTERS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
@@ -53,11 +56,51 @@ def _package_name(archive: Archive) -> str:
 
 
 def _chapters(archive: Archive, package: Element, folder: str) -> Iterator[str]:
-    parser = HtmlParser()
+    """One without a heading has the one that the table of contents gives it: else it would belong to the one before."""
+    parser, contents = HtmlParser(), _contents(archive, package, folder)
     for name in _spine(package, folder):
         if name in archive:
             page = _SELF_CLOSED.sub(rb"<\1\2></\1>", archive.read(name))
-            yield parser.parse(name, page).text.strip()
+            chapter = parser.parse(name, page)
+            title = Block("") if chapter.sections else contents.get(name, Block(""))
+            yield joined([title, Block(chapter.text.strip())]).rstrip()
+
+
+def _contents(archive: Archive, package: Element, folder: str) -> dict[str, Block]:
+    """Headings by the names of the chapters that they lead to, from the tables of EPUB 3 and of EPUB 2."""
+    titles: dict[str, Block] = {}
+    for file in package.iterfind("{*}manifest/{*}item"):
+        name = _name(folder, file.get("href", ""))
+        with suppress(DocumentError):
+            if "nav" in file.get("properties", "").split():
+                entries = _entries(parsed(archive.read(name)))
+            elif file.get("media-type") == _OLD_CONTENTS:
+                entries = _old_entries(parsed(archive.read(name)))
+            else:
+                continue
+            for link, title in entries:
+                titles.setdefault(_name(posixpath.dirname(name), link), title)
+    return titles
+
+
+def _entries(root: Element) -> Iterator[tuple[str, Block]]:
+    for nav in root.iter("{*}nav"):
+        if "toc" in nav.get(_TYPE, "").split():
+            for link in nav.iter("{*}a"):
+                depth = sum(1 for _ in link.iterancestors("{*}ol"))
+                yield link.get("href", ""), heading(max(depth, 1), spoken(link))
+
+
+def _old_entries(root: Element) -> Iterator[tuple[str, Block]]:
+    for point in root.iter("{*}navPoint"):
+        level = 1 + sum(1 for _ in point.iterancestors("{*}navPoint"))
+        for content in point.iterchildren("{*}content"):
+            yield content.get("src", ""), heading(level, spoken(point.find("{*}navLabel")))
+
+
+def _name(folder: str, link: str) -> str:
+    """In the archive."""
+    return posixpath.normpath(posixpath.join(folder, unquote(link.partition("#")[0])))
 
 
 def _spine(package: Element, folder: str) -> Iterator[str]:
@@ -68,7 +111,7 @@ def _spine(package: Element, folder: str) -> Iterator[str]:
         file = files.get(reference.get("idref", ""))
         if file is None or file.get("media-type") not in _CHAPTERS or "nav" in file.get("properties", "").split():
             continue
-        name = posixpath.normpath(posixpath.join(folder, unquote(urldefrag(file.get("href", "")).url)))
+        name = _name(folder, file.get("href", ""))
         if name not in told:
             told.add(name)
             yield name

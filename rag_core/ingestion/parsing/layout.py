@@ -4,15 +4,18 @@ Lengths are points, the origin is at the bottom left of the page, as in PDF.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
+from math import inf
 from statistics import median
+from typing import NamedTuple, TypeAlias
 
-from rag_core.ingestion.parsing.grid import Cell, Row, grids
+from rag_core.ingestion.parsing.blocks import is_page_number
+from rag_core.ingestion.parsing.grid import Cell, Grid, Row, grids
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +40,15 @@ class Line:
 class Paragraph:
     """Lines and what stands before each of them: nothing before the first, else a space, a newline, or nothing.
 
-    `level` is that of a heading, 0 for what is none; `table` has the rows where the lines are those of one.
+    `level` is that of a heading, 0 for what is none; `table` has the rows where the lines are those of one, and `turns`
+    says with which of them further pages begin.
     """
 
     lines: tuple[Line, ...]
     joints: tuple[str, ...]
     level: int = 0
     table: tuple[tuple[str, ...], ...] = ()
+    turns: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -62,11 +67,34 @@ class _Style:
     compounds: frozenset[str]
 
 
+class _Numbers(NamedTuple):
+    """Of a line. `folio` has a cell of its own at one of its ends, as a page's number has; it is 0 without one."""
+
+    folio: int
+    others: tuple[int, ...]
+
+    def go_on(self, there: "_Numbers | None", ahead: int, counting: bool) -> bool:
+        """Whether the same line `ahead` pages later has the same numbers; if it is counting, also with some that have
+        gone up by one a page, and a folio that has gone up at all.
+        """
+        if there is None or len(there.others) != len(self.others) or (there.folio - self.folio) * ahead < 0:
+            return False
+        steps = {theirs - own for own, theirs in zip(self.others, there.others, strict=True)}
+        return (counting or self.folio == there.folio) and steps <= {0, ahead * counting}
+
+
 CUT = "\ufffe"
 GAP = 1.2
 """Wider gaps than this, in sizes of the letters, part cells."""
 
-_DIGITS = re.compile(r"\d+|\b[ivxlc]+\b", re.IGNORECASE)
+_Standing: TypeAlias = Mapping[tuple[str, int, int], _Numbers]
+"""Of each line in a margin, by its text without numbers, its page, and its baseline in whole points."""
+
+_NUMBER = re.compile(r"\d{1,9}|\b[ivxlc]{1,7}\b")
+_TENS = ("", "x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx", "xc")
+_ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
+# Below the others: pages with such numbers come before page 1
+_ROMAN = {tens + ones: number for number, (tens, ones) in enumerate(product(_TENS, _ONES), start=-100)}
 _NEAR, _FEWEST = 4, 3  # pages around a page, and those of them that repeat a line, until it is a header or a footer
 _BULLET = re.compile(r"[\u2022\u25cf\u25aa\u25a0\u25e6\u2023\u00b7\u2219\u25b8\u25ba\uf0b7\uf0a7\x7f-\x9f](?:\s+|$)")
 _LISTED = re.compile(r"- ")
@@ -77,27 +105,31 @@ _LARGER = 1.15  # times the usual size of letters: a heading
 _LONGEST_HEADING = 200
 _MOST_WORDS_IN_BOLD = 12
 _DEEPEST = 6
-_CUT_WORD = re.compile(rf"(\w+){CUT}(\w+)")
+_CUT_WORD = re.compile(rf"(-?)\b(\w++){CUT}(\w+)")
 _COMPOUND = re.compile(r"\w+(?:-\w+)+")
 _AROUND = 8
 
 
 def paragraphs(pages: Sequence[Sequence[Line]]) -> list[Paragraph]:
     """Headers, footers and page numbers that neighbouring pages repeat are left out."""
-    lines = [line for page in _without_furniture(pages) for line in _rows(page)]
-    return _with_headings(list(_parted(lines)))
+    rows = [list(_rows(page)) for page in pages]
+    return _with_headings(list(_parted([line for page in _without_furniture(rows) for line in page])))
 
 
 def _parted(lines: Sequence[Line]) -> Iterator[Paragraph]:
     """Tables, and the running text between them."""
     style = _Style(_leading(lines), frozenset(_compounds(lines)))
     end = 0
-    for grid in grids([Row(_cells(line), line.page, line.baseline, line.size) for line in lines]):
+    for grid in _grids(lines):
         yield from _grouped(_uncut(lines[end : grid.start], style), style)
         rows = tuple(lines[grid.start : grid.end])
-        yield Paragraph(rows, ("", *["\n"] * (len(rows) - 1)), table=grid.texts)
+        yield Paragraph(rows, ("", *["\n"] * (len(rows) - 1)), table=grid.texts, turns=grid.turns)
         end = grid.end
     yield from _grouped(_uncut(lines[end:], style), style)
+
+
+def _grids(lines: Sequence[Line]) -> Iterator[Grid]:
+    return grids([Row(_cells(line), line.page, line.baseline, line.size) for line in lines])
 
 
 def _cells(line: Line) -> tuple[Cell, ...]:
@@ -105,19 +137,52 @@ def _cells(line: Line) -> tuple[Cell, ...]:
 
 
 def _without_furniture(pages: Sequence[Sequence[Line]]) -> Iterator[list[Line]]:
-    standing = defaultdict(set)
-    for line in (line for page in pages for line in page if line.margin):
-        standing[_shape(line)].add(line.page)
-    for page in pages:
-        yield [line for line in page if not (line.margin and _is_repeated(line.page, standing[_shape(line)]))]
+    usual = _usual_size(line for page in pages for line in page if not line.margin) or inf
+    margins = [list(_in_margin(page)) for page in pages]
+    standing = {(_shape(line), line.page, round(line.baseline)): _numbers(line) for page in margins for line in page}
+    for page, margin in zip(pages, margins, strict=True):
+        furniture = {id(line) for line in margin if _is_furniture(line, standing, usual, len(pages))}
+        yield [line for line in page if id(line) not in furniture]
+
+
+def _in_margin(page: Sequence[Line]) -> Iterator[Line]:
+    """Not the first and last rows of a table that fills the page."""
+    tables = [range(grid.start, grid.end) for grid in _grids(page)]
+    filling = [table for table in tables if not all(page[index].margin for index in table)]
+    tabular = {index for table in filling for index in table}
+    return (line for index, line in enumerate(page) if line.margin and index not in tabular)
 
 
 def _shape(line: Line) -> str:
-    return _DIGITS.sub("#", line.text.casefold())
+    return _NUMBER.sub("#", line.text.casefold())
 
 
-def _is_repeated(page: int, pages: set[int]) -> bool:
-    return sum(near in pages for near in range(page - _NEAR, page + _NEAR + 1)) >= _FEWEST
+def _numbers(line: Line) -> _Numbers:
+    numbers = [_value(number) for number in _NUMBER.findall(line.text.casefold())]
+    for end in (0, -1):
+        if line.cells and _NUMBER.fullmatch(line.cells[end].text.casefold()):
+            return _Numbers(numbers.pop(end), tuple(numbers))
+    return _Numbers(0, tuple(numbers))
+
+
+def _value(number: str) -> int:
+    return int(number) if number.isdecimal() else _ROMAN.get(number, 0)
+
+
+def _is_furniture(line: Line, standing: _Standing, usual: float, pages: int) -> bool:
+    """Near pages repeat it, and more than two thirds of them what is in letters like a heading's."""
+    near = range(max(line.page - _NEAR, 0), min(line.page + _NEAR + 1, pages))
+    shape, height, numbers = _shape(line), round(line.baseline), _numbers(line)
+    is_large = line.size >= _LARGER * usual
+    counting = not is_large and (not line.bold or numbers.folio != 0 or is_page_number(line.text))
+    repeated = sum(
+        any(
+            numbers.go_on(standing.get((shape, page, height + shift)), page - line.page, counting)
+            for shift in (0, -1, 1)
+        )
+        for page in near
+    )
+    return repeated >= max(_FEWEST, len(near) * 2 // 3 + 1 if is_large else 0)
 
 
 def _rows(lines: Iterable[Line]) -> Iterator[Line]:
@@ -157,11 +222,14 @@ def _compounds(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def _uncut(lines: Sequence[Line], style: _Style) -> list[Line]:
-    """Words cut at a line's end are whole again; a hyphen stays where the document writes the word with one."""
+    """Words cut at a line's end are whole again; a hyphen stays where the word has another, or the document writes it
+    with one.
+    """
 
     def whole(cut: re.Match[str]) -> str:
-        compound = f"{cut[1]}-{cut[2]}"
-        return compound if compound.casefold() in style.compounds else cut[1] + cut[2]
+        compound = f"{cut[2]}-{cut[3]}"
+        keeps = cut[1] or compound.casefold() in style.compounds
+        return cut[1] + (compound if keeps else cut[2] + cut[3])
 
     moved = [
         replace(line, text=f"{line.text[:-1]}{CUT}") if _is_cut(line, following) else line
@@ -278,7 +346,7 @@ def _has_room(above: Line, line: Line, margin: float) -> bool:
 
 
 def _with_headings(found: Sequence[Paragraph]) -> list[Paragraph]:
-    usual = _usual_size(found)
+    usual = _usual_size(line for paragraph in found for line in paragraph.lines)
     large = [paragraph for paragraph in found if _is_large(paragraph, usual)]
     levels = _levels(Counter(paragraph.lines[0].size for paragraph in large))
     mostly_bold = sum(paragraph.lines[0].bold for paragraph in found) * 2 > len(found)
@@ -296,9 +364,9 @@ def _with_headings(found: Sequence[Paragraph]) -> list[Paragraph]:
     ]
 
 
-def _usual_size(found: Iterable[Paragraph]) -> float:
+def _usual_size(lines: Iterable[Line]) -> float:
     letters: Counter[float] = Counter()
-    for line in (line for paragraph in found for line in paragraph.lines):
+    for line in lines:
         letters[line.size] += len(line.text)
     return letters.most_common(1)[0][0] if letters else 0.0
 

@@ -11,12 +11,13 @@ import yaml
 
 from rag_core.ingestion.parsing.embedded_html import without_html
 from rag_core.ingestion.parsing.encoding import decoded
-from rag_core.ingestion.parsing.fences import Fence
+from rag_core.ingestion.parsing.fences import FENCE, Fence
+from rag_core.ingestion.parsing.piped_tables import piped
 from rag_core.ingestion.parsing.sections import Heading, nested
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 3
-"""Also of `embedded_html` and `fences`."""
+VERSION = 4
+"""Also of `embedded_html`, `fences` and `piped_tables`."""
 
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 # libyaml's composer recurses in C and ends the process on nesting without bound; nobody writes front matter like that
@@ -25,9 +26,7 @@ _MOST_BRACKETS = 256
 _DEEP = re.compile(r"(?:[-?:][ \t]+){32}")
 
 _MARK = re.compile(
-    r"^ {0,3}(?:(?P<fence>`{3,}|~{3,})(?P<language>[^\n]*)"
-    r"|(?P<hashes>#{1,6})(?P<heading>[ \t][^\n]*)?"
-    r"|(?P<rule>={2,}|-{2,})[ \t]*)$",
+    rf"^(?:{FENCE}| {{0,3}}(?:(?P<hashes>#{{1,6}})(?P<heading>[ \t][^\n]*)?|(?P<rule>={{2,}}|-{{2,}})[ \t]*))$",
     re.MULTILINE,
 )
 _LONGEST_HEADING = 300
@@ -42,7 +41,7 @@ _EMPHASIS = re.compile(r"[*`]+|\\(?=[!-/:-@\[-`{-~])|(?<!\w)_+|_+(?!\w)")
 class MarkdownParser:
     def parse(self, uri: str, body: bytes) -> Document:
         metadata, text = front_matter(decoded(body))
-        document = outlined(Document(uri=uri, text=without_html(text), media_type="text/markdown"))
+        document = outlined(Document(uri=uri, text=piped(without_html(text)), media_type="text/markdown"))
         title = str(metadata.get("title", "")).strip() or document.title
         language = str(metadata.get("language") or metadata.get("lang") or "")
         rest = {key: value for key, value in metadata.items() if key not in ("title", "language", "lang")}

@@ -13,7 +13,7 @@ from rag_core.ingestion.parsing.pages import paged
 from rag_core.ingestion.parsing.tables import plain_table, regions
 from rag_core.types import Document, Value
 
-VERSION = 1
+VERSION = 2
 
 _MEDIA_TYPE = "application/vnd.oasis.opendocument"
 _META = f"{{{SCHEMA}:meta:1.0}}"

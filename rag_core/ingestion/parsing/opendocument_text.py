@@ -82,7 +82,7 @@ class Reading:
                 yield table(self.rows(child, []))
             elif tag.startswith(DRAW):
                 yield from self.shape(child)
-            elif tag not in _UNREAD:
+            elif tag not in _UNREAD and child.get(f"{_TEXT}display") != "none":
                 yield from self.blocks(child)
 
     def shape(self, element: Element) -> Iterator[Block]:
@@ -230,7 +230,7 @@ class Reading:
             yield from line.after
         elif child.tag == f"{_TEXT}list":
             yield from self._list(child, "", 0)
-        elif str(child.tag).startswith((DRAW, f"{_TEXT}section")):
+        elif str(child.tag).startswith((DRAW, f"{_TEXT}section")) and child.get(f"{_TEXT}display") != "none":
             yield from self.shape(child)
         elif child.tag == f"{_TEXT}h":
             yield Block("".join(self._read(child).pieces).strip())

@@ -12,7 +12,7 @@ from rag_core.ingestion.parsing.rtf_events import FURNITURE, Event, events
 from rag_core.ingestion.parsing.tables import Cell, Covered, table
 from rag_core.types import Document, Value
 
-VERSION = 2
+VERSION = 3
 
 _MEDIA_TYPE = "application/rtf"
 _MAGIC = b"{\\rtf"

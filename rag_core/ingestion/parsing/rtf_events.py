@@ -15,7 +15,7 @@ _POWER = re.compile(r"[-\u2212+]?\d+")
 _CHARACTERS = {
     **{"emdash": "\u2014", "endash": "\u2013", "lquote": "\u2018", "rquote": "\u2019", "bullet": "\u2022"},
     **{"ldblquote": "\u201c", "rdblquote": "\u201d", "emspace": " ", "enspace": " ", "qmspace": " "},
-    **{"tab": " ", "line": "\n", "lbr": "\n"},
+    **{"tab": " ", "line": "\n", "lbr": "\n", "page": "\n", "column": "\n", "softline": " "},
 }
 _SYMBOLS = {b"~": "\u00a0", b"_": "\u2011", b"{": "{", b"}": "}", b"\\": "\\"}
 _CHARSETS = {

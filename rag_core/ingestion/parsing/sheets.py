@@ -17,6 +17,7 @@ from python_calamine import (
     CalamineSheet,
     CalamineWorkbook,
     PasswordError,
+    SheetMetadata,
     SheetTypeEnum,
     SheetVisibleEnum,
 )
@@ -24,16 +25,16 @@ from python_calamine import (
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.archive import Archive, opened
 from rag_core.ingestion.parsing.blocks import Block, comment, heading, joined, paragraph
+from rag_core.ingestion.parsing.cell_formats import Codes, codes, column_of, styles
 from rag_core.ingestion.parsing.drawings import DRAWING, alternative, graphic_blocks, text_blocks
 from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.parsing.markup import Element, spoken
-from rag_core.ingestion.parsing.numbers import number
+from rag_core.ingestion.parsing.numbers import formatted, number
 from rag_core.ingestion.parsing.office import RELATIONSHIP, Part, described, main_part
-from rag_core.ingestion.parsing.percents import Percents, column_of, percent, percent_cells, percent_styles
 from rag_core.ingestion.parsing.tables import Cell, Covered, plain_table, regions
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 PACKAGE = "python-calamine"
 
 _Sheet: TypeAlias = tuple[str, list[list[Cell]]]
@@ -54,10 +55,12 @@ class SheetsParser:
     def parse(self, uri: str, body: bytes) -> Document:
         archive = opened(body)
         workbook = main_part(archive, "xl")
+        if workbook.name.endswith(".bin"):
+            raise DocumentError("parse", "unsupported: a binary workbook (XLSB); save it as XLSX", status="skipped")
         packed = archive.repacked((".xml", ".rels"))
         _refuse_wide(opened(packed))
         beside = {name: list(_beside(sheet, _persons(workbook))) for name, sheet in _sheets(workbook)}
-        text = joined(_blocks(_read(packed, _percents(opened(packed), workbook)), beside))
+        text = joined(_blocks(_read(packed, _codes(opened(packed), workbook)), beside))
         return _sectioned(described(Document(uri=uri, text=text, media_type=_MEDIA_TYPE), archive))
 
 
@@ -86,19 +89,19 @@ def _blocks(sheets: Iterable[_Sheet], beside: Mapping[str, list[Block]]) -> Iter
             yield from filled
 
 
-def _percents(archive: Archive, workbook: Part) -> dict[str, Percents]:
+def _codes(archive: Archive, workbook: Part) -> dict[str, Codes]:
     """By the name of the sheet."""
-    styles = percent_styles(workbook)
-    if not styles:
+    known = styles(workbook)
+    if not known:
         return {}
-    return {name: percent_cells(archive.read(sheet.name), styles) for name, sheet in _sheets(workbook)}
+    return {name: codes(archive.read(sheet.name), known) for name, sheet in _sheets(workbook)}
 
 
-def _read(workbook: bytes, percents: Mapping[str, Percents]) -> list[_Sheet]:
+def _read(workbook: bytes, formats: Mapping[str, Codes]) -> list[_Sheet]:
     try:
         book = CalamineWorkbook.from_filelike(BytesIO(workbook))
-        shown = [sheet.name for sheet in book.sheets_metadata if _is_shown(sheet.typ, sheet.visible)]
-        return [(name, _rows(book.get_sheet_by_name(name), percents.get(name, {}))) for name in shown]
+        shown = [each for each in book.sheets_metadata if _is_shown(each.typ, each.visible)]
+        return [(each.name, _rows_of(book, each, formats.get(each.name, {}))) for each in shown]
     except PasswordError as error:
         raise DocumentError("parse", "password protected") from error
     except (CalamineError, ValueError, OverflowError) as error:
@@ -145,16 +148,22 @@ def _dated(value: float, datemode: Literal[0, 1]) -> str:
 
 
 def _is_shown(kind: SheetTypeEnum, visibility: SheetVisibleEnum) -> bool:
-    return kind == SheetTypeEnum.WorkSheet and visibility == SheetVisibleEnum.Visible
+    return kind in (SheetTypeEnum.WorkSheet, SheetTypeEnum.ChartSheet) and visibility == SheetVisibleEnum.Visible
 
 
-def _rows(sheet: CalamineSheet, percents: Percents) -> list[list[Cell]]:
+def _rows_of(book: CalamineWorkbook, known: SheetMetadata, formats: Codes) -> list[list[Cell]]:
+    """None of a sheet that is a chart."""
+    is_chart = known.typ == SheetTypeEnum.ChartSheet
+    return [] if is_chart else _rows(book.get_sheet_by_name(known.name), formats)
+
+
+def _rows(sheet: CalamineSheet, formats: Codes) -> list[list[Cell]]:
     # calamine begins at the first row, but at the first column that is filled
     before = [""] * (sheet.start or (0, 0))[1]
     texts = [[*before, *map(_written, row)] for row in sheet.iter_rows()]
-    for (row, column), decimals in percents.items():
+    for (row, column), code in formats.items():
         if row < len(texts) and column < len(texts[row]):
-            texts[row][column] = percent(texts[row][column], decimals)
+            texts[row][column] = formatted(texts[row][column], code)
     rows: list[list[Cell]] = [list(row) for row in texts]
     for (top, left), (bottom, right) in sheet.merged_cell_ranges or ():
         if (bottom - top + 1) * (right - left + 1) <= _LARGEST_MERGE:

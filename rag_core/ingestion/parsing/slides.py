@@ -1,6 +1,6 @@
 """Slides: each a section and a page, with its tables, charts, alternative texts, comments and speaker notes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.archive import opened
@@ -11,7 +11,7 @@ from rag_core.ingestion.parsing.office import COMPATIBILITY, RELATIONSHIP, Part,
 from rag_core.ingestion.parsing.pages import paged
 from rag_core.types import Document
 
-VERSION = 3
+VERSION = 4
 
 _MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 _SLIDE = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -27,7 +27,7 @@ class SlidesParser:
         document = described(Document(uri=uri, text="", media_type=_MEDIA_TYPE), archive)
         try:
             authors = _authors(part)
-            return paged(document, ((_title(slide), _blocks(slide, authors)) for slide in _slides(part)))
+            return paged(document, (_told(slide, authors) for slide in _slides(part)))
         except RecursionError as error:
             raise DocumentError("parse", "elements nested too deep") from error
 
@@ -37,6 +37,13 @@ def _slides(part: Part) -> Iterator[Part]:
         slide = part.named(each.get(f"{RELATIONSHIP}id", ""))
         if slide is not None:
             yield slide
+
+
+def _told(slide: Part, authors: Mapping[str, str]) -> tuple[str, Iterable[Block]]:
+    """Nothing of a hidden one but its page, so that those behind it keep their numbers."""
+    if slide.root.get("show") in ("0", "false"):
+        return "", ()
+    return _title(slide), _blocks(slide, authors)
 
 
 def _title(slide: Part) -> str:

@@ -21,7 +21,7 @@ from rag_core.ingestion.parsing.tables import Cell, Covered, flat, table
 from rag_core.ingestion.parsing.word_styles import Layout, Styles
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 
 _MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _ALTERNATES = f"{COMPATIBILITY}AlternateContent"

@@ -30,7 +30,8 @@ def page(extra: str) -> list[Finding]:
 
 
 def stored(name: str, body: bytes) -> list[Finding]:
-    return scan(f"file:///{name}", body, Document(uri=f"file:///{name}", text="The gates are opened."))
+    kind = "application/pdf" if name.endswith(".pdf") else "text/plain"
+    return scan(f"file:///{name}", body, Document(uri=f"file:///{name}", text="The gates.", media_type=kind))
 
 
 def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -191,6 +192,23 @@ def test_actions_and_attachments_of_a_pdf_also_where_they_are_compressed(action:
     for body in (b"%PDF-1.7\n1 0 obj " + action + b" endobj", b"%PDF-1.7\n" + packed):
         assert kinds(stored("a.pdf", body)) == [found]
     assert stored("a.pdf", b"%PDF-1.7\n(See /Launch in the manual, and /JSON)") == []
+
+
+@pytest.mark.parametrize("begin", [b"\n%PDF-1.7\n", b"PK\x03\x04 %PDF-1.7\n", b""])
+def test_a_pdf_is_looked_into_however_it_begins(begin: bytes) -> None:
+    action = b"1 0 obj << /S /Launch /F (cmd.exe) >> endobj"
+    assert kinds(stored("a.pdf", begin + action)) == [("active-content", "quarantine")]
+    assert stored("a.txt", begin + action) == []
+
+
+@pytest.mark.parametrize(
+    "action", [b"/S/L#61unch", b"/#53 /#4c#61#75#6e#63#68", b"/S\0/Launch", b"/S /JavaScr#69pt", b"/J#53 (app.alert)"]
+)
+def test_names_of_a_pdf_are_known_also_by_the_codes_of_their_letters(action: bytes) -> None:
+    packed = b"<< /#54ype /Obj#53tm >> stream\n" + zlib.compress(b"<< " + action + b" >>") + b"\nendstream"
+    for body in (b"%PDF-1.7\n<< " + action + b" >>", b"%PDF-1.7\n" + packed):
+        assert [flag for flag, _ in kinds(stored("a.pdf", body))] == ["active-content"]
+    assert stored("a.pdf", b"%PDF-1.7\n<< /S /L#62unch /S /Launch#65r >>") == []
 
 
 PROGRAMS: Mapping[str, bytes] = {

@@ -1,6 +1,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from uuid import UUID
 
@@ -8,7 +9,11 @@ import numpy as np
 import pytest
 
 from rag_core.errors import DocumentError, ModelError, StoreError, TransientError
+from rag_core.ingestion.scan import Finding
+from rag_core.ingestion.sources.pushed import PushedSource
 from rag_core.ingestion.stages import Embedding, Preparation
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.queue import PUSHED, Pushed
 from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, TermWeights, text_hash
 
 DIMENSION = 4
@@ -180,6 +185,48 @@ def test_an_entry_is_read_from_its_own_source() -> None:
     [ready] = Preparation({1: first, 2: second}, ScriptedParser(), LineChunker())([draft("a", source=2)])
     assert ready.chunks[0].text == "of the second"
     assert first.reads == []
+
+
+class Inbox(PushedSource):
+    """Each document holds its uri."""
+
+    def read(self, entry: Entry) -> bytes:
+        return entry.uri.encode()
+
+
+def inbox(id: str, media_type: str) -> Inbox:
+    pushed = Pushed(
+        id=id,
+        uri=id,
+        size=4,
+        sha256="",
+        media_type=media_type,
+        title="",
+        url="",
+        metadata={},
+        pushed_at=datetime.now(UTC),
+    )
+    return Inbox(
+        postgres=Postgres(""), tenant="default", job=UUID(int=1), file_mb=1.0, documents={id: pushed}, together={}
+    )
+
+
+@pytest.mark.parametrize(
+    ("id", "media_type", "name"),
+    [("a", "application/pdf", f"{PUSHED}a.pdf"), ("a.gz", "application/json", f"{PUSHED}a.gz.json")],
+)
+@pytest.mark.parametrize("error", [None, DocumentError("parse", "damaged PDF")])
+def test_what_was_pushed_is_scanned_by_the_name_that_it_is_parsed_by(
+    id: str, media_type: str, name: str, error: DocumentError | None
+) -> None:
+    scanned: list[str] = []
+
+    def scan(uri: str, body: bytes, document: Document | None) -> list[Finding]:
+        scanned.append(uri)
+        return []
+
+    list(Preparation({1: inbox(id, media_type)}, ScriptedParser(error), LineChunker(), scan)([draft(id)]))
+    assert scanned == [name]
 
 
 def test_what_cannot_be_read_fails_with_its_reason_and_nothing_else_in_it() -> None:

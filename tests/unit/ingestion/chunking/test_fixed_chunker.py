@@ -56,6 +56,13 @@ def test_no_table_row_is_cut_and_its_header_is_in_the_prefix() -> None:
     assert [chunk.prefix for chunk in chunks] == ["T", "T\n| key | value |", "T"]
 
 
+def test_no_row_of_a_table_within_a_quotation_is_cut() -> None:
+    rows = [f"> | k{i} | v{i} |" for i in range(8)]
+    chunks = split(Document(uri="x", text="\n".join(["> | key | value |", *rows])), size=20)
+    assert [line for chunk in chunks for line in chunk.text.splitlines()] == ["> | key | value |", *rows]
+    assert {chunk.prefix for chunk in chunks[1:]} == {"| key | value |"}
+
+
 @pytest.mark.parametrize("overlap", [2, 7, 11])
 def test_what_is_repeated_begins_with_a_whole_row(overlap: int) -> None:
     rows = [f"| k{i} | v{i} |" for i in range(8)]

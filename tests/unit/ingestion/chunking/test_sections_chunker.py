@@ -135,6 +135,13 @@ def test_a_cut_table_repeats_its_header_row_and_no_row_is_cut() -> None:
     assert "".join(f"{chunk.text}\n" for chunk in chunks).count("| k") == 7
 
 
+def test_a_table_within_a_quotation_is_cut_between_its_rows_too() -> None:
+    rows = "".join(f"> | k{i} | v{i} |\n" for i in range(6))
+    chunks = split(markdown(f"> | key | value |\n> |---|---|\n{rows}", title="Keys"), tokens=16)
+    assert {chunk.prefix for chunk in chunks[1:]} == {"Keys\n| key | value |"}
+    assert all(chunk.text.startswith("> |") and chunk.text.endswith("|") for chunk in chunks)
+
+
 def test_a_second_table_has_its_own_header() -> None:
     table = "| {0} | x |\n|---|---|\n| 1111 | 2222 |\n| 3333 | 4444 |\n"
     chunks = split(markdown(table.format("one") + "\n" + table.format("two")), tokens=16)

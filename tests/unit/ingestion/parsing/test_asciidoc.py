@@ -1,3 +1,5 @@
+import pytest
+
 from rag_core.ingestion.parsing.asciidoc import AsciidocParser
 from rag_core.types import Document
 
@@ -22,6 +24,14 @@ def test_tables_have_one_row_a_line_or_one_cell_a_line() -> None:
     assert parsed("|===\n|a |b\n|1 |2\n|===\n").text == rows
     assert parsed("|===\n|a |b\n\n|1\n|2\n|===\n").text == rows
     assert parsed("|a|b|\n|1|2|\n").text == rows
+
+
+@pytest.mark.parametrize(
+    "settings", ['[cols="1,2"]', "[%header,cols=2*]", '[cols="2*<.>a", options="header"]\n.Ducks', "[cols=1;3]\n[#id]"]
+)
+def test_settings_tell_how_many_cells_a_row_has(settings: str) -> None:
+    text = parsed(f"{settings}\n|===\n|Year\n|Ducks\n\n|2019\n|120\n|2020\n|===\n").text
+    assert text.endswith("| Year | Ducks |\n| --- | --- |\n| 2019 | 120 |\n| 2020 |  |\n")
 
 
 def test_code_keeps_its_lines_and_comments_are_gone() -> None:

@@ -27,7 +27,14 @@ def test_flat_objects_of_one_shape_are_a_table() -> None:
 
 def test_other_objects_are_headed_by_their_name_or_number() -> None:
     text = parsed('[{"name": "One", "tags": ["a", "b"]}, {"size": {"x": 1}}, "plain"]').text
-    assert text == "# One\n\n- name: One\n- tags: a, b\n\n# 2\n\n## size\n\n- x: 1\n- plain\n"
+    assert text == "- plain\n\n# One\n\n- name: One\n- tags: a, b\n\n# 2\n\n## size\n\n- x: 1\n"
+
+
+def test_a_key_that_is_there_twice_keeps_both_values() -> None:
+    assert (
+        parsed('{"a": "first", "b": {"c": 1}, "a": "second", "b": 2}').text
+        == "- a: first, second\n\n# b\n\n- 2\n\n## 1\n\n- c: 1\n"
+    )
 
 
 def test_long_texts_stay_paragraphs_and_open_no_section() -> None:

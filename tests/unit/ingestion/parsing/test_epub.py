@@ -17,13 +17,14 @@ METADATA = (
 )
 
 
-def epub(chapters: dict[str, str], spine: tuple[str, ...], **files: str) -> bytes:
-    names = {**chapters, "nav.xhtml": "<nav>Contents</nav>"}
+def epub(chapters: dict[str, str], spine: tuple[str, ...], old_contents: str = "", **files: str) -> bytes:
+    names = {"nav.xhtml": "<nav>Contents</nav>", **chapters}
     manifest = "".join(
         f'<item id="{name}" href="text/{name}" media-type="application/xhtml+xml" '
         f'properties="{"nav" if name == "nav.xhtml" else ""}"/>'
         for name in names
     )
+    manifest += '<item id="ncx" href="toc.ncx" media-type="application/x-dtbncx+xml"/>' if old_contents else ""
     order = "".join(f'<itemref idref="{name}"/>' for name in spine)
     package = (
         '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">'
@@ -33,6 +34,7 @@ def epub(chapters: dict[str, str], spine: tuple[str, ...], **files: str) -> byte
         {
             "META-INF/container.xml": CONTAINER,
             "OPS/book of.opf": package,
+            "OPS/toc.ncx": old_contents,
             **{f"OPS/text/{name}": page for name, page in names.items()},
             **{f"META-INF/{name}.xml": content for name, content in files.items()},
         }
@@ -50,6 +52,27 @@ def test_chapters_stand_in_the_order_of_the_spine() -> None:
     document = EpubParser().parse("file:///a.epub", body)
     assert document.text == "# One\n\na\n\n## Two\n\nb\n"
     assert [section.path for section in document.sections] == [("One",), ("One", "Two")]
+
+
+CONTENTS = (
+    '<html xmlns:epub="http://www.idpf.org/2007/ops"><nav epub:type="landmarks"><a href="a.xhtml">Start</a></nav>'
+    '<nav epub:type="toc"><ol><li><a href="a.xhtml">A</a><a href="http://[x">Web</a>'
+    '<ol><li><a href="a%20b.xhtml#x">The <i>second</i></a></li>'
+    '<li><a href="a%20b.xhtml#y">Later</a></li></ol></li></ol></nav></html>'
+)
+OLD_CONTENTS = (
+    '<ncx><navPoint><navLabel><text>A</text></navLabel><content src="text/a.xhtml"/><navPoint><navLabel>'
+    '<text>The second</text></navLabel><content src="text/a b.xhtml#x"/></navPoint></navPoint></ncx>'
+)
+
+
+@pytest.mark.parametrize(
+    ("nav", "old"), [(CONTENTS, ""), ("<nav>&nbsp;</nav>", OLD_CONTENTS), ("<nav/>", OLD_CONTENTS)]
+)
+def test_a_chapter_without_a_heading_has_that_of_the_table_of_contents(nav: str, old: str) -> None:
+    pages = {"a.xhtml": "<h1>One</h1><p>a</p>", "a b.xhtml": "<p>b</p>", "c.xhtml": "<p>c</p>", "nav.xhtml": nav}
+    document = EpubParser().parse("file:///a.epub", epub(pages, ("a.xhtml", "a b.xhtml", "c.xhtml"), old))
+    assert document.text == "# One\n\na\n\n## The second\n\nb\n\nc\n"
 
 
 def test_the_package_says_title_language_and_metadata() -> None:

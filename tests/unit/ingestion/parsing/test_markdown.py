@@ -38,6 +38,43 @@ def test_what_stands_in_a_code_block_is_no_heading(fence: str) -> None:
     assert paths(f"# A\n\n{fence}\n# no\n{close} x\n# no\n{close}\n# B\n") == [("A",), ("B",)]
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        "- ```python\n  # no\n  ```\n",
+        "1. ```\n   # no\n   ```\n",
+        "- a\n    - ~~~\n      # no\n      ~~~\n",
+        "- ```\n  - ```\n# no\n  ```\n",
+        "    ```\n# no\n```\n",
+        "```\n    ```\n# no\n```\n",
+    ],
+)
+def test_a_code_block_may_begin_behind_the_marker_of_a_list(block: str) -> None:
+    assert paths(f"# A\n\n{block}\n# B\n") == [("A",), ("B",)]
+
+
+@pytest.mark.parametrize(
+    ("table", "piped"),
+    [
+        ("Name | Use\n--- | ---\na | b\n\nc | d", "| Name | Use |\n| --- | --- |\n| a | b |\n\nc | d"),
+        ("|Name|Use\n|:-|-:\n|a|b\nEnd.", "|Name|Use |\n|:-|-: |\n|a|b |\nEnd."),
+        ("A \\| B | C\n-|-\n1 | 2\\|", "| A \\| B | C |\n| -|- |\n| 1 | 2\\| |"),
+        ("> A | B\n> -|-\n> 1 | 2\n3 | 4", "> | A | B |\n> | -|- |\n> | 1 | 2 |\n3 | 4"),
+        ("A | B\n-|-\n- 1 | 2", "| A | B |\n| -|- |\n- 1 | 2"),
+    ],
+)
+def test_a_table_has_a_pipe_at_both_ends_of_its_rows(table: str, piped: str) -> None:
+    assert parsed(f"Text.\n\n{table}\n").text == f"Text.\n\n{piped}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["```\na | b\n-|-\n1 | 2\n```\n", "A | B | C\n--- | ---\n", "A\n---\n", "--- | ---\n", "| A | B |\n|---|---|\n"],
+)
+def test_what_is_no_table_or_has_its_pipes_stays(text: str) -> None:
+    assert parsed(text).text == text
+
+
 def test_an_open_code_block_hides_the_rest() -> None:
     assert paths("# A\n```\n# no\n~~~\n# no") == [("A",)]
 

@@ -103,6 +103,14 @@ def test_what_was_deleted_and_the_table_of_contents_are_left_out() -> None:
     assert parsed("text", deleted + contents + p("text")).text == "text\n"
 
 
+def test_a_hidden_section_is_left_out_also_of_a_cell() -> None:
+    hidden = f'<text:section text:display="none">{p("hidden")}</text:section>'
+    shown = f"<text:section>{p('shown')}</text:section>"
+    assert parsed("text", hidden + shown).text == "shown\n"
+    both = f"<table:table-cell>{hidden}{shown}</table:table-cell>"
+    assert parsed("text", rows(both)).text == "| shown |\n| --- |\n"
+
+
 def test_headers_and_footers_are_told_once() -> None:
     pages = f"<style:header>{p('Company')}</style:header><style:footer>{p('Page 1')}</style:footer>"
     master = f"<office:master-styles><style:master-page>{pages}</style:master-page></office:master-styles>"

@@ -35,6 +35,7 @@ def test_the_information_group_is_title_and_metadata() -> None:
         (r"\uc2\u-10179??\u-8704??\uc1 x\u57343?", "\U0001f600x\ufffd"),
         (r"10{\super 5} m{\sub 2}", "10^5 m2"),
         (r"seen{\v hidden}{\deleted old}", "seen"),
+        (r"End.\page Next page. A\column B \softline C", "End.\nNext page. A\nB  C"),
         (r"{\field{\*\fldinst HYPERLINK x}{\fldrslt link}}{\pict 00ff}{\*\unknown no}", "link"),
         (r"{\*\shpinst{\sp{\sn a}{\sv b}}{\shptxt in a box}}", "in a box"),
         ("\\bin4 }}{{after", "after"),

@@ -14,11 +14,12 @@ NAMESPACES = (
 STYLES = (
     f"<styleSheet {NAMESPACES}><numFmts>"
     '<numFmt numFmtId="170" formatCode="0.0%;[Red]\\-0.0%"/>'
-    '<numFmt numFmtId="171" formatCode="0&quot; %&quot;"/></numFmts>'
+    '<numFmt numFmtId="171" formatCode="0&quot; %&quot;"/><numFmt numFmtId="172" formatCode="00000"/></numFmts>'
     '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="22"/>'
-    '<xf numFmtId="9"/><xf numFmtId="170"/><xf numFmtId="171"/></cellXfs></styleSheet>'
+    '<xf numFmtId="9"/><xf numFmtId="170"/><xf numFmtId="171"/>'
+    '<xf numFmtId="172"/></cellXfs></styleSheet>'
 )
-PERCENT, TENTHS_OF_PERCENT, NO_PERCENT = 3, 4, 5
+PERCENT, TENTHS_OF_PERCENT, NO_PERCENT, FIVE_DIGITS = 3, 4, 5, 6
 
 
 def text(place: str, value: str) -> str:
@@ -111,6 +112,36 @@ def test_percents_are_told_as_excel_shows_them() -> None:
         + '<c r="F2" s="3" t="inlineStr"><is><t>0.5</t></is></c>'
     )
     assert "| 26% | -12.3% | 7 | 0.25 | 0.5 |" in parsed({"S": sheet({2: cells})}).text
+
+
+def test_leading_zeros_are_told_as_excel_shows_them() -> None:
+    cells = number("A1", "1230", FIVE_DIGITS) + number("B1", "1.5", FIVE_DIGITS) + number("C1", "1230")
+    assert "| 01230 | 1.5 | 1230 |" in parsed({"S": sheet({1: cells})}).text
+
+
+def test_a_sheet_that_is_a_chart_tells_its_points() -> None:
+    spaces = NAMESPACES.partition(" ")[2] + ' xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"'
+    series = '<c:ser><c:tx><c:v>Ducks</c:v></c:tx><c:val><c:pt idx="0"><c:v>120</c:v></c:pt></c:val></c:ser>'
+    body = office(
+        "xl/workbook.xml",
+        {
+            "xl/workbook.xml": f'<workbook {NAMESPACES}><sheets><sheet name="Chart" sheetId="1" r:id="chartsheet"/>'
+            "</sheets></workbook>",
+            "xl/_rels/workbook.xml.rels": relations({"chartsheet": "chartsheets/sheet1.xml"}),
+            "xl/chartsheets/sheet1.xml": f"<chartsheet {NAMESPACES}/>",
+            "xl/chartsheets/_rels/sheet1.xml.rels": relations({"drawing": "../drawing.xml"}),
+            "xl/drawing.xml": f'<d:wsDr xmlns:d="urn:d" {spaces}><c:chart r:id="chart"/></d:wsDr>',
+            "xl/_rels/drawing.xml.rels": relations({"chart": "chart.xml"}),
+            "xl/chart.xml": f"<c:chartSpace {spaces}>{series}</c:chartSpace>",
+        },
+    )
+    assert SheetsParser().parse("file:///a.xlsx", body).text == "## Chart\n\n| Ducks |\n| --- |\n| 120 |\n"
+
+
+def test_a_binary_workbook_is_skipped_and_not_called_damaged() -> None:
+    with pytest.raises(DocumentError, match="unsupported: a binary workbook") as failed:
+        SheetsParser().parse("file:///a.xlsb", office("xl/workbook.bin", {"xl/workbook.bin": "\x83\x01"}))
+    assert failed.value.status == "skipped"
 
 
 def test_a_hidden_sheet_is_left_out() -> None:

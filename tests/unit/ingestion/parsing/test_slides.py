@@ -27,7 +27,8 @@ def parsed(*slides: str, core: str = "", notes: str = "", comments: str = "") ->
 
 
 def slide(content: str) -> str:
-    return f"<p:sld {NAMESPACES}><p:cSld><p:spTree>{content}</p:spTree></p:cSld></p:sld>"
+    shows = 'show="0"' if "hidden" in content else ""
+    return f"<p:sld {NAMESPACES} {shows}><p:cSld><p:spTree>{content}</p:spTree></p:cSld></p:sld>"
 
 
 def shape(*paragraphs: str, role: str = "", description: str = "") -> str:
@@ -51,6 +52,11 @@ def test_each_slide_is_a_section_and_a_page() -> None:
 
 def test_a_slide_without_words_is_a_page_all_the_same() -> None:
     document = parsed(shape(words("one")), "", shape(words("three")))
+    assert (document.text, document.pages) == ("one\n\n\nthree\n", (0, 5, 6))
+
+
+def test_a_hidden_slide_is_an_empty_page() -> None:
+    document = parsed(shape(words("one")), shape(words("hidden"), role="title"), shape(words("three")))
     assert (document.text, document.pages) == ("one\n\n\nthree\n", (0, 5, 6))
 
 
