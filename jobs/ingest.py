@@ -17,7 +17,7 @@ from jobs.progress import JobProgress
 from jobs.runner import EVERYTHING, STDERR, RayRunner, Resources
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, chosen_profile
-from rag_core.errors import ConfigError, ConfirmationError
+from rag_core.errors import ConfigError, ConfirmationError, UsageError
 from rag_core.ingestion.report import ENDS
 from rag_core.settings import profile_signs
 from rag_core.types import DEFAULT_COLLECTION, Metadata
@@ -64,12 +64,15 @@ def ingest(
     from rag_core.ingestion.sync import Options
     from rag_core.storage.postgres import Postgres
 
+    resources = Resources(cpus=cpus, gpus=gpus, actors=concurrency)
+    if runner is RunnerName.inline and resources != EVERYTHING:
+        raise UsageError("--cpus, --gpus and --concurrency are shares of Ray: not with --runner inline")
     options = with_profile(options, sources, meta or ())
     settings = options.settings
     postgres = Postgres.open(settings.store.url)
     chosen = Options(prune=not no_prune, confirmed=yes, checksum=checksum)
     job = sync(settings, postgres, sources, collection, chosen)
-    chosen_runner = runner_named(runner, settings, Resources(cpus=cpus, gpus=gpus, actors=concurrency))
+    chosen_runner = runner_named(runner, settings, resources)
     if dry_run:
         _show_plan(job.plan(), options)
         return

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import PydanticSerializationError
 from rich.console import Console
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.config import Settings
-from rag_core.errors import RagError
+from rag_core.errors import RagError, UsageError
 from rag_core.settings import Layered, load_layered
 from rag_core.wire import json_text
 
@@ -47,7 +48,7 @@ class Globals:
     @cached_property
     def layered(self) -> Layered:
         named = [("store.url", self.store), ("tenant", self.tenant)]
-        overrides = [*(self.set or []), *(f"{key}={json.dumps(value)}" for key, value in named if value)]
+        overrides = [*(self.set or []), *(f"{key}={json.dumps(value)}" for key, value in named if value is not None)]
         return load_layered(self.config, self.profile, overrides)
 
 
@@ -70,22 +71,35 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             sys.stderr.close()  # the reader, `head` say, has seen enough
             raise typer.Exit(0) from None
+        except OSError as error:
+            _complain(error, options)
+            raise typer.Exit(1) from None
+        except (UnicodeEncodeError, PydanticSerializationError):
+            wrong = UsageError("what is given here must be UTF-8 text, got bytes that are none")
+            _complain(wrong, options)
+            raise typer.Exit(wrong.exit_code) from None
 
     keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared)]
     wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     return wrapped
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Not the end of the process with an exit code of Rich's own."""
+        raise BrokenPipeError
+
+
 def output(quiet: bool = False) -> Console:
     """Standard output: as wide as the terminal, and never wrapped for a pipe, where lines are counted and searched."""
-    return Console(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    return _Output(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def print_json(value: object) -> None:
     typer.echo(json_text(value))
 
 
-def _complain(error: RagError, options: Globals) -> None:
+def _complain(error: RagError | OSError, options: Globals) -> None:
     typer.echo(f"error: {error}", err=True)
     if options.json:
         print_json({"error": {"type": type(error).__name__, "message": str(error)}})

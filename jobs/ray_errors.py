@@ -20,7 +20,7 @@ def errors_as_raised() -> Iterator[None]:
         yield
     except RayTaskError as error:
         if isinstance(error.cause, RagError):
-            raise error.cause from None
+            raise _without_advice(error.cause) from None
         raise
     except ActorDiedError as error:
         if failure := _raised_in(str(error)):
@@ -30,6 +30,13 @@ def errors_as_raised() -> Iterator[None]:
         raise _lost(error) from error
     except (RayError, ExecutionTimeoutError) as error:
         raise _lost(error) from error
+
+
+def _without_advice(error: RagError) -> RagError:
+    """Ray Data adds to the words of whatever ends a task how it could be tried again."""
+    first, *others = error.args or ("",)
+    error.args = (first.partition("\nFailed to apply")[0] if isinstance(first, str) else first, *others)
+    return error
 
 
 def _lost(error: Exception) -> ClusterError:

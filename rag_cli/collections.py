@@ -41,3 +41,5 @@ def drop(
         known.drop_collection(name)
     if options.json:
         print_json({"dropped": name})
+    elif not options.quiet:
+        typer.echo(f"dropped {name}")

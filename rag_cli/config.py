@@ -10,6 +10,7 @@ from rich.table import Table
 
 from jobs.options import Globals, command, output, print_json
 from rag_core.settings import own_profiles, profile_signs
+from rag_core.storage.postgres import shown
 
 app = typer.Typer(
     help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True
@@ -51,6 +52,7 @@ def show(options: Globals) -> None:
     """
     layered = options.layered
     leaves = dict(_leaves(layered.settings.model_dump(mode="json")))
+    leaves["store.url"] = shown(leaves["store.url"])
     if options.json:
         print_json({key: {"value": value, "origin": _origin(key, layered.origins)} for key, value in leaves.items()})
         return

@@ -17,7 +17,7 @@ from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
-from rag_core.wire import highlights, retrieval_json
+from rag_core.wire import highlights, in_order, retrieval_json
 
 if TYPE_CHECKING:
     from rag_core.knowledge_base import KnowledgeBase
@@ -57,7 +57,7 @@ def search(
     elif options.json:
         print_json(_json(found, explain))
     else:
-        _print(found, explain)
+        _print(found, explain, options.quiet)
     if not found.hits:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
 
@@ -123,8 +123,11 @@ def _json(found: Found, explain: bool) -> dict[str, Any]:
     return _with_neighbours(retrieval, hits, found.neighbours) if found.asked.context else retrieval
 
 
-def _print(found: Found, explain: bool) -> None:
+def _print(found: Found, explain: bool, quiet: bool) -> None:
     console = output()
+    for stage in in_order(found.stages):
+        if stage.error and not explain and not quiet:
+            typer.echo(f"without {stage.stage}: {stage.error}", err=True)
     for rank, (hit, near) in enumerate(zip(found.hits, found.neighbours, strict=True), start=1):
         _show(console, rank, hit, near, found.asked.question)
     if explain:

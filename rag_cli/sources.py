@@ -47,3 +47,5 @@ def drop(
         known.drop_source(collection, uri)
     if options.json:
         print_json({"dropped": uri})
+    elif not options.quiet:
+        typer.echo(f"dropped {uri}")

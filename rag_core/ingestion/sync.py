@@ -244,9 +244,7 @@ class _Run:
         self._ledger.claim(self._collection.id, ids, self._sync.job)
         if self._collection.space is not None:
             among = self._listed_ids() if all(map(self._is_partial, ids)) else None
-            self._damaged = self._catalog.damaged(
-                self._collection.id, self._collection.space, self._sync.splade, among
-            )
+            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space, self._sync.splade, among)
 
     def _listed_ids(self) -> list[UUID]:
         return [self._id(entry.uri) for source in self._sources.values() for entry in source.listing()]

@@ -28,7 +28,7 @@ START_TIMEOUT = 60.0
 def home() -> Path:
     """RAG_HOME. Root's default is below /var/lib: the server runs as another user, who must be able to enter."""
     default = "/var/lib/rag" if os.geteuid() == 0 else "~/.rag"
-    return Path(os.environ.get("RAG_HOME", default)).expanduser()
+    return Path(os.environ.get("RAG_HOME") or default).expanduser().absolute()
 
 
 def data_folder() -> Path:
@@ -41,7 +41,10 @@ def start(folder: Path) -> str:
         raise StoreError(f"the embedded Postgres cannot live in {folder}: its path must not have a comma; set RAG_HOME")
     if dsn := answering(folder):
         return dsn
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the embedded Postgres cannot live in {folder}: {error.strerror}; set RAG_HOME") from error
     with _locked(folder):
         return answering(folder) or _started(folder)
 

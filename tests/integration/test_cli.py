@@ -517,6 +517,43 @@ def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres
     assert (refused.code, "only the embedded server is stopped" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("collections", "list", "--tenant", ""), "tenant"),
+        (("collections", "list", "--store", ""), "store.url"),
+        (("ingest", ""), "a source must be a path or an URI, got ''"),
+        (("ingest", ".", "--runner", "inline", "--gpus", "1"), "not with --runner inline"),
+    ],
+)
+def test_what_would_mean_something_else_is_refused(rag: Rag, arguments: tuple[str, ...], told: str) -> None:
+    ran = rag(*arguments)
+    assert (ran.code, "Traceback" in ran.err) == (2, False)
+    assert told in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("search", "caf\udce9", "--json"), ("documents", "show", "file:///caf\udce9")])
+def test_what_must_be_text_and_is_none_is_refused(rag: Rag, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    rag("ingest", str(write(tmp_path / "docs", TREE)))
+    ran = rag(*arguments)
+    assert (ran.code, "Traceback" in ran.err) == (2, False)
+    assert "must be UTF-8 text" in ran.err
+
+
+def test_settings_are_shown_without_the_stores_password(rag: Rag) -> None:
+    ran = rag("config", "show", "--store", "postgresql://me:secret@host/rag")
+    assert ran.code == 0
+    assert "host=host" in ran.out
+    assert "secret" not in ran.out
+
+
+def test_a_search_tells_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> None:
+    rag("ingest", str(write(tmp_path / "docs", TREE)))
+    late = ("--set", "retrieval.timeouts_ms.bm25=0.001")
+    assert "without bm25: timeout after" in rag("search", "keys", *late).err
+    assert rag("search", "keys", *late, "-q").err == ""
+
+
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     inner = getattr(command, "commands", {})
     for name, each in inner.items():

@@ -45,6 +45,8 @@ class LocalTree:
 
 def local_uri(location: str) -> str:
     """The absolute `file://` uri of a path, `~` path or `file://` uri that exists."""
+    if not location:
+        raise SourceError("a source must be a path or an URI, got ''")
     path = os.path.abspath(path_of(location) if location.startswith("file://") else os.path.expanduser(location))
     try:
         mode = os.stat(path).st_mode
