@@ -1,20 +1,20 @@
 """`rag jobs`."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 from rich.console import Console
 
-from jobs.ingest import RunnerName, runner_named, show_report
+from jobs.ingest import SHOWN_FAILURES, RunnerName, runner_named, show_report
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import POLL, JobProgress
 from rag_cli.opened import ledger
 from rag_cli.output import show_facts, show_rows, tell_more
 from rag_core.errors import NotFoundError
-from rag_core.storage.ledger import Ledger
+from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
 app = typer.Typer(help="Jobs: what was done, when, and what failed.", no_args_is_help=True)
@@ -138,13 +138,24 @@ def show(job: JobArgument, options: Globals) -> None:
         found = _seen(known.job(job))
         counts, events = known.progress(found["id"]), known.events(found["id"])
         failures = known.failures(found["id"], "failed", "quarantined", "skipped")
+    counts["same"] += found["same"]
     if options.json:
         print_json({**found, "counts": counts, "failures": failures, "events": events})
         return
     hidden = set() if options.verbose else {"settings"}
     facts = {**found, "counts": counts, "events": len(events)}
     show_facts({name: value for name, value in facts.items() if name not in hidden})
+    _show_failures(failures, options)
+
+
+def _show_failures(failures: Sequence[Mapping[str, Any]], options: Globals) -> None:
+    """The first of them, unless more is to be said; of documents that the job never came to, how many."""
+    reached = [each for each in failures if each["reason"] != INTERRUPTED]
     console = output()
-    for failure in failures:
+    for failure in reached if options.verbose else reached[:SHOWN_FAILURES]:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
         console.print(line, markup=False, soft_wrap=True)
+    if len(reached) > SHOWN_FAILURES and not options.verbose:
+        tell_more("-v", options)
+    if left := len(failures) - len(reached):
+        console.print(f"{left} documents: {INTERRUPTED}")
