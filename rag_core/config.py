@@ -10,13 +10,25 @@ import re
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rag_core.types import DEFAULT_TENANT
 
+Device = Annotated[str, Field(pattern=r"^(?:cpu|cuda(?::[0-9]+)?|mps)$", examples=["cuda:1"])]
+"""As PyTorch names it."""
+
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PythonObject(Section):
@@ -28,7 +40,7 @@ class PythonObject(Section):
 
 
 class StoreSettings(Section):
-    url: str = Field("embedded", description="`embedded`, or a Postgres DSN whose server has pgvector")
+    url: str = Field("embedded", min_length=1, description="`embedded`, or a Postgres DSN whose server has pgvector")
     patience_s: float = Field(60.0, ge=0, description="for how long a job waits for a store that is away")
 
 
@@ -153,7 +165,7 @@ class BertEmbedder(Section):
     type: Literal["bert"]
     model: str = Field(description="a folder, or a name on the model hub")
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     query_prompt: str = ""
     document_prompt: str = ""
 
@@ -164,7 +176,7 @@ class SentenceTransformersEmbedder(Section):
     type: Literal["sentence_transformers"]
     model: str
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     batch_size: int = Field(8, ge=1)
     query_prompt: str = ""
     document_prompt: str = ""
@@ -184,7 +196,7 @@ class SentenceTransformersSplade(Section):
     type: Literal["sentence_transformers"]
     model: str = Field(description="a folder, or a name on the model hub")
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     batch_size: int = Field(8, ge=1)
 
 
@@ -209,8 +221,8 @@ class SpladeRetriever(Section):
 
 
 class GraphRetriever(Section):
-    """What mentions the question's entities, or others within two relations. Finds nothing unless the collection was
-    ingested with `graph`."""
+    """What mentions the question's entities, or others within two relations. Needs `graph`, and finds nothing in a
+    collection that was ingested without it."""
 
     type: Literal["graph"]
 
@@ -221,7 +233,7 @@ class CrossEncoderReranker(Section):
     type: Literal["cross_encoder"]
     model: str = Field(description="a folder, or a name on the model hub")
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     batch_size: int = Field(16, ge=1)
 
 
@@ -231,7 +243,7 @@ class LateInteractionReranker(Section):
     type: Literal["late_interaction"]
     model: str = Field(description="a folder, or a name on the model hub")
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     batch_size: int = Field(16, ge=1)
 
 
@@ -249,6 +261,7 @@ class Endpoint(Section):
     base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://")
     api_key_env: str = Field(
         "",
+        pattern=r"^(?:[A-Za-z_][A-Za-z0-9_]*)?$",
         description="the environment variable that holds the key; without one, api.openai.com and no other host is sent"
         " OPENAI_API_KEY",
     )
@@ -354,7 +367,7 @@ class CrossEncoderJudge(Section):
     model: str = Field(description="a folder, or a name on the model hub")
     label: str = Field("entailment", description="the class that means supported, of a model with several")
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     batch_size: int = Field(16, ge=1)
     supported: float = Field(0.5, ge=0, le=1)
     partial: float = Field(0.3, ge=0, le=1)
@@ -372,6 +385,9 @@ class LlmJudge(Endpoint):
 JudgeSettings = Annotated[LexicalJudge | CrossEncoderJudge | LlmJudge | PythonObject, Field(discriminator="type")]
 
 
+Host = Annotated[str, AfterValidator(str.lower), Field(pattern=r"^[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*$")]
+
+
 class GuardSettings(Section):
     """What is done with an answer that its sources do not support."""
 
@@ -382,7 +398,7 @@ class GuardSettings(Section):
     )
     on_judge_error: Literal["allow_flagged", "block"] = "allow_flagged"
     timeout_ms: float = Field(10_000, gt=0)
-    link_hosts: tuple[str, ...] = Field((), description="an answer may link to, beside those of its cited sources")
+    link_hosts: tuple[Host, ...] = Field((), description="an answer may link to, beside those of its cited sources")
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -402,21 +418,25 @@ class AnsweringSettings(Section):
     )
     depth: int = Field(40, ge=1, description="hits that the passages are chosen from")
     timeout_ms: float = Field(60_000, gt=0, description="of a whole answer")
-    history: int = Field(10, ge=0, description="messages of the conversation that a generator reads")
+    history: int = Field(10, ge=0, description="messages of the conversation that a generator reads,")
+    history_tokens: int = Field(3000, ge=0, description="of as many tokens of the generator's at the most")
+
+
+FusionWeight = Annotated[FiniteFloat, Field(ge=0)]
 
 
 class DistributionFusion(Section):
     """Z-scores over all candidates, each with every leg's exact score, weighted."""
 
     type: Literal["distribution"]
-    weights: dict[str, FiniteFloat] = Field({}, description="by retriever; equal ones if there are none")
+    weights: dict[str, FusionWeight] = Field({}, description="by retriever; equal ones if there are none")
 
 
 class WeightedFusion(Section):
     """Scores scaled to [0, 1] over all candidates, weighted."""
 
     type: Literal["weighted"]
-    weights: dict[str, FiniteFloat] = Field({}, description="by retriever; equal ones if there are none")
+    weights: dict[str, FusionWeight] = Field({}, description="by retriever; equal ones if there are none")
     alpha: float | None = Field(None, ge=0, le=1, description="of two retrievers the first one's weight")
 
     @model_validator(mode="after")
@@ -437,7 +457,7 @@ class LtrFusion(Section):
     """Learned to rank: a logistic regression over each leg's z-score and reciprocal rank, trained on a dataset."""
 
     type: Literal["ltr"]
-    intercept: float = 0.0
+    intercept: FiniteFloat = 0.0
     scores: dict[str, FiniteFloat] = Field({}, description="coefficients of the z-scores, by retriever")
     ranks: dict[str, FiniteFloat] = Field({}, description="coefficients of 1 / rank, by retriever")
 
@@ -499,7 +519,7 @@ class PerDocumentRetriever(Section):
 
 class RecencySignal(Section):
     half_life_days: float = Field(gt=0)
-    weight: float = Field(description="of a document of today, in standard deviations of the hits' scores")
+    weight: FiniteFloat = Field(description="of a document of today, in standard deviations of the hits' scores")
 
 
 class SignalsRetriever(Section):
@@ -530,15 +550,19 @@ def outer_reranked(retrieval: RetrievalSettings) -> RerankedRetriever | None:
             return None
 
 
-def _asks_splade(retrieval: RetrievalSettings) -> bool:
+def _asks(leg: str, retrieval: RetrievalSettings) -> bool:
     match retrieval:
         case HybridRetriever():
-            return any(map(_asks_splade, retrieval.retrievers.values()))
+            return any(_asks(leg, each) for each in retrieval.retrievers.values())
         case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return _asks_splade(retrieval.retriever)
+            return _asks(leg, retrieval.retriever)
         case _:
-            return isinstance(retrieval, SpladeRetriever)
+            return retrieval.type == leg
 
+
+SectionOfLeg = SpladeSettings | RuleGraph | None
+_SECTIONS_OF_LEGS = {"splade": "{type: sentence_transformers, model: ...}", "graph": "{type: rules}"}
+"""By the leg that finds nothing without the section of its name, what it may be."""
 
 CONFIG_VERSION = 1
 """Raised when the same settings come to mean something else."""
@@ -555,7 +579,9 @@ class Settings(Section):
     splade: SpladeSettings | None = Field(
         None, validate_default=True, description="chunks get term weights for the splade retriever"
     )
-    graph: RuleGraph | None = Field(None, description="what documents speak of is stored for the graph retriever")
+    graph: RuleGraph | None = Field(
+        None, validate_default=True, description="what documents speak of is stored for the graph retriever"
+    )
     prompt: PromptSettings = PromptSettings()
     packing: PackingSettings = PackingSettings()
     answering: AnsweringSettings = AnsweringSettings()
@@ -568,12 +594,13 @@ class Settings(Section):
     ingestion: IngestionSettings = IngestionSettings()
     limits: Limits = Limits()
 
-    @field_validator("splade")
+    @field_validator(*_SECTIONS_OF_LEGS)
     @classmethod
-    def _there_for_its_retriever(cls, splade: SpladeSettings | None, others: ValidationInfo) -> SpladeSettings | None:
-        if splade is None and "retrieval" in others.data and _asks_splade(others.data["retrieval"]):
-            raise ValueError("a splade retriever needs it: give {type: sentence_transformers, model: ...}")
-        return splade
+    def _there_for_its_retriever(cls, section: SectionOfLeg, others: ValidationInfo) -> SectionOfLeg:
+        leg = str(others.field_name)
+        if section is None and "retrieval" in others.data and _asks(leg, others.data["retrieval"]):
+            raise ValueError(f"a {leg} retriever needs it: give {_SECTIONS_OF_LEGS[leg]}")
+        return section
 
     @model_validator(mode="after")
     def _notes_are_not_judged_by_sentence(self) -> Self:

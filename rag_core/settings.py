@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, Signs
 from rag_core.errors import ConfigError
+from rag_core.telemetry.scrubbing import scrubbed, scrubbed_text
 from rag_core.types import spelled
 
 PROFILES = files("rag_core") / "profiles"
 FILE_KEYS = {"profiles", "extends"}
+TENANT = ["tenant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,16 @@ class _Layer:
 class _Merged:
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+
+
+class _Loader(yaml.SafeLoader):
+    """Dates stay text: no setting is one."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [resolver for resolver in resolvers if resolver[0] != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def load_settings(
@@ -129,18 +141,18 @@ def _chain(name: str, own: Mapping[str, Any], seen: tuple[str, ...] = ()) -> lis
 
 def _read(path: Any, origin: str) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        document = _parsed(path.read_text())
     except FileNotFoundError:
         known = f"; shipped profiles: {', '.join(shipped_profiles())}" if origin.startswith("profile ") else ""
         raise ConfigError(f"there is no {origin}{known}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {origin}: {error}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError of `0b_`, which YAML takes for a number
+        raise ConfigError(f"cannot read {origin}: {scrubbed_text(str(error))}") from error
     return _mapping(document, origin)
 
 
 def _mapping(document: Any, origin: str, of: str = "sections") -> dict[str, Any]:
     if not isinstance(document, dict | None):
-        raise ConfigError(f"{origin} must be a mapping of {of}, got {document!r:.60}")
+        raise ConfigError(f"{origin} must be a mapping of {of}, got {_shown(document)}")
     return {str(key): value for key, value in (document or {}).items()}
 
 
@@ -148,22 +160,29 @@ def _environment(environment: Mapping[str, str]) -> Iterable[tuple[list[str], An
     """`RAG_SECTION__KEY`, and what has no section; other tools may have their `RAG_` names, too."""
     for name, value in sorted(environment.items()):
         path = name.removeprefix("RAG_").lower().split("__")
-        if name.startswith("RAG_") and (len(path) > 1 or path[0] == "tenant"):
-            yield path, _value(value)
+        if name.startswith("RAG_") and (len(path) > 1 or path == TENANT):
+            yield path, _value(path, value)
 
 
 def _assignment(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigError(f"--set takes SECTION.KEY=VALUE, got {text!r}")
-    return key.strip().split("."), _value(value)
+        raise ConfigError(f"--set takes SECTION.KEY=VALUE, got {scrubbed_text(text)!r}")
+    path = key.strip().split(".")
+    return path, _value(path, value)
 
 
-def _value(text: str) -> Any:
+def _value(path: Sequence[str], text: str) -> Any:
+    """As YAML has it, but that a tenant of digits is no number."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = _parsed(text)
+    except (ValueError, yaml.YAMLError):
         return text
+    return value if path != TENANT or isinstance(value, str | None) else text
+
+
+def _parsed(text: str) -> Any:
+    return yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
 
 
 def _tree(leaves: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
@@ -223,7 +242,15 @@ def _complaint(error: Any, merged: _Merged) -> str:
     setting = _setting(error["loc"], merged.tree)
     origins = _origins(setting, merged.origins)
     where = f" (set by {', '.join(origins)})" if origins else ""
-    return f"{setting}: {error['msg']}, got {error['input']!r}{where}"
+    if not setting:  # of all settings together
+        return str(error["msg"])
+    return f"{setting}: {error['msg']}, got {_shown(error['input'], setting.rpartition('.')[2])}{where}"
+
+
+def _shown(given: Any, name: str = "") -> str:
+    """Its first 60 characters, without what opens a door: where a key's variable is to be named, the key may stand."""
+    (clean,) = scrubbed({name.removesuffix("_env"): given}).values()
+    return f"{clean!r:.60}"
 
 
 def _setting(place: Sequence[str | int], tree: Mapping[str, Any]) -> str:

@@ -23,12 +23,23 @@ def loading(folder: Path, role: str) -> Iterator[None]:
 
 def refuse_missing_gpu(section: str, device: str) -> None:
     """ModelError if `device`, which that section of the settings names, is a GPU that this process cannot use."""
-    if not device.startswith("cuda"):
+    if device == "cpu":
         return
     import torch
 
-    if not torch.cuda.is_available():
+    kind, _, number = device.partition(":")
+    gpus = _gpus(kind)
+    if int(number or 0) >= gpus:
         raise ModelError(
-            f"{section}.device is {device}, but PyTorch {torch.__version__} finds no GPU here: "
+            f"{section}.device is {device}, but PyTorch {torch.__version__} finds {gpus or 'no'} GPU here: "
             f"set {section}.device to cpu, or install a driver and PyTorch for CUDA"
         )
+
+
+def _gpus(kind: str) -> int:
+    """Of `cuda` or `mps`."""
+    import torch
+
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -80,14 +80,20 @@ def _is_iban(text: str) -> bool:
     return 15 <= len(signs) <= 34 and int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
 
 
+_NAMES = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private|secret)[_-]?key|authorization|credentials?"
+    r"|cookies?)"
+)
+_SECRETIVE = rf"[\w.-]{{0,40}}{_NAMES}"
+_VALUE = r"[^\s,;&\"'})\]]+"
+_KEYS = (
+    r"\b(?:(?:sk|pk|rk)[-_][\w-]{12,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}\b|AIza[\w-]{30,}|hf_\w{20,}|rag_\w{20,})"
+)
 _SUSPECT = re.compile(
-    r"[@+(]|\d[ -]?\d{2,}|://|eyJ|(?i:secret|passw|pwd|token|key|bearer|basic|credential|authori[sz]ation)|[A-Za-z]{2}\d\d"
+    rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic)|[A-Za-z]{{2}}\d\d|{_KEYS}"
 )
 """Without any of these no form fits: most lines are done here."""
-_SECRETIVE = (
-    r"[\w.-]{0,40}(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key|authorization"
-    r"|credentials?)"
-)
 _SECRET_KEY = re.compile(rf"(?i)^{_SECRETIVE}$")
 _FORMS = (
     _Form(
@@ -98,18 +104,13 @@ _FORMS = (
     _Form(pattern=re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{6,}"), put=r"\1\2[secret]"),
     _Form(
         pattern=re.compile(
-            rf"""(?i)(?<![\w.-])({_SECRETIVE}["']?\s*(?:=|:)\s*)(?!\[secret\])("[^"]*"|'[^']*'|[^\s,;&"'}})\]]+)"""
+            rf"""(?i)(?<![\w.-])({_SECRETIVE}["']?\s*(?:=|:)\s*)(?!\[secret\])"""
+            rf"""("[^"]*"|'[^']*'|{_VALUE}(?:; [\w.-]+={_VALUE})*)"""
         ),
         put=r"\1[secret]",
     ),
     _Form(pattern=re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), put="[token]"),
-    _Form(
-        pattern=re.compile(
-            r"\b(?:sk|pk|rk)[-_][\w-]{12,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
-            r"|\bxox[abprs]-[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\bhf_\w{20,}|\brag_\w{20,}"
-        ),
-        put="[key]",
-    ),
+    _Form(pattern=re.compile(_KEYS), put="[key]"),
     _Form(pattern=re.compile(r"[\w.!#$%&*+/=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"), put="[e-mail]"),
     _Form(
         pattern=re.compile(r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3})?\b"),

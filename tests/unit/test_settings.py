@@ -218,6 +218,26 @@ def test_values_are_read_as_yaml() -> None:
     assert settings.parsing.detect_language is False
 
 
+@pytest.mark.parametrize("text", ["2024-02-28", "2024-02-30", "0b_"])
+def test_a_date_is_text_and_so_is_what_only_looks_like_a_number(tmp_path: Path, text: str) -> None:
+    assert settings_of(f"metadata.set.published={text}").metadata.set == {"published": text}
+
+
+def test_a_date_in_a_file_is_text(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "metadata: {set: {published: 2024-02-30, updated: 2024-02-28}}")
+    assert settings_of(file=file).metadata.set == {"published": "2024-02-30", "updated": "2024-02-28"}
+
+
+def test_a_number_that_is_none_is_refused_with_its_file(tmp_path: Path) -> None:
+    assert complaint(file=yaml(tmp_path, "limits: {text_mb: 0b_}")).startswith(f"cannot read {tmp_path}/rag.yaml: ")
+
+
+def test_a_tenant_of_digits_is_text() -> None:
+    assert settings_of("tenant=20240101").tenant == "20240101"
+    assert settings_of(environment={"RAG_TENANT": "00012345"}).tenant == "00012345"
+    assert settings_of("tenant=null", environment={"RAG_TENANT": "my-tenant"}).tenant == "default-tenant"
+
+
 def test_a_dsn_is_taken_as_it_stands() -> None:
     for dsn in ("postgresql://me:secret@host:5432/rag?sslmode=require", "host=/run/rag user=me dbname=rag"):
         assert settings_of(f"store.url={dsn}").store.url == dsn
@@ -250,3 +270,66 @@ def test_a_weight_is_a_finite_number(weight: str) -> None:
     told = complaint(f"retrieval.fusion.weights={{dense: {weight}}}")
     assert "retrieval.fusion.weights.dense" in told
     assert "finite number" in told
+
+
+DSN = "postgresql://me:hunter2@host/rag"
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        (f"store: {DSN}", "got 'postgresql://me:[secret]@host/rag'"),
+        (f"store: {{url: [{DSN}]}}", "got ['postgresql://me:[secret]@host/rag']"),
+        ("generation: {type: openai, model: m, api_key: hunter2}", "got '[secret]'"),
+        ("generation: {type: openai, model: m, api_key_env: hunter-2}", "got '[secret]'"),
+        ("generation: {type: openai, model: m, api_key_env: sk-hunter2hunter2}", "got '[secret]'"),
+        (f"generation: {{type: openai, base_url: '{DSN}'}}", "got {"),
+        (f"store: {{url: '{DSN}'}}\nguard: {{stream: sentence}}\nprompt: {{citations: footnote}}", "got footnote"),
+        (DSN, "got 'postgresql://me:[secret]@host/rag'"),
+        (f'store: {{url: "{DSN}', "[secret]@host"),
+    ],
+)
+def test_a_complaint_shows_no_password(tmp_path: Path, text: str, got: str) -> None:
+    told = complaint(file=yaml(tmp_path, text))
+    assert got in told
+    assert "hunter" not in told
+
+
+def test_a_complaint_shows_the_first_60_characters() -> None:
+    assert complaint(f"store={'x' * 100}") == (
+        f"store: Input should be a valid dictionary or instance of StoreSettings, got '{'x' * 59} (set by command line)"
+    )
+
+
+def test_what_is_wrong_with_all_settings_together_is_told_without_them() -> None:
+    told = complaint("guard.stream=sentence", "prompt.citations=footnote")
+    assert told == "Value error, guard.stream sentence needs prompt.citations inline, got footnote"
+
+
+@pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cuda:x"])
+def test_a_device_is_one_of_pytorch(device: str) -> None:
+    assert complaint(f"embedding.device='{device}'").startswith("embedding.device: String should match pattern")
+
+
+def test_the_devices_of_pytorch_are_cpu_cuda_and_mps() -> None:
+    devices = ["cpu", "cuda", "cuda:1", "mps"]
+    assert [settings_of(f"embedding.device='{device}'").embedding.device for device in devices] == devices
+
+
+@pytest.mark.parametrize("setting", ["limits.text_mb", "answering.timeout_ms", "parsing.memory_mb"])
+def test_a_limit_is_a_finite_number(setting: str) -> None:
+    assert complaint(f"{setting}=.inf").startswith(f"{setting}: Input should be a finite number, got inf")
+
+
+def test_hosts_are_compared_in_lower_case() -> None:
+    assert settings_of("guard.link_hosts=[Docs.Example.com, localhost]").guard.link_hosts == (
+        "docs.example.com",
+        "localhost",
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["https://docs.example.com", "docs.example.com/a", "docs.example.com:8080", "*.example.com", "[::1]", ""]
+)
+def test_what_is_no_bare_host_is_refused(host: str) -> None:
+    assert complaint(f"guard.link_hosts=['{host}']").startswith("guard.link_hosts.0: String should match pattern")

@@ -128,6 +128,14 @@ def test_a_boolean_is_weighed_as_filters_spell_it() -> None:
     assert [(each.chunk.text, each.score) for each in hits] == [("final", 0.5), ("draft", 0.0)]
 
 
+def test_language_title_and_uri_are_weighed_beside_the_metadata() -> None:
+    german, other = hit("german", 1.0, language="en"), hit("other", 1.0, uri="file:///b.md")
+    german = replace(german, origin=replace(german.origin, language="de", title="Pumpe"))
+    weights = {"language": {"de": 2.0, "en": 9.0}, "title": {"Pumpe": 0.5}, "uri": {"file:///b.md": 0.25}}
+    hits, _ = retrieved(Signals(retriever=Hits([other, german]), depth=10, weights=weights))
+    assert [(each.chunk.text, each.score) for each in hits] == [("german", 2.5), ("other", 0.25)]
+
+
 def test_a_date_ahead_of_now_is_no_more_recent_than_today() -> None:
     found = Hits([hit("ahead", 1.0, days=-100)])
     signals = Signals(retriever=found, depth=10, recency=Recency(half_life=1, weight=0.5), now=lambda: TODAY)

@@ -68,6 +68,20 @@ def test_a_splade_retriever_needs_weights_wherever_it_stands(tree: str) -> None:
     assert load_settings(None, "default", [tree, SPLADE], {}).splade is not None
 
 
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "retrieval={type: graph}",
+        "retrieval.retrievers.related={type: graph}",
+        "retrieval={type: per_document, max_chunks_per_document: 1, retriever: {type: signals, retriever: "
+        "{type: reranked, reranker: {type: lexical}, retriever: {type: graph}}}}",
+    ],
+)
+def test_a_graph_retriever_needs_a_graph_wherever_it_stands(tree: str) -> None:
+    assert complaint(tree).startswith("graph: Value error, a graph retriever needs it: give {type: rules}")
+    assert load_settings(None, "default", [tree, "graph.type=rules"], {}).graph is not None
+
+
 def test_weights_may_be_made_without_a_retriever_of_theirs() -> None:
     assert load_settings(None, "default", [SPLADE], {}).splade is not None
     assert load_settings(None, "default", [], {}).splade is None
@@ -87,6 +101,19 @@ def test_a_profile_has_its_legs(profile: str, legs: set[str], weights: dict[str,
     assert set(chosen.retriever.retrievers) == legs
     assert chosen.retriever.fusion.weights == weights
     assert (load_settings(None, profile, (), {}).splade is not None) == ("splade" in legs)
+
+
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        ("retrieval.fusion.weights.dense=-1", "greater than or equal to 0"),
+        ("retrieval.fusion={type: weighted, weights: {dense: -1}}", "greater than or equal to 0"),
+        ("retrieval.fusion={type: ltr, intercept: .nan}", "finite number"),
+        ("retrieval={type: signals, retriever: {type: dense}, recency: {half_life_days: 1, weight: .inf}}", "finite"),
+    ],
+)
+def test_what_scores_are_multiplied_by_is_finite_and_no_weight_of_fusion_is_negative(setting: str, rule: str) -> None:
+    assert rule in complaint(setting)
 
 
 def test_alpha_is_the_weight_of_the_first_of_two() -> None:

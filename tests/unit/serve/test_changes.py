@@ -51,7 +51,7 @@ def test_how_hits_are_weighed_and_answers_are_made_may_change(override: str) -> 
         ("retrieval.reranker.model=other", "retrieval.reranker.model"),
         ("retrieval={type: dense}", "retrieval.type"),
         ("retrieval.retriever={type: bm25, k1: 1.2}", "retrieval.retriever.type"),
-        ("retrieval.retriever.retrievers.fusion={type: graph}", "retrieval.retriever.retrievers.fusion.type"),
+        ("retrieval.retriever.retrievers.fusion={type: dense}", "retrieval.retriever.retrievers.fusion.type"),
         ("guard.judge.model=other", "guard.judge.model"),
         ("guard.judge={type: lexical}", "guard.judge.type"),
         ("generation.model=other", "generation.model"),

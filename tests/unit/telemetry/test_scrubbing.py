@@ -2,10 +2,10 @@ import re
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_core.telemetry.scrubbing import LONGEST, scrubbed, scrubbed_text
+from rag_core.telemetry.scrubbing import _FORMS, _SUSPECT, LONGEST, _Form, scrubbed, scrubbed_text
 
 CARD = "4111 1111 1111 1111"
 IBAN = "DE89 3704 0044 0532 0130 00"
@@ -37,6 +37,15 @@ IBAN = "DE89 3704 0044 0532 0130 00"
         ("key AKIAIOSFODNN7EXAMPLE", "key [key]"),
         ("token ghp_abcdefghijklmnopqrstuvwxyz0123456789", "token [key]"),
         ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "jwt [token]"),
+        ("started with sk-proj-abcdefghijklmnop", "started with [key]"),
+        ("loading with hf_aBcDeFgHiJkLmNoPqRsTuVwX", "loading with [key]"),
+        ("cloned by ghp_abcdefghijklmnopqrstuvwxyz", "cloned by [key]"),
+        ("AKIAIOSFODNNEXAMPLEX refused", "[key] refused"),
+        ("posted by xoxb-abcdefghijkl", "posted by [key]"),
+        ("passphrase=hunter", "passphrase=[secret]"),
+        ("SECRET_KEY: abcdefgh", "SECRET_KEY: [secret]"),
+        ("Cookie: session=abc; theme=dark", "Cookie: [secret]"),
+        ("4-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1", "[card]"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "[key]"),
     ],
 )
@@ -78,6 +87,8 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
         "foreign": Foreign(),
         "id": UUID(int=1),
         "db_password": {"any": "thing"},
+        "secret_key": "a",
+        "cookie": "b",
         "prompt_tokens": 12,
     }
     assert scrubbed(said) == {
@@ -86,6 +97,8 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
         "foreign": "of [e-mail]",
         "id": "00000000-0000-0000-0000-000000000001",
         "db_password": "[secret]",
+        "secret_key": "[secret]",
+        "cookie": "[secret]",
         "prompt_tokens": 12,
     }
 
@@ -115,3 +128,10 @@ def test_an_address_is_found_wherever_it_stands(before: str, after: str) -> None
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     once = scrubbed_text(text)
     assert scrubbed_text(once) == once
+
+
+@pytest.mark.parametrize("form", _FORMS, ids=lambda form: form.put)
+@settings(max_examples=30)
+@given(said=st.data())
+def test_what_a_form_finds_no_short_cut_lets_through(form: _Form, said: st.DataObject) -> None:
+    assert _SUSPECT.search(said.draw(st.from_regex(form.pattern)))

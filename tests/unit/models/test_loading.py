@@ -1,0 +1,29 @@
+import pytest
+import torch
+
+from rag_core.errors import ModelError
+from rag_core.models.loading import refuse_missing_gpu
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, gpus: int, mps: bool = False) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps"])
+def test_what_is_there_is_not_refused(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    machine(monkeypatch, gpus=2, mps=True)
+    refuse_missing_gpu("embedding", device)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "found"),
+    [("cuda", 0, "no"), ("cuda:1", 1, "1"), ("cuda:9", 2, "2"), ("mps", 1, "no")],
+)
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, found: str
+) -> None:
+    machine(monkeypatch, gpus)
+    with pytest.raises(ModelError, match=f"embedding.device is {device}, but PyTorch .* finds {found} GPU here"):
+        refuse_missing_gpu("embedding", device)
