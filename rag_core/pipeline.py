@@ -1,7 +1,7 @@
 """From a question to a reply: what was said, what is found, what of it is read, what is written and held to it."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,8 @@ from rag_core.events import (
 )
 from rag_core.generation.citation_notes import plain
 from rag_core.generation.citations import Citer
+from rag_core.generation.history import recent
+from rag_core.generation.tokens import EstimatedTokens
 from rag_core.guardrails.hallucination import Guard
 from rag_core.protocols import Conversations, Generator, Retriever
 from rag_core.stage import Stage, attempt, recording, skip, stage
@@ -39,18 +41,23 @@ CLOSEST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`timeout`, in seconds, is a whole answer's; `stages` has those of stages that have less, by name."""
+    """`timeout`, in seconds, is a whole answer's; `stages` has those of stages that have less, by name.
+
+    Of what was said before, the last `history` messages are read, if they have no more than `history_tokens` together.
+    """
 
     timeout: float = inf
     stages: Mapping[str, float] = field(default_factory=dict)
     depth: int = 40
     history: int = 10
+    history_tokens: int = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPipeline:
     """An Answerer. `pack` chooses and numbers the passages of the hits; `hosts` are those that an answer may link to
-    beside those of what it cites. `disabled` are stages of a search that the settings leave out, and why."""
+    beside those of what it cites. `disabled` are stages of a search that the settings leave out, and why. `lengths` are
+    texts' in tokens of the generator's."""
 
     retriever: Retriever
     pack: Callable[[Sequence[Hit]], tuple[Passage, ...]]
@@ -61,6 +68,7 @@ class QueryPipeline:
     limits: Limits
     hosts: frozenset[str] = frozenset()
     disabled: Mapping[str, str] = field(default_factory=dict)
+    lengths: Callable[[Sequence[str]], list[int]] = EstimatedTokens().lengths
 
     async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
         """RagError if there is nothing to answer with; what can be done without is left out, and reported.
@@ -78,12 +86,17 @@ class QueryPipeline:
             return await turn.finished(answer, passages)
 
     async def _recall(self, turn: "_Turn") -> tuple[Message, ...]:
+        said = await self._said(turn)
+        if not said:
+            return ()
+        return await to_thread.run_sync(recent, said, self.limits.history_tokens, self.lengths)
+
+    async def _said(self, turn: "_Turn") -> Sequence[Message]:
         if not turn.query.session_id:
             skip("history", "there is no session")
             said = turn.query.history
             return said[max(0, len(said) - self.limits.history) :]
-        work = self.conversations.history(turn.query, self.limits.history)
-        return tuple(await attempt("history", work, otherwise=[]))
+        return await attempt("history", self.conversations.history(turn.query, self.limits.history), otherwise=[])
 
     async def _retrieve(self, turn: "_Turn") -> tuple[Hit, ...]:
         async with turn.stage("retrieve") as found:
@@ -111,8 +124,9 @@ class QueryPipeline:
         """What was written before a generator broke off stands, as an answer that is `cut` or `broken`."""
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, self.hosts)
         finish: Finish = "stop"
+        before = len(turn.stages)
         try:
-            async with turn.stage("generate") as generated, aclosing(self.generator.stream(prompt)) as pieces:
+            async with turn.stage("generate"), aclosing(self._pieces(prompt)) as pieces:
                 async for piece in pieces:
                     await _tell_all(citer.feed(piece), tell)
         except (GenerationError, StageTimeoutError) as error:
@@ -122,9 +136,20 @@ class QueryPipeline:
                 raise
         else:
             await _tell_all(citer.finish(), tell)
-        await _tell_usage(generated.figures, tell)
+        await _tell_usage(turn.stages[before:], tell)
         answer = citer.answer
         return replace(answer, finish=finish if answer.text else "abstained")
+
+    async def _pieces(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        """GenerationError for an error that has no name in `rag_core.errors`."""
+        try:
+            async with aclosing(self.generator.stream(prompt)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except RagError:
+            raise
+        except Exception as error:  # what generators of anybody's own raise has no common root
+            raise GenerationError(f"{type(error).__name__}: {error}") from error
 
     async def _abstained(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
         """An abstention with what was looked at instead."""
@@ -200,10 +225,12 @@ async def _tell_all(events: Sequence[Event], tell: Listener) -> None:
         await tell(event)
 
 
-async def _tell_usage(figures: Mapping[str, float], tell: Listener) -> None:
-    if "prompt_tokens" in figures:
-        counts = (int(figures.get(f"{name}_tokens", 0)) for name in ("prompt", "completion", "cached"))
-        await tell(Usage(*counts))
+async def _tell_usage(reports: Sequence[StageReport], tell: Listener) -> None:
+    """Of the stages together: what a model took before its first word counts as a stage of its own."""
+    figures = [report.figures for report in reports if "prompt_tokens" in report.figures]
+    if figures:
+        names = ("prompt_tokens", "completion_tokens", "cached_tokens")
+        await tell(Usage(*(sum(int(each.get(name, 0)) for each in figures) for name in names)))
 
 
 def _abstention(prompt: Prompt, hosts: frozenset[str]) -> str:

@@ -22,6 +22,9 @@ from rag_core.types import StageReport
 T = TypeVar("T")
 
 NO_LIMITS: Mapping[str, float] = {}
+HEADROOM = 0.01
+"""Seconds by which a stage ends before the one around it, which can go on without it then. A thread that computes may
+hold the event loop for 5 ms: both would be late at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,24 @@ class Stage:
     figures: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """Of a stage. `own` says whether it is one of its own; `around` is that of the nearest stage around with such."""
+
+    timeout: asyncio.Timeout
+    own: bool
+    around: asyncio.Timeout | None
+
+    @property
+    def most(self) -> float:
+        """Seconds that it could have from now on. A stage without one of its own ends with the one around."""
+        return _left(self.around if self.own else None)
+
+
 _recording: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 _parent: ContextVar[str] = ContextVar("parent", default="")
 _stage: ContextVar[Stage | None] = ContextVar("stage", default=None)
-_limit: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
+_limit: ContextVar[_Limit | None] = ContextVar("limit", default=None)
 
 
 @contextmanager
@@ -71,13 +88,15 @@ def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> 
 
 @asynccontextmanager
 async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
-    """StageTimeoutError after `timeout` seconds, or at the deadline; what runs in the block is cancelled then."""
+    """StageTimeoutError after `timeout` seconds, at the deadline, or shortly before the stage around it would end; what
+    runs in the block is cancelled then."""
     own = min(timeout, _current().limits.get(name, inf))
-    allowed = min(own, _current().deadline - time.monotonic())
+    bound = _around()
+    allowed = max(0.0, min(own, _left(bound if own < inf else None)))
     parent, token, began = _parent.get(), _parent.set(name), time.perf_counter()
     error = error_type = ""
     limit = asyncio.timeout(None if allowed == inf else allowed)
-    outer = _limit.set(limit)
+    outer = _limit.set(_Limit(limit, own < inf, bound))
     here = Stage()
     around = _stage.set(here)
     span = begun(name)
@@ -153,23 +172,38 @@ def measured(**figures: float) -> None:
 
 @contextmanager
 def waiting() -> Iterator[float]:
-    """What the block takes does not count against the innermost stage's own timeout, only against the deadline.
+    """What the block takes does not count against the innermost stage's own timeout, only against the deadline and the
+    stage around it.
 
     Yields the seconds that the stage has left for its own work.
     """
     limit = _limit.get()
-    when = limit and limit.when()
-    if limit is None or when is None or limit.expired():
+    when = limit.timeout.when() if limit else None
+    if limit is None or when is None or limit.timeout.expired():
         yield inf
         return
     now = asyncio.get_running_loop().time
-    left, deadline = when - now(), _current().deadline - time.monotonic()
-    limit.reschedule(None if deadline == inf else now() + deadline)
+    left, most = when - now(), limit.most
+    limit.timeout.reschedule(None if most == inf else now() + most)
     try:
         yield left
     finally:
-        if not limit.expired():
-            limit.reschedule(now() + min(left, _current().deadline - time.monotonic()))
+        if not limit.timeout.expired():
+            limit.timeout.reschedule(now() + min(left, limit.most))
+
+
+def _around() -> asyncio.Timeout | None:
+    """The timeout of the nearest stage around with a limit of its own."""
+    if (limit := _limit.get()) is None:
+        return None
+    return limit.timeout if limit.own else limit.around
+
+
+def _left(around: asyncio.Timeout | None) -> float:
+    """Seconds until the deadline, or until the stage around, if it is one, needs the rest for itself."""
+    left = _current().deadline - time.monotonic()
+    when = around.when() if around else None
+    return left if when is None else min(left, when - asyncio.get_running_loop().time() - HEADROOM)
 
 
 def _current() -> _Recording:

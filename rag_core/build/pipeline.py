@@ -36,6 +36,7 @@ def pipeline(
         hosts=frozenset(settings.guard.link_hosts),
         disabled={} if outer_reranked(settings.retrieval) else {"rerank": "the profile has no reranker"},
         limits=_limits(settings),
+        lengths=generator_tokenizer(settings).lengths,
     )
 
 
@@ -64,4 +65,5 @@ def _limits(settings: Settings) -> Limits:
         stages=stage_limits(chosen.budget, settings.retrieval),
         depth=chosen.depth,
         history=chosen.history,
+        history_tokens=chosen.history_tokens,
     )

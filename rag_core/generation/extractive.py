@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rag_core.generation.abstention import confidence
 from rag_core.generation.candidates import Candidate, candidates
-from rag_core.generation.markers import neutralised
+from rag_core.generation.markers import closed, neutralised
 from rag_core.generation.question_type import question_type
 from rag_core.protocols import QueryEmbedder
 from rag_core.retrieval.legs import named
@@ -102,11 +102,11 @@ class Extractive:
 
 
 def pieces(chosen: Sequence[Candidate]) -> Iterator[str]:
-    """Of the answer: a sentence and its marker each. What looks like a marker in a sentence is none. A table's row or
-    a list's item that no stop ends is a paragraph of its own."""
+    """Of the answer: a sentence and its marker each. What looks like a marker in a sentence is none, and its code ends
+    within it. A table's row or a list's item that no stop ends is a paragraph of its own."""
     space = ""
     for candidate in chosen:
-        yield f"{space}{neutralised(candidate.text)} [{candidate.passage.n}]"
+        yield f"{space}{neutralised(closed(candidate.text))} [{candidate.passage.n}]"
         space = " " if _STOPPED.search(candidate.text) else "\n\n"
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rag_core.generation.markers import CLOSING, LONGEST, MARKER, MARKER_CUT, MARKER_OPENING, MARKER_OVERLONG, OPENING
+from rag_core.generation.markers import (
+    CLOSING,
+    CODE,
+    LONGEST,
+    MARKER,
+    MARKER_CUT,
+    MARKER_OPENING,
+    MARKER_OVERLONG,
+    OPENING,
+)
 
 LIMIT = 2000
 """Code points that are held back at the most, until they are decided."""
@@ -79,7 +88,7 @@ TOKENS = (
     Token(
         kind="code",
         first="`",
-        pattern=re.compile(r"(?P<run>`++)[^`\n]*+(?:(?!(?P=run)(?!`))`++[^`\n]*+)*+(?P=run)(?!`)"),
+        pattern=CODE,
         opening=re.compile(r"`[^\n]*+\Z"),
     ),
     Token(kind="stray", first="`", pattern=re.compile(r"`++")),

@@ -26,6 +26,10 @@ MARKER_OVERLONG = re.compile(rf"{_OPEN}(?=[{_LISTED}]{{{LONGEST - 1}}})")
 MARKER_CUT = re.compile(rf"{_OPEN}{{1,2}}(?=[\^＾]?[{_DIGITS}])[{_LISTED}]*+\Z")  # noqa: RUF001
 """One that a text breaks off in."""
 
+CODE = re.compile(r"(?P<run>`++)[^`\n]*+(?:(?!(?P=run)(?!`))`++[^`\n]*+)*+(?P=run)(?!`)")
+"""Within a line."""
+
+_STRAY = re.compile(rf"(?P<kept>\\[\\`]|{CODE.pattern})|`++")
 _RANGE = re.compile(r"(\d+)(?:\s?[-‐‒–—−~]\s?\^?(\d+))?")  # noqa: RUF001
 _SUFFIX = re.compile(r"†.*|:\d+")
 _ROUND = str.maketrans(OPENING + CLOSING, "(" * len(OPENING) + ")" * len(CLOSING))
@@ -39,6 +43,12 @@ def numbers(marker: str, known: Collection[int]) -> list[int]:
 def neutralised(text: str) -> str:
     """Of equal length, and without markers: their brackets become parentheses."""
     return MARKER.sub(lambda found: found[0].translate(_ROUND), text)
+
+
+def closed(text: str) -> str:
+    """Of equal length, and without backticks that close nothing, which become apostrophes: behind it another one would
+    make code of what lies between."""
+    return _STRAY.sub(lambda found: found["kept"] or "'" * len(found[0]), text)
 
 
 def _named(marker: str, known: Collection[int]) -> Iterator[int]:

@@ -45,6 +45,13 @@ def template_note(template: str, passage: Passage, now: datetime) -> str:
     return filled.strip()
 
 
+def headings(passage: Passage) -> str:
+    """What stands above its first chunk, below the title: those of its section, and the header of the table that it
+    goes on with."""
+    first, _, rest = passage.chunks[0].prefix.partition("\n")
+    return rest if first == passage.hit.origin.title else passage.chunks[0].prefix
+
+
 def check_template(template: str) -> None:
     """ConfigError unless it ends with {text}, has it once, and beside it plain FIELDS only."""
     fields = _fields(template)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from uuid import UUID
 
 from rag_core.generation.near_duplicates import distinct
-from rag_core.generation.notes import check_template, recency_note, relevance_notes, template_note
+from rag_core.generation.notes import check_template, headings, recency_note, relevance_notes, template_note
 from rag_core.ingestion.chunking.sentences import sentence_spans
 from rag_core.types import Chunk, Hit, Passage
 
@@ -46,8 +46,8 @@ def pack(hits: Sequence[Hit], packing: Packing, lengths: Callable[[Sequence[str]
     """Passages of the hits, which come best first. Chunks that overlap or touch are one passage.
 
     Every hit that still fits is taken, whole, in the order of relevance: behind one that is too long a shorter one may
-    come, behind the last passage one that lengthens another. Title, note and text count, by `lengths`. If the best hit
-    alone is too long, it is the only passage, cut behind its last sentence that fits; none if its title is too long.
+    come, behind the last passage one that lengthens another. All that is `shown` counts, by `lengths`. If the best hit
+    alone is too long, it is the only passage, cut behind its last sentence that fits; none if title and headings are.
     """
     candidates = distinct(hits, packing.near_duplicate)
     fits = _fits(packing, lengths)
@@ -62,7 +62,7 @@ def pack(hits: Sequence[Hit], packing: Packing, lengths: Callable[[Sequence[str]
 
 def shown(passage: Passage) -> str:
     """What of a passage counts as read."""
-    return "\n".join(filter(None, (passage.hit.origin.title, passage.note, passage.text)))
+    return "\n".join(filter(None, (passage.hit.origin.title, passage.note, headings(passage), passage.text)))
 
 
 def _fits(packing: Packing, lengths: Callable[[Sequence[str]], list[int]]) -> Fits:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_core.errors import ConfigError
 from rag_core.generation.markers import neutralised
+from rag_core.generation.notes import headings
 from rag_core.models.endpoint import ChatMessage
 from rag_core.models.fence import defused, fenced
 from rag_core.types import Message, Passage, Prompt
@@ -77,12 +78,12 @@ def _folder() -> Path:
 def _read(name: str, path: Path) -> Pack:
     try:
         return Pack.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"prompt.pack {name} cannot be read: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise ConfigError(f"prompt.pack {name} must have system and style, got {place}: {first['msg']}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError of a date that no calendar has
+        raise ConfigError(f"prompt.pack {name} cannot be read: {error}") from error
 
 
 def _system(pack: Pack) -> str:
@@ -105,7 +106,7 @@ def _asked(prompt: Prompt, nonce: str) -> Iterator[str]:
 
 
 def _passage(passage: Passage, nonce: str) -> str:
-    text = "\n".join(filter(None, (passage.note, passage.text)))
+    text = "\n".join(filter(None, (passage.note, headings(passage), passage.text)))
     return fenced("passage", nonce, _unmarked(text), id=str(passage.n), title=_unmarked(passage.hit.origin.title))
 
 

@@ -1,6 +1,6 @@
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
@@ -16,11 +16,18 @@ from rag_core.events import (
     Sources,
     TextDelta,
     TextRetracted,
+    Usage,
     fold,
 )
+from rag_core.generation.fallback import Fallback
 from rag_core.guardrails.hallucination import BLOCKED, Guard
+from rag_core.guardrails.lexical import LexicalJudge
+from rag_core.guardrails.verdicts import Thresholds
 from rag_core.pipeline import ABSTAINED, Limits, QueryPipeline
-from rag_core.types import Message, Query, Reply, Style
+from rag_core.protocols import Judge
+from rag_core.retrieval.reranked import Reranked
+from rag_core.stage import measured
+from rag_core.types import Message, Prompt, Query, Reply, Style
 
 KEYS = "Signing keys are replaced every 45 days. The harbour master keeps a copy."
 LOCKS = "The lock opens at high water."
@@ -30,7 +37,10 @@ ANSWER = ["Signing keys are replaced ", "every 45 days [1", "]. The lock opens a
 TEXT = "".join(ANSWER)
 
 
-def guard(judge: ScriptedJudge | None = None, **chosen: object) -> Guard:
+LEXICAL = LexicalJudge(Thresholds(supported=0.6, partial=0.45), None)
+
+
+def guard(judge: Judge | None = None, **chosen: object) -> Guard:
     settings = {"mode": "flag", "stream": "after", "on_judge_error": "allow_flagged", "timeout": 5.0, **chosen}
     return Guard(judge=judge or ScriptedJudge(), **settings)  # type: ignore[arg-type]
 
@@ -144,6 +154,74 @@ def test_a_generator_that_breaks_before_its_first_word_is_a_named_error() -> Non
     assert events[-1] == RunFailed("the endpoint is away")
 
 
+def test_an_error_of_somebodys_own_generator_gets_a_name() -> None:
+    events: list[Event] = []
+    failing = pipeline(ScriptedGenerator(answers=[[]], error=ConnectionError("own model away")))
+    with pytest.raises(GenerationError, match="ConnectionError: own model away"):
+        asyncio.run(_asked(failing, QUERY, events))
+    assert events[-1] == RunFailed("ConnectionError: own model away")
+
+
+def test_what_somebodys_own_generator_wrote_before_its_error_stands() -> None:
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[ANSWER], error=ConnectionError("own model away"))))
+    assert (reply.answer.text, reply.answer.finish) == (TEXT, "broken")
+
+
+def test_a_listener_that_fails_is_no_generator_that_does() -> None:
+    async def hear(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(pipeline().answer(QUERY, hear))
+
+
+@dataclass
+class Counting:
+    """A generator that counts the tokens of its prompt, and then writes this."""
+
+    pieces: Sequence[str]
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:  # noqa: ARG002
+        for piece in self.pieces:
+            yield piece
+        measured(prompt_tokens=100, completion_tokens=5, cached_tokens=64)
+
+
+@pytest.mark.parametrize("pieces", [[], ANSWER])
+def test_usage_is_told_once_whether_a_model_before_a_fallback_answers_or_abstains(pieces: list[str]) -> None:
+    _, events = asked(pipeline(Fallback(Counting(pieces), ScriptedGenerator(answers=[]))))
+    assert [event for event in events if isinstance(event, Usage)] == [Usage(100, 5, 64)]
+
+
+def test_a_reranker_that_is_late_leaves_the_hits_as_they_were_found() -> None:
+    slow = Reranked(retriever=ScriptedRetriever(hits=HITS), reranker=Endless(), depth=2)
+    reply, _ = asked(pipeline(retriever=slow, limits=Limits(stages={"retrieve": 0.2, "rerank": 1.4})))
+    assert (reply.answer.text, reply.degraded) == (TEXT, ("rerank",))
+
+
+class Endless:
+    """A reranker that never ends."""
+
+    async def score(self, question: str, texts: Sequence[str]) -> list[float]:  # noqa: ARG002
+        await asyncio.sleep(60)
+        return [0.0] * len(texts)
+
+
+def test_of_a_history_the_last_messages_that_fit_are_read() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    said = tuple(Message(role="user", text=text) for text in ("first " * 50, "second " * 5, "third " * 5))
+    asked(pipeline(generator, limits=Limits(history_tokens=40)), replace(QUERY, history=said))
+    assert generator.prompts[0].history == said[1:]
+
+
+def test_by_default_a_history_has_at_most_3000_tokens() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    said = tuple(Message(role="user", text="x" * 4000) for _ in range(10))
+    asked(pipeline(generator), replace(QUERY, history=said))
+    assert len(generator.prompts[0].history) == 2
+
+
 def test_a_search_that_fails_is_a_named_error_and_told() -> None:
     events: list[Event] = []
     failing = pipeline(retriever=ScriptedRetriever(hits=[], error=RetrievalError("no leg answered")))
@@ -190,7 +268,7 @@ def test_a_session_is_remembered_and_its_history_is_in_the_next_prompt() -> None
         await answering.answer(replace(query, text="And the locks?"))
         await answering.answer(replace(query, tenant="another-tenant"))
 
-    with pytest.raises(IndexError):  # the script has two answers
+    with pytest.raises(GenerationError, match="IndexError"):  # the script has two answers
         asyncio.run(twice())
     said = Message(role="user", text=QUERY.text), Message(role="assistant", text=TEXT)
     assert [prompt.history for prompt in generator.prompts] == [(), said, ()]
@@ -220,7 +298,7 @@ def test_regenerating_names_what_was_unsupported_once(stream: str) -> None:
     reply, events = asked(pipeline(generator, guard(lying, mode="regenerate", stream=stream)))
     assert [prompt.unsupported for prompt in generator.prompts] == [
         (),
-        ("Signing keys are replaced every 45 days [1].",),
+        ("Signing keys are replaced every 45 days",),
     ]
     assert reply.answer.text == "The lock opens at high water [2]."
     assert fold(events) == reply
@@ -260,7 +338,39 @@ def test_by_sentence_an_answer_of_which_nothing_passes_is_blocked() -> None:
     assert fold(events) == reply
 
 
-@pytest.mark.parametrize("failure", [JudgeError("away"), ModelError("no weights")])
+UNJUDGED = ["# Keys are of gold", "```\nKeys are of gold\n```"]
+"""What states nothing."""
+
+
+@pytest.mark.parametrize("written", UNJUDGED)
+@pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
+def test_an_answer_in_which_nothing_can_be_judged_is_blocked(written: str, stream: str) -> None:
+    reply, events = asked(pipeline(ScriptedGenerator(answers=[[written]]), guard(LEXICAL, mode="block", stream=stream)))
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert fold(events) == reply
+
+
+@pytest.mark.parametrize("written", UNJUDGED)
+def test_an_answer_in_which_nothing_can_be_judged_is_written_again_and_then_blocked(written: str) -> None:
+    generator = ScriptedGenerator(answers=[[written], [written]])
+    reply, _ = asked(pipeline(generator, guard(LEXICAL, mode="regenerate")))
+    assert [prompt.unsupported for prompt in generator.prompts] == [(), (written,)]
+    assert reply.answer.text == BLOCKED
+
+
+@pytest.mark.parametrize("mode", ["flag", "block"])
+def test_a_heading_above_what_is_supported_passes(mode: str) -> None:
+    text = f"# Keys\n\n{KEYS} [1]"
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[[text]]), guard(LEXICAL, mode=mode)))
+    assert reply.answer.text == text
+
+
+def test_where_answers_are_only_flagged_one_that_states_nothing_passes_unchecked() -> None:
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[["# Keys"]]), guard(LEXICAL)))
+    assert (reply.answer.text, reply.answer.verdict.grade) == ("# Keys", "unchecked")
+
+
+@pytest.mark.parametrize("failure", [JudgeError("away"), ModelError("no weights"), ValueError("of somebody's own")])
 def test_a_judge_that_fails_leaves_the_answer_unchecked_and_says_so(failure: Exception) -> None:
     reply, events = asked(pipeline(held=guard(ScriptedJudge(error=failure), mode="block")))
     assert (reply.answer.text, reply.answer.verdict.grade, reply.degraded) == (TEXT, "unchecked", ("judge",))

@@ -12,8 +12,10 @@ import pytest
 from rag_core.errors import ModelError
 from rag_core.generation.abstention import confidence
 from rag_core.generation.candidates import candidates
-from rag_core.generation.extractive import ENCODED, Extractive, Ranked
+from rag_core.generation.citations import cite
+from rag_core.generation.extractive import ENCODED, Extractive, Ranked, pieces
 from rag_core.generation.question_type import question_type
+from rag_core.guardrails.verbatim import VerbatimJudge
 from rag_core.stage import recording, stage
 from rag_core.types import Chunk, Hit, Matrix, Origin, Passage, Prompt, Query, StageReport
 
@@ -107,6 +109,15 @@ def test_passages_follow_their_best_sentences_and_sentences_the_text() -> None:
 def test_a_document_brings_no_marker_of_its_own() -> None:
     asked = prompt("Are keys rotated?", passage(1, "Keys are rotated [2] by\n  the [[3]] watch."))
     assert answered(extractive(), asked) == "Keys are rotated (2) by the ((3)) watch. [1]"
+
+
+def test_backticks_of_two_sentences_make_no_code_of_what_lies_between_them() -> None:
+    sources = [passage(1, "Keys have the ` mark."), passage(2, "`Code` stays, and ` ends.", score=0.5)]
+    text = "".join(pieces(candidates(sources)))
+    assert text == "Keys have the ' mark. [1] `Code` stays, and ' ends. [2]"
+    answer = cite(text, sources, "default")
+    assert [(each.n, each.quote) for each in answer.citations] == [(n, sources[n - 1].text) for n in (1, 2)]
+    assert asyncio.run(VerbatimJudge().judge(answer, sources)).grade == "supported"
 
 
 def test_words_count_twice_as_much_as_the_cosine_which_tells_apart_what_they_do_not() -> None:

@@ -10,6 +10,7 @@ from fakes.openai_endpoint import refusing, serving, streamed
 
 from rag_core.build.embedding import shared_encoder
 from rag_core.build.generation import generator, generator_tokenizer
+from rag_core.build.pipeline import pipeline
 from rag_core.build.reranking import reranker
 from rag_core.config import LlmReranker, Settings
 from rag_core.errors import ConfigError, ModelError
@@ -94,6 +95,12 @@ def test_words_are_counted_where_no_model_reads() -> None:
 def test_the_tokens_of_a_model_are_estimated_by_its_bytes_and_digits() -> None:
     counting = generator_tokenizer(openai("http://localhost:1"))
     assert counting.lengths(["", "a", "Water boils.", "1234", "12 km", "水が沸く"]) == [0, 1, 4, 4, 3, 4]
+
+
+def test_a_history_has_so_many_tokens_of_the_generators() -> None:
+    settings = openai("http://localhost:1", "answering.history_tokens=7")
+    made = pipeline(settings, RARITIES, None, None)  # type: ignore[arg-type]
+    assert (made.limits.history_tokens, made.lengths(["12 km"])) == (7, [3])
 
 
 def test_a_tokenizer_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rag_core.generation.citations import cite
 from rag_core.generation.marker_scan import MarkerScanner
-from rag_core.generation.markers import MARKER, neutralised, numbers
+from rag_core.generation.markers import MARKER, closed, neutralised, numbers
 from rag_core.types import Chunk, Hit, Origin, Passage
 
 _ID = UUID(int=1)
@@ -104,6 +104,21 @@ def test_neutralising_keeps_every_offset(marker: str, _named: list[int]) -> None
 
 def test_neutralised_brackets_are_round() -> None:
     assert neutralised("[3] 【3】 [[3]] [a]") == "(3) (3) ((3)) [a]"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a ` b", "a ' b"),
+        ("`a` b", "`a` b"),
+        ("``a`b`` ` c", "``a`b`` ' c"),
+        ("```a b``", "'''a b''"),
+        ("`a\nb`", "'a\nb'"),
+        (r"\` a `b` `", r"\` a `b` '"),
+    ],
+)
+def test_a_backtick_that_closes_nothing_is_an_apostrophe(text: str, told: str) -> None:
+    assert closed(text) == told
 
 
 @settings(deadline=None, max_examples=300)

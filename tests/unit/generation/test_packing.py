@@ -52,6 +52,7 @@ def hit(text: str, score: float = 1.0, *, document: int = 1, start: int = 0, **o
         text=text,
         start=start,
         end=start + len(text),
+        prefix=origin.pop("prefix", ""),
         metadata=origin.pop("chunk", {}),
     )
     return Hit(chunk=chunk, origin=Origin(**{"uri": f"file:///{document}.md", "title": "", **origin}), score=score)
@@ -112,6 +113,19 @@ def test_what_does_not_fit_is_skipped_whole_and_shorter_ones_behind_it_come_in()
     hits = [hit("one two three", document=1), hit("a b c d e f", document=2), hit("four five", document=3)]
     assert texts(pack(hits, packing(tokens=5), words)) == ["one two three", "four five"]
     assert texts(pack(hits, packing(tokens=11), words)) == ["one two three", "a b c d e f", "four five"]
+
+
+def test_headings_count_against_the_tokens_and_are_no_part_of_the_text() -> None:
+    hits = [hit("one two three", 2.0, title="Sums", prefix="Sums\nOn counting"), hit("four five", 1.0, document=2)]
+    assert len(pack(hits, packing(tokens=8), words)) == 2
+    (passage,) = pack(hits, packing(tokens=7), words)
+    assert (shown(passage), passage.text, passage.start) == ("Sums\nOn counting\none two three", "one two three", 0)
+
+
+def test_joined_chunks_have_the_headings_of_the_first_one() -> None:
+    hits = [span(KEYS, 25, 76, 0.9, prefix="Keys > Rotation"), span(KEYS, 0, 40, 0.8, prefix="Keys")]
+    (passage,) = pack(hits, packing(), words)
+    assert shown(passage) == f"Keys\n{KEYS[:76]}"
 
 
 def test_title_and_note_count_against_the_tokens() -> None:
