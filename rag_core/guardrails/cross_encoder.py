@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_core.errors import ConfigError
-from rag_core.guardrails.statements import Statement, statements
+from rag_core.guardrails.statements import Statement, premise, statements
 from rag_core.guardrails.verdicts import Thresholds, claim, verdict
 from rag_core.models.cross_encoder import loaded_cross_encoder, logits
 from rag_core.models.shared import Scoring, SharedModel
@@ -45,7 +45,7 @@ class CrossEncoderJudge:
 
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
         stated = statements(answer, passages)
-        pairs = [(passage.text, each.text) for each in stated for passage in each.passages]
+        pairs = [(premise(passage), each.text) for each in stated for passage in each.passages]
         scores = iter(await self._pairs.score(pairs))
         return verdict([self._claim(each, [next(scores) for _ in each.passages]) for each in stated], METHOD)
 

@@ -135,8 +135,7 @@ def _read(text: str, language: str) -> _Text:
 
 
 def _shown(passage: Passage) -> str:
-    hit = passage.hit
-    return "\n\n".join(filter(None, (hit.origin.title, hit.chunk.prefix, passage.text)))
+    return "\n\n".join(filter(None, (passage.hit.origin.title, passage.chunks[0].prefix, passage.text)))
 
 
 def _negated(sentence: str) -> bool:

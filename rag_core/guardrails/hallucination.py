@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from rag_core.errors import GenerationError, StageTimeoutError
+from rag_core.errors import GenerationError, JudgeError, RagError, StageTimeoutError
 from rag_core.events import Event, Grounding, Listener, TextDelta, TextRetracted, graded
 from rag_core.guardrails.sentence_gate import SentenceGate
+from rag_core.guardrails.statements import has_words
 from rag_core.protocols import Judge
 from rag_core.stage import attempt, skip
 from rag_core.types import Answer, Prompt, Verdict
@@ -103,9 +104,17 @@ class Guard:
         if answer.finish == "abstained":
             skip("judge", "there is no answer")
             return answer
-        work = self.judge.judge(answer, prompt.passages)
-        verdict = await attempt("judge", work, otherwise=Verdict(), timeout=self.timeout)
+        verdict = await attempt("judge", self._verdict(answer, prompt), otherwise=Verdict(), timeout=self.timeout)
         return graded(replace(answer, verdict=verdict))
+
+    async def _verdict(self, answer: Answer, prompt: Prompt) -> Verdict:
+        """JudgeError for an error that has no name in `rag_core.errors`."""
+        try:
+            return await self.judge.judge(answer, prompt.passages)
+        except RagError:
+            raise
+        except Exception as error:  # what judges of anybody's own raise has no common root
+            raise JudgeError(f"{type(error).__name__}: {error}") from error
 
     def _passes(self, answer: Answer) -> bool:
         if self.mode == "flag" or answer.finish == "abstained":
@@ -121,5 +130,8 @@ def _is_sound(answer: Answer) -> bool:
 
 
 def _unsupported(answer: Answer) -> tuple[str, ...]:
+    """Its sentences that are; all of it if it has words, but nothing that can be judged: headings, code."""
+    if answer.verdict.method and answer.verdict.grade == "unchecked" and has_words(answer):
+        return (answer.text.strip(),)
     claims = [claim for claim in answer.verdict.claims if claim.grade == "unsupported"]
     return tuple(answer.text[claim.start : claim.end] for claim in claims)

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from math import exp
 
 from pydantic import BaseModel, ValidationError
 
 from rag_core.errors import GenerationError, JudgeError
-from rag_core.guardrails.statements import Statement, statements
+from rag_core.guardrails.statements import Statement, premise, statements
 from rag_core.guardrails.verdicts import Thresholds, claim, verdict
-from rag_core.models.endpoint import ChatMessage, Completer
+from rag_core.models.endpoint import ChatMessage, Completer, weight
 from rag_core.models.fence import fenced, fresh_nonce
 from rag_core.types import Answer, Claim, Passage, Verdict
 
@@ -70,7 +69,7 @@ class _Said(BaseModel):
 
 def _asked(statement: Statement, nonce: str) -> list[ChatMessage]:
     """The passages first: a prefix cache keeps them over all claims that cite the same."""
-    passages = [fenced("passage", nonce, passage.text, id=str(passage.n)) for passage in statement.passages]
+    passages = [fenced("passage", nonce, premise(passage), id=str(passage.n)) for passage in statement.passages]
     told = "\n\n".join([*passages, fenced("claim", nonce, statement.text)])
     return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": told}]
 
@@ -86,13 +85,9 @@ def _read(text: str) -> _Said:
 
 def _probability(said: _Said, logprobs: Sequence[Mapping[str, float]]) -> float:
     likely = next(filter(_likeliest_is_a_truth, logprobs), {})
-    true, false = (_weight(likely, word) for word in _TRUTHS)
+    true, false = (weight(likely, word) for word in _TRUTHS)
     return true / (true + false) if true + false else float(said.supported)
 
 
 def _likeliest_is_a_truth(alternatives: Mapping[str, float]) -> bool:
     return bool(alternatives) and max(alternatives, key=alternatives.__getitem__).strip().lower() in _TRUTHS
-
-
-def _weight(alternatives: Mapping[str, float], word: str) -> float:
-    return sum(exp(logprob) for token, logprob in alternatives.items() if token.strip().lower() == word)

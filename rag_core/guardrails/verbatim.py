@@ -17,8 +17,8 @@ _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\s]*\)")
 
 class VerbatimJudge:
     """A claim is supported if all its words are in its quotes, and these stand in the passages where the citations say.
-    White space and list marks do not count, nor where links lead, nor what became of brackets: a marker of the
-    document's own has round ones.
+    White space and list marks do not count, nor where links lead, nor what became of brackets and backticks: a marker
+    of the document's own has round ones, and a backtick that closes nothing is an apostrophe.
     """
 
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
@@ -44,5 +44,6 @@ def _stands(citation: Citation, passages: Sequence[Passage]) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Links are their texts, and all brackets round."""
-    return "".join(_ROUND.get(category(character), character) for character in _LINK.sub(r"\1", text))
+    """Links are their texts, all brackets round, and backticks apostrophes."""
+    told = _LINK.sub(r"\1", text).replace("`", "'")
+    return "".join(_ROUND.get(category(character), character) for character in told)

@@ -4,9 +4,9 @@ their several errors."""
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 from pydantic_core import from_json
 
 from rag_core.events import Usage
@@ -48,8 +48,8 @@ class _Cached(BaseModel):
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     prompt_tokens_details: _Cached | None = None
 
 
@@ -63,10 +63,16 @@ class _ChunkChoice(BaseModel):
 
 
 class Chunk(BaseModel):
-    """The one with the usage has no choices, which some endpoints write as null."""
+    """The one with the usage has no choices, which some endpoints write as null, or not at all."""
 
-    choices: list[_ChunkChoice] | None
+    choices: list[_ChunkChoice] | None = None
     usage: _Usage | None = None
+
+    @model_validator(mode="after")
+    def _with_one_of_both(self) -> Self:
+        if not {"choices", "usage"} & self.model_fields_set:
+            raise ValueError("a chunk must have choices or usage")
+        return self
 
     @property
     def text(self) -> str:
@@ -82,16 +88,20 @@ class Chunk(BaseModel):
             return None
         details = self.usage.prompt_tokens_details
         cached = details.cached_tokens if details else 0
-        return Usage(self.usage.prompt_tokens, self.usage.completion_tokens, cached or 0)
+        return Usage(self.usage.prompt_tokens or 0, self.usage.completion_tokens or 0, cached or 0)
 
 
 class _Alternative(BaseModel):
     token: str
-    logprob: float
+    logprob: float | None = None
 
 
 class _Token(BaseModel):
-    top_logprobs: list[_Alternative] = []
+    top_logprobs: list[_Alternative] | None = None
+
+    @property
+    def alternatives(self) -> Mapping[str, float]:
+        return {other.token: other.logprob for other in self.top_logprobs or () if other.logprob is not None}
 
 
 class _Logprobs(BaseModel):
@@ -114,7 +124,7 @@ class Whole(BaseModel):
     def alternatives(self) -> tuple[Mapping[str, float], ...]:
         given = self.choices[0].logprobs if self.choices else None
         tokens = (given.content if given else None) or []
-        return tuple({other.token: other.logprob for other in token.top_logprobs} for token in tokens)
+        return tuple(token.alternatives for token in tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from math import exp
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -70,8 +71,14 @@ class Completer(Protocol):
         logprobs: bool = False,
         max_tokens: int,
     ) -> Completion:
-        """GenerationError if it is refused, late, cut or not understood."""
+        """GenerationError if it is refused, late or not understood. What reaches `max_tokens` is given as far as it
+        came: whoever asks for a token and its alternatives reads no further."""
         ...
+
+
+def weight(alternatives: Mapping[str, float], word: str) -> float:
+    """The probability of all tokens together that are this word: in capitals, or with a blank, it is another token."""
+    return sum(exp(logprob) for token, logprob in alternatives.items() if token.strip().lower() == word)
 
 
 async def deltas(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Delta, None]:
@@ -272,7 +279,7 @@ class _Exchange:
 
     async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[Chunk, None]:
         """Up to the one that says why it ended, and what is told after it."""
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             raise await self._not_streamed(response)
         begun, last = False, None
         async with aclosing(_events(response)) as events:
@@ -291,7 +298,7 @@ class _Exchange:
         stalled = asyncio.get_running_loop().time() + self.stall_timeout if begun else None
         try:
             async with asyncio.timeout_at(last or stalled):
-                return (await anext(events)).data
+                return await _told(events)
         except (TimeoutError, StopAsyncIteration, httpx2.HTTPError) as error:
             if last:
                 return DONE
@@ -359,6 +366,14 @@ async def _begun(exchange: _Exchange) -> tuple[Delta, AsyncGenerator[Delta, None
 
 def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
     return cast(AsyncGenerator[httpx2.ServerSentEvent, None], aiter(httpx2.EventSource(response)))
+
+
+async def _told(events: AsyncGenerator[httpx2.ServerSentEvent, None]) -> str:
+    """By the next event that is more than a sign of life."""
+    while True:
+        event = await anext(events)
+        if event.event != "ping" and (data := event.data.strip()) not in ("", "{}"):
+            return data
 
 
 def _retry_after(response: httpx2.Response) -> float | None:

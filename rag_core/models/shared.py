@@ -50,12 +50,13 @@ class SharedModel(Generic[M]):
             self._loaded(threads)
 
     async def score(self, pairs: Sequence[Pair]) -> list[float]:
-        """In the order given, in a thread. When the caller is cancelled, the work ends with the batch at hand."""
+        """In the order given, in a thread. A caller who is cancelled goes at once, and the work ends with the batch at
+        hand."""
         if not pairs:
             return []
         abandoned = Event()
         try:
-            return await to_thread.run_sync(partial(self._scores, pairs, abandoned))
+            return await to_thread.run_sync(partial(self._scores, pairs, abandoned), abandon_on_cancel=True)
         finally:
             abandoned.set()
 

@@ -17,7 +17,9 @@ class LexicalReranker:
         self._language = language
 
     async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        return await to_thread.run_sync(partial(_scores, question, texts, self._language))
+        """In a thread, which goes on by itself when the caller is cancelled."""
+        scoring = partial(_scores, question, texts, self._language)
+        return await to_thread.run_sync(scoring, abandon_on_cancel=True)
 
 
 class _LuceneBM25(BM25Okapi):  # type: ignore[misc]

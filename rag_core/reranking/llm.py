@@ -6,10 +6,9 @@ one token, and few candidates tie. An endpoint that tells no probabilities leave
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from math import exp
 
 from rag_core.errors import GenerationError, RetrievalError
-from rag_core.models.endpoint import ChatMessage, Completer, Completion
+from rag_core.models.endpoint import ChatMessage, Completer, Completion, weight
 from rag_core.models.fence import defused, fenced, fresh_nonce
 
 _BEST = 9
@@ -62,8 +61,8 @@ def _grade(answered: Completion) -> float:
     if written is None:
         raise RetrievalError(f"the reranker must grade with a digit, got {answered.text[:_SHOWN]!r}")
     likely = next(filter(_likeliest_is_a_digit, answered.logprobs), {written: 0.0})
-    weights = {token.strip(): exp(logprob) for token, logprob in likely.items() if token.strip() in _DIGITS}
-    return sum(int(digit) * weight for digit, weight in weights.items()) / sum(weights.values()) / _BEST
+    weights = {digit: weight(likely, digit) for digit in _DIGITS}
+    return sum(int(digit) * each for digit, each in weights.items()) / sum(weights.values()) / _BEST
 
 
 def _likeliest_is_a_digit(alternatives: Mapping[str, float]) -> bool:

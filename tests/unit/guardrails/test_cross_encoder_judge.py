@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,14 @@ def test_the_sigmoid_of_one_label_with_the_passage_first_and_the_best_of_those_t
     assert [claim.score for claim in verdict.claims] == pytest.approx(expected, abs=1e-5)
     assert verdict.score == pytest.approx(np.mean(expected), abs=1e-5)
     assert verdict.method == "cross-encoder"
+
+
+def test_a_passage_is_read_below_the_headings_of_its_first_chunk(of_one: Path) -> None:
+    plain = PASSAGES[0]
+    headed = replace(plain, chunks=(replace(plain.chunks[0], prefix="a house"), *plain.chunks))
+    (claim,) = judged(of_one, cited("Keys rotate weekly [1]."), [headed]).claims
+    expected = 1 / (1 + np.exp(-logits(of_one, "a house\nrotate the keys weekly", "Keys rotate weekly")[0]))
+    assert claim.score == pytest.approx(expected, abs=1e-5)
 
 
 def test_of_several_labels_the_share_of_the_one_that_is_named(of_three: Path) -> None:

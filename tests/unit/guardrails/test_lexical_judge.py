@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,13 @@ def test_a_number_of_a_passage_that_the_sentence_does_not_cite_is_not_held() -> 
 
 def test_a_number_of_title_or_heading_is_held() -> None:
     assert one("Keys of 2024 are rotated.", passage(1, "Keys are rotated.", title="Rules of 2024"))[0] == "supported"
+
+
+def test_a_number_of_the_headings_of_the_first_chunk_of_several_is_held() -> None:
+    source = passage(1, "Keys are rotated.")
+    later = replace(source.chunks[0], start=9)
+    joined = replace(source, chunks=(replace(later, start=0, prefix="Rules of 2024"), later))
+    assert one("Keys of 2024 are rotated.", joined)[0] == "supported"
 
 
 @pytest.mark.parametrize("claim", ["Keys are stored on paper.", "The doors are not of oak."])

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -17,6 +18,11 @@ ANSWER = cited("Keys are of steel [1]. Doors are of glass [2].")
 NO = Completion(text='{"supported": false, "reason": "they are of oak"}')
 
 
+def below(prefix: str) -> Passage:
+    plain = PASSAGES[0]
+    return replace(plain, chunks=(replace(plain.chunks[0], prefix=prefix), *plain.chunks))
+
+
 def judged(
     client: ScriptedClient, answer: Answer = ANSWER, passages: Sequence[Passage] = PASSAGES, concurrency: int = 8
 ) -> Verdict:
@@ -31,6 +37,12 @@ def test_each_claim_is_asked_about_with_the_passages_that_it_cites() -> None:
     assert [claim.reason for claim in verdict.claims] == ["it says so", "they are of oak"]
     assert (verdict.grade, verdict.score, verdict.method) == ("partial", 0.5, "llm")
     assert [("steel" in asked, "oak" in asked) for asked in client.asked] == [(True, False), (False, True)]
+
+
+def test_a_passage_is_read_below_the_headings_of_its_first_chunk() -> None:
+    client = ScriptedClient()
+    judged(client, cited("Steel [1]."), [below("Keys\n| of |")])
+    assert "\nKeys\n| of |\nKeys are of steel.\n</passage-" in client.asked[0]
 
 
 def test_the_score_is_the_probability_of_true_where_it_is_told() -> None:

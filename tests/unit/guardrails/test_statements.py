@@ -3,7 +3,7 @@ from fakes.answering import citation, passage
 from fakes.judging import cited
 
 from rag_core.generation.citations import cite
-from rag_core.guardrails.statements import Statement, statements
+from rag_core.guardrails.statements import Statement, has_words, statements
 from rag_core.types import Answer, CitationStyle
 
 PASSAGES = [passage(1, "Keys are of steel."), passage(2, "Doors are of oak.")]
@@ -75,3 +75,47 @@ def test_lists_of_sources_state_nothing(style: CitationStyle) -> None:
     answer = cite("Keys are of steel [1]. Doors are of oak [2].", PASSAGES, "default", style)
     assert read(answer) == [("Keys are of steel", [1]), ("Doors are of oak", [2])]
     assert {(each.start, each.end) for each in stated(answer)} == {each.claim for each in answer.citations}
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "Sources\n1. Doors are of glass.\n2. Keys are of wood.",
+        "Sources\n1. Document 1 - file:///1.md\n3. Document 3",
+        "[^1]: Doors are of glass.",
+        "[^1]: Document 1\n[^9]: Document 9",
+    ],
+)
+def test_a_list_of_sources_that_tells_more_than_is_cited_states_it(listed: str) -> None:
+    answer = cited(f"Keys are of steel [1].\n\n{listed}")
+    assert len(stated(answer)) > 1
+
+
+def test_a_list_of_sources_amid_an_answer_states_what_it_lists() -> None:
+    answer = cited("Keys are of steel [1].\n\nSources\n1. Document 1 - file:///1.md\n\nDoors are of oak [2].")
+    assert "Document 1 - file:///1.md" in [text for text, _ in read(answer)]
+
+
+def test_a_source_whose_title_has_lost_a_link_states_nothing() -> None:
+    named = passage(1, "Keys are of steel.", title="Keys, see https://evil.example/a")
+    answer = cite("Keys are of steel [1].", [named], "default", "endnote")
+    assert "(link removed)" in answer.text
+    assert [each.text for each in statements(answer, [named])] == ["Keys are of steel"]
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [("# Keys", True), ("```\nopen(door)\n```", True), ("2. ", False), (" ... ", False), ("Keys [1].", True)],
+)
+def test_headings_and_code_have_words_and_numbers_of_lists_have_none(text: str, has: bool) -> None:
+    assert has_words(Answer(text=text)) is has
+
+
+def test_the_number_of_a_list_states_nothing_where_its_sentence_is_still_to_come() -> None:
+    assert stated(Answer(text="2. ")) == []
+    assert [each.text for each in stated(Answer(text="42."))] == ["42."]
+
+
+def test_markers_and_the_list_of_sources_are_no_words() -> None:
+    answer = Answer(text="[^1]\n\n[^1]: Document 1", citations=(citation(1, claim=(0, 0), span=(0, 4)),))
+    assert not has_words(answer)

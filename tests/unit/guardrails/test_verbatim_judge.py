@@ -33,6 +33,12 @@ def test_a_quote_is_supported_whatever_its_white_space_marks_and_markers_became(
     assert grade(quoting(quote, KEYS, text)) == "supported"
 
 
+def test_a_backtick_may_have_become_an_apostrophe() -> None:
+    source = passage(1, "Press ` to quote.")
+    answer = quoting("Press ` to quote.", source, "Press ' to quote. [1]")
+    assert asyncio.run(VerbatimJudge().judge(answer, [source])).grade == "supported"
+
+
 def test_a_claim_may_be_of_several_quotes_and_has_no_word_besides() -> None:
     first, second = (quoting(quote, KEYS, f"{text} [1]") for quote, text in QUOTED)
     text = f"{first.text} {second.text}"

@@ -110,15 +110,43 @@ def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
         ([b'data: {"choices": [{"delta": {"content": "\xe2\x82', b'\xac5"}}]}\n', b"\n", *end()], "€5"),
         ([event({"choices": None, "usage": None}), piece("Yes."), *end()], "Yes."),
         ([*end()], ""),
+        ([b"event: ping\ndata: {}\n\n", piece("Yes."), b'event: ping\ndata: {"type": "ping"}\n\n', *end()], "Yes."),
+        ([b"data: {}\n\n", piece("Yes."), b"data:\n\n", b"id: 3\n\n", *end()], "Yes."),
+        ([piece("Yes."), b"data:  [DONE] \n\n", HANG], "Yes."),
     ],
     ids=[
         *("no usage", "cut behind its end", "no reason", "left open", "comments and lines", "split letters"),
-        *("null choices", "empty"),
+        *("null choices", "empty", "pings", "no data", "blanks around the end"),
     ],
 )
 def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Sequence[Any], text: str) -> None:
     got, last = answered(Play(steps=steps))
     assert (got, isinstance(last, Delta) and last.finish) == (text, "stop")
+
+
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        ({"usage": {"prompt_tokens": 40, "completion_tokens": 4}}, Usage(40, 4)),
+        ({"choices": [], "usage": {"prompt_tokens": None, "completion_tokens": 4}}, Usage(0, 4)),
+        ({"choices": [], "usage": {"prompt_tokens": 40}}, Usage(40, 0)),
+        ({"usage": None}, None),
+    ],
+)
+def test_usage_is_told_with_or_without_choices_and_counts(told: object, usage: Usage | None) -> None:
+    text, last = answered(Play(steps=[piece("Yes."), end()[0], event(told), event("[DONE]")]))
+    assert (text, last) == ("Yes.", Delta(finish="stop", usage=usage))
+
+
+def test_a_content_type_counts_however_it_is_written() -> None:
+    play = Play(steps=[piece("Yes."), *end()], headers={"Content-Type": "Text/Event-Stream; charset=UTF-8"})
+    assert answered(play)[0] == "Yes."
+
+
+def test_signs_of_life_are_no_pieces_of_an_answer() -> None:
+    steps = [piece("Yes."), *(step for _ in range(3) for step in (b"event: ping\ndata: {}\n\n", b": ping\n\n")), HANG]
+    text, told = answered(Play(steps=steps), stall_timeout=SOON)
+    assert (text, told) == ("Yes.", "gave no further piece of its answer within 0.5 s")
 
 
 def test_half_a_character_is_replaced_and_a_whole_one_is_not() -> None:
@@ -336,6 +364,17 @@ def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
     assert body["response_format"]["json_schema"]["schema"] == {"type": "integer"}
     assert (body["logprobs"], body["top_logprobs"], body["temperature"]) == (True, 20, 0.0)
     assert "stream" not in body
+
+
+@pytest.mark.parametrize("alternatives", [None, [{"token": "yes", "logprob": None}]])
+def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(alternatives: object) -> None:
+    async def graded(asked: Client) -> Completion:
+        return await asked.complete(MESSAGES, logprobs=True, max_tokens=2)
+
+    token = {"token": "yes", "logprob": -0.1, "top_logprobs": alternatives}
+    choice = {"message": {"content": "yes"}, "finish_reason": "length", "logprobs": {"content": [token]}}
+    with serving(refusing(200, {"choices": [choice]})) as endpoint:
+        assert on(endpoint, graded) == Completion(text="yes", logprobs=({},))
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,11 @@ def test_a_digit_from_0_to_9_is_a_score_from_0_to_1() -> None:
     [
         ([{"8": log(0.5), "9": log(0.25), "yes": log(0.25)}], (8 * 0.5 + 9 * 0.25) / 0.75),
         ([{" ": log(0.9), "1": log(0.1)}, {" 7": log(0.6), "2": log(0.4)}], 7 * 0.6 + 2 * 0.4),
+        ([{"9": log(0.9), "0": log(0.05), " 9": log(0.01)}], 9 * 0.91 / 0.96),
         ([{"I": log(0.9), "1": log(0.1)}], 8),
         ([{}], 8),
     ],
-    ids=["expected", "behind a blank", "no digit was likely", "none told"],
+    ids=["expected", "behind a blank", "in two spellings", "no digit was likely", "none told"],
 )
 def test_told_probabilities_make_it_the_expected_grade(logprobs: Sequence[Mapping[str, float]], grade: float) -> None:
     assert scored(whole("8", logprobs)) == [pytest.approx(grade / 9)]
