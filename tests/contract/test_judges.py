@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from fakes.answering import passage
+from fakes.answering import ScriptedJudge, passage
 from fakes.judging import ScriptedClient
 
 from rag_core.build.judging import chosen_judge
@@ -27,7 +27,10 @@ TEXT = "# Keys\n\nRotate the keys weekly [1]. The doors are of glass [1][2], and
 HASHING = HashingEmbedder(type="hashing")
 
 
-@pytest.fixture(scope="module", params=["lexical", "words alone", "cross_encoder", "classes", "llm", "verbatim"])
+JUDGES = ["lexical", "words alone", "cross_encoder", "classes", "llm", "verbatim", "scripted"]
+
+
+@pytest.fixture(scope="module", params=JUDGES)
 def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judge:
     return made(request.param, tmp_path_factory.mktemp("judge"))
 
@@ -42,6 +45,8 @@ def made(name: str, folder: Path) -> Judge:
             return LlmJudge(ScriptedClient(), Thresholds(supported=0.7, partial=0.4), 2)
         case "verbatim":
             return VerbatimJudge()
+        case "scripted":
+            return ScriptedJudge(words={"glass": "unsupported", "turn": "partial"})
     names = ("entailment", "neutral") if name == "classes" else ()
     model = tiny_models.bert_files(folder, "ForSequenceClassification", names=names)
     return chosen_judge(CrossEncoderJudge(type="cross_encoder", model=str(model), batch_size=2), HASHING)

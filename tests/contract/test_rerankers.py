@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from fakes.legs import ScriptedReranker
 
 from rag_core.build.reranking import reranker
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker, LexicalReranker, RerankerSettings
@@ -22,8 +23,10 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["cross_encoder", "late_interaction", "tokens", "lexical"])
+@pytest.fixture(scope="module", params=["cross_encoder", "late_interaction", "tokens", "lexical", "scripted"])
 def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reranker:
+    if request.param == "scripted":
+        return ScriptedReranker(word="e")
     return reranker(settings(request.param, tmp_path_factory.mktemp(request.param)))
 
 

@@ -1,12 +1,14 @@
-"""Generators, judges and passages that do as they are told."""
+"""Generators, judges and passages that do as they are told. tests/contract/test_judges.py holds the judge to what real
+ones promise."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
-from rag_core.ingestion.chunking.sentences import sentence_spans
-from rag_core.types import Answer, Chunk, Citation, Claim, Grade, Hit, Origin, Passage, Prompt, Query, Verdict
+from rag_core.guardrails.statements import statements
+from rag_core.guardrails.verdicts import claim, verdict
+from rag_core.types import Answer, Chunk, Citation, Grade, Hit, Origin, Passage, Prompt, Query, Verdict
 
 IDS = UUID(int=7)
 
@@ -79,19 +81,16 @@ class ScriptedJudge:
     error: Exception | None = None
     judged: list[str] = field(default_factory=list)
 
-    async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:  # noqa: ARG002
+    async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
         self.judged.append(answer.text)
         await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
-        claims = tuple(self._claim(answer.text, *span) for span in sentence_spans(answer.text))
-        grades = {claim.grade for claim in claims}
-        grade: Grade = grades.pop() if len(grades) == 1 else "partial"
-        return Verdict(grade=grade, score=1.0, claims=claims, method="scripted")
+        grades = [(each, self._grade(answer.text[each.start : each.end])) for each in statements(answer, passages)]
+        return verdict([claim(each, grade, float(grade == "supported")) for each, grade in grades], "scripted")
 
-    def _claim(self, text: str, start: int, end: int) -> Claim:
-        grade: Grade = next((grade for word, grade in self.words.items() if word in text[start:end]), "supported")
-        return Claim(start=start, end=end, grade=grade, score=float(grade == "supported"))
+    def _grade(self, sentence: str) -> Grade:
+        return next((grade for word, grade in self.words.items() if word in sentence), "supported")
 
 
 def citation(n: int, claim: tuple[int, int], span: tuple[int, int]) -> Citation:

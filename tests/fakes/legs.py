@@ -1,4 +1,4 @@
-"""Legs and rerankers that do as they are told. tests/contract/test_legs.py holds legs to what real ones promise."""
+"""Legs and rerankers that do as they are told. tests/contract/ holds both to what real ones promise."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
