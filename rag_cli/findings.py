@@ -17,6 +17,9 @@ PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pix
 OPTIONAL = {"vllm": "vllm", "ragas": "eval", "confluent-kafka": "kafka"}
 """Packages, and the extras that bring them."""
 FREE_GB = 2
+LOGIN = """
+select current_user, split_part(version(), ' ', 2),
+  (select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +81,19 @@ def fitting(settings: Settings) -> Finding:
 
 
 def store(settings: Settings) -> Finding:
+    """Of the store as it is: a doctor migrates nothing."""
+    from rag_core.storage import schema
     from rag_core.storage.postgres import Postgres
 
-    with Postgres.open(settings.store.url).connect() as connection:
-        row = connection.execute(
-            "select current_user, split_part(version(), ' ', 2), extversion from pg_extension where extname = 'vector'"
-        ).fetchone()
-    user, server, extension = row or ("?", "?", "?")
-    detail = f"PostgreSQL {server}, pgvector {extension}, as {user}"
+    with Postgres.as_it_is(settings.store.url).connect() as connection:
+        row = connection.execute(LOGIN).fetchone() or ("?", "?", "?")
+        version, newest = schema.versions(connection)
+    user, server, extension = row
+    detail = f"PostgreSQL {server}, pgvector {extension}, as {user}, schema {version} of {newest}"
+    if extension is None:
+        return Finding("store", "missing", f"PostgreSQL {server} has no pgvector: install it on the server")
+    if version < newest:
+        return Finding("store", "note", f"{detail}: the next command that uses the store brings it up to date")
     if user == "rag_app":
         return Finding("store", "ok", detail)
     weaker = "this login owns the tables; forced row-level security holds for it, but it could lift it"

@@ -18,7 +18,7 @@ app = typer.Typer(help="The store: a private Postgres that is started when neede
 @app.command()
 @command
 def status(options: Globals) -> None:
-    """Whether the store runs, and where. The embedded one is not started by this.
+    """Whether the store runs, and where. The embedded one is not started by this, and no schema is changed.
 
     Example: rag store status
     """
@@ -27,7 +27,8 @@ def status(options: Globals) -> None:
         dsn = embedded.answering(embedded.data_folder())
         facts = {"store": url, "running": bool(dsn), "folder": str(embedded.data_folder()), "dsn": dsn}
     else:
-        facts = {"store": shown(url), "running": bool(Postgres.open(url)), "folder": "", "dsn": shown(url)}
+        Postgres.as_it_is(url).connect().close()
+        facts = {"store": shown(url), "running": True, "folder": "", "dsn": shown(url)}
     if options.json:
         print_json(facts)
     else:

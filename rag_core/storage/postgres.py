@@ -51,12 +51,17 @@ class Postgres:
     @classmethod
     def open(cls, url: str) -> "Postgres":
         """`embedded`, or a DSN. StoreError if it cannot be reached or started."""
+        store = cls.as_it_is(url)
+        with _using(url):
+            schema.migrate(store.dsn)
+        return store
+
+    @classmethod
+    def as_it_is(cls, url: str) -> "Postgres":
+        """As `open`, of whatever version its schema is, or without one. An embedded one is started."""
         folder = embedded.data_folder() if url == "embedded" else None
-        try:
+        with _using(url):
             dsn = embedded.start(folder) if folder else _patient(url)
-            schema.migrate(dsn)
-        except psycopg.Error as error:
-            raise StoreError(f"cannot use the store at {shown(url)}: {error}") from error
         return cls(dsn, str(folder or ""))
 
     def connect(self, role: Role = "rag_app") -> Connection:
@@ -76,6 +81,14 @@ class Postgres:
                 raise
             embedded.start(Path(self.folder))
             return psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+
+
+@contextmanager
+def _using(url: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise StoreError(f"cannot use the store at {shown(url)}: {error}") from error
 
 
 def _patient(dsn: str) -> str:

@@ -77,6 +77,11 @@ def migrate(dsn: str) -> None:
         connection.execute(SECURE)
 
 
+def versions(connection: psycopg.Connection) -> tuple[int, int]:
+    """The database's, 0 without a schema, and the newest one."""
+    return _version(connection), _numbered()[-1][0]
+
+
 def _version(connection: psycopg.Connection) -> int:
     if not _scalar(connection, APPLIED):
         return 0

@@ -11,11 +11,14 @@ from io import StringIO
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import click
+import psycopg
 import pytest
 import typer.main
 from hosts import heeding_interrupts
+from psycopg.conninfo import make_conninfo
 from trees import HASHING, broken, write
 
 from rag_cli.app import app
@@ -503,6 +506,19 @@ def test_a_doctor_finds_what_is_there_and_ends_with_3_for_what_is_not(rag: Rag) 
     ran = rag("doctor", "--store", NOBODY_LISTENS, "--json")
     assert (ran.code, ran.json["ok"]) == (3, False)
     assert {finding["name"] for finding in ran.json["findings"] if finding["state"] == "missing"} == {"store"}
+
+
+def test_looking_at_a_database_leaves_it_as_it_is(rag: Rag, store: Postgres) -> None:
+    name = f"empty_{uuid4().hex}"
+    with psycopg.connect(store.dsn, autocommit=True) as connection:
+        connection.execute(f"create database {name} template template0")
+    empty = make_conninfo(store.dsn, dbname=name)
+    assert rag("store", "status", "--store", empty, "--json").json["running"] is True
+    found = {each["name"]: each for each in rag("doctor", "--store", empty, "--json").json["findings"]}
+    assert found["store"]["state"] == "note"
+    assert "schema 0 of" in found["store"]["detail"]
+    with psycopg.connect(empty) as connection:
+        assert connection.execute("select to_regnamespace('rag')").fetchone() == (None,)
 
 
 def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres) -> None:
