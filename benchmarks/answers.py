@@ -14,7 +14,6 @@ Intervals are of 95 %: of bootstraps, and Wilson's for shares.
 import argparse
 import asyncio
 import json
-import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import machine
-from benchmarks.scratch import scratch_folder
+from benchmarks.machine import command, heading, machine
+from benchmarks.scratch import scratch_folder, server_in
 from rag_core.build.ingestion import inline_runner, sync
 from rag_core.build.pipeline import pipeline
 from rag_core.build.retrieval import retriever
@@ -39,7 +38,6 @@ from rag_core.generation.candidates import Candidate
 from rag_core.generation.extractive import Extractive, Ranked, pieces
 from rag_core.pipeline import Limits, QueryPipeline
 from rag_core.settings import load_settings
-from rag_core.storage import embedded
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
@@ -163,20 +161,15 @@ class Bench:
 
 def main() -> None:
     arguments = _arguments()
-    command = f"python -m benchmarks.answers {shlex.join(sys.argv[1:])}"
-    _progress(f"{machine()}; {command}")
+    _progress(heading())
     settings = load_settings(None, "default", arguments.set, environment={})
-    with scratch_folder() as scratch:
-        postgres = Postgres.open(embedded.start(scratch / "postgres"))
-        try:
-            figures, latencies = asyncio.run(_measured(settings, postgres, scratch, arguments))
-        finally:
-            embedded.stop(scratch / "postgres")
+    with scratch_folder() as scratch, server_in(scratch) as dsn:
+        figures, latencies = asyncio.run(_measured(settings, Postgres.open(dsn), scratch, arguments))
     if arguments.json:
-        described = {"machine": machine(), "command": command, "pipeline_version": settings.pipeline_version}
+        described = {"machine": machine(), "command": command(), "pipeline_version": settings.pipeline_version}
         print(json.dumps({**described, "figures": list(map(asdict, figures)), "milliseconds": latencies}, indent=2))
     else:
-        print(f"{machine()}; {command}")
+        print(heading())
         _show(figures, latencies)
 
 

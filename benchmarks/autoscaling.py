@@ -8,15 +8,13 @@ What is printed is what `serve status` has at that second, and the calls that wa
 import argparse
 import asyncio
 import logging
-import shlex
-import sys
 import time
 import warnings
 from contextlib import suppress
 from typing import Any
 
 from benchmarks.corpus import passages
-from benchmarks.machine import machine
+from benchmarks.machine import heading
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
@@ -24,7 +22,7 @@ with warnings.catch_warnings():
     from ray import serve
     from ray.serve import Application
 
-    from rag_core.errors import RagError
+    from rag_core.errors import ClusterError, RagError
     from serve.app import Arguments, settings_of
     from serve.breaker import Breaker
     from serve.distributed import model_deployment
@@ -74,7 +72,7 @@ def shape(most: int) -> dict[str, Any]:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{machine()}; python -m benchmarks.autoscaling {shlex.join(sys.argv[1:])}".rstrip())
+    print(heading())
     set_environment()
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
@@ -144,7 +142,10 @@ def _replicas() -> str:
 
 
 def _await_replica() -> None:
-    while serve.status().applications["scaled"].status != "RUNNING":
+    """ClusterError if there will be none."""
+    while (application := serve.status().applications["scaled"]).status != "RUNNING":
+        if application.status == "DEPLOY_FAILED":
+            raise ClusterError(f"the reranker cannot be deployed: {application.message}")
         time.sleep(0.2)
 
 

@@ -1,4 +1,4 @@
-"""A Ray Serve deployment that does nothing, listening by itself as the gateway does, until it is interrupted.
+"""A Ray Serve deployment that does nothing, listening by itself as the gateway does, until it is told to end.
 
 python -m benchmarks.bare_serve 127.0.0.1 8124
 """
@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
+from benchmarks.scratch import exit_when_terminated
 from serve.running import served_by_itself
 
 app = FastAPI()
@@ -31,6 +32,7 @@ def bare_app() -> Application:
 
 def main(host: str, port: int) -> None:
     with served_by_itself(bare_app, host, port), suppress(KeyboardInterrupt):
+        exit_when_terminated()
         signal.pause()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from uuid import UUID
 
-from benchmarks.machine import machine
+from benchmarks.machine import heading
 from rag_core.build.chunking import chunker
 from rag_core.evaluation.boundaries import BoundaryScores, boundary_scores
 from rag_core.evaluation.dataset import read_corpus
@@ -27,8 +27,10 @@ from rag_core.types import Document
 SPACE = "\n\n"
 CHUNKERS: Mapping[str, Sequence[str]] = {
     "sections": ("chunking={type: sections, overlap: 0}",),
+    "sentences": ("chunking={type: sentences, overlap: 0}",),
     "fixed": ("chunking={type: fixed, overlap: 0}",),
     "semantic": ("chunking={type: semantic}",),
+    "clinical": ("chunking={type: clinical, overlap: 0}",),
 }
 
 
@@ -44,7 +46,7 @@ def main() -> None:
     arguments = _arguments()
     joined = list(_joined(arguments.texts, arguments.documents, arguments.texts_a_document))
     true = mean(len(each.boundaries) for each in joined)
-    print(f"{machine()}; {len(joined)} documents of {true + 1:g} texts; tolerance {arguments.tolerance} characters")
+    print(f"{heading()}\n{len(joined)} documents of {true + 1:g} texts; tolerance {arguments.tolerance} characters")
     print("chunker    boundaries  precision  recall     F1  evenly     MB/s")
     for name, overrides in CHUNKERS.items():
         _report(name, chunker(load_settings(None, "default", overrides, {})), joined, arguments.tolerance)

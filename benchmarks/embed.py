@@ -9,7 +9,6 @@ the ratio, not the texts/s of two runs.
 
 import argparse
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks.corpus import passages, stored
+from benchmarks.machine import CPUS, heading
 from rag_core.build.embedding import encoder
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
 from rag_core.ingestion.embedding.model_files import model_folder
@@ -35,7 +35,8 @@ def main() -> None:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("not measured on a GPU: there is none here")
     threads = _threads(arguments.device)
-    print(f"{_device(arguments.device)}, {dtype('auto', arguments.device)}, {threads} threads; {arguments.model}")
+    print(heading(torch.cuda.get_device_name() if arguments.device == "cuda" else ""))
+    print(f"{arguments.model}, {dtype('auto', arguments.device)}, {threads} threads")
     texts = stored([arguments.texts])[: arguments.count] if arguments.texts else passages(arguments.count)
     own, library = encoder(_settings(arguments), threads).embed, _library(arguments.model, arguments.device)
     seconds = _interleaved([own, library], texts, arguments.rounds)
@@ -49,7 +50,7 @@ def main() -> None:
 def _threads(device: str) -> int:
     """Also of the library, which else would have one where our own code loads a tokenizer first."""
     os.environ["TOKENIZERS_PARALLELISM"] = str(device == "cuda").lower()
-    return os.cpu_count() or 1 if device == "cuda" else 1
+    return CPUS if device == "cuda" else 1
 
 
 def _settings(arguments: argparse.Namespace) -> EmbeddingSettings:
@@ -85,12 +86,6 @@ def _seconds(encode: Encode, texts: Sequence[str]) -> float:
 def _least_cosine(one: Matrix, other: Matrix) -> float:
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(axis=1) / lengths).min())
-
-
-def _device(name: str) -> str:
-    if name == "cuda":
-        return torch.cuda.get_device_name()
-    return platform.processor() or platform.machine()
 
 
 def _arguments() -> argparse.Namespace:

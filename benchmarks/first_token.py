@@ -1,15 +1,14 @@
 """How long the first words of an answer take, model warm, beside the search for it: on the demo's handbook.
 
-Each question is asked in turn, `--rounds` times, after one round that loads and compiles. Without `--set` the default
-profile answers, by quoting. Every question's own time is in the table, and the whole answer's, judged.
+Each question is asked in turn, `--rounds` times, after one round that loads and compiles. Before each round so many
+others are asked that vectors are made again, as those of new questions are. Without `--set` the default profile
+answers, by quoting. Every question's own time is in the table, and the whole answer's, judged.
 
     python -m benchmarks.first_token
     python -m benchmarks.first_token --rounds 20 --set generation.sentences=1
 """
 
 import argparse
-import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import machine
-from benchmarks.scratch import scratch_folder
+from benchmarks.machine import heading
+from benchmarks.scratch import scratch_folder, server_in
 from rag_core import KnowledgeBase
 from rag_core.events import Event, TextDelta
+from rag_core.retrieval.remembered import REMEMBERED
 from rag_core.settings import load_settings
-from rag_core.storage import embedded
 
 DEMO = Path(__file__).parents[1] / "demo"
 
@@ -39,18 +38,21 @@ class Timed:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{machine()}; python -m benchmarks.first_token {shlex.join(sys.argv[1:])}".rstrip())
+    print(heading())
     questions = [row["question"] for row in json_lines(DEMO / "questions.jsonl")]
-    with scratch_folder() as scratch:
-        store = embedded.start(scratch / "postgres")
+    with scratch_folder() as scratch, server_in(scratch) as store:
         settings = load_settings(None, "default", [f"store.url={store}", *arguments.set], environment={})
-        try:
-            with KnowledgeBase(settings) as knowledge:
-                knowledge.ingest(DEMO / "corpus")
-                _asked(knowledge, questions)
-                _show([timed for _ in range(arguments.rounds) for timed in _asked(knowledge, questions)])
-        finally:
-            embedded.stop(scratch / "postgres")
+        with KnowledgeBase(settings) as knowledge:
+            knowledge.ingest(DEMO / "corpus")
+            _asked(knowledge, questions)
+            _show([timed for _ in range(arguments.rounds) for timed in _asked_anew(knowledge, questions)])
+
+
+def _asked_anew(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[Timed]:
+    """After so many others that none of their vectors is kept."""
+    for number in range(REMEMBERED):
+        knowledge.search(f"What is number {number}?", k=1)
+    return _asked(knowledge, questions)
 
 
 def _asked(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[Timed]:

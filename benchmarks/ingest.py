@@ -2,7 +2,8 @@
 
 (a) raw encode: the distinct chunks of the same files, sorted by length, encoded by the faster of our encoder and
 sentence-transformers in bare processes, one thread each and as many as there are CPUs, models loaded before the clock.
-(b) floor: read, parse, split, encode, one COPY, in one process. What loads models, or starts Ray, is shown apart.
+(b) floor: by hand in one process, one step after the other: read, parse as ours does, split, encode with as many
+threads as there are CPUs, one COPY. What loads models, or starts Ray, is shown apart.
 
 Machines are noisy, so compare the ratios of one run, not the seconds of two. By default the demo's corpus, copied until
 there are enough files, with the hashing embedder, so that everything but encoding shows. The input is copied first.
@@ -14,7 +15,6 @@ there are enough files, with the hashing embedder, so that everything but encodi
 
 import argparse
 import os
-import platform
 import shutil
 import statistics
 import time
@@ -33,16 +33,17 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
 from benchmarks.json_lines import json_lines
+from benchmarks.machine import CPUS, heading
 from benchmarks.processes import Peak, cpu_watched, memory_watched
-from benchmarks.scratch import scratch_folder
-from benchmarks.side_by_side import CPUS, side_by_side
+from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
+from benchmarks.side_by_side import side_by_side
 from jobs.runner import RayRunner, start_ray
 from rag_core.build.embedding import encoder
 from rag_core.build.ingestion import inline_runner, preparation, source, sync
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import Report
 from rag_core.settings import load_settings
-from rag_core.storage import embedded, schema
+from rag_core.storage import schema
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Chunk, Draft
@@ -84,8 +85,9 @@ class Bench:
         return [chunk for draft in drafts for chunk in draft.chunks]
 
     def floor(self) -> float:
-        """What somebody would write for one run, without deltas, ledger, tenants or retries."""
-        model = encoder(self.settings.embedding)
+        """What somebody would write for one run, without deltas, ledger, tenants or retries: serial, but for the
+        encoder's threads, which are those that ours has in one process."""
+        model = encoder(self.settings.embedding, CPUS)
         began = time.perf_counter()
         chunks = self.chunks()
         vectors = model.embed([chunk.embedded_text for chunk in chunks])
@@ -114,6 +116,7 @@ class Bench:
         """On a Ray of its own: every `rag ingest` on one machine starts one."""
         began = time.perf_counter()
         start_ray()
+        exit_when_terminated()
         starting = time.perf_counter() - began
         done = self._synced(on_ray=True)
         began = time.perf_counter()
@@ -139,18 +142,13 @@ class Bench:
 def main() -> None:
     arguments = _arguments()
     settings = load_settings(overrides=arguments.set or ["embedding.type=hashing"], environment={})
-    with scratch_folder() as scratch:
+    print(f"{heading()}\n{settings.pipeline_version}")
+    with scratch_folder() as scratch, server_in(scratch) as dsn:
         folder = _input(scratch / "files", arguments)
-        postgres = scratch / "postgres"
-        dsn = embedded.start(postgres)
-        try:
-            server = int((postgres / "postmaster.pid").read_text().split()[0])
-            bench = Bench(Postgres.open(dsn), settings, folder, (os.getpid(), server))
-            print(f"{platform.processor() or platform.machine()}, {CPUS} CPUs; {settings.pipeline_version}")
-            _compare(bench, arguments.rounds)
-            _delta(bench)
-        finally:
-            embedded.stop(postgres)
+        server = int((scratch / POSTGRES / "postmaster.pid").read_text().split()[0])
+        bench = Bench(Postgres.open(dsn), settings, folder, (os.getpid(), server))
+        _compare(bench, arguments.rounds)
+        _delta(bench)
 
 
 def _compare(bench: Bench, rounds: int) -> None:
@@ -170,7 +168,7 @@ def _compare(bench: Bench, rounds: int) -> None:
     raw, floor = min(map(statistics.median, raws.values())), statistics.median(floors)
     for name, seconds in raws.items():
         _show(f"raw encode, {name}", statistics.median(seconds), raw, floor)
-    _show("floor", floor, raw, floor)
+    _show(f"floor, serial, {CPUS} threads encode", floor, raw, floor)
     _show("in-process", statistics.median(each.work for each in inlines), raw, floor)
     _show("on Ray", statistics.median(each.work for each in rays), raw, floor)
     _show("on Ray, with its start and stop", statistics.median(map(_whole, rays)), raw, floor)

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import machine
+from benchmarks.machine import heading
 from rag_core.build.judging import chosen_judge
 from rag_core.config import BertEmbedder, HashingEmbedder, LexicalJudge
 from rag_core.errors import DatasetError
@@ -35,7 +35,6 @@ NOBODY = UUID(int=0)
 class Judged:
     """`supported` is what people say."""
 
-    id: str
     supported: bool
     verdict: Verdict
     seconds: float
@@ -76,7 +75,7 @@ def main() -> None:
         else BertEmbedder(type="bert", model=arguments.model)
     )
     judge = chosen_judge(LexicalJudge(type="lexical"), embedding)
-    print(machine())
+    print(heading())
     figures = []
     for dataset in arguments.datasets:
         figures.append(_figures(dataset.name, asyncio.run(_judged(judge, dataset))))
@@ -90,7 +89,7 @@ async def _judged(judge: Judge, dataset: Path) -> list[Judged]:
     for line in _lines(dataset):
         began = time.perf_counter()
         verdict = await judge.judge(Answer(text=line["answer"]), [_passage(line["context"])])
-        judged.append(Judged(line["_id"], bool(line["label"]), verdict, time.perf_counter() - began))
+        judged.append(Judged(bool(line["label"]), verdict, time.perf_counter() - began))
     return judged
 
 

@@ -11,8 +11,6 @@ its index serves no query under it.
 """
 
 import argparse
-import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,13 +27,12 @@ import pytrec_eval
 import uvloop
 
 from benchmarks.corpus import drafts, passages, texts_argument
-from benchmarks.machine import machine
-from benchmarks.scratch import scratch_folder
-from benchmarks.side_by_side import CPUS, side_by_side
+from benchmarks.machine import CPUS, heading
+from benchmarks.scratch import scratch_folder, server_in
+from benchmarks.side_by_side import side_by_side
 from benchmarks.targets import begun
 from rag_core.config import Bm25Retriever
 from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
-from rag_core.storage import embedded
 from rag_core.storage.corpus import CorpusReader, Snapshot
 from rag_core.storage.lexical import kinds, reading, writing
 from rag_core.storage.lexical.analysis import terms
@@ -55,6 +52,7 @@ SEGMENTS = (1, 10, 100)
 BATCH = 1_000
 QUESTIONS, WORDS, ROUNDS = 100, 8, 5
 STOP_WORDS = 100
+BACKENDS = ("numpy", "numba")
 K = 100
 BM25 = Bm25(Bm25Retriever(type="bm25").k1, Bm25Retriever(type="bm25").b)
 CACHED_BYTES = 1 << 30
@@ -82,21 +80,18 @@ class Timed:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{machine()}; python -m benchmarks.lexical {shlex.join(sys.argv[1:])}".rstrip())
+    print(heading())
     texts = passages(arguments.size, files=arguments.texts)
     documents = list(drafts(texts, np.ones((len(texts), 1), np.float32), TENANT, COLLECTION))
-    with scratch_folder() as scratch:
-        postgres = Postgres.open(embedded.start(scratch / "postgres"))
-        try:
-            target = _stored(postgres, documents)
-            questions = _questions(texts, QUESTIONS, made_up=not arguments.texts)
-            _writing(postgres, target, documents)
-            ours = _searching(postgres, target, documents, questions)
-            _others(postgres, texts, questions, ours)
-            if arguments.dataset:
-                _quality(postgres, arguments.dataset)
-        finally:
-            embedded.stop(scratch / "postgres")
+    with scratch_folder() as scratch, server_in(scratch) as dsn:
+        postgres = Postgres.open(dsn)
+        target = _stored(postgres, documents)
+        questions = _questions(texts, QUESTIONS, made_up=not arguments.texts)
+        _writing(postgres, target, documents)
+        ours = _searching(postgres, target, documents, questions)
+        _others(postgres, texts, questions, ours)
+        if arguments.dataset:
+            _quality(postgres, arguments.dataset)
 
 
 def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
@@ -237,30 +232,37 @@ async def _keep_ids(snapshot: Snapshot, cache: SegmentCache) -> None:
 
 
 def _others(postgres: Postgres, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Timed]) -> None:
-    index, seconds = _timed(lambda: _bm25s([terms(text, LANGUAGE) for text in texts]))
-
-    def ask(question: str) -> object:
-        return index.retrieve([list(dict.fromkeys(terms(question, LANGUAGE)))], k=K, show_progress=False)
-
-    found = _each(questions, ask)
+    """The same questions."""
     print(f"others    as many times ours, over {' and '.join(map(str, ours))} segments without a cache")
-    print(f"bm25s     in this process           {found}   {_times(found, ours)}; built in {seconds:.1f} s")
+    for backend in BACKENDS:
+        _bm25s_beside(backend, texts, questions, ours)
     with psycopg.connect(postgres.dsn, options=OPTIONS, autocommit=True) as connection:
         connection.execute(FULL_TEXT)
         for first in range(0, len(texts), 10_000):
             connection.execute(FULL_TEXT_ADD, [list(texts[first : first + 10_000])])
         connection.execute("vacuum analyze full_text")
-        few = questions[:30]
-        asked = _each(few, lambda question: connection.execute(FULL_TEXT_SEARCH, [_any_word(question)]).fetchall())
+        asked = _each(
+            questions, lambda question: connection.execute(FULL_TEXT_SEARCH, [_any_word(question)]).fetchall()
+        )
     print(f"full text any word, ts_rank_cd      {asked}   {_times(asked, ours)}")
 
 
+def _bm25s_beside(backend: str, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Timed]) -> None:
+    index, seconds = _timed(lambda: _bm25s([terms(text, LANGUAGE) for text in texts], backend))
+
+    def ask(question: str) -> object:
+        return index.retrieve([list(dict.fromkeys(terms(question, LANGUAGE)))], k=K, show_progress=False)
+
+    found = _each(questions, ask)
+    print(f"bm25s     {f'{backend}, in this process':25} {found}   {_times(found, ours)}; built in {seconds:.1f} s")
+
+
 def _times(found: Timed, ours: dict[int, Timed]) -> str:
-    return "  ".join(f"{found.p50 / each.p50:.1f} x" for each in ours.values())
+    return "  ".join(f"{found.p50 / each.p50:.2f} x" for each in ours.values())
 
 
-def _bm25s(tokens: list[list[str]]) -> bm25s.BM25:
-    index = bm25s.BM25(k1=BM25.k1, b=BM25.b, method="lucene")
+def _bm25s(tokens: list[list[str]], backend: str = "numpy") -> bm25s.BM25:
+    index = bm25s.BM25(k1=BM25.k1, b=BM25.b, method="lucene", backend=backend)
     index.index(tokens, show_progress=False)
     return index
 
@@ -270,6 +272,7 @@ def _any_word(question: str) -> str:
 
 
 def _each(questions: Sequence[str], ask: Callable[[str], object]) -> Timed:
+    """After one round that compiles, and warms the caches."""
     for question in questions:
         ask(question)
     return Timed([1_000 * _timed(partial(ask, question))[1] for question in questions])

@@ -19,15 +19,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from benchmarks.corpus import BREAK, passages
-from benchmarks.machine import machine
+from benchmarks.machine import heading
 from benchmarks.processes import Peak, memory_watched
-from benchmarks.scratch import scratch_folder
+from benchmarks.scratch import scratch_folder, server_in
 from jobs.runner import RayRunner
 from rag_core.build.ingestion import inline_runner, sync
 from rag_core.config import Settings
 from rag_core.ingestion.report import Report
 from rag_core.settings import load_settings
-from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
 
 RUNNERS = {"inline": ["inline"], "ray": ["ray"], "both": ["inline", "ray"]}
@@ -76,17 +75,13 @@ class Bench:
 def main() -> None:
     arguments = _arguments()
     settings = load_settings(overrides=["embedding.type=hashing"], environment={})
-    print(f"{machine()}; {settings.pipeline_version}")
-    with scratch_folder() as scratch:
-        dsn = embedded.start(scratch / "postgres")
-        try:
-            bench = Bench(dsn, settings, scratch, RUNNERS[arguments.runner])
-            bench.corpus(arguments.documents)
-            bench.measured("one text of 20 MB", _write_text)
-            bench.measured(f"{arguments.tiny:,} tiny files", partial(_write_tiny, arguments.tiny))
-            bench.measured("a file of 300 MB", _write_huge)
-        finally:
-            embedded.stop(scratch / "postgres")
+    print(f"{heading()}\n{settings.pipeline_version}")
+    with scratch_folder() as scratch, server_in(scratch) as dsn:
+        bench = Bench(dsn, settings, scratch, RUNNERS[arguments.runner])
+        bench.corpus(arguments.documents)
+        bench.measured("one text of 20 MB", _write_text)
+        bench.measured(f"{arguments.tiny:,} tiny files", partial(_write_tiny, arguments.tiny))
+        bench.measured("a file of 300 MB", _write_huge)
 
 
 def _synced(settings: Settings, dsn: str, folder: Path, runner: str) -> tuple[Peak, Report]:

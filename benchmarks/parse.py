@@ -2,7 +2,7 @@
 
 FOLDER holds files/ and groundtruth/, the latter with NAME.md for each files/NAME. Word F1 is 2 * overlap / sum over the
 lower-cased words as multisets, cell F1 the same over the cells of Markdown tables. Order is not looked at, nor how
-a time of day is set off from its date.
+a time of day is set off from its date. A file that cannot be parsed has 0 of both.
 
     python -m benchmarks.parse FOLDER
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.machine import heading
 from rag_core.errors import DocumentError
 from rag_core.ingestion.parsing.document import parse
 from rag_core.types import Document
@@ -47,20 +48,21 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", type=Path)
     folder: Path = arguments.parse_args().folder
+    print(heading())
     files = sorted(path for path in (folder / "files").iterdir() if path.is_file())
     _report([score(path, folder / "groundtruth" / f"{path.name}.md") for path in files])
 
 
 def score(path: Path, truth: Path) -> Score:
-    suffix = path.suffix[1:].lower()
+    suffix, wanted = path.suffix[1:].lower(), _plain(truth.read_text())
     try:
         read(path)
         start = time.perf_counter()
         document = read(path)
     except DocumentError as error:
-        return Score(path.name, suffix, reason=f"{error.status}: {error.reason}")
+        cells = 0.0 if _cells(wanted) else None
+        return Score(path.name, suffix, cells=cells, reason=f"{error.status}: {error.reason}")
     seconds = time.perf_counter() - start
-    wanted = _plain(truth.read_text())
     found = _plain(document.text)
     cells = f1(_cells(found), _cells(wanted)) if _cells(wanted) else None
     return Score(path.name, suffix, seconds, f1(_words(found), _words(wanted)), cells)
@@ -105,9 +107,9 @@ def _report(scores: Iterable[Score]) -> None:
 
 def _line(name: str, scores: list[Score]) -> str:
     parsed = [each for each in scores if not each.reason]
-    cells = [each.cells for each in parsed if each.cells is not None]
+    cells = [each.cells for each in scores if each.cells is not None]
     rate = f"{len(parsed) / sum(each.seconds for each in parsed):.0f}" if parsed else "-"
-    columns = (_mean([each.words for each in parsed]), _mean(cells), rate)
+    columns = (_mean([each.words for each in scores]), _mean(cells), rate)
     return f"{name:10}{len(scores):6}{len(parsed):8}" + "".join(f"{column:>9}" for column in columns)
 
 

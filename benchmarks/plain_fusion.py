@@ -9,7 +9,6 @@ numpy; a document that a leg did not find has 0 of it.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import bm25s
@@ -17,6 +16,7 @@ import numpy as np
 import Stemmer
 from numpy.typing import NDArray
 
+from benchmarks.machine import CPUS, heading
 from rag_core.build.embedding import encoder
 from rag_core.config import BertEmbedder
 from rag_core.evaluation.dataset import Dataset, Run, read_corpus, read_dataset, write_run
@@ -24,11 +24,11 @@ from rag_core.evaluation.dataset import Dataset, Run, read_corpus, read_dataset,
 Scores = NDArray[np.float32]
 
 DEPTH = 100
-THREADS = os.cpu_count() or 1
 
 
 def main() -> None:
     arguments = _arguments()
+    print(heading())
     dataset = read_dataset(arguments.dataset)
     corpus = list(read_corpus(arguments.dataset / "corpus.jsonl"))
     texts = [f"{document.title}\n{document.text}" for document in corpus]
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _cosines(texts: list[str], questions: list[str]) -> Scores:
     """Shape (questions, documents), as all scores here."""
-    model = encoder(BertEmbedder(type="bert", model="all-MiniLM-L6-v2"), THREADS)
+    model = encoder(BertEmbedder(type="bert", model="all-MiniLM-L6-v2"), CPUS)
     cosines: Scores = model.embed_questions(questions) @ model.embed(texts).T
     return cosines
 
@@ -58,7 +58,8 @@ def _fused(legs: list[Scores]) -> Scores:
 
 
 def _scaled(scores: Scores) -> Scores:
-    least = np.partition(scores, -DEPTH, axis=1)[:, -DEPTH][:, None]
+    depth = min(DEPTH, scores.shape[1])
+    least = np.partition(scores, -depth, axis=1)[:, -depth][:, None]
     best = scores.max(axis=1, keepdims=True)
     return np.where(scores >= least, (scores - least) / np.maximum(best - least, 1e-9), 0)
 

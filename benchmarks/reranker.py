@@ -11,8 +11,6 @@ pairs each, as a gateway asks it. They take turns, and the ratio is of the media
 import argparse
 import asyncio
 import os
-import shlex
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from benchmarks.machine import machine
-from benchmarks.scratch import scratch_folder
+from benchmarks.machine import heading
+from benchmarks.scratch import exit_when_terminated, scratch_folder
 from rag_core.config import Bm25Retriever, CrossEncoderReranker, RerankedRetriever, Settings
 from rag_core.ingestion.embedding.model_files import model_folder
 from rag_core.ingestion.embedding.precision import dtype
@@ -44,7 +42,7 @@ TARGET = 0.9
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{machine()}; python -m benchmarks.reranker {shlex.join(sys.argv[1:])}".rstrip())
+    print(heading())
     with scratch_folder() as folder:
         _model_files(folder)
         _measure(folder, arguments)
@@ -136,6 +134,7 @@ def _deployed(settings: Settings, device: str) -> Any:
         from serve.deployments import Scorer
 
         start_ray()
+        exit_when_terminated()
         serve.start(proxy_location="Disabled")
         share = {"num_cpus": os.cpu_count()} if device == "cpu" else {"num_cpus": 1, "num_gpus": 1}
         scorer = Scorer.options(name="Reranker", ray_actor_options=share)  # type: ignore[attr-defined]

@@ -10,8 +10,6 @@ its loop is uvloop, too, and its garbage collector spares what is loaded.
 
 import argparse
 import asyncio
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,8 +19,8 @@ import numpy as np
 import uvloop
 
 from benchmarks.corpus import drafts, passages, texts_argument, vectors
-from benchmarks.machine import machine
-from benchmarks.scratch import scratch_folder
+from benchmarks.machine import heading
+from benchmarks.scratch import scratch_folder, server_in
 from benchmarks.targets import begun
 from rag_core.build.embedding import embedding_space
 from rag_core.build.retrieval import retriever
@@ -30,7 +28,6 @@ from rag_core.config import Settings
 from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
 from rag_core.stage import recording
-from rag_core.storage import embedded
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
@@ -54,17 +51,14 @@ class Asked:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{machine()}; python -m benchmarks.retrieval {shlex.join(sys.argv[1:])}".rstrip())
+    print(heading())
     settings = load_settings(None, "default", arguments.set, environment={})
     texts = passages(arguments.rows, files=arguments.texts)
     documents = list(drafts(texts, vectors(arguments.rows, files=arguments.texts), TENANT, COLLECTION))
-    with scratch_folder() as scratch:
-        postgres = Postgres.open(embedded.start(scratch / "postgres"))
-        try:
-            load(postgres, settings, documents)
-            uvloop.run(_compare(postgres, settings, texts, arguments.callers, arguments.questions))
-        finally:
-            embedded.stop(scratch / "postgres")
+    with scratch_folder() as scratch, server_in(scratch) as dsn:
+        postgres = Postgres.open(dsn)
+        load(postgres, settings, documents)
+        uvloop.run(_compare(postgres, settings, texts, arguments.callers, arguments.questions))
 
 
 def load(postgres: Postgres, settings: Settings, documents: Sequence[Draft]) -> None:

@@ -1,9 +1,9 @@
 """What HTTP and Ray Serve add to a search: the gateway beside its floors, all in one run.
 
 A FastAPI route that does nothing under uvicorn, and a Ray Serve deployment that does nothing and listens by itself as
-the gateway does, are what no gateway can do better than; the retriever in this process is what it serves. Clients are
-as many connections that ask one question after another, none twice. CPU is that of the whole machine but the clients',
-which share its cores.
+the gateway does, are what no gateway can do better than; the retriever in this process, with the event loop and the
+garbage collector of a replica, is what it serves. Clients are as many connections that ask one question after another,
+none twice. CPU is that of the whole machine but the clients', which share its cores.
 
 Before they come one client asks the bare deployment, the retriever in this process and the gateway in turn, in a random
 order each time: all meet the same machine, with its caches as a server at work has them, and the difference is what the
@@ -15,8 +15,6 @@ gateway costs.
 
 import argparse
 import asyncio
-import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -28,18 +26,19 @@ from functools import partial
 import aiohttp
 import numpy as np
 import psutil
+import uvloop
 
 from benchmarks.corpus import drafts, passages, vectors
-from benchmarks.machine import machine
+from benchmarks.machine import heading
 from benchmarks.retrieval import COLLECTION, TENANT, load, questions
-from benchmarks.scratch import scratch_folder
+from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
 from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
 from rag_core.settings import load_settings
-from rag_core.storage import embedded
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
+from serve.settled import settle
 
 HOST, GATEWAY, BARE = "127.0.0.1", 8123, 8124
 K, ROUNDS, WARM = 10, 400, 30
@@ -73,24 +72,20 @@ class Timed:
 
 def main() -> None:
     arguments = _arguments()
-    print(f"{machine()}; python -m benchmarks.serve {shlex.join(sys.argv[1:])}".rstrip())
+    print(heading())
     texts = passages(arguments.rows)
-    with scratch_folder() as scratch:
-        store = embedded.start(scratch / "postgres")
+    with scratch_folder() as scratch, server_in(scratch) as store:
         named = [f"store.url={store}", f"tenant={TENANT}", "answering.budget=none", *arguments.set]
         settings = load_settings(None, "default", named, environment={})
-        try:
-            load(Postgres.open(store), settings, list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION)))
-            _measure(settings, questions(texts), arguments.clients, arguments.seconds)
-        finally:
-            embedded.stop(scratch / "postgres")
+        load(Postgres.open(store), settings, list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION)))
+        _measure(settings, questions(texts), arguments.clients, arguments.seconds)
 
 
 def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], seconds: float) -> None:
     titles = ("p50 ms", "p95 ms", "p99 ms", "requests/s", "CPU ms", "errors")
     print(f"{'':24} {'clients':>7} {''.join(f'{title:>11}' for title in titles)}")
     for number in clients:
-        asyncio.run(_in_process(settings, asked, number, seconds))
+        uvloop.run(_in_process(settings, asked, number, seconds))
     with _running("-c", UVICORN % (HOST, BARE)) as bare:
         _ask_all("bare FastAPI", bare, asked, clients, seconds)
     with _running(*BARE_SERVE) as bare:
@@ -98,8 +93,9 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
     from serve.running import served
 
     with served(settings, HOST, GATEWAY) as url:
+        exit_when_terminated()
         with _running(*BARE_SERVE) as bare:
-            asyncio.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
+            uvloop.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
         _ask_all("/v1/retrieve", f"{url}/v1/retrieve", asked, clients, seconds)
         _ask_all("/v1/answer", f"{url}/v1/answer", asked, clients, seconds)
         _ask_all("/v1/answer, streamed", f"{url}/v1/answer", asked, clients, seconds, stream=True)
@@ -115,6 +111,7 @@ async def _in_process(settings: Settings, asked: Iterator[str], clients: int, se
     try:
         for _ in range(20):
             await ask(next(asked))
+        settle()
         await _loaded(ask, asked, clients, seconds, timed)
     finally:
         await corpus.close()
@@ -147,7 +144,9 @@ async def _over_http(url: str, asked: Iterator[str], clients: int, seconds: floa
         for _ in range(10):
             await ask(next(asked))
         timed.first.clear()
+        own = time.process_time()
         await _loaded(ask, asked, clients, seconds, timed)
+        timed.cpu -= time.process_time() - own
 
 
 async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve: str) -> None:
@@ -158,6 +157,7 @@ async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve
         async def over(url: str, question: str) -> None:
             async with session.post(url, json={"query": question, "collection": COLLECTION}) as response:
                 await response.read()
+                response.raise_for_status()
 
         async def in_process(question: str) -> None:
             await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
@@ -165,6 +165,8 @@ async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve
         asks = (partial(over, bare), in_process, partial(over, retrieve))
         took, drawn = np.zeros((WARM + ROUNDS, len(asks))), np.random.default_rng(7)
         for number in range(WARM + ROUNDS):
+            if number == WARM:
+                settle()
             for place in drawn.permutation(len(asks)):  # who comes after whom decides what caches it finds
                 took[number, place] = await _timed(asks[place], next(asked))
     await corpus.close()
@@ -184,7 +186,8 @@ async def _timed(ask: Ask, question: str) -> float:
 
 
 async def _loaded(ask: Ask, asked: Iterator[str], clients: int, seconds: float, timed: Timed) -> None:
-    own, busy, began = time.process_time(), _busy(), time.perf_counter()
+    """Its CPU is the whole machine's."""
+    busy, began = _busy(), time.perf_counter()
 
     async def client() -> None:
         while (start := time.perf_counter()) < began + seconds:
@@ -193,7 +196,7 @@ async def _loaded(ask: Ask, asked: Iterator[str], clients: int, seconds: float, 
 
     await asyncio.gather(*(client() for _ in range(clients)))
     timed.wall = time.perf_counter() - began
-    timed.cpu = _busy() - busy - (time.process_time() - own)
+    timed.cpu = _busy() - busy
 
 
 def _busy() -> float:
@@ -216,14 +219,16 @@ def _running(*python: str) -> Iterator[str]:
     """The url of what listens at BARE, in a process of its own."""
     with subprocess.Popen([sys.executable, *python]) as process:
         try:
-            asyncio.run(_up())
+            asyncio.run(_up(process))
             yield f"http://{HOST}:{BARE}/"
+            _living(process)
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
 
 
-async def _up() -> None:
+async def _up(process: "subprocess.Popen[bytes]") -> None:
     for _ in range(1200):
+        _living(process)
         try:
             _, writer = await asyncio.open_connection(HOST, BARE)
         except OSError:
@@ -232,6 +237,12 @@ async def _up() -> None:
             writer.close()
             return
     raise TimeoutError("what a benchmark compares with did not start in 60 s")
+
+
+def _living(process: "subprocess.Popen[bytes]") -> None:
+    """RuntimeError if it has ended: then somebody else answers at its port, or nobody."""
+    if (code := process.poll()) is not None:
+        raise RuntimeError(f"what a benchmark compares with ended with {code}")
 
 
 def _arguments() -> argparse.Namespace:

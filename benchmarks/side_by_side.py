@@ -1,16 +1,16 @@
 """The same work in as many processes as there are CPUs."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from benchmarks.machine import CPUS
+
 T = TypeVar("T")
 Prepared: TypeAlias = Callable[[Sequence[T]], Callable[[], object]]
 """Makes ready for a share of the work, and returns what does it."""
 
-CPUS = len(os.sched_getaffinity(0))
 PATIENCE = 600.0
 """Seconds after which a process is believed to have died."""
 

@@ -1,8 +1,9 @@
 """Tokens a second of vLLM through the gateway, beside the same engine without it: all in one run, in turn.
 
 The floor is the engine's deployment asked by its handle, without HTTP and without a search, with the very messages
-that the gateway writes for its questions. Clients ask one question after another, each streamed, at temperature 0; the
-gateway's are OpenAI's own, and share the CPUs. It needs vLLM: `make vllm`, or a GPU.
+that the gateway writes for its questions, on an event loop like the gateway's. Clients ask one question after another,
+each streamed, at temperature 0; the gateway's are OpenAI's own, and share the CPUs. It needs vLLM: `make vllm`, or
+a GPU.
 
     .venv-vllm/bin/python -m benchmarks.vllm                                  a random model of 260 kB, on a CPU
     python -m benchmarks.vllm --config cluster/serve/gpu.yaml --clients 1 16 64 --tokens 256
@@ -14,8 +15,6 @@ import logging
 import os
 import re
 import runpy
-import shlex
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -25,12 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import uvloop
 import yaml
 from openai import AsyncOpenAI
 
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import machine
-from benchmarks.scratch import scratch_folder
+from benchmarks.machine import heading
+from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
 from jobs.runner import ENVIRONMENT
 from rag_core import KnowledgeBase
 from rag_core.build.models import Elsewhere
@@ -38,7 +38,6 @@ from rag_core.config import Settings
 from rag_core.models.endpoint import ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.settings import load_settings
-from rag_core.storage import embedded
 from rag_core.types import Query
 from serve.llm import HandleClient, LlmSettings, chat
 
@@ -92,14 +91,11 @@ def main() -> None:
     logging.disable(logging.INFO)  # Ray and vLLM turn it on for everything, each request included
     with scratch_folder() as scratch:
         llama = _generator(arguments.config) if arguments.config else _tiny(scratch / "llama")
-        print(f"{machine()}, {_device(llama)}; python -m benchmarks.vllm {shlex.join(sys.argv[1:])}".rstrip())
-        store = embedded.start(scratch / "postgres")
-        settings = _settings(store, llama, arguments.tokens)
-        try:
+        print(heading(_device(llama)))
+        with server_in(scratch) as store:
+            settings = _settings(store, llama, arguments.tokens)
             with _deployed(settings, llama) as (url, handle):
-                asyncio.run(_measure(settings, llama, url, handle, arguments))
-        finally:
-            embedded.stop(scratch / "postgres")
+                uvloop.run(_measure(settings, llama, url, handle, arguments))
 
 
 def _generator(config: Path) -> LlmSettings:
@@ -160,6 +156,7 @@ def _deployed(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, De
     # more than a small machine has: the gateway hardly uses the one that it takes
     cpus = max(4, os.cpu_count() or 0)
     ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
+    exit_when_terminated()
     try:
         serve.start(http_options={"host": HOST, "port": PORT}, logging_config={"enable_access_log": False})
         serve.run(application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
+from rag_core.evaluation.dataset import read_queries, read_spans
 from rag_core.storage import embedded
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model]
@@ -79,3 +81,16 @@ def test_the_yaml_is_a_valid_configuration(environment: dict[str, str], tmp_path
     assert re.search(r"embedding\.type\s+hashing\s+profile quick", printed)
     assert re.search(r"chunking\.tokens\s+400", printed)
     jsonschema.validate(yaml.safe_load(text), json.loads(run("rag config schema", environment)))
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
+def test_the_jq_lines_make_what_evaluation_reads(tmp_path: Path) -> None:
+    (lines,) = [block for block in blocks("sh") if block.startswith("jq ")]
+    answers = [{"start": 4, "end": 12}, {"start": 20, "end": 24}]
+    row = {"_id": "q1", "doc_id": "d1", "question": "How often?", "answers": answers}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(row))
+    (tmp_path / "qrels").mkdir()
+    subprocess.run(["bash", "-ec", lines], cwd=tmp_path, check=True)
+    assert read_queries(tmp_path / "queries.jsonl") == {"q1": "How often?"}
+    (spans,) = read_spans(tmp_path / "qrels" / "test.spans.jsonl").values()
+    assert [(span.document, span.start, span.end) for span in spans] == [("d1", 4, 12), ("d1", 20, 24)]

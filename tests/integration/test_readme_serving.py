@@ -4,13 +4,17 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from fakes.serving import listening
 
+from jobs.worker import Worker
 from rag_core import open_knowledge_base
+from rag_core.config import Settings
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from serve.graph import ground
@@ -19,18 +23,14 @@ ROOT = Path(__file__).parents[2]
 SECTION = re.search(r"<!-- serving -->\n(.*?)<!-- /serving -->", (ROOT / "README.md").read_text(), re.DOTALL)
 ANYTHING = "…"
 
-pytestmark = [
-    pytest.mark.postgres,
-    pytest.mark.model,
-    pytest.mark.slow,
-    pytest.mark.skipif(SECTION is None, reason="the README has no section between <!-- serving --> and its end"),
-]
+pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
 
 
 def shown() -> list[tuple[str, str, str]]:
     """(language, code, what it prints), in the section's order."""
     fenced = r"^```(sh|py)\n(.*?)^```\n\s*^```text\n(.*?)^```"
-    return re.findall(fenced, SECTION[1] if SECTION else "", re.DOTALL | re.MULTILINE)
+    assert SECTION, "the README must have a section between <!-- serving --> and <!-- /serving -->"
+    return re.findall(fenced, SECTION[1], re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -38,8 +38,21 @@ def address(store: Postgres) -> Iterator[str]:
     with open_knowledge_base(store.dsn) as knowledge:
         knowledge.ingest(ROOT / "demo" / "corpus")
     settings = load_settings(overrides=[f"store.url={store.dsn}", "answering.budget=none"], environment={})
-    with listening(ground(settings).graph(settings)) as url:
+    with listening(ground(settings).graph(settings)) as url, working(settings):
         yield url.removeprefix("http://")
+
+
+@contextmanager
+def working(settings: Settings) -> Iterator[None]:
+    """Somebody who does what is queued."""
+    worker = Worker(settings, poll=0.1)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join()
 
 
 def printed(language: str, code: str, address: str) -> str:
@@ -47,13 +60,14 @@ def printed(language: str, code: str, address: str) -> str:
     here = re.sub(r"^rag serve .*\n", "", code, flags=re.MULTILINE).replace("localhost:8000", address)
     command = ["bash", "-c", here] if language == "sh" else [sys.executable, "-c", here]
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return " ".join(done.stdout.split())
 
 
-def test_the_section_shows_a_stream_a_search_and_openais_client() -> None:
-    assert [language for language, _, _ in shown()] == ["sh", "sh", "py"]
+def test_the_section_shows_a_stream_a_search_openais_client_and_what_goes_in() -> None:
+    assert [language for language, _, _ in shown()] == ["sh", "sh", "py", "sh"]
 
 
 def test_every_line_prints_what_stands_below_it(address: str) -> None:
