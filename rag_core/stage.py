@@ -200,10 +200,11 @@ def _around() -> asyncio.Timeout | None:
 
 
 def _left(around: asyncio.Timeout | None) -> float:
-    """Seconds until the deadline, or until the stage around, if it is one, needs the rest for itself."""
+    """Seconds until the deadline, or until the stage around, if it ends well before that, needs the rest for itself."""
     left = _current().deadline - time.monotonic()
     when = around.when() if around else None
-    return left if when is None else min(left, when - asyncio.get_running_loop().time() - HEADROOM)
+    ends = inf if when is None else when - asyncio.get_running_loop().time()
+    return ends - HEADROOM if ends < left - HEADROOM else left
 
 
 def _current() -> _Recording:

@@ -1,6 +1,7 @@
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -367,6 +368,16 @@ def test_a_stage_that_begins_when_the_one_around_it_has_no_time_left_has_none() 
         return reports
 
     assert run(work)[0].allowed == 0
+
+
+def test_the_deadline_ends_a_stage_no_earlier_than_the_one_around_it() -> None:
+    async def work() -> list[StageReport]:
+        with recording(timeout=HEADROOM / 2, limits={"retrieve": 1.0}) as reports, suppress(StageTimeoutError):
+            async with stage("retrieve"):
+                await attempt("bm25", Work()(), otherwise="nothing", timeout=0.5)
+        return reports
+
+    assert [report.allowed for report in run(work)] == [HEADROOM / 2] * 2
 
 
 def test_waiting_ends_before_the_stage_around() -> None:
