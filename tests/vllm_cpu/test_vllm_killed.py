@@ -57,6 +57,7 @@ def test_without_an_engine_each_failure_says_at_once_that_it_may_be_tried_again(
     assert refusals[-1].json()["error"]["code"] == "circuit_open"
 
 
+@pytest.mark.chaos
 def test_another_engine_is_started_and_answers(gateway: str) -> None:
     until = time.monotonic() + PATIENCE
     while (response := _asked(gateway)).status_code != 200 and time.monotonic() < until:
