@@ -14,8 +14,8 @@ from drafts import TENANT
 from psycopg.rows import dict_row
 from targets import superuser
 from trees import broken, hashing
+from workers import working
 
-from jobs.worker import Worker
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from serve.access import Caller
@@ -55,14 +55,8 @@ def worker(store: Postgres) -> Iterator[None]:
     """Somebody who does what is queued."""
     chosen = hashing(f"tenant={TENANT}", "store.patience_s=5")
     settings = chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})
-    working = Worker(settings, poll=0.1)
-    thread = threading.Thread(target=working.run)
-    thread.start()
-    try:
+    with working(settings):
         yield
-    finally:
-        working.stop()
-        thread.join()
 
 
 def rows(store: Postgres, statement: str) -> list[dict[str, Any]]:

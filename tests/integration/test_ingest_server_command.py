@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from drafts import TENANT
 from fakes.serving import listening
 from hosts import heeding_interrupts
 from trees import broken, hashing, stored, write
+from workers import working
 
-from jobs.worker import Worker
 from rag_core.storage.postgres import Postgres
 from serve.graph import Graph, local_graph
 
@@ -37,14 +36,8 @@ def graph(store: Postgres) -> Graph:
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
     chosen = hashing(f"tenant={TENANT}")
-    working = Worker(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})}), poll=0.1)
-    thread = threading.Thread(target=working.run)
-    thread.start()
-    try:
+    with working(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})):
         yield
-    finally:
-        working.stop()
-        thread.join()
 
 
 @pytest.fixture

@@ -4,17 +4,14 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from fakes.serving import listening
+from workers import working
 
-from jobs.worker import Worker
 from rag_core import open_knowledge_base
-from rag_core.config import Settings
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from serve.graph import ground
@@ -40,19 +37,6 @@ def address(store: Postgres) -> Iterator[str]:
     settings = load_settings(overrides=[f"store.url={store.dsn}", "answering.budget=none"], environment={})
     with listening(ground(settings).graph(settings)) as url, working(settings):
         yield url.removeprefix("http://")
-
-
-@contextmanager
-def working(settings: Settings) -> Iterator[None]:
-    """Somebody who does what is queued."""
-    worker = Worker(settings, poll=0.1)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join()
 
 
 def printed(language: str, code: str, address: str) -> str:
