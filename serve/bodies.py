@@ -107,9 +107,8 @@ class Problem(Body):
     recovery: list[str]
     failed_stage: str | None = None
     errors: list[BrokenRule] | None = None
-    partial: bool | None = None
-    results: list[Hit] | None = Field(None, description="what was found until the time was over")
     degraded: list[str] | None = None
+    partial_results: list[Hit] | None = Field(None, description="what was found until the time was over")
     error: OpenAIError
 
 

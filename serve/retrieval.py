@@ -1,7 +1,7 @@
 """`/v1/retrieve`: passages that answer a question."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
@@ -36,7 +36,7 @@ RRF_K = 60
 @router.post("/v1/query", include_in_schema=False)
 async def retrieve(asked: Retrieve, who: Who, graph: Served, request: Request) -> Response:
     """Best first. Pages are of one ranking, as long as its candidates; where the collection changes meanwhile, a hit
-    may come twice, or not at all. Who is out of time gets what was found until then with the problem."""
+    may come twice, or not at all. Who is out of time gets what was found until then, and no further page."""
     check_profile(asked.profile, graph.settings)
     chosen = variants(request.app).search(asked.options)
     request.state.pipeline_version = chosen.pipeline_version
@@ -52,7 +52,9 @@ async def retrieve(asked: Retrieve, who: Who, graph: Served, request: Request) -
     if found.late is not None:
         if not found.hits:
             await refuse_without_store(graph, found.late)
-        return _late(found.late, body, request)
+        body |= {"partial": True, "degraded": _with(found.late.stage, body["degraded"]), "next_cursor": None}
+        if asked.on_timeout == "error" or not found.hits:
+            return _late(found.late, body, request)
     return as_json(body, headers=server_timing(found.stages))
 
 
@@ -153,6 +155,10 @@ async def refuse_without_store(graph: Graph, late: StageTimeoutError) -> None:
         raise reason
 
 
-def _late(late: StageTimeoutError, body: dict[str, Any], request: Request) -> Response:
-    found = {"partial": True, "results": body["results"], "degraded": body["degraded"]}
+def _with(stage: str, degraded: Sequence[str]) -> Sequence[str]:
+    return degraded if stage in degraded else [*degraded, stage]
+
+
+def _late(late: StageTimeoutError, body: Mapping[str, Any], request: Request) -> Response:
+    found = {"degraded": body["degraded"], "partial_results": body["results"]}
     return problem_response({**problem(late, request.url.path, request.state.correlation_id), **found})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -118,6 +118,9 @@ class Retrieve(Asked):
     max_chunks_per_document: int | None = Field(None, ge=1, le=100)
     conversation_id: ConversationId = Field(
         "", description="no profile rewrites questions by it so far: see standalone_query"
+    )
+    on_timeout: Literal["partial", "error"] = Field(
+        "partial", description="what was found in time as an answer that says so, or with a problem"
     )
     explain: bool = False
     cursor: Text = Field("", description="the next_cursor of the page before; all else but top_k as it was asked then")
