@@ -14,12 +14,14 @@ WHOLE_SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """`changed` may turn out to hold the same bytes: only reading tells. `same` counts what needs no look at all."""
+    """`changed` may turn out to hold the same bytes: only reading tells. `same` counts what needs no look at all,
+    `failed` those of it that could not be read when somebody looked."""
 
     added: tuple[Entry, ...]
     changed: tuple[tuple[Entry, StoredDocument], ...]
     deleted: tuple[StoredDocument, ...]
     same: int
+    failed: int
 
     @property
     def empty(self) -> bool:
@@ -44,12 +46,18 @@ def delta(
     """
     entries = {entry.uri: entry for entry in listed}
     known = {uri: (entry, stored[uri]) for uri, entry in entries.items() if uri in stored}
-    changed = tuple(pair for pair in known.values() if checksum or pair[1].id in damaged or _differs(*pair, recipe))
+    changed = {
+        uri: (entry, document)
+        for uri, (entry, document) in known.items()
+        if checksum or document.id in damaged or _differs(entry, document, recipe)
+    }
+    same = [document for uri, (_, document) in known.items() if uri not in changed]
     return Delta(
         added=tuple(entry for uri, entry in entries.items() if uri not in stored),
-        changed=changed,
+        changed=tuple(changed.values()),
         deleted=tuple(document for uri, document in stored.items() if uri not in entries),
-        same=len(known) - len(changed),
+        same=len(same),
+        failed=sum(document.status == "failed" for document in same),
     )
 
 

@@ -13,7 +13,8 @@ ENDS = ("completed", "failed", "skipped", "quarantined")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sync would do, or is about to. `bytes` are those that have to be read."""
+    """What a sync would do, or is about to. `bytes` are those that have to be read; `failed` are those of `same` that
+    no sync could read so far."""
 
     collection: str
     listed: int
@@ -21,6 +22,7 @@ class Plan:
     changed: int
     deleted: int
     same: int
+    failed: int
     bytes: int
 
     @classmethod
@@ -35,6 +37,7 @@ class Plan:
             changed=changed,
             deleted=sum(len(change.deleted) for change in changes) if prune else 0,
             same=same,
+            failed=sum(change.failed for change in changes),
             bytes=sum(change.bytes for change in changes),
         )
 

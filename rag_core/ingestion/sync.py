@@ -193,7 +193,7 @@ class _Run:
             self._ledger.next_stage(target.job, target.fence, "finishing")
         if not self._sync.options.only:
             self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
-        notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space)]
+        notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space), *_still_failed(plan)]
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
         seconds = stage_seconds(stages, replace(times, index=self._indexing), self._listing, total)
         if not self._ledger.end(target.job, "completed", seconds=seconds, fence=target.fence):
@@ -355,6 +355,15 @@ class _Run:
             f"collection {self._sync.collection!r} is still searched with its former embedding model: not every "
             f"document has a vector of {self._sync.recipe.space.model} yet; ingest it again"
         ]
+
+
+def _still_failed(plan: Plan) -> list[str]:
+    if not plan.failed:
+        return []
+    return [
+        f"{plan.failed} of the documents that are unchanged failed before, and are not searched: "
+        f"rag documents list --collection {plan.collection} --status failed"
+    ]
 
 
 def _delete(target: Target, documents: Sequence[UUID]) -> None:

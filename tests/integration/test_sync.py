@@ -458,9 +458,13 @@ def test_a_failure_for_good_is_not_tried_again_before_something_changes(store: P
     listed = Listed(first, entries)
     assert counts(run(store, listed), "completed", "failed") == (3, 1)
     first.failing.clear()
-    assert counts(run(store, listed), "same", "completed", "failed") == (4, 0, 0)
+    again = run(store, listed)
+    assert counts(again, "same", "completed", "failed") == (4, 0, 0)
+    (notice,) = again.notices
+    assert notice.startswith("1 of the documents that are unchanged failed before")
     listed.entries = [replace(entry, modified_ns=10**18 + 2) for entry in entries]
-    assert counts(run(store, listed), "same", "completed", "failed") == (3, 1, 0)
+    healed = run(store, listed)
+    assert (counts(healed, "same", "completed", "failed"), healed.notices) == ((3, 1, 0), [])
 
 
 def test_a_raised_limit_takes_in_what_was_too_large(store: Postgres, tree: Path) -> None:

@@ -61,6 +61,14 @@ def test_what_looks_as_it_did_is_the_same_and_needs_nothing() -> None:
     assert (change.same, change.bytes) == (1, 0)
 
 
+def test_what_could_not_be_read_and_is_as_it_was_is_counted_as_that() -> None:
+    listed = [entry("good"), entry("broken"), entry("again")]
+    known = {each.uri: stored(each, status="failed" if each.uri != "good" else "completed") for each in listed}
+    known["again"] = replace(known["again"], retryable=True)
+    change = delta(listed, known, lambda _: RECIPE)
+    assert (change.same, change.failed, len(change.changed)) == (2, 1, 1)
+
+
 @pytest.mark.parametrize(
     "different",
     [{"size": 11}, {"modified_ns": OLD - 1}, {"modified_ns": OLD + 1}, {"changed_ns": OLD + 1}, {"etag": '"2"'}],
