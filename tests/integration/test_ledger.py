@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Event
+from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -196,7 +197,7 @@ def claim_when_free(ledger: Ledger) -> None:
         try:
             return ledger.claim(1, [1])
         except BusyError:
-            pass
+            sleep(0.05)
     raise AssertionError("still held")
 
 
