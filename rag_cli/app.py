@@ -33,7 +33,3 @@ app.add_typer(store.app, name="store")
 app.command()(fsck)
 app.add_typer(config.app, name="config")
 app.command()(doctor)
-
-
-def main() -> None:
-    app()

@@ -15,7 +15,7 @@ from rag_core.storage.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model]
 
-RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+RAG = [sys.executable, "-m", "rag_cli"]
 FILES = {
     "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy in the red box.",
     "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",

@@ -12,7 +12,7 @@ from rag_core.storage.postgres import Postgres
 
 pytestmark = pytest.mark.postgres
 
-RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+RAG = [sys.executable, "-m", "rag_cli"]
 
 STORY = "# Keys\n\nThe keys are new. They are kept in a box. The box is red. Nobody opens it. It stands in the hall."
 OPTIONS = {

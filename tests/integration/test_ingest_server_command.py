@@ -25,7 +25,7 @@ from serve.graph import Graph, local_graph
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
-RAG = [sys.executable, "-c", "from rag_cli.app import main; main()", "ingest"]
+RAG = [sys.executable, "-m", "rag_cli", "ingest"]
 FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html><h1>Gates</h1><p>Open.</p></html>"}
 
 

@@ -26,7 +26,7 @@ KEYS = "# Keys\n\nThe keys are rotated every ninety days.\n"
 TREE = {"gates.md": ORDER, "notes.md": HINT, "keys.md": KEYS}
 ENDS = ("completed", "failed", "skipped", "quarantined")
 
-RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+RAG = [sys.executable, "-m", "rag_cli"]
 COMMAND = {"RAG_EMBEDDING__TYPE": "hashing", "RAG_EMBEDDING__DIMENSION": "64"}
 
 

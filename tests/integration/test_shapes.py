@@ -40,7 +40,7 @@ pytestmark = [
 ]
 
 SHIPPED = Path(__file__).parents[2] / "cluster" / "serve"
-RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+RAG = [sys.executable, "-m", "rag_cli"]
 FILES = {
     "keys.md": "# Keys\n\nKeys are replaced every 45 days.",
     "doors.md": "# Doors\n\nThe doors of a house are of oak.",

@@ -10,7 +10,7 @@ from rag_core.config import BertEmbedder, ClinicalChunker, SectionsChunker, Sema
 from rag_core.settings import load_layered, load_settings
 
 MODEL = "BAAI/bge-m3"
-RAG = [sys.executable, "-c", "from rag_cli.app import main; main()"]
+RAG = [sys.executable, "-m", "rag_cli"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,26 @@
+"""The program `rag`, before it has loaded anything."""
+
+import sys
+
+import pytest
+
+from rag_cli.__main__ import main
+
+
+class Interrupting:
+    """Stands for who presses Ctrl-C while modules are loaded."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        if name == "rag_cli.app":
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_it_loads_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "rag_cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
