@@ -69,7 +69,7 @@ def _check_citations(reply: Reply) -> None:
 def markers(text: str) -> set[int]:
     """Outside code: fenced, or between as many backticks."""
     fenced, inline = r"^(`{3,}+|~{3,}+)[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", r"(?<!`)(`++).+?(?<!`)\2(?!`)"
-    prose = re.sub(rf"(?ms){fenced}|{inline}", "", text)
+    prose = re.sub(rf"(?ms){fenced}|{inline}", " ", text)  # what stands around code is not one word
     return {int(n) for n in re.findall(r"\[(\d+)\]", prose)}
 
 
