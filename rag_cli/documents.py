@@ -1,6 +1,5 @@
 """`rag documents`."""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -9,15 +8,7 @@ from jobs.confirming import want_yes
 from jobs.options import Globals, command, output, print_json
 from rag_cli.opened import catalog, claimed
 from rag_cli.output import show_facts, show_rows, tell_more
-from rag_core.types import DEFAULT_COLLECTION
-
-
-class Status(StrEnum):
-    completed = "completed"
-    failed = "failed"
-    skipped = "skipped"
-    quarantined = "quarantined"
-
+from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
 
 app = typer.Typer(help="Documents: what is stored, and what is not and why.", no_args_is_help=True)
 CollectionOption = Annotated[str, typer.Option(help="The collection.")]
@@ -29,7 +20,7 @@ UriArgument = Annotated[str, typer.Argument(help="The document, as `rag document
 def list_(
     options: Globals,
     collection: CollectionOption = DEFAULT_COLLECTION,
-    status: Annotated[Status | None, typer.Option(help="Only these.", show_default=False)] = None,
+    status: Annotated[DocumentStatus | None, typer.Option(help="Only these.", show_default=False)] = None,
     after: Annotated[str, typer.Option(help="Go on behind this uri.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(help="How many at the most.", min=1)] = 100,
 ) -> None:
@@ -39,7 +30,7 @@ def list_(
     """
     with catalog(options) as known:
         name = known.collection(collection).name
-        rows = known.documents(name, status=status.value if status else None, after=after, limit=limit + 1)
+        rows = known.documents(name, status=status, after=after, limit=limit + 1)
     columns = ("uri", "status", "chunks", "title", "reason")
     show_rows(rows[:limit], columns, options, f"no such documents in {collection}")
     if len(rows) > limit:

@@ -7,6 +7,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rag_core.types import DocumentStatus
+
 Metadata: TypeAlias = dict[str, str | int | float | bool | list[str]]
 Milliseconds: TypeAlias = dict[str, float]
 """By stage, and `total`."""
@@ -275,7 +277,7 @@ class Document(Body):
     id: UUID
     uri: str
     title: str
-    status: Literal["completed", "failed", "skipped", "quarantined"]
+    status: DocumentStatus
     chunks: int
     version: int
     updated_at: datetime | None

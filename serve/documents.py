@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from rag_core.errors import BusyError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import while_away
-from rag_core.types import DEFAULT_COLLECTION
+from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
 from serve.bodies import Chunks, ShownDocument
 from serve.bodies import Documents as DocumentsPage
 from serve.cursors import Paged, listing
@@ -34,7 +34,7 @@ TEXT: Statuses = {200: {"description": "The text", "content": {"text/plain": {"s
 
 class Documents(Paged):
     collection: Text = DEFAULT_COLLECTION
-    status: Literal["completed", "failed", "skipped", "quarantined"] | None = None
+    status: DocumentStatus | None = None
 
 
 @router.get("/v1/documents", responses=shows(DocumentsPage))
