@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -72,6 +73,19 @@ def migrated(postgres: Postgres) -> str:
 @pytest.fixture
 def store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
     """An empty store."""
+    with _new_store(postgres, migrated) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def module_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
+    """One for all tests of a module, empty before the first."""
+    with _new_store(postgres, migrated) as store:
+        yield store
+
+
+@contextmanager
+def _new_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
     name = f"store_{next(_numbers)}"
     create = SQL("create database {} template {}").format(Identifier(name), Identifier(migrated))
     _maintain(postgres, create)

@@ -1,6 +1,6 @@
-"""A Ray cluster of two nodes on this machine, and a sync on it: `python two_nodes.py DSN LOCATION`.
+"""A Ray cluster of two nodes on this machine, and syncs on it: `python two_nodes.py DSN LOCATION [DSN LOCATION ...]`.
 
-A process of its own, because one process knows one cluster. It prints what came of the sync, as JSON.
+A process of its own, because one process knows one cluster. It prints what came of each sync, as a list in JSON.
 """
 
 import json
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -19,15 +20,19 @@ from rag_core.errors import RagError
 from rag_core.storage.postgres import Postgres
 
 
-def main(dsn: str, location: str) -> None:
-    settings = hashing("ingestion.group=8")
+def main(*pairs: str) -> None:
     with two_nodes():
-        try:
-            report = sync(settings, Postgres.open(dsn), [location]).run(RayRunner(settings))
-            outcome = {"nodes": nodes(), "documents": report.documents}
-        except RagError as error:
-            outcome = {"nodes": nodes(), "error": type(error).__name__, "message": str(error)}
-    print(json.dumps(outcome))
+        outcomes = [outcome(dsn, location) for dsn, location in zip(pairs[::2], pairs[1::2], strict=True)]
+    print(json.dumps(outcomes))
+
+
+def outcome(dsn: str, location: str) -> dict[str, Any]:
+    settings = hashing("ingestion.group=8")
+    try:
+        report = sync(settings, Postgres.open(dsn), [location]).run(RayRunner(settings))
+        return {"nodes": nodes(), "documents": report.documents}
+    except RagError as error:
+        return {"nodes": nodes(), "error": type(error).__name__, "message": str(error)}
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -28,14 +27,14 @@ FILES = {
 QUESTION = {"question": "How often are the signing keys replaced?"}
 
 
-@pytest.fixture
-def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
-    with open_knowledge_base(store.dsn) as knowledge:
-        knowledge.ingest(write(tmp_path, FILES))
-    return {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "none"}
+@pytest.fixture(scope="module")
+def environment(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    with open_knowledge_base(module_store.dsn) as knowledge:
+        knowledge.ingest(write(tmp_path_factory.mktemp("served"), FILES))
+    return {**os.environ, "RAG_STORE__URL": module_store.dsn, "RAG_ANSWERING__BUDGET": "none"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def url(environment: dict[str, str]) -> Iterator[str]:
     command = [*RAG, "serve", "--port", str(free_port()), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -14,14 +14,12 @@ from typing import Any
 
 import httpx2
 import psutil
-import psycopg
 import pytest
 import quiet_serve  # noqa: F401
 import tiny_models
 import yaml
 from fakes.shapes import PIECES
 from hosts import free_port, heeding_interrupts
-from psycopg.conninfo import make_conninfo
 from ray.serve.schema import ServeDeploySchema
 from trees import HASHING, write
 
@@ -71,15 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dsn(postgres: Postgres, migrated: str) -> str:
-    """Of a store for all tests of the shape for GPUs."""
-    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
-        connection.execute(f"create database shapes template {migrated}")
-    return make_conninfo(postgres.dsn, dbname="shapes")
-
-
-@pytest.fixture(scope="module")
-def small(dsn: str, folder: Path) -> list[str]:
+def small(module_store: Postgres, folder: Path) -> list[str]:
     """The models of the profile for GPUs as tiny ones for a CPU; documents are in the store by them."""
     bert = tiny_models.bert_files(folder / "bert", "")
     scorer = tiny_models.bert_files(folder / "scorer", "ForSequenceClassification")
@@ -87,12 +77,12 @@ def small(dsn: str, folder: Path) -> list[str]:
     classifier = tiny_models.bert_files(folder / "classifier", "ForSequenceClassification", names=names)
     chunking = "chunking={type: sections, tokens: 16, overlap: 0, prefix_tokens: 0}"
     embedding = f"embedding={{type: bert, model: {bert}, device: cpu}}"
-    with open_knowledge_base(dsn, settings=[chunking, embedding]) as knowledge:
+    with open_knowledge_base(module_store.dsn, settings=[chunking, embedding]) as knowledge:
         knowledge.ingest(write(folder / "docs", FILES))
     return [
         chunking,
         embedding,
-        f"store.url={dsn}",
+        f"store.url={module_store.dsn}",
         "answering.budget=none",
         "generation.first_token_timeout_ms=60000",
         "generation.stall_timeout_ms=60000",

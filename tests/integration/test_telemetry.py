@@ -12,12 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
-import psycopg
 import pytest
 from collector import Collector, Sent, collecting
 from hosts import free_port
-from psycopg.conninfo import make_conninfo
-from psycopg.sql import SQL, Identifier
 from trees import write
 
 from rag_core.storage.postgres import Postgres
@@ -65,16 +62,10 @@ class Observed:
 
 
 @pytest.fixture(scope="module")
-def own_store(postgres: Postgres, migrated: str) -> Postgres:
-    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
-        create = SQL("create database observed template {}").format(Identifier(migrated))
-        connection.execute(create)
-    return Postgres(make_conninfo(postgres.dsn, dbname="observed"))
-
-
-@pytest.fixture(scope="module")
-def observed(own_store: Postgres, short_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
-    with own_store.connect() as connection:
+def observed(
+    module_store: Postgres, short_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Observed]:
+    with module_store.connect() as connection:
         for _ in range(2):
             Queue(connection, "default-tenant").enqueue(
                 IngestRequest(collection="default", profile="default", settings={})
@@ -85,7 +76,7 @@ def observed(own_store: Postgres, short_folder: Path, tmp_path_factory: pytest.T
         "port": port,
         "metrics_port": metrics_port,
         "session": str(session),
-        "dsn": own_store.dsn,
+        "dsn": module_store.dsn,
         "documents": str(documents),
         "correlation_id": JOB_CORRELATION,
         "traceparent": f"00-{JOB}-{PARENT}-01",

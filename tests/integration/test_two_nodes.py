@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from socket import create_server
 from threading import Thread
@@ -62,23 +63,22 @@ def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
     _pg_ctl(folder, "-m", "fast", "stop")
 
 
-def test_the_embedded_store_is_refused(store: Postgres, shared: str) -> None:
-    outcome = on_two_nodes(store.dsn, shared)
-    assert (outcome["nodes"], outcome["error"]) == (2, "StoreError")
-    assert "store.url" in outcome["message"]
+def test_the_embedded_store_and_local_folders_are_refused(
+    store: Postgres, store_over_tcp: Postgres, folder: Path, shared: str
+) -> None:
+    same = [(store_over_tcp.dsn, str(folder)), (store_over_tcp.dsn, f"local://{folder}")]
+    embedded_store, *local_folders = on_two_nodes((store.dsn, shared), *same)
+    assert (embedded_store["nodes"], embedded_store["error"]) == (2, "StoreError")
+    assert "store.url" in embedded_store["message"]
     assert broken(store) == []
-
-
-def test_a_local_folder_is_refused(store_over_tcp: Postgres, folder: Path) -> None:
-    for same in (str(folder), f"local://{folder}"):
-        outcome = on_two_nodes(store_over_tcp.dsn, same)
+    for outcome in local_folders:
         assert (outcome["nodes"], outcome["error"]) == (2, "SourceError")
         assert f"source file://{folder} is a local folder" in outcome["message"]
     assert stored(store_over_tcp).documents == {}
 
 
 def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, shared: str) -> None:
-    outcome = on_two_nodes(store_over_tcp.dsn, shared)
+    (outcome,) = on_two_nodes((store_over_tcp.dsn, shared))
     assert outcome["nodes"] == 2, outcome
     assert outcome["documents"]["completed"] == len(FILES)
     settings = hashing()
@@ -87,11 +87,11 @@ def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, s
     assert broken(store_over_tcp) == []
 
 
-def on_two_nodes(dsn: str, location: str) -> dict[str, Any]:
-    """What came of a sync there; nothing of the cluster goes on."""
+def on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
+    """What came of a sync there of each store and location; nothing of the cluster goes on."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), dsn, location],
+        [sys.executable, str(SCRIPT), *chain(*pairs)],
         env=os.environ | {MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -100,8 +100,8 @@ def on_two_nodes(dsn: str, location: str) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     assert _left_behind(mark) == []
-    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return outcome
+    outcomes: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return outcomes
 
 
 def _left_behind(mark: str) -> list[str]:
