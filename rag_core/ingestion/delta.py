@@ -15,7 +15,7 @@ WHOLE_SECOND_NS = 1_000_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
     """`changed` may turn out to hold the same bytes: only reading tells. `same` counts what needs no look at all,
-    `failed` those of it that could not be read when somebody looked."""
+    `failed` those of it that failed when they were last read."""
 
     added: tuple[Entry, ...]
     changed: tuple[tuple[Entry, StoredDocument], ...]

@@ -14,7 +14,7 @@ ENDS = ("completed", "failed", "skipped", "quarantined")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a sync would do, or is about to. `bytes` are those that have to be read; `failed` are those of `same` that
-    no sync could read so far."""
+    failed when they were last read."""
 
     collection: str
     listed: int

@@ -361,7 +361,7 @@ def _still_failed(plan: Plan) -> list[str]:
     if not plan.failed:
         return []
     return [
-        f"{plan.failed} of the documents that are unchanged failed before, and are not searched: "
+        f"{plan.failed} of the documents that are unchanged failed before, and are not tried again: "
         f"rag documents list --collection {plan.collection} --status failed"
     ]
 
