@@ -52,7 +52,8 @@ async def retrieve(asked: Retrieve, who: Who, graph: Served, request: Request) -
     if found.late is not None:
         if not found.hits:
             await refuse_without_store(graph, found.late)
-        body |= {"partial": True, "degraded": _with(found.late.stage, body["degraded"]), "next_cursor": None}
+        degraded = list(dict.fromkeys([*body["degraded"], found.late.stage]))
+        body |= {"partial": True, "degraded": degraded, "next_cursor": None}
         if asked.on_timeout == "error" or not found.hits:
             return _late(found.late, body, request)
     return as_json(body, headers=server_timing(found.stages))
@@ -153,10 +154,6 @@ async def refuse_without_store(graph: Graph, late: StageTimeoutError) -> None:
     reason = await because_of(graph.dependencies["store"], late)
     if reason is not late:
         raise reason
-
-
-def _with(stage: str, degraded: Sequence[str]) -> Sequence[str]:
-    return degraded if stage in degraded else [*degraded, stage]
 
 
 def _late(late: StageTimeoutError, body: Mapping[str, Any], request: Request) -> Response:

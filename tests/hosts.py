@@ -15,7 +15,7 @@ from rag_core.storage.postgres import Postgres
 
 DOCUMENTS = 400
 SETTINGS = ("--set", "embedding.type=hashing", "--set", "ingestion.group=16", "--set", "store.patience_s=30")
-RAG = str(Path(sys.executable).with_name("rag"))
+RAG = [sys.executable, "-m", "rag_cli"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Host:
         return Postgres(embedded.start(self.home / "postgres"))
 
     def ingest(self, runner: str, *options: str, stderr: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
-        command = [RAG, "ingest", str(self.folder), "--runner", runner, "--quiet", "--yes", *SETTINGS, *options]
+        command = [*RAG, "ingest", str(self.folder), "--runner", runner, "--quiet", "--yes", *SETTINGS, *options]
         return subprocess.Popen(command, env=self.environment, start_new_session=True, stderr=stderr)
 
 

@@ -33,7 +33,7 @@ def gateway(host: Host) -> Iterator[str]:
     assert host.ingest("inline").wait(120) == 0
     port = free_port()
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
-    command = [RAG, "serve", "--port", str(port), "--json", *SETTINGS]
+    command = [*RAG, "serve", "--port", str(port), "--json", *SETTINGS]
     with subprocess.Popen(heeding_interrupts(command), env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]

@@ -2,12 +2,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.openai_endpoint import HANG, Play, piece, refusing, serving, streamed
+from hosts import RAG
 from trees import write
 
 from rag_core import open_knowledge_base
@@ -15,7 +15,6 @@ from rag_core.storage.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model]
 
-RAG = [sys.executable, "-m", "rag_cli"]
 FILES = {
     "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy in the red box.",
     "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",

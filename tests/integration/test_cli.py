@@ -17,7 +17,7 @@ import click
 import psycopg
 import pytest
 import typer.main
-from hosts import heeding_interrupts
+from hosts import RAG, heeding_interrupts
 from psycopg.conninfo import make_conninfo
 from trees import HASHING, broken, write
 
@@ -633,7 +633,7 @@ def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
         "embedding.object=slow_embedder:Slow",
         f"embedding.arguments={{began: {began}}}",
     )
-    command = [sys.executable, "-m", "rag_cli", "ingest", str(docs), "--json"]
+    command = [*RAG, "ingest", str(docs), "--json"]
     command += [part for setting in settings for part in ("--set", setting)]
     paths = {**os.environ, **environment, "PYTHONPATH": str(tmp_path)}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

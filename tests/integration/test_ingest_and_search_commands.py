@@ -1,18 +1,17 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import RAG
 from trees import write
 
 from rag_core.storage.postgres import Postgres
 
 pytestmark = pytest.mark.postgres
 
-RAG = [sys.executable, "-m", "rag_cli"]
 
 STORY = "# Keys\n\nThe keys are new. They are kept in a box. The box is red. Nobody opens it. It stands in the hall."
 OPTIONS = {

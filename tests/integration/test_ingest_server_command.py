@@ -5,7 +5,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import httpx2
 import pytest
 from drafts import TENANT
 from fakes.serving import listening
-from hosts import heeding_interrupts
+from hosts import RAG, heeding_interrupts
 from trees import broken, hashing, stored, write
 from workers import working
 
@@ -25,7 +24,7 @@ from serve.graph import Graph, local_graph
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
-RAG = [sys.executable, "-m", "rag_cli", "ingest"]
+INGEST = [*RAG, "ingest"]
 FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html><h1>Gates</h1><p>Open.</p></html>"}
 
 
@@ -54,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 def rag(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """From a machine without the store."""
     environment = {**os.environ, "RAG_STORE__URL": "host=/nowhere"}
-    command = [*RAG, *arguments, "--server", url]
+    command = [*INGEST, *arguments, "--server", url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -152,7 +151,7 @@ def queued(url: str) -> str:
 
 def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    command = [*RAG, str(folder), "--server", url]
+    command = [*INGEST, str(folder), "--server", url]
     with subprocess.Popen(heeding_interrupts(command), **pipes) as process:  # type: ignore[call-overload]
         job = queued(url)
         process.send_signal(signal.SIGINT)
@@ -167,7 +166,7 @@ def test_who_interrupts_it_on_a_terminal_says_what_becomes_of_the_job(
     url: str, folder: Path, answer: bytes, status: str
 ) -> None:
     mine, theirs = pty.openpty()
-    command = [*RAG, str(folder), "--server", url]
+    command = [*INGEST, str(folder), "--server", url]
     with subprocess.Popen(
         heeding_interrupts(command), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from hosts import RAG
 from trees import broken, hashing, ingest, stored, write
 
 from rag_core.errors import NotFoundError
@@ -26,7 +26,6 @@ KEYS = "# Keys\n\nThe keys are rotated every ninety days.\n"
 TREE = {"gates.md": ORDER, "notes.md": HINT, "keys.md": KEYS}
 ENDS = ("completed", "failed", "skipped", "quarantined")
 
-RAG = [sys.executable, "-m", "rag_cli"]
 COMMAND = {"RAG_EMBEDDING__TYPE": "hashing", "RAG_EMBEDDING__DIMENSION": "64"}
 
 

@@ -5,13 +5,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from hosts import free_port, heeding_interrupts
+from hosts import RAG, free_port, heeding_interrupts
 from trees import write
 
 from rag_core import open_knowledge_base
@@ -19,7 +18,6 @@ from rag_core.storage.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.ray, pytest.mark.model, pytest.mark.slow]
 
-RAG = [sys.executable, "-m", "rag_cli"]
 FILES = {
     "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy in the red box.",
     "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",

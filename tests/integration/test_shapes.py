@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import quiet_serve  # noqa: F401
 import tiny_models
 import yaml
 from fakes.shapes import PIECES
-from hosts import free_port, heeding_interrupts
+from hosts import RAG, free_port, heeding_interrupts
 from ray.serve.schema import ServeDeploySchema
 from trees import HASHING, write
 
@@ -38,7 +37,6 @@ pytestmark = [
 ]
 
 SHIPPED = Path(__file__).parents[2] / "cluster" / "serve"
-RAG = [sys.executable, "-m", "rag_cli"]
 FILES = {
     "keys.md": "# Keys\n\nKeys are replaced every 45 days.",
     "doors.md": "# Doors\n\nThe doors of a house are of oak.",

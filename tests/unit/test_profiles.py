@@ -2,15 +2,14 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
+from hosts import RAG
 
 from rag_core.config import BertEmbedder, ClinicalChunker, SectionsChunker, SemanticChunker
 from rag_core.settings import load_layered, load_settings
 
 MODEL = "BAAI/bge-m3"
-RAG = [sys.executable, "-m", "rag_cli"]
 
 
 @pytest.mark.parametrize(

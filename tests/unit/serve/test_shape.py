@@ -1,13 +1,13 @@
 """Serve configs held to their word: every kind of slip has its place in the message."""
 
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hosts import RAG
 
 from rag_core.config import Settings
 from rag_core.errors import ConfigError
@@ -254,7 +254,7 @@ def test_a_shape_that_names_no_host_would_be_open_to_all() -> None:
 
 
 def test_what_a_serve_config_says_is_not_said_beside_it() -> None:
-    command = [sys.executable, "-m", "rag_cli", "serve", "--tenant", "tenant-of-mine"]
+    command = [*RAG, "serve", "--tenant", "tenant-of-mine"]
     shape = str(SHIPPED / "local.yaml")
     done = subprocess.run([*command, "--config", shape], capture_output=True, text=True, check=False)
     assert done.returncode == 2
