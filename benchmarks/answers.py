@@ -25,23 +25,23 @@ import numpy as np
 from benchmarks.json_lines import json_lines
 from benchmarks.machine import command, heading, machine
 from benchmarks.scratch import scratch_folder, server_in
-from rag_core.build.ingestion import inline_runner, sync
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
+from rag_core.answering.generation.candidates import Candidate
+from rag_core.answering.generation.extractive import Extractive, Ranked, pieces
+from rag_core.answering.pipeline import Limits, QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.evaluation.answers import auroc_estimate, confusion, sentence_agreement, sentence_recall, share, token_f1
 from rag_core.evaluation.dataset import CorpusDocument, file_name, read_corpus, write_documents
 from rag_core.evaluation.significance import Estimate, estimates
 from rag_core.evaluation.spans import Span, aligned
-from rag_core.generation.candidates import Candidate
-from rag_core.generation.extractive import Extractive, Ranked, pieces
-from rag_core.pipeline import Limits, QueryPipeline
 from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Comparison, Prompt, Query, Reply, document_id
+from rag_core.wiring.ingestion import inline_runner, sync
+from rag_core.wiring.pipeline import pipeline
+from rag_core.wiring.retrieval import retriever
 
 XQUAD, COVIDQA, CLAPNQ = "xquad_en", "covidqa_spans", "clapnq_generation"
 CUTS = (1, 3)

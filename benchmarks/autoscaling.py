@@ -22,13 +22,13 @@ with warnings.catch_warnings():
     from ray import serve
     from ray.serve import Application
 
+    from rag_core.breaker import Breaker
     from rag_core.errors import ClusterError, RagError
-    from serve.app import Arguments, settings_of
-    from serve.breaker import Breaker
-    from serve.distributed import model_deployment
-    from serve.remote import RemotePairs
-    from serve.running import deploy, set_environment
-    from serve.shape import checked
+    from serve.models.distributed import model_deployment
+    from serve.models.remote import RemotePairs
+    from serve.shape.arguments import Arguments, settings_of
+    from serve.shape.config import checked
+    from serve.shape.local import deploy, set_environment
 
 NAME = "Reranker"
 PAIRS = 10

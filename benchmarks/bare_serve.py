@@ -12,7 +12,7 @@ from ray import serve
 from ray.serve import Application
 
 from benchmarks.scratch import exit_when_terminated
-from serve.running import served_by_itself
+from serve.shape.local import serve_locally
 
 app = FastAPI()
 
@@ -31,7 +31,7 @@ def bare_app() -> Application:
 
 
 def main(host: str, port: int) -> None:
-    with served_by_itself(bare_app, host, port), suppress(KeyboardInterrupt):
+    with serve_locally(bare_app, host, port), suppress(KeyboardInterrupt):
         exit_when_terminated()
         signal.pause()
 

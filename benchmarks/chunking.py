@@ -17,12 +17,12 @@ from statistics import mean
 from uuid import UUID
 
 from benchmarks.machine import heading
-from rag_core.build.chunking import chunker
 from rag_core.evaluation.boundaries import BoundaryScores, boundary_scores
 from rag_core.evaluation.dataset import read_corpus
 from rag_core.protocols import Chunker
 from rag_core.settings import load_settings
 from rag_core.types import Document
+from rag_core.wiring.chunking import chunker
 
 SPACE = "\n\n"
 CHUNKERS: Mapping[str, Sequence[str]] = {

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.json_lines import json_lines
-from rag_core.build.embedding import shared_encoder
 from rag_core.settings import load_settings
 from rag_core.storage.lexical.packing import Numbers
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Space, chunk_id, document_id
+from rag_core.wiring.embedding import shared_encoder
 
 DIMENSION = 384
 SPACE = Space(model="synthetic", dimension=DIMENSION, window=256, fingerprint=f"synthetic-{DIMENSION}")

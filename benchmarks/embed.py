@@ -20,11 +20,11 @@ import torch
 
 from benchmarks.corpus import passages, stored
 from benchmarks.machine import CPUS, heading
-from rag_core.build.embedding import encoder
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
-from rag_core.ingestion.embedding.model_files import model_folder
-from rag_core.ingestion.embedding.precision import dtype
+from rag_core.models.encoders.model_files import model_folder
+from rag_core.models.encoders.precision import dtype
 from rag_core.types import Matrix
+from rag_core.wiring.embedding import encoder
 
 Encode = Callable[[Sequence[str]], Matrix]
 WARM_UP = 64

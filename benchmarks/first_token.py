@@ -21,7 +21,7 @@ from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core import KnowledgeBase
 from rag_core.events import Event, TextDelta
-from rag_core.retrieval.remembered import REMEMBERED
+from rag_core.retrieval.question_cache import REMEMBERED
 from rag_core.settings import load_settings
 
 DEMO = Path(__file__).parents[1] / "demo"

@@ -38,8 +38,6 @@ from benchmarks.processes import Peak, cpu_watched, memory_watched
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
 from benchmarks.side_by_side import side_by_side
 from jobs.runner import RayRunner, start_ray
-from rag_core.build.embedding import encoder
-from rag_core.build.ingestion import inline_runner, preparation, source, sync
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import Report
 from rag_core.settings import load_settings
@@ -47,6 +45,8 @@ from rag_core.storage import schema
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Chunk, Draft
+from rag_core.wiring.embedding import encoder
+from rag_core.wiring.ingestion import inline_runner, preparation, source, sync
 
 DEMO = Path(__file__).parents[1] / "demo" / "corpus"
 FILES = 2_000

@@ -19,13 +19,13 @@ from uuid import UUID
 
 from benchmarks.json_lines import json_lines
 from benchmarks.machine import heading
-from rag_core.build.judging import chosen_judge
 from rag_core.config import BertEmbedder, HashingEmbedder, LexicalJudge
 from rag_core.errors import DatasetError
 from rag_core.evaluation.answers import auroc_estimate, share
 from rag_core.evaluation.significance import Estimate
 from rag_core.protocols import Judge
 from rag_core.types import Answer, Chunk, Grade, Hit, Origin, Passage, Verdict
+from rag_core.wiring.judging import chosen_judge
 
 GRADES: tuple[Grade, ...] = ("supported", "partial", "unsupported", "unchecked")
 NOBODY = UUID(int=0)

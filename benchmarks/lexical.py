@@ -33,16 +33,17 @@ from benchmarks.side_by_side import side_by_side
 from benchmarks.targets import begun
 from rag_core.config import Bm25Retriever
 from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
-from rag_core.storage.corpus import CorpusReader, Snapshot
+from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical import kinds, reading, writing
-from rag_core.storage.lexical.analysis import terms
 from rag_core.storage.lexical.overview import overview
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.postgres import OPTIONS, Postgres, transaction
 from rag_core.storage.publishing import Target
+from rag_core.storage.snapshot import Snapshot
+from rag_core.text.analysis import terms
 from rag_core.types import Chunk, Document, Draft, Entry, Query, Space, chunk_id, document_id
-from serve.settled import settle
+from serve.shape.garbage_collection import settle
 
 T = TypeVar("T")
 

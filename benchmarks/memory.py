@@ -23,11 +23,11 @@ from benchmarks.machine import heading
 from benchmarks.processes import Peak, memory_watched
 from benchmarks.scratch import scratch_folder, server_in
 from jobs.runner import RayRunner
-from rag_core.build.ingestion import inline_runner, sync
 from rag_core.config import Settings
 from rag_core.ingestion.report import Report
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
+from rag_core.wiring.ingestion import inline_runner, sync
 
 RUNNERS = {"inline": ["inline"], "ray": ["ray"], "both": ["inline", "ray"]}
 TIMES = 4

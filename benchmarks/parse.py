@@ -18,7 +18,7 @@ from statistics import mean
 
 from benchmarks.machine import heading
 from rag_core.errors import DocumentError
-from rag_core.ingestion.parsing.document import parse
+from rag_core.parsing.document import parse
 from rag_core.types import Document
 
 POOR = 0.9

@@ -17,9 +17,9 @@ import Stemmer
 from numpy.typing import NDArray
 
 from benchmarks.machine import CPUS, heading
-from rag_core.build.embedding import encoder
 from rag_core.config import BertEmbedder
 from rag_core.evaluation.dataset import Dataset, Run, read_corpus, read_dataset, write_run
+from rag_core.wiring.embedding import encoder
 
 Scores = NDArray[np.float32]
 

@@ -24,13 +24,13 @@ import psutil
 
 from benchmarks.machine import heading
 from benchmarks.scratch import exit_when_terminated, scratch_folder
+from rag_core.breaker import Breaker
 from rag_core.config import Bm25Retriever, CrossEncoderReranker, RerankedRetriever, Settings
-from rag_core.ingestion.embedding.model_files import model_folder
-from rag_core.ingestion.embedding.precision import dtype
+from rag_core.models.encoders.model_files import model_folder
+from rag_core.models.encoders.precision import dtype
 from rag_core.protocols import Pair
 from rag_core.settings import load_settings
-from serve.breaker import Breaker
-from serve.remote import RemotePairs
+from serve.models.remote import RemotePairs
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -131,7 +131,7 @@ def _deployed(settings: Settings, device: str) -> Any:
         from ray import serve
 
         from jobs.runner import start_ray
-        from serve.deployments import Scorer
+        from serve.models.deployments import Scorer
 
         start_ray()
         exit_when_terminated()

@@ -22,8 +22,6 @@ from benchmarks.corpus import drafts, passages, texts_argument, vectors
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from benchmarks.targets import begun
-from rag_core.build.embedding import embedding_space
-from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
 from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
@@ -32,7 +30,9 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Query, StageReport
-from serve.settled import settle
+from rag_core.wiring.embedding import embedding_space
+from rag_core.wiring.retrieval import retriever
+from serve.shape.garbage_collection import settle
 
 TENANT, COLLECTION = "benchmark", "default"
 BATCH = 256

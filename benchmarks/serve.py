@@ -32,13 +32,13 @@ from benchmarks.corpus import drafts, passages, vectors
 from benchmarks.machine import heading
 from benchmarks.retrieval import COLLECTION, TENANT, load, questions
 from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
-from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
 from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
-from serve.settled import settle
+from rag_core.wiring.retrieval import retriever
+from serve.shape.garbage_collection import settle
 
 HOST, GATEWAY, BARE = "127.0.0.1", 8123, 8124
 K, ROUNDS, WARM = 10, 400, 30
@@ -90,9 +90,10 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
         _ask_all("bare FastAPI", bare, asked, clients, seconds)
     with _running(*BARE_SERVE) as bare:
         _ask_all("bare Serve", bare, asked, clients, seconds)
-    from serve.running import served
+    from serve.app import local_app
+    from serve.shape.local import serve_locally
 
-    with served(settings, HOST, GATEWAY) as url:
+    with serve_locally(lambda: local_app(settings), HOST, GATEWAY) as url:
         exit_when_terminated()
         with _running(*BARE_SERVE) as bare:
             uvloop.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))

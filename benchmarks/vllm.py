@@ -33,13 +33,13 @@ from benchmarks.machine import heading
 from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
 from jobs.runner import ENVIRONMENT
 from rag_core import KnowledgeBase
-from rag_core.build.models import Elsewhere
 from rag_core.config import Settings
 from rag_core.models.endpoint import ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.settings import load_settings
 from rag_core.types import Query
-from serve.llm import HandleClient, LlmSettings, chat
+from rag_core.wiring.models import Elsewhere
+from serve.models.llm import HandleClient, LlmSettings, chat
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -150,8 +150,9 @@ def _deployed(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, De
     import ray
     from ray import serve
 
-    from serve.app import Parts, application
-    from serve.distributed import llm_name
+    from serve.app import application
+    from serve.models.distributed import llm_name
+    from serve.shape.arguments import Parts
 
     # more than a small machine has: the gateway hardly uses the one that it takes
     cpus = max(4, os.cpu_count() or 0)

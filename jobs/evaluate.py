@@ -69,8 +69,8 @@ def evaluate(
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
-    from jobs.asking import Asking
     from jobs.evaluation_files import make_folder, write_evaluation
+    from jobs.queries import Asking
     from rag_core.evaluation.dataset import read_dataset, read_run
     from rag_core.evaluation.report import evaluation
     from rag_core.storage.postgres import Postgres
@@ -119,10 +119,10 @@ def ingested(
     dataset: "Dataset", collection: str, postgres: "Postgres", runner: RunnerName, options: Globals, console: Console
 ) -> "Report":
     """Brings the collection in step with the corpus."""
-    from rag_core.build.ingestion import sync
     from rag_core.evaluation.dataset import folder_name, read_corpus, write_documents
     from rag_core.ingestion.sync import Options
     from rag_core.storage.embedded import home
+    from rag_core.wiring.ingestion import sync
 
     folder = dataset.corpus
     if not folder.is_dir():
@@ -167,7 +167,7 @@ def _refuse_strangers(postgres: "Postgres", tenant: str, collection: str, uri: s
 
 
 def _asked(asking: Any, questions: "Sequence[Question]", runner: RunnerName) -> "Iterator[Trace]":
-    from jobs.asking import ask_here, ask_on_ray
+    from jobs.queries import ask_here, ask_on_ray
 
     few = FEW_FOR_A_CLUSTER if "RAY_ADDRESS" in os.environ else FEW_QUESTIONS
     here = len(questions) < few if runner is RunnerName.auto else runner is RunnerName.inline

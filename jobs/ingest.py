@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jobs.confirming import says_yes
+from jobs.confirmation import says_yes
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import JobProgress
 from jobs.runner import EVERYTHING, STDERR, RayRunner, Resources
@@ -60,9 +60,9 @@ def ingest(
 
     Example: rag ingest docs/ --collection handbook
     """
-    from rag_core.build.ingestion import refuse_missing_devices, sync
     from rag_core.ingestion.sync import Options
     from rag_core.storage.postgres import Postgres
+    from rag_core.wiring.ingestion import refuse_missing_devices, sync
 
     resources = Resources(cpus=cpus, gpus=gpus, actors=concurrency)
     if runner is RunnerName.inline and resources != EVERYTHING:
@@ -117,7 +117,7 @@ def with_profile(options: Globals, locations: Sequence[str], meta: Sequence[str]
 
 
 def _about(settings: Settings, locations: Sequence[str]) -> list[Metadata]:
-    from rag_core.build.ingestion import source
+    from rag_core.wiring.ingestion import source
 
     return [{**settings.metadata.set, "uri": source(settings, location).uri} for location in locations]
 
@@ -149,7 +149,7 @@ def runner_named(name: RunnerName, settings: Settings, resources: Resources = EV
         case RunnerName.auto:
             return AutoRunner(settings, resources)
         case RunnerName.inline:
-            from rag_core.build.ingestion import inline_runner
+            from rag_core.wiring.ingestion import inline_runner
 
             return inline_runner(settings)
         case RunnerName.ray:

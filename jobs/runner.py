@@ -90,7 +90,7 @@ class RayRunner:
 
     def _carried(self, target: Target) -> dict[str, str]:
         """A job that nobody asked for over HTTP is called by its own id."""
-        from rag_core.telemetry.carrying import marks
+        from rag_core.telemetry.propagation import marks
 
         asked = current_operation()
         return marks(

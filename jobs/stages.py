@@ -13,15 +13,15 @@ from ray.data.datasource import Datasink, WriteResult
 
 from jobs.tables import DRAFTS, drafts_to_table, table_to_drafts
 from jobs.telemetry import observe
-from rag_core.build.ingestion import embedding, preparation
 from rag_core.config import Settings
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Preparation
 from rag_core.protocols import Source
 from rag_core.storage.parts import split
 from rag_core.storage.publishing import CorpusWriter, Target
-from rag_core.telemetry.telling import telling_batch
+from rag_core.telemetry.reporting import telling_batch
 from rag_core.types import Draft
+from rag_core.wiring.ingestion import embedding, preparation
 
 PART_CHUNKS = 500
 """Chunks of a part. Parts that are more than a block together go to several embedding actors."""

@@ -16,7 +16,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.telemetry.logs import scrubbed_record, write_logs
 from rag_core.telemetry.metrics import METRICS, Labels, Metric, send_metrics, tell_depths
 from rag_core.telemetry.operation import Operation
-from rag_core.telemetry.telling import telling
+from rag_core.telemetry.reporting import telling
 from rag_core.telemetry.traces import trace_with
 
 if TYPE_CHECKING:

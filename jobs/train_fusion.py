@@ -147,9 +147,9 @@ async def _candidates(
     settings: "Settings", postgres: "Postgres", collection: str, questions: "Sequence[Question]"
 ) -> "list[Candidates]":
     """One a question, in their order."""
-    from rag_core.build.retrieval import retriever
     from rag_core.storage.corpus import CorpusReader
     from rag_core.types import Query
+    from rag_core.wiring.retrieval import retriever
 
     corpus, watched = CorpusReader(postgres), Watched()
     try:

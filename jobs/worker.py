@@ -11,11 +11,11 @@ from time import monotonic
 from jobs.ingest import AutoRunner
 from jobs.runner import EVERYTHING
 from jobs.telemetry import job_operation
-from rag_core.build.ingestion import leased_settings, leased_sync
 from rag_core.config import Settings
 from rag_core.errors import BusyError, FencedError, StoreError, UsageError
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import ATTEMPTS, Lease, Leases
+from rag_core.wiring.ingestion import leased_settings, leased_sync
 
 LEASE = 30.0
 """Seconds after which a job is another's, if its worker did not say that it lives."""

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from jobs.options import Globals, command, output, print_json
 from rag_cli.answer import Streamed, sources, verdict_line
-from rag_cli.asked import Collection, Filter, Server, asked_there
 from rag_cli.explain import waterfall, ways
+from rag_cli.question_options import Collection, Filter, Server, asked_there
 from rag_cli.search import parsed_option
 from rag_core.config import Settings
 from rag_core.events import Event, fold

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from jobs.confirming import want_yes
+from jobs.confirmation import want_yes
 from jobs.options import Globals, command, print_json
-from rag_cli.opened import catalog, claimed
+from rag_cli.connections import catalog, claimed
 from rag_cli.output import show_rows
 
 app = typer.Typer(help="Collections: what is searched together.", no_args_is_help=True)

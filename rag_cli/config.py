@@ -28,8 +28,8 @@ def check(
 
     Example: rag config check my.yaml
     """
-    from rag_core.build.chunking import chunker
-    from rag_core.generation.prompt import prompt_pack
+    from rag_core.answering.generation.prompt import prompt_pack
+    from rag_core.wiring.chunking import chunker
 
     given = replace(options, config=file or options.config)
     prompt_pack(given.settings.prompt.pack)

@@ -7,8 +7,8 @@ from functools import partial
 import typer
 
 from jobs.options import Globals, command, print_json
-from rag_cli.findings import Finding, attempt, fitting, machine, store
-from rag_cli.model_findings import models
+from rag_cli.doctor_checks import Finding, attempt, fitting, machine, store
+from rag_cli.model_checks import models
 from rag_core.config import Settings
 
 MISSING = 3

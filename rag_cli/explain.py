@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rag_core.retrieval.ways import SHOWN, Ranks, rank_of, ranks, score_names
+from rag_core.retrieval.explanation import SHOWN, Ranks, rank_of, ranks, score_names
 from rag_core.types import Hit, StageReport
 from rag_core.wire import in_order
 

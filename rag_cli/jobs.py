@@ -11,7 +11,7 @@ from rich.console import Console
 from jobs.ingest import SHOWN_FAILURES, RunnerName, runner_named, show_report
 from jobs.options import Globals, command, output, print_json
 from jobs.progress import POLL, JobProgress
-from rag_cli.opened import ledger
+from rag_cli.connections import ledger
 from rag_cli.output import show_facts, show_rows, tell_more
 from rag_core.errors import NotFoundError
 from rag_core.storage.ledger import INTERRUPTED, Ledger
@@ -82,8 +82,8 @@ def retry(job: JobArgument, options: Globals) -> None:
 
     Example: rag jobs retry 1f0c2ab4
     """
-    from rag_core.build.ingestion import retry as again
-    from rag_core.build.ingestion import settings_of
+    from rag_core.wiring.ingestion import retry as again
+    from rag_core.wiring.ingestion import settings_of
 
     settings = options.settings
     postgres = Postgres.open(settings.store.url)

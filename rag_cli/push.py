@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import mimetypes
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +15,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jobs.confirming import says_yes
+from jobs.confirmation import says_yes
 from jobs.options import Globals, command, output, print_json
-from rag_cli.asked import refuse_unheard
+from rag_cli.question_options import refuse_unheard
 from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, told
 
 if TYPE_CHECKING:
+    from rag_cli.remote import File
     from rag_core.ingestion.sources.files import FilesSource
 
 MEGABYTE = 1_000_000
@@ -34,7 +34,6 @@ SPOKEN = 10.0
 """Seconds between lines of progress where there is no terminal to redraw."""
 MEANT_THERE = {"sources", "collection", "no_prune", "yes", "checksum", "meta", "profile", "json", "verbose", "quiet"}
 """Parameters that mean the same there as here."""
-UNKNOWN = "application/octet-stream"
 PUSHED = "push:///"
 
 Failure: TypeAlias = Mapping[str, Any]
@@ -208,17 +207,6 @@ class Sent:
             "checksum": asked.checksum,
         }
         return {"collection": asked.collection, "profile": self.profile or None, "source": source}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    uri: str
-    body: bytes
-
-    @property
-    def part(self) -> tuple[str, tuple[str, bytes, str]]:
-        """As a form has it."""
-        return "files", (self.uri, self.body, mimetypes.guess_type(unquote(self.uri))[0] or UNKNOWN)
 
 
 def _sources(locations: Iterable[str], settings: Any) -> "list[FilesSource]":

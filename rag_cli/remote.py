@@ -1,12 +1,14 @@
 """A gateway somewhere else, asked over HTTP."""
 
 import json
+import mimetypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import unquote
 from uuid import UUID, uuid4
 
 import httpx2
@@ -27,9 +29,6 @@ from rag_core.events import (
 )
 from rag_core.types import Chunk, Citation, Claim, Hit, Origin, Passage, Query, StageReport, Verdict
 
-if TYPE_CHECKING:
-    from rag_cli.push import File
-
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
 ATTEMPTS = 4
 PATIENCE = 60.0
@@ -37,6 +36,7 @@ PATIENCE = 60.0
 AGAIN = 0.5
 """Seconds between connections to the same events."""
 MOST_ROWS = 200
+UNKNOWN = "application/octet-stream"
 
 
 def retrieved(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,13 +64,24 @@ def answered(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
                     return  # what follows says only that it broke off
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    uri: str
+    body: bytes
+
+    @property
+    def part(self) -> tuple[str, tuple[str, bytes, str]]:
+        """The name, the body and the media type of a form's file."""
+        return "files", (self.uri, self.body, mimetypes.guess_type(unquote(self.uri))[0] or UNKNOWN)
+
+
 def reachable(server: str) -> None:
     """UnavailableError, at once, if nobody is there."""
     with _client(server) as client:
         _check(client.get("/healthz"))
 
 
-def sent_files(server: str, fields: Mapping[str, str], files: "Sequence[File]") -> dict[str, Any]:
+def sent_files(server: str, fields: Mapping[str, str], files: Sequence[File]) -> dict[str, Any]:
     """As `/v1/ingest` answers; of a request of which every file was refused only `items`."""
 
     def post(client: httpx2.Client, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
-from rag_cli.asked import Collection, Filter, Hits, Server, asked_there
 from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
+from rag_cli.question_options import Collection, Filter, Hits, Server, asked_there
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport

@@ -57,26 +57,28 @@ def serve(
 
 @contextmanager
 def _served(options: Globals, host: str | None, port: int | None, terminal: Console) -> Iterator[str]:
-    from serve.running import served, served_shape, set_environment
+    from serve.shape.local import serve_locally, serve_shape, set_environment
 
     terminal.print("starting Ray, loading models …")
     set_environment()
-    from serve.shape import is_shape, read_shape
+    from serve.shape.config import is_shape, read_shape
 
     if options.config is None or not is_shape(options.config):
-        with served(options.settings, host or HOST, port or PORT, terminal.print) as url:
+        from serve.app import local_app
+
+        with serve_locally(partial(local_app, options.settings), host or HOST, port or PORT, terminal.print) as url:
             yield url
         return
     if given := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
         raise ConfigError(f"--{given[0]} goes into the args of {options.config}, which is a Serve config")
-    with served_shape(read_shape(options.config), host or "", port or 0, terminal.print) as url:
+    with serve_shape(read_shape(options.config), host or "", port or 0, terminal.print) as url:
         signal.signal(signal.SIGUSR1, partial(_read_again, options.config, terminal))
         yield url
 
 
 def _read_again(file: Path, terminal: Console, *_signal: object) -> None:
-    from serve.running import deploy
-    from serve.shape import read_shape
+    from serve.shape.config import read_shape
+    from serve.shape.local import deploy
 
     try:
         deploy(read_shape(file))

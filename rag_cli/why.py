@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.options import Globals, command, output, print_json
-from rag_cli.asked import Collection, Filter, Hits
+from rag_cli.question_options import Collection, Filter, Hits
 from rag_cli.search import parsed_option
 from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, StepFacts, Verdict, verdict
 from rag_core.types import DEFAULT_COLLECTION

@@ -11,16 +11,13 @@ from typing import Any
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from rag_core.build.ingestion import inline_runner, sync
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
+from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import UsageError
 from rag_core.events import Event, Listener, nobody
 from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
-from rag_core.pipeline import QueryPipeline
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
@@ -30,6 +27,9 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, Query, Reply, StageReport
+from rag_core.wiring.ingestion import inline_runner, sync
+from rag_core.wiring.pipeline import pipeline
+from rag_core.wiring.retrieval import retriever
 
 LONGEST_QUESTION = 10_000
 """Characters."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 from pydantic_core import to_json
 
 from rag_core.detection import DEFAULT_PROFILE
-from rag_core.retrieval.ways import LAST, ranks, way
+from rag_core.retrieval.explanation import LAST, ranks, way
 from rag_core.types import Answer, Citation, Hit, Passage, Reply, StageReport, Verdict
 
 SHORTEST_WORD = 3

@@ -3,26 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import Field
 from ray import serve
 from ray.serve import Application
 
-from rag_core.build.models import hosted_judge, hosted_reranker
-from rag_core.config import OpenAIGenerator, Section, Settings
+from rag_core.config import Settings
 from rag_core.errors import ConfigError, RagError
-from rag_core.settings import load_settings
-from serve.changes import changed_while_serving, user_config
-from serve.dependencies import Dependency
-from serve.distributed import NAMES, VLLM, Engine, Handle, Role, llm_name, model_deployment, reached
 from serve.gateway import build_app
 from serve.graph import Graph, ground
-from serve.llm import LlmSettings
-from serve.runner import runner_app
-from serve.settled import settle
+from serve.ingest_runner import runner_app
+from serve.models.distributed import VLLM, Engine, Handle, model_deployment, reached
+from serve.readiness import Dependency
+from serve.shape.arguments import GATEWAY, Arguments, Parts, check_parts, settings_of
+from serve.shape.garbage_collection import settle
+from serve.shape.reload import changed_while_serving, user_config
 from serve.telemetry import observe
 
 ONGOING = 64
@@ -31,25 +27,7 @@ ONGOING = 64
 QUEUED = 512
 """Requests that wait for a replica with each proxy; the others are refused."""
 
-GATEWAY, RUNNER = "Gateway", "IngestRunner"
-
 _log = logging.getLogger(__name__)
-
-
-class Parts(Section):
-    """What the gateway has beside it. A model without a deployment of its own runs in the gateway's process."""
-
-    deployments: frozenset[Role] = Field(frozenset(), description="models with a deployment of their own")
-    generator: LlmSettings | None = Field(None, description="the model that writes the answers, by vLLM")
-    ingest: bool = Field(True, description="documents are taken over HTTP")
-
-
-class Arguments(Parts):
-    """Of `build`, as a Serve config gives them under `args`: settings as the command line takes them, and parts."""
-
-    profile: str = ""
-    config: str = Field("", description="a YAML file with settings, where the application is built")
-    set: tuple[str, ...] = Field((), description="SECTION.KEY=VALUE")
 
 
 @serve.deployment(
@@ -113,37 +91,6 @@ def build(arguments: Arguments) -> Application:
 def local_app(settings: Settings) -> Application:
     """The local shape: all models in the gateway's process, which fits two CPUs."""
     return application(settings, Parts())
-
-
-def settings_of(arguments: Arguments) -> Settings:
-    """ConfigError if they break a rule, or do not fit the parts."""
-    file = Path(arguments.config) if arguments.config else None
-    settings = load_settings(file, arguments.profile or None, arguments.set)
-    check_parts(settings, arguments)
-    return settings
-
-
-def check_parts(settings: Settings, parts: Parts) -> None:
-    """ConfigError for a deployment that nothing would ask."""
-    if "reranker" in parts.deployments:
-        hosted_reranker(settings)
-    if "judge" in parts.deployments:
-        hosted_judge(settings)
-    if parts.generator is None:
-        return
-    if not isinstance(settings.generation, OpenAIGenerator):
-        raise ConfigError(f"a generator needs generation.type openai, got {settings.generation.type}")
-    if settings.generation.model != parts.generator.model:
-        raise ConfigError(
-            f"generator.model must be generation.model, {settings.generation.model}, got {parts.generator.model}"
-        )
-
-
-def deployment_names(parts: Parts) -> list[str]:
-    """Of all deployments that an application of these parts has."""
-    models = [NAMES[role] for role in sorted(parts.deployments)]
-    generator = [llm_name(parts.generator)] if parts.generator else []
-    return [GATEWAY, *models, *generator, *([RUNNER] if parts.ingest else [])]
 
 
 def application(settings: Settings, parts: Parts, engine: Engine = VLLM) -> Application:

@@ -14,7 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve import (
+from serve.bodies.openapi import EVERYWHERE, documented
+from serve.graph import Graph
+from serve.http.problems import handle_problems, response_to
+from serve.routes import (
     answers,
     chat,
     collections,
@@ -27,9 +30,6 @@ from serve import (
     sources,
     vector_stores,
 )
-from serve.documented import EVERYWHERE, documented
-from serve.graph import Graph
-from serve.problems import handle_problems, response_to
 from serve.telemetry import request_ended, request_operation
 from serve.variants import pipeline_version
 

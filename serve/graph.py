@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rag_core.build.budget import stage_limits
-from rag_core.build.models import HERE, Elsewhere
-from rag_core.build.pipeline import pipeline
-from rag_core.build.retrieval import retriever
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Answerer, Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
-from serve.dependencies import Dependency, store_dependency
+from rag_core.wiring.budget import stage_limits
+from rag_core.wiring.models import HERE, Elsewhere
+from rag_core.wiring.pipeline import pipeline
+from rag_core.wiring.retrieval import retriever
+from serve.readiness import Dependency, store_dependency
 
 LONGEST_QUERY = 1_000
 """Characters of what is searched with."""

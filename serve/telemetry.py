@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from jobs.telemetry import job_operation, keep_telling_depths, observe
-from rag_core.telemetry.carrying import TRACE, carried, carrying
 from rag_core.telemetry.metrics import tell_breaker
 from rag_core.telemetry.operation import Operation, Status, operating
-from rag_core.telemetry.telling import tell
+from rag_core.telemetry.propagation import TRACE, carried, carrying
+from rag_core.telemetry.reporting import tell
 from rag_core.telemetry.traces import span_of
 
 __all__ = [

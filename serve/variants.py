@@ -10,9 +10,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from fastapi import FastAPI
 
-from rag_core.build.budget import stage_limits
-from rag_core.build.pipeline import packing
-from rag_core.build.retrieval import retriever
+from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import (
     Bm25Retriever,
     DenseRetriever,
@@ -32,8 +30,10 @@ from rag_core.config import (
     outer_reranked,
 )
 from rag_core.errors import UsageError
-from rag_core.pipeline import QueryPipeline
 from rag_core.protocols import Answerer, Retriever
+from rag_core.wiring.budget import stage_limits
+from rag_core.wiring.pipeline import packing
+from rag_core.wiring.retrieval import retriever
 from serve.graph import Graph
 
 K = TypeVar("K", bound=Hashable)

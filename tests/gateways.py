@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from serve.access import Caller, caller
 from serve.gateway import build_app
 from serve.graph import Graph
+from serve.http.access import Caller, caller
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from typing import Any
 import ray
 
 from jobs.runner import ENVIRONMENT, RayRunner, Resources, start_ray
-from rag_core.build.ingestion import sync
 from rag_core.errors import RagError
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
+from rag_core.wiring.ingestion import sync
 
 
 def main(dsn: str, folder: str, cases: str) -> None:

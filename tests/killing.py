@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from rag_core.ingestion.embedding.hashing import hashing_space
-from rag_core.ingestion.embedding.tokens import WordTokenizer
+from rag_core.models.encoders.hashing import hashing_space
+from rag_core.models.encoders.tokens import WordTokenizer
 
 
 class Killing:

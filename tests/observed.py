@@ -16,12 +16,12 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from jobs.runner import ENVIRONMENT, RayRunner, Resources
-from rag_core.build.ingestion import sync
 from rag_core.errors import RetrievalError
 from rag_core.settings import load_settings
 from rag_core.stage import attempt
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
+from rag_core.wiring.ingestion import sync
 from serve.gateway import build_app
 from serve.telemetry import carried, carrying, job_operation, keep_telling_depths, observe, tell_breaker
 

@@ -14,7 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from pdfs import pdf
 
 from rag_core.errors import DocumentError
-from rag_core.ingestion.parsing.document import parse
+from rag_core.parsing.document import parse
 from rag_core.types import Document
 
 ENTITY_BOMB = """<?xml version="1.0"?>

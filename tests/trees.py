@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg.rows import dict_row
 
-from rag_core.build.ingestion import inline_runner, sync
 from rag_core.config import Settings
 from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
@@ -18,6 +17,7 @@ from rag_core.settings import load_settings
 from rag_core.storage.fsck import Violation, violations
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION
+from rag_core.wiring.ingestion import inline_runner, sync
 
 HASHING = ("embedding.type=hashing", "embedding.dimension=64", "chunking.tokens=24", "chunking.overlap=0")
 DOCUMENTS = """

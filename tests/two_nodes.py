@@ -15,9 +15,9 @@ from ray.cluster_utils import Cluster
 from trees import hashing
 
 from jobs.runner import RayRunner, start_ray
-from rag_core.build.ingestion import sync
 from rag_core.errors import RagError
 from rag_core.storage.postgres import Postgres
+from rag_core.wiring.ingestion import sync
 
 
 def main(*pairs: str) -> None:

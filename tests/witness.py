@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_core.ingestion.embedding.hashing import HashingEncoder, hashing_space
-from rag_core.ingestion.embedding.tokens import WordTokenizer
+from rag_core.models.encoders.hashing import HashingEncoder, hashing_space
+from rag_core.models.encoders.tokens import WordTokenizer
 from rag_core.types import Matrix
 
 PATIENCE = 20.0

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from anyio.from_thread import start_blocking_portal
 
-from rag_core.build.generation import generator
+from rag_core.answering.citing.citations import Citer
+from rag_core.answering.pipeline import ABSTAINED
 from rag_core.config import Settings
 from rag_core.contract.search import (
     DEFAULT_OPTIONS,
@@ -19,13 +20,12 @@ from rag_core.contract.search import (
     search_documents,
 )
 from rag_core.errors import RagError
-from rag_core.generation.citations import Citer
-from rag_core.pipeline import ABSTAINED
 from rag_core.retrieval.legs import named
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
-from rag_core.storage.lexical.analysis import read_question
+from rag_core.text.analysis import read_question
 from rag_core.types import Answer, Chunk, Hit, Metadata, Origin, Passage, Prompt, Query, StageReport, Style
+from rag_core.wiring.generation import generator
 
 NOTHING_FOUND = "Nothing was found for this question."
 

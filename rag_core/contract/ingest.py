@@ -13,25 +13,25 @@ from uuid import UUID
 
 import numpy as np
 
-from rag_core.build.embedding import embedding_space, tokenizer
+from rag_core.chunking.cut_points import Characters
+from rag_core.chunking.positions import PagedChunker
+from rag_core.chunking.sections import SectionsChunker
 from rag_core.config import Settings
 from rag_core.contract.models import loaded_encoder, patiently
 from rag_core.contract.names import collection_of
 from rag_core.errors import DocumentError, ModelError, RagError
-from rag_core.ingestion.chunking.cuts import Characters
-from rag_core.ingestion.chunking.places import PagedChunker
-from rag_core.ingestion.chunking.sections import SectionsChunker
-from rag_core.ingestion.metadata import described
-from rag_core.ingestion.parsing.markdown import outlined
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.sources.local import local_uri
 from rag_core.ingestion.sync import Options, Sync
+from rag_core.parsing.metadata import described
+from rag_core.parsing.outline import outlined
 from rag_core.protocols import Chunker, DocumentEmbedder, Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Metadata, chunk_id, document_id
+from rag_core.wiring.embedding import embedding_space, tokenizer
 
 CHUNK_SIZE, OVERLAP, SMALLEST_CHUNK = 512, 50, 100
 """Characters."""
@@ -108,7 +108,7 @@ def index_document(name: str, file_path: str | Path, options: Mapping[str, int] 
 
 
 def _parsed(path: Path) -> Document:
-    from rag_core.ingestion.parsing.pdf import PdfParser
+    from rag_core.parsing.pdf.pdf import PdfParser
 
     body = path.read_bytes()
     if b"%PDF-" not in body[:1024]:

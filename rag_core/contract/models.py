@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import stamina
 
-from rag_core.build.embedding import Encoder, shared_encoder
 from rag_core.config import Settings
 from rag_core.errors import ModelError
 from rag_core.types import Matrix
+from rag_core.wiring.embedding import Encoder, shared_encoder
 
 # 3 retries, after 1, 2 and 4 seconds
 _ATTEMPTS, _FIRST_WAIT, _LONGEST_WAIT = 4, 1.0, 60.0

@@ -12,9 +12,6 @@ from uuid import UUID
 
 from anyio.from_thread import start_blocking_portal
 
-from rag_core.build.embedding import embedding_space
-from rag_core.build.endpoint import client
-from rag_core.build.reranking import reranker
 from rag_core.config import (
     Bm25Retriever,
     CrossEncoderReranker,
@@ -28,16 +25,16 @@ from rag_core.config import (
 from rag_core.contract.models import loaded_encoder, patiently
 from rag_core.contract.names import collection_of
 from rag_core.errors import GenerationError, ModelError, NotFoundError, RagError, RetrievalError, VectorError
-from rag_core.ingestion.embedding.questions import QuestionEncoder, Questions
+from rag_core.models.encoders.query_embedder import QuestionEncoder, Questions
 from rag_core.models.endpoint import Client
 from rag_core.protocols import Leg, Ranking
-from rag_core.query import expansion
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
 from rag_core.retrieval.fusion import rrf
 from rag_core.retrieval.graph import GraphLeg
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever, named
+from rag_core.retrieval.query import expansion
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
@@ -45,6 +42,9 @@ from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.vector_store.port import direction
 from rag_core.types import Hit, Matrix, Metadata, Query, StageReport
+from rag_core.wiring.embedding import embedding_space
+from rag_core.wiring.endpoint import client
+from rag_core.wiring.reranking import reranker
 
 T = TypeVar("T")
 

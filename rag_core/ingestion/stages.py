@@ -16,8 +16,8 @@ import numpy as np
 import stamina
 
 from rag_core.errors import DocumentError, ModelError, RagError, TransientError
-from rag_core.ingestion.scan import Scan, flagged, quarantine_reason, unscanned
 from rag_core.ingestion.sources.pushed import PushedSource, named
+from rag_core.parsing.scan import Scan, flagged, quarantine_reason, unscanned
 from rag_core.protocols import Chunker, DocumentEmbedder, DocumentWeigher, Source
 from rag_core.types import Document, Draft, Failure, Matrix, text_hash
 

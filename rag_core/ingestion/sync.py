@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
-from rag_core.ingestion.beside import now_and_then
+from rag_core.ingestion.background import now_and_then
 from rag_core.ingestion.delta import Delta, delta
 from rag_core.ingestion.recipe import Recipe, outdated
 from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds

@@ -98,7 +98,7 @@ class SharedModel(Generic[M]):
         return self._models
 
     def _tried(self, threads: int) -> Sequence[M]:
-        from rag_core.models.copies import copies  # imports torch: not for who only builds
+        from rag_core.models.thread_copies import copies  # imports torch: not for who only builds
 
         try:
             return copies(self._loading(), threads)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from rag_core.protocols import QueryEmbedder, Ranking
-from rag_core.retrieval.remembered import Remembered
+from rag_core.retrieval.question_cache import Remembered
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Matrix, Query, Space
 

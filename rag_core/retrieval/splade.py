@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from rag_core.protocols import QueryWeigher, Ranking
-from rag_core.retrieval.remembered import Remembered
+from rag_core.retrieval.question_cache import Remembered
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Query, TermWeights
 
@@ -15,7 +15,9 @@ class SpladeLeg:
     however often the leg is asked about it."""
 
     def __init__(self, corpus: CorpusReader, weigher: QueryWeigher, fingerprint: str) -> None:
-        from rag_core.storage.lexical.weighing import compile_all  # imports numba: not for who only lists or ingests
+        from rag_core.storage.lexical.splade_scoring import (
+            compile_all,  # imports numba: not for who only lists or ingests
+        )
 
         compile_all()
         self._corpus, self._weigher, self._fingerprint = corpus, weigher, fingerprint

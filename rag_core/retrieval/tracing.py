@@ -16,7 +16,7 @@ from rag_core.retrieval.signals import Signals
 from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, SpanFacts, StepFacts
 from rag_core.stage import recording
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.whereabouts import Whereabouts, whereabouts
+from rag_core.storage.document_trace import Whereabouts, whereabouts
 from rag_core.types import Chunk, Hit, Query, StageReport
 
 PERCENT = 0.01

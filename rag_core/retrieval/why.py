@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rag_core.storage.whereabouts import Whereabouts
+from rag_core.storage.document_trace import Whereabouts
 
 Step: TypeAlias = Literal[
     "found",

@@ -217,7 +217,7 @@ class Catalog:
         with self._transaction():
             found = self._collection(name)
         if found is None:
-            raise NotFoundError(f"there is no collection {name!r}; `rag collections list` shows those there are")
+            raise NotFoundError(f"no collection {name!r}; `rag collections list` shows the existing ones")
         return found
 
     def ensure_collection(self, name: str) -> Collection:

@@ -9,15 +9,15 @@ import tiny_models
 from fakes.answering import ScriptedJudge, passage
 from fakes.judging import ScriptedClient
 
-from rag_core.build.judging import chosen_judge
+from rag_core.answering.citing.citations import cite
+from rag_core.answering.judging.llm import LlmJudge
+from rag_core.answering.judging.verbatim import VerbatimJudge
+from rag_core.answering.judging.verdicts import Thresholds
 from rag_core.config import BertEmbedder, CrossEncoderJudge, HashingEmbedder, LexicalJudge
 from rag_core.events import graded
-from rag_core.generation.citations import cite
-from rag_core.guardrails.llm import LlmJudge
-from rag_core.guardrails.verbatim import VerbatimJudge
-from rag_core.guardrails.verdicts import Thresholds
 from rag_core.protocols import Judge
 from rag_core.types import Answer, Verdict
+from rag_core.wiring.judging import chosen_judge
 
 PASSAGES = [
     passage(1, "Rotate the keys weekly. The doors of the house are of oak. 東京 🎉"),

@@ -7,9 +7,9 @@ import pytest
 import tiny_models
 from fakes.legs import ScriptedReranker
 
-from rag_core.build.reranking import reranker
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker, LexicalReranker, RerankerSettings
 from rag_core.protocols import Reranker
+from rag_core.wiring.reranking import reranker
 
 QUESTION = "How do I rotate the keys?"
 TEXTS = [

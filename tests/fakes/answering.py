@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
-from rag_core.guardrails.statements import statements
-from rag_core.guardrails.verdicts import claim, verdict
+from rag_core.answering.judging.statements import statements
+from rag_core.answering.judging.verdicts import claim, verdict
 from rag_core.types import Answer, Chunk, Citation, Grade, Hit, Origin, Passage, Prompt, Query, Verdict
 
 IDS = UUID(int=7)

@@ -114,7 +114,7 @@ class MemoryCorpus:
             yield _open.get()[place]
             return
         if place not in self.shelves:
-            raise NotFoundError(f"there is no collection {query.collection!r}")
+            raise NotFoundError(f"no collection {query.collection!r}")
         token = _open.set({**_open.get(), place: self.shelves[place]})
         try:
             yield self.shelves[place]

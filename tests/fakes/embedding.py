@@ -39,6 +39,6 @@ def batches(folder: Path) -> list[dict[str, Any]]:
 def configured_app(arguments: dict[str, str]) -> Any:
     """Of settings in JSON, as a configuration file of Serve would have it built."""
     from rag_core.config import Settings
-    from serve.deployments import embedder_app
+    from serve.models.deployments import embedder_app
 
     return embedder_app(Settings.model_validate_json(arguments["settings"]))

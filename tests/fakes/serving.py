@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 import uvicorn
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered
 
+from rag_core.answering.judging.hallucination import Guard
+from rag_core.answering.pipeline import Limits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.guardrails.hallucination import Guard
-from rag_core.pipeline import Limits, QueryPipeline
 from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query, Style
-from serve.dependencies import Dependency
 from serve.gateway import build_app
 from serve.graph import Graph
+from serve.readiness import Dependency
 
 NOWHERE = Postgres("host=/nowhere")
 

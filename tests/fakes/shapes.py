@@ -9,9 +9,10 @@ from typing import Any, cast
 from ray import serve
 from ray.serve import Application
 
-from serve.app import Arguments, application, settings_of
-from serve.distributed import Engine, Handle, llm_name
-from serve.llm import Chat, LlmSettings, Responses
+from serve.app import application
+from serve.models.distributed import Engine, Handle, llm_name
+from serve.models.llm import Chat, LlmSettings, Responses
+from serve.shape.arguments import Arguments, settings_of
 
 PIECES = ("Keys are replaced ", "every 45 days [1].")
 

@@ -91,7 +91,7 @@ def test_verbose_shows_every_stage_as_a_bar(environment: dict[str, str]) -> None
 
 def test_a_collection_that_is_not_there_is_a_usage_error(environment: dict[str, str]) -> None:
     reply = asked(environment, "anything", "--collection", "nowhere", code=2)
-    assert "there is no collection 'nowhere'" in reply["error"]["message"]
+    assert "no collection 'nowhere'" in reply["error"]["message"]
 
 
 def test_a_setting_that_contradicts_itself_is_refused_by_name(environment: dict[str, str]) -> None:

@@ -22,11 +22,11 @@ from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parsed_filter
-from rag_core.storage.lexical.analysis import terms
 from rag_core.storage.lexical.overview import OVERVIEW
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
+from rag_core.text.analysis import terms
 from rag_core.types import Draft, Query
 
 pytestmark = pytest.mark.postgres

@@ -608,8 +608,8 @@ def test_the_job_is_a_module_that_can_be_submitted() -> None:
 SLOW = """
 import time
 from pathlib import Path
-from rag_core.ingestion.embedding.hashing import hashing_space
-from rag_core.ingestion.embedding.tokens import WordTokenizer
+from rag_core.models.encoders.hashing import hashing_space
+from rag_core.models.encoders.tokens import WordTokenizer
 
 class Slow:
     space, tokenizer = hashing_space(64, 512), WordTokenizer()

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from fakes.openai_endpoint import serving, streamed
 
+from rag_core.answering.pipeline import ABSTAINED
 from rag_core.contract import (
     QueryOptions,
     chat_with_documents,
@@ -16,7 +17,6 @@ from rag_core.contract import (
     store_document,
 )
 from rag_core.contract.answer import NOTHING_FOUND
-from rag_core.pipeline import ABSTAINED
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Prompt
 
@@ -118,7 +118,7 @@ def test_chunks_that_are_found_can_be_answered_from_later(stored: UUID) -> None:
 
 
 def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID) -> None:
-    with pytest.raises(ValueError, match="there is no collection 'docs_none'"):
+    with pytest.raises(ValueError, match="no collection 'docs_none'"):
         chat_with_documents("none", QUESTION)
     with pytest.raises(ValueError, match="name must be a word"):
         chat_with_documents("two words", QUESTION)

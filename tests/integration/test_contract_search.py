@@ -157,7 +157,7 @@ def test_graph_search_finds_what_stands_together_with_what_is_asked_for(stored: 
     ids=["vector", "keyword", "graph", "hybrid", "documents"],
 )
 def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID, ask: Callable[[str], Any]) -> None:
-    with pytest.raises(ValueError, match="there is no collection 'docs_none'"):
+    with pytest.raises(ValueError, match="no collection 'docs_none'"):
         ask("none")
     with pytest.raises(ValueError, match="name must be a word"):
         ask("two words")

@@ -9,7 +9,7 @@ import pytest
 import typer
 from trees import HASHING
 
-from jobs.asking import Asking, ask_here, ask_on_ray
+from jobs.queries import Asking, ask_here, ask_on_ray
 from jobs.train_fusion import train_fusion
 from rag_cli.app import app
 from rag_core.errors import RagError

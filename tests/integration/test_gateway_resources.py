@@ -17,18 +17,18 @@ from targets import begin, end, publish, superuser, write
 from trees import broken, hashing, ingest
 from trees import write as write_files
 
-from rag_core.build.models import HERE
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft
-from serve.access import Caller
-from serve.dependencies import store_dependency
+from rag_core.wiring.models import HERE
 from serve.graph import Graph, Ground
-from serve.jobs import Seen, Wakes, Watch
-from serve.sources import AROUND
+from serve.http.access import Caller
+from serve.readiness import store_dependency
+from serve.routes.jobs import Seen, Wakes, Watch
+from serve.routes.sources import AROUND
 
 pytestmark = pytest.mark.postgres
 
@@ -427,8 +427,8 @@ def test_a_job_that_was_killed_ends_with_an_event_too(store: Postgres) -> None:
 
 
 def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.jobs.POLL", 0.01)
-    monkeypatch.setattr("serve.jobs.KEEP_ALIVE", 0.02)
+    monkeypatch.setattr("serve.routes.jobs.POLL", 0.01)
+    monkeypatch.setattr("serve.routes.jobs.KEEP_ALIVE", 0.02)
     nowhere = Postgres("host=/nowhere")
     watch = Watch(graph=graph(nowhere), who=ME, job=uuid4(), wakes=Wakes(nowhere))
 

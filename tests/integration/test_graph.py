@@ -14,7 +14,6 @@ from drafts import TENANT, draft, failed, unchanged
 from targets import begin, superuser
 from trees import write as write_tree
 
-from rag_core.build.ingestion import inline_runner, recipe, sync
 from rag_core.knowledge_base import open_knowledge_base
 from rag_core.protocols import Ranking
 from rag_core.retrieval.graph import GraphLeg
@@ -27,6 +26,7 @@ from rag_core.storage.graph import extraction, reading, writing
 from rag_core.storage.graph.repair import repair
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Query
+from rag_core.wiring.ingestion import inline_runner, recipe, sync
 
 pytestmark = pytest.mark.postgres
 

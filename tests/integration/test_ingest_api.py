@@ -18,9 +18,9 @@ from workers import working
 
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from serve.access import Caller
+from serve.bodies.ingest import Ingested
 from serve.graph import Graph, local_graph
-from serve.ingest_schemas import Ingested
+from serve.http.access import Caller
 
 pytestmark = pytest.mark.postgres
 
@@ -312,7 +312,7 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
 def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.ingest.MOST_FAILURES", 2)
+    monkeypatch.setattr("serve.routes.ingest.MOST_FAILURES", 2)
     for number in range(4):
         (tmp_path / f"{number}.pdf").write_bytes(TORN[1])
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
@@ -356,7 +356,7 @@ def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> No
 
 
 def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.ingest._waiting", threading.BoundedSemaphore(1))
+    monkeypatch.setattr("serve.routes.ingest._waiting", threading.BoundedSemaphore(1))
 
     async def two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         send = [client.post("/v1/ingest", json={"documents": [KEYS]}, headers={"Prefer": "wait=1"}) for _ in range(2)]

@@ -16,15 +16,15 @@ from drafts import TENANT
 from targets import superuser
 from trees import hashing, ingest, write
 
-from rag_core.build.ingestion import inline_runner, leased_sync, sync
 from rag_core.config import Settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
-from serve.access import Caller
+from rag_core.wiring.ingestion import inline_runner, leased_sync, sync
 from serve.graph import Graph, local_graph
-from serve.jobs import Wakes, Watch
+from serve.http.access import Caller
+from serve.routes.jobs import Wakes, Watch
 
 pytestmark = pytest.mark.postgres
 
@@ -198,8 +198,8 @@ def test_more_than_may_watch_are_asked_to_come_again_and_an_end_makes_room(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = BoundedSemaphore(1)
-    monkeypatch.setattr("serve.jobs._watching", places)
-    monkeypatch.setattr("serve.jobs.POLL", 0.05)
+    monkeypatch.setattr("serve.routes.jobs._watching", places)
+    monkeypatch.setattr("serve.routes.jobs.POLL", 0.05)
     ended, watched = enter(store, NOTE), enter(store, TORN)
     with store.connect() as connection:
         Ledger(connection, TENANT).end(ended, "cancelled")
@@ -223,7 +223,7 @@ def test_more_than_may_watch_are_asked_to_come_again_and_an_end_makes_room(
 def test_a_stream_ends_after_a_while_and_goes_on_where_it_ended(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.jobs.LONGEST_WATCH", 0.0)
+    monkeypatch.setattr("serve.routes.jobs.LONGEST_WATCH", 0.0)
     job = enter(store, NOTE)
     assert [name for _, name, _ in frames(request(store, "GET", f"/v1/jobs/{job}/events"))] == ["job.queued"]
     work(store)
@@ -269,7 +269,7 @@ def test_a_source_link_leads_where_the_request_said_that_the_document_stands(sto
 def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.jobs.POLL", 60.0)
+    monkeypatch.setattr("serve.routes.jobs.POLL", 60.0)
     job = enter(store, NOTE)
 
     async def names(watch: Watch) -> list[str]:
@@ -305,7 +305,7 @@ async def listeners(store: Postgres, expected: int) -> int:
 
 
 def test_who_watches_hears_also_after_the_connection_was_lost(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.jobs.POLL", 0.2)
+    monkeypatch.setattr("serve.routes.jobs.POLL", 0.2)
     job = enter(store, NOTE)
 
     async def watched() -> list[str]:

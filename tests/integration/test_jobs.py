@@ -11,7 +11,6 @@ from trees import broken, hashing, stored, write
 from typer.testing import CliRunner
 
 from rag_cli.app import app
-from rag_core.build.ingestion import inline_runner, retry, settings_of, source, sync
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, DocumentError, FencedError
 from rag_core.ingestion.report import Plan, Report, RunTimes
@@ -22,6 +21,7 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
+from rag_core.wiring.ingestion import inline_runner, retry, settings_of, source, sync
 
 pytestmark = pytest.mark.postgres
 

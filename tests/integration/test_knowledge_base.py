@@ -126,7 +126,7 @@ def test_collections_are_apart(knowledge: KnowledgeBase, tmp_path: Path) -> None
 
 
 def test_a_collection_that_is_not_there_is_named(knowledge: KnowledgeBase) -> None:
-    with pytest.raises(NotFoundError, match="there is no collection 'docz'"):
+    with pytest.raises(NotFoundError, match="no collection 'docz'"):
         knowledge.search(QUESTION, collection="docz")
 
 

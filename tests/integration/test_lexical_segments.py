@@ -28,13 +28,14 @@ from rag_core.errors import FencedError, StoreError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.fsck import FILLED, INDEXED, violations
-from rag_core.storage.lexical import analysis, merging
+from rag_core.storage.lexical import merging
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.publishing import CorpusWriter, Target
+from rag_core.text import analysis
 from rag_core.types import Draft, Query
 
 pytestmark = pytest.mark.postgres

@@ -20,7 +20,6 @@ from targets import write as publish_as
 from trees import broken, hashing, write
 from waiting import wait_until
 
-from rag_core.build.ingestion import inline_runner, sync
 from rag_core.errors import StoreError
 from rag_core.ingestion import sync as syncing
 from rag_core.ingestion.report import Report, RunTimes
@@ -34,6 +33,7 @@ from rag_core.storage.maintenance import Change, Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Query
+from rag_core.wiring.ingestion import inline_runner, sync
 
 pytestmark = pytest.mark.postgres
 

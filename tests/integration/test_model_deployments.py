@@ -15,8 +15,7 @@ from fakes.deployments import ScriptedHandle, raised_in_replica
 from fakes.embedding import HELD, batches
 from ray.exceptions import RayTaskError
 
-from rag_core.build.embedding import encoder
-from rag_core.build.reranking import reranker_pairs
+from rag_core.breaker import Breaker
 from rag_core.config import (
     BertEmbedder,
     Bm25Retriever,
@@ -28,8 +27,9 @@ from rag_core.config import (
 from rag_core.errors import OverloadedError, RagError, StageTimeoutError, UsageError
 from rag_core.settings import load_settings
 from rag_core.stage import stage
-from serve.breaker import Breaker
-from serve.remote import Method, RemoteEmbedder, RemotePairs
+from rag_core.wiring.embedding import encoder
+from rag_core.wiring.reranking import reranker_pairs
+from serve.models.remote import Method, RemoteEmbedder, RemotePairs
 
 pytestmark = [
     pytest.mark.ray,
@@ -82,7 +82,7 @@ def deployed(app: Any, name: str) -> Any:
 @pytest.fixture
 def handle(serving: None, folder: Path) -> Iterator[Any]:
     """Of an encoder that writes down what it is given; four calls at once, and eight that wait."""
-    from serve.deployments import Embedder
+    from serve.models.deployments import Embedder
 
     small = Embedder.options(max_ongoing_requests=4, max_queued_requests=8, graceful_shutdown_wait_loop_s=0.1)  # type: ignore[attr-defined]
     yield deployed(small.bind(witnessed(folder).model_dump_json()), "witnessed")
@@ -101,7 +101,7 @@ def texts_of(folder: Path) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_scores_and_vectors_are_those_of_the_models_in_this_process(serving: None, tmp_path: Path) -> None:
-    from serve.deployments import embedder_app, scorer_app
+    from serve.models.deployments import embedder_app, scorer_app
 
     settings = modelled(
         tiny_models.bert_files(tmp_path / "embedder", ""),

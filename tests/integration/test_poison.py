@@ -10,14 +10,14 @@ import psutil
 import pytest
 from trees import broken, hashing, ingest, stored, write
 
-from rag_core.build import ingestion
-from rag_core.build.ingestion import inline_runner, preparation, source, sync
 from rag_core.ingestion.report import Report
-from rag_core.ingestion.sandbox import Bounds, Sandbox
 from rag_core.ingestion.stages import Preparation
+from rag_core.parsing.sandbox import Bounds, Sandbox
 from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Entry
+from rag_core.wiring import ingestion
+from rag_core.wiring.ingestion import inline_runner, preparation, source, sync
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 

@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 from trees import broken, hashing
 
-from rag_core.build.ingestion import inline_runner, leased_sync
 from rag_core.errors import FencedError, IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import ATTEMPTS, Accepted, IngestRequest, Lease, Leases, PushedDocument, Queue, retried
 from rag_core.types import DEFAULT_TENANT
+from rag_core.wiring.ingestion import inline_runner, leased_sync
 
 pytestmark = pytest.mark.postgres
 

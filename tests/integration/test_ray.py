@@ -11,7 +11,6 @@ from trees import HASHING, assert_same, broken, hashing, ingest, stored, write
 from witness import witnessed
 
 from jobs.runner import RayRunner
-from rag_core.build.ingestion import sync
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, TransientError
 from rag_core.ingestion.report import Report, RunTimes
@@ -21,6 +20,7 @@ from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import DEFAULT_TENANT, Draft, Entry, document_id
+from rag_core.wiring.ingestion import sync
 
 pytestmark = [
     pytest.mark.ray,

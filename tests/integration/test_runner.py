@@ -18,7 +18,6 @@ from waiting import PATIENCE, wait_until
 
 from jobs import worker
 from jobs.worker import Worker
-from rag_core.build.ingestion import inline_runner, leased_sync, sync
 from rag_core.config import Settings
 from rag_core.errors import FencedError, ListingError, ModelError, NotFoundError, StoreError
 from rag_core.ingestion.report import RunTimes
@@ -29,6 +28,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, retried, stands_at
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
+from rag_core.wiring.ingestion import inline_runner, leased_sync, sync
 
 pytestmark = pytest.mark.postgres
 

@@ -14,7 +14,7 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
 from rag_core.types import DEFAULT_TENANT
-from serve.runner import runner_app
+from serve.ingest_runner import runner_app
 
 pytestmark = [
     pytest.mark.postgres,

@@ -25,8 +25,8 @@ from trees import HASHING, write
 from rag_core import open_knowledge_base
 from rag_core.errors import ClusterError
 from rag_core.storage.postgres import Postgres
-from serve.running import deploy, ready
-from serve.shape import checked
+from serve.shape.config import checked
+from serve.shape.local import deploy, ready
 
 pytestmark = [
     pytest.mark.postgres,

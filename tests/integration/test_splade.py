@@ -20,7 +20,7 @@ from trees import write as write_tree
 from rag_core import KnowledgeBase, open_knowledge_base
 from rag_core.config import Settings
 from rag_core.errors import FencedError, SpaceError
-from rag_core.ingestion.embedding.questions import WeighedQuestions
+from rag_core.models.encoders.query_embedder import WeighedQuestions
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.catalog import Catalog

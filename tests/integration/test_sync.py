@@ -19,7 +19,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from trees import assert_same, broken, hashing, ingest, stored, write
 
-from rag_core.build.ingestion import inline_runner, source, sync
 from rag_core.config import Settings
 from rag_core.errors import BusyError, ConfirmationError, DocumentError, ListingError, SourceError, SpaceError
 from rag_core.ingestion.report import Report
@@ -30,6 +29,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, Entry, chunk_id, document_id
+from rag_core.wiring.ingestion import inline_runner, source, sync
 
 pytestmark = pytest.mark.postgres
 

@@ -315,5 +315,5 @@ def test_a_leg_by_itself_is_cut_by_k(planted: Postgres) -> None:
 
 
 def test_a_collection_that_is_not_there_is_an_error(ask: Asked) -> None:
-    with pytest.raises(NotFoundError, match="there is no collection 'docz'"):
+    with pytest.raises(NotFoundError, match="no collection 'docz'"):
         ask(FIRST, replace(QUERY, collection="docz"))

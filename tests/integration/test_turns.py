@@ -21,8 +21,9 @@ from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever
 from rag_core.stage import recording, stage
 from rag_core.storage import corpus as corpus_module
-from rag_core.storage.corpus import CONNECTIONS, CorpusReader
+from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.snapshot import CONNECTIONS
 from rag_core.types import Hit, Matrix, Query, StageReport
 
 pytestmark = pytest.mark.postgres
@@ -236,7 +237,7 @@ def test_a_retrieval_within_somebody_elses_turn_has_turns_of_its_own(store: Post
 
 
 def test_a_collection_that_is_not_there_is_named(store: Postgres) -> None:
-    with pytest.raises(NotFoundError, match="there is no collection 'default'"):
+    with pytest.raises(NotFoundError, match="no collection 'default'"):
         searched(store, "select 1")
 
 
@@ -272,7 +273,7 @@ def test_psycopg_still_says_that_the_server_is_gone(store: Postgres) -> None:
     nowhere = Postgres(psycopg.conninfo.make_conninfo(store.dsn, dbname="nowhere"))
 
     async def work(corpus: CorpusReader) -> None:
-        corpus._pool.timeout = 1.0
+        corpus._snapshots._pool.timeout = 1.0
         await corpus.nearest(QUERY, vector("one"), SPACE, 1)
 
     with pytest.raises(StoreError, match="cannot read from the store"):

@@ -19,9 +19,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from trees import assert_same, broken, hashing, stored, write
 
-from rag_core.build.ingestion import inline_runner, sync
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
+from rag_core.wiring.ingestion import inline_runner, sync
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
 

@@ -17,8 +17,8 @@ from fakes.answering import passage
 from lxml import html
 from markdown_it import MarkdownIt
 
-from rag_core.generation.citations import Citer
-from rag_core.generation.prompt import prompt_pack, rendered
+from rag_core.answering.citing.citations import Citer
+from rag_core.answering.generation.prompt import prompt_pack, rendered
 from rag_core.models.endpoint import ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.types import Answer, Passage, Prompt, Query

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, piece, refusing, serving, streamed
 
+from rag_core.answering.pipeline import ABSTAINED
 from rag_core.contract import (
     Citation,
     GeneratedResponse,
@@ -19,8 +20,7 @@ from rag_core.contract import (
     preprocess_query,
     search,
 )
-from rag_core.pipeline import ABSTAINED
-from rag_core.query.expansion import LONGEST
+from rag_core.retrieval.query.expansion import LONGEST
 from rag_core.types import Prompt, Query
 
 QUESTION = "When are SAEs reported?"

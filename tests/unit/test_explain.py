@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from rag_cli.explain import moves, side_by_side, waterfall, ways
-from rag_core.retrieval.ways import ranks, way
+from rag_core.retrieval.explanation import ranks, way
 from rag_core.types import Chunk, Hit, Origin, StageReport
 from rag_core.wire import stage_rows
 

@@ -8,14 +8,14 @@ import rag_core
 
 HEAVY = {"torch", "ray", "transformers", "sentence_transformers", "unstructured"}
 MODEL_FILES = {
-    "rag_core.ingestion.embedding.bert",
-    "rag_core.ingestion.embedding.bert_layers",
-    "rag_core.ingestion.embedding.bert_packed",
-    "rag_core.ingestion.embedding.bert_runs",
-    "rag_core.ingestion.embedding.precision",
-    "rag_core.ingestion.embedding.sentence_transformers",
-    "rag_core.ingestion.embedding.splade",
-    "rag_core.models.copies",
+    "rag_core.models.encoders.bert",
+    "rag_core.models.encoders.bert_layers",
+    "rag_core.models.encoders.bert_packed",
+    "rag_core.models.encoders.bert_runs",
+    "rag_core.models.encoders.precision",
+    "rag_core.models.encoders.sentence_transformers",
+    "rag_core.models.encoders.splade",
+    "rag_core.models.thread_copies",
 }
 """Those that hold a model. Whoever asks for such a model imports them."""
 
@@ -45,7 +45,9 @@ def output(program: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["rag_core", "rag_core.build.ingestion", "rag_core.build.retrieval", "rag_cli.app"])
+@pytest.mark.parametrize(
+    "module", ["rag_core", "rag_core.wiring.ingestion", "rag_core.wiring.retrieval", "rag_cli.app"]
+)
 def test_no_library_of_models_or_clusters_is_loaded_with(module: str) -> None:
     assert output(LOADED.format(module=module, heavy=HEAVY)) == ""
 

@@ -6,8 +6,8 @@ from fakes.openai_endpoint import refusing, serving, whole
 from tiny_models import bert_files
 from trees import hashing
 
-from rag_cli.findings import Finding
-from rag_cli.model_findings import models
+from rag_cli.doctor_checks import Finding
+from rag_cli.model_checks import models
 
 WRITTEN = "generation={{type: openai, model: llama, base_url: '{}', attempts: 1}}"
 RERANKED = "retrieval={{type: reranked, retriever: {{type: bm25}}, reranker: {}}}"

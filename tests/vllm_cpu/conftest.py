@@ -20,8 +20,9 @@ from rag_core.storage.postgres import Postgres
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
-    from serve.app import Parts, application
-    from serve.llm import HandleClient, LlmSettings, chat
+    from serve.app import application
+    from serve.models.llm import HandleClient, LlmSettings, chat
+    from serve.shape.arguments import Parts
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle

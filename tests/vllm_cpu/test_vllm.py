@@ -11,12 +11,12 @@ from engine import Engine, eventually
 from fakes.answering import passage
 from tiny_llama import WINDOW
 
+from rag_core.answering.generation.openai import OpenAIGenerator
 from rag_core.errors import GenerationError, OverloadedError, RefusedError
-from rag_core.generation.openai import OpenAIGenerator
 from rag_core.models.endpoint import Completion, Delta
 from rag_core.stage import recording, stage
 from rag_core.types import Prompt, Query, Style
-from serve.llm import HandleClient
+from serve.models.llm import HandleClient
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 

@@ -14,8 +14,8 @@ from openai import APIError, AsyncOpenAI, InternalServerError, OpenAI, Unprocess
 from tiny_llama import WINDOW
 
 from rag_core.config import Settings
-from serve.distributed import VLLM, reached
 from serve.graph import ground
+from serve.models.distributed import VLLM, reached
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -79,7 +79,9 @@ def test_its_tokens_are_counted_and_an_answer_at_their_limit_says_so_and_cites_n
 def test_streamed_or_not_it_is_the_same_answer(
     deployment: "DeploymentHandle", settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag_core.generation.openai.fresh_nonce", lambda: "a-nonce")  # it stands in the prompt
+    monkeypatch.setattr(
+        "rag_core.answering.generation.openai.fresh_nonce", lambda: "a-nonce"
+    )  # it stands in the prompt
     with beside(deployment, settings, max_tokens=100) as asking:
         whole = asking.chat.completions.create(**ASKED)
         chunks = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))

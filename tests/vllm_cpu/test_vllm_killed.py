@@ -12,9 +12,9 @@ from engine import engine_cores
 from httpx2 import Response
 from openai import APIError, AsyncOpenAI
 
+from rag_core.breaker import FAILURES
 from rag_core.errors import GenerationError
-from serve.breaker import FAILURES
-from serve.llm import HandleClient
+from serve.models.llm import HandleClient
 
 pytestmark = [
     pytest.mark.vllm,

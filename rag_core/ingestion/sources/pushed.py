@@ -9,8 +9,8 @@ from urllib.parse import quote
 from uuid import UUID
 
 from rag_core.errors import DocumentError, StoreError, TransientError
-from rag_core.ingestion.parsing.compression import inner
-from rag_core.ingestion.parsing.detection import SUFFIXES, suffix_of
+from rag_core.parsing.compression import inner
+from rag_core.parsing.detection import SUFFIXES, suffix_of
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import PUSHED, Pushed, pushed_bodies, pushed_documents
 from rag_core.types import Document, Entry

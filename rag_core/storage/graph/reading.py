@@ -5,9 +5,9 @@ from uuid import UUID
 
 from psycopg.sql import SQL
 
-from rag_core.storage.corpus import HIDDEN, Snapshot
 from rag_core.storage.filters import chunk_filter
 from rag_core.storage.graph.extraction import phrases
+from rag_core.storage.snapshot import HIDDEN, Snapshot
 from rag_core.types import Query
 
 HOPS, FAN, DECAY = 2, 20, 0.5

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from rag_core.storage.lexical import analysis
 from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.merging import DROP, HOLD_COLLECTION, LOCK_DOCUMENTS
 from rag_core.storage.lexical.segment import MOST_CHUNKS, SegmentDocument
 from rag_core.storage.lexical.writing import Prepared, add, bury, bury_orphans
 from rag_core.storage.postgres import transaction
+from rag_core.text import analysis
 
 CHUNKS_AT_ONCE = 10_000
 FIRST = UUID(int=0)

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_core.storage.lexical.compiled import compiled
+from rag_core.storage.lexical.compilation import compiled
 from rag_core.storage.lexical.packing import Numbers, unpacked
 
 Mask: TypeAlias = NDArray[np.bool_]

@@ -9,10 +9,10 @@ from typing import Any, LiteralString, TypeAlias
 import numpy as np
 from psycopg.sql import SQL, Composed
 
-from rag_core.storage.corpus import HIDDEN, Snapshot
 from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Ranges
 from rag_core.storage.lexical.packing import Numbers, packed_columns
 from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
+from rag_core.storage.snapshot import HIDDEN, Snapshot
 
 Row: TypeAlias = Sequence[Any]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_core.storage.lexical.compiled import compiled
+from rag_core.storage.lexical.compilation import compiled
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
 from rag_core.storage.lexical.packing import PACKED, Numbers, unpacked
 from rag_core.storage.lexical.segment import DTYPE

@@ -8,9 +8,7 @@ from uuid import UUID
 import numpy as np
 from psycopg.sql import SQL
 
-from rag_core.storage.corpus import Snapshot
 from rag_core.storage.filters import chunk_filter, compares_chunks
-from rag_core.storage.lexical.analysis import Question, read_question
 from rag_core.storage.lexical.chunks import Mask, Ranges, covering
 from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.overview import Overview, lists, overview
@@ -19,6 +17,8 @@ from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings import Postings, joined
 from rag_core.storage.lexical.scoring import Scores, best, scores, weights
 from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.snapshot import Snapshot
+from rag_core.text.analysis import Question, read_question
 from rag_core.types import Query
 
 PASSING_DOCUMENTS = """

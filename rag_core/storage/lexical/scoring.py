@@ -11,14 +11,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Mask
-from rag_core.storage.lexical.compiled import compiled
+from rag_core.storage.lexical.compilation import compiled
 from rag_core.storage.lexical.packing import Numbers
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings import Postings, joined
 from rag_core.storage.lexical.segment import DTYPE
 from rag_core.storage.lexical.term_lists import TermLists
+from rag_core.text.analysis import Question
 
 Scores: TypeAlias = NDArray[np.float64]
 Locals: TypeAlias = NDArray[np.uint16] | NDArray[np.int64]

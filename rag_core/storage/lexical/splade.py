@@ -8,14 +8,14 @@ import numpy as np
 from psycopg.sql import SQL
 
 from rag_core.errors import SpaceError
-from rag_core.storage.corpus import Snapshot
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.overview import overview, overview_statement
 from rag_core.storage.lexical.packing import packed_columns
 from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked, unread
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.segment_cache import SegmentCache
-from rag_core.storage.lexical.weighing import best, scores
+from rag_core.storage.lexical.splade_scoring import best, scores
+from rag_core.storage.snapshot import Snapshot
 from rag_core.types import Query, TermWeights
 
 # What another model weighed is dead for this one.

@@ -15,10 +15,10 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import DocumentError
-from rag_core.storage.lexical.analysis import VERSION
-from rag_core.storage.lexical.analysis import terms as analyzed
 from rag_core.storage.lexical.kinds import KINDS, SPLADE, WORDS
 from rag_core.storage.lexical.segment import MOST_CHUNKS, DocumentRow, Segment, SegmentDocument, build
+from rag_core.text.analysis import VERSION
+from rag_core.text.analysis import terms as analyzed
 from rag_core.types import Draft
 
 ADD_SEGMENT = """

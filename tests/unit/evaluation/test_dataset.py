@@ -25,7 +25,7 @@ from rag_core.evaluation.dataset import (
     written_id,
 )
 from rag_core.evaluation.spans import Span
-from rag_core.ingestion.parsing.markdown import MarkdownParser
+from rag_core.parsing.markup.markdown import MarkdownParser
 
 CORPUS = '{"_id": "d1", "title": "One", "text": "First."}\n{"_id": "d2", "title": "", "text": "Second."}\n'
 QUERIES = '{"_id": "q1", "text": "First?"}\n\n{"_id": "q2", "text": "Second?"}\n{"_id": "q3", "text": "Third?"}\n'

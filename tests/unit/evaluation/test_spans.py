@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 
 from rag_core.evaluation.spans import Answer, Span, aligned, answer, span_measures
-from rag_core.ingestion.parsing.markdown import MarkdownParser
+from rag_core.parsing.markup.markdown import MarkdownParser
 
 
 def span(start: int, end: int, document: str = "d") -> Span:

@@ -2,13 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from rag_core.build.ingestion import recipe
-from rag_core.ingestion.parsing import encoding, html, markdown
-from rag_core.ingestion.parsing import formats as formats_module
-from rag_core.ingestion.parsing.formats import recipe_part
 from rag_core.ingestion.recipe import LIMITS, Recipe
+from rag_core.parsing import encoding
+from rag_core.parsing import formats as formats_module
+from rag_core.parsing.formats import recipe_part
+from rag_core.parsing.markup import html, markdown
 from rag_core.settings import load_settings
 from rag_core.types import Space
+from rag_core.wiring.ingestion import recipe
 
 URIS = ("file:///d/a.md", "file:///d/b.html", "file:///d/c.txt", "file:///d/d.md.gz", "file:///d/e")
 SPACE = Space(model="m", dimension=8, window=64, fingerprint="m-8")

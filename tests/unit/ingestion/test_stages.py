@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rag_core.errors import DocumentError, ModelError, StoreError, TransientError
-from rag_core.ingestion.scan import Finding
 from rag_core.ingestion.sources.pushed import PushedSource
 from rag_core.ingestion.stages import Embedding, Preparation
+from rag_core.parsing.scan import Finding
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import PUSHED, Pushed
 from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, TermWeights, text_hash

@@ -7,10 +7,10 @@ from threading import Event
 import anyio
 import pytest
 
-from rag_core.guardrails.threads import each
+from rag_core.answering.judging.threads import each
 from rag_core.models.shared import Scoring, SharedModel
 from rag_core.protocols import Pair
-from rag_core.reranking.lexical import LexicalReranker
+from rag_core.retrieval.rerankers.lexical import LexicalReranker
 
 PATIENCE = 10
 
@@ -61,5 +61,5 @@ def test_a_judges_caller() -> None:
 
 def test_the_lexical_rerankers_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
-    monkeypatch.setattr("rag_core.reranking.lexical._scores", held)
+    monkeypatch.setattr("rag_core.retrieval.rerankers.lexical._scores", held)
     assert abandoned(lambda: LexicalReranker("en").score("question", ["text"]), held) == [True]

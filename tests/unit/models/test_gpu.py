@@ -9,10 +9,6 @@ import pytest
 import tiny_models
 import torch
 
-from rag_core.build.embedding import encoder
-from rag_core.build.judging import judge_pairs
-from rag_core.build.reranking import reranker_pairs
-from rag_core.build.splade import weigher
 from rag_core.config import (
     BertEmbedder,
     CrossEncoderJudge,
@@ -22,6 +18,10 @@ from rag_core.config import (
     SentenceTransformersSplade,
 )
 from rag_core.protocols import PairScorer
+from rag_core.wiring.embedding import encoder
+from rag_core.wiring.judging import judge_pairs
+from rag_core.wiring.reranking import reranker_pairs
+from rag_core.wiring.splade import weigher
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

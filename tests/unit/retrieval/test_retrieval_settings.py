@@ -2,10 +2,10 @@
 
 import pytest
 
-from rag_core.build.retrieval import fusion
 from rag_core.config import HybridRetriever, RerankedRetriever, WeightedFusion
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
+from rag_core.wiring.retrieval import fusion
 
 
 def retrieval(*overrides: str, profile: str = "default"):  # type: ignore[no-untyped-def]

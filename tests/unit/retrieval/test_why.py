@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, SpanFacts, StepFacts, verdict
-from rag_core.storage.whereabouts import Whereabouts
+from rag_core.storage.document_trace import Whereabouts
 from rag_core.types import Chunk
 
 DOCUMENT = UUID(int=1)

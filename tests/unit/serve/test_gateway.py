@@ -31,12 +31,12 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query, Reply
 from serve import gateway
-from serve.chat_schemas import Chat, Search
-from serve.dependencies import store_dependency
+from serve.bodies.chat import Chat, Search
+from serve.bodies.ingest import DocumentBody
+from serve.bodies.requests import Retrieve
 from serve.gateway import build_app
 from serve.graph import Graph
-from serve.ingest_schemas import DocumentBody
-from serve.schemas import Retrieve
+from serve.readiness import store_dependency
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ def test_a_stream_says_first_what_answers() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
-        (NotFoundError("there is no collection 'x'"), 404, "not_found"),
+        (NotFoundError("no collection 'x'"), 404, "not_found"),
         (StoreError("lost the store"), 503, "store"),
         (GenerationError("the model broke"), 502, "generation"),
         (StageTimeoutError("retrieve", 1.0), 504, "stage_timeout"),
@@ -577,7 +577,7 @@ def raised_by(work: Callable[[], object]) -> StoreError:
 
 async def reading(postgres: Postgres) -> None:
     corpus = CorpusReader(postgres)
-    corpus._pool.timeout = 0.1
+    corpus._snapshots._pool.timeout = 0.1
     try:
         await corpus.nearest(Query(text="?"), np.zeros(3, np.float32), "space", 1)
     finally:

@@ -97,7 +97,7 @@ def test_an_id_that_is_no_uuid_of_version_4_is_replaced(told: Told, given: str) 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (NotFoundError("there is no collection 'x'"), "refused"),
+        (NotFoundError("no collection 'x'"), "refused"),
         (StoreError("lost the store"), "error"),
         (RetrievalError("every leg broke"), "error"),
         (StageTimeoutError("retrieve", 1.0), "timeout"),

@@ -7,9 +7,9 @@ import pytest
 from fakes.serving import scripted_graph
 from pydantic import TypeAdapter
 
+from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import RetrievalSettings, Settings
 from rag_core.errors import UsageError
-from rag_core.pipeline import QueryPipeline
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.settings import load_settings
 from rag_core.types import Query, Reply

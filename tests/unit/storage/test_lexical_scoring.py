@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from oracles import bm25s_scores, rank_bm25_scores
 from segments import lists, ranges
 
-from rag_core.storage.lexical.analysis import Question
 from rag_core.storage.lexical.chunks import Chunks, covering
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.postings import Postings, joined
 from rag_core.storage.lexical.scoring import MOST_TIES, best, scores, weights
 from rag_core.storage.lexical.segment import MOST, Segment, SegmentDocument, build
 from rag_core.storage.lexical.term_lists import TermLists
+from rag_core.text.analysis import Question
 
 BM25 = Bm25(k1=1.5, b=0.75)
 WORDS = [f"w{rank}" for rank in range(30)]

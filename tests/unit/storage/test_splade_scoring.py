@@ -11,8 +11,8 @@ from rag_core.storage.lexical.chunks import Chunks, covering
 from rag_core.storage.lexical.kinds import SPLADE
 from rag_core.storage.lexical.postings import joined
 from rag_core.storage.lexical.segment import MOST, WEIGHT_STEP, Segment, SegmentDocument, build
+from rag_core.storage.lexical.splade_scoring import best, scores
 from rag_core.storage.lexical.term_lists import TermLists
-from rag_core.storage.lexical.weighing import best, scores
 from rag_core.types import TermWeights
 
 WORDS = [f"w{rank}" for rank in range(40)]

@@ -88,11 +88,11 @@ def test_a_question_is_written_only_where_that_is_wanted_and_never_with_an_addre
 
 def test_other_records_of_ours_are_lines_of_the_operation_too(lines: Lines) -> None:
     with operating(operation()):
-        logging.getLogger("serve.problems").warning("%s failed for %s", "/v1/answer", "ann@example.org")
+        logging.getLogger("serve.http.problems").warning("%s failed for %s", "/v1/answer", "ann@example.org")
         logging.getLogger("jobs").info("started", extra={"attempt": 2, "api_key": "abc"})
     logging.getLogger("rag_core.storage").debug("nothing")
     first, second = lines()
-    assert (first["event"], first["logger"]) == ("/v1/answer failed for [e-mail]", "serve.problems")
+    assert (first["event"], first["logger"]) == ("/v1/answer failed for [e-mail]", "serve.http.problems")
     assert (first["level"], first["correlation_id"]) == ("warning", "c-1")
     assert (second["event"], second["attempt"], second["api_key"]) == ("started", 2, "[secret]")
 

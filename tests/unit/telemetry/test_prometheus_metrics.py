@@ -8,7 +8,7 @@ from rag_core.errors import BusyError, ModelError, SourceError
 from rag_core.stage import attempt, recording, stage
 from rag_core.telemetry.metrics import METRICS, SECONDS, Metric, send_metrics, tell_breaker, tell_depths, tell_operation
 from rag_core.telemetry.operation import Operation, operating
-from rag_core.telemetry.telling import tell, telling, telling_batch
+from rag_core.telemetry.reporting import tell, telling, telling_batch
 from rag_core.types import StageReport
 
 Told = list[tuple[str, float, Mapping[str, str]]]

@@ -7,9 +7,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rag_core.errors import ModelError
 from rag_core.stage import attempt, measured, recording, stage
-from rag_core.telemetry.carrying import carried, carrying
 from rag_core.telemetry.operation import Operation, current_operation, operating
-from rag_core.telemetry.telling import telling, telling_batch
+from rag_core.telemetry.propagation import carried, carrying
+from rag_core.telemetry.reporting import telling, telling_batch
 from rag_core.telemetry.traces import span_of, trace_headers, trace_ids, trace_with
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

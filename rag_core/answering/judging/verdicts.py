@@ -1,0 +1,40 @@
+"""From scores to grades, and from claims to a verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rag_core.answering.judging.statements import Statement
+from rag_core.types import Claim, Grade, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Scores from which a claim is `supported`, or so in part."""
+
+    supported: float
+    partial: float
+
+    def grade(self, score: float) -> Grade:
+        if score >= self.supported:
+            return "supported"
+        return "partial" if score >= self.partial else "unsupported"
+
+
+def claim(statement: Statement, grade: Grade, score: float, reason: str = "") -> Claim:
+    return Claim(start=statement.start, end=statement.end, grade=grade, score=score, reason=reason)
+
+
+def verdict(claims: Sequence[Claim], method: str) -> Verdict:
+    """Its score is the mean of the claims'. Of an answer that claims nothing it is `unchecked`."""
+    if not claims:
+        return Verdict(method=method)
+    score = sum(claim.score for claim in claims) / len(claims)
+    return Verdict(grade=overall(claims), score=score, claims=tuple(claims), method=method)
+
+
+def overall(claims: Sequence[Claim]) -> Grade:
+    """`supported` if every claim is, `unsupported` if more are so than are supported, else `partial`."""
+    grades = [claim.grade for claim in claims]
+    if set(grades) == {"supported"}:
+        return "supported"
+    return "unsupported" if grades.count("unsupported") > grades.count("supported") else "partial"

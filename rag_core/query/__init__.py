@@ -1,1 +1,0 @@
-"""What becomes of a question before anything is searched for it."""

@@ -1,0 +1,246 @@
+"""Snapshots: each retrieval reads one REPEATABLE READ view of a collection, however many statements it takes."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Any, TypeVar
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from rag_core.errors import NotFoundError, StoreError
+from rag_core.stage import waiting
+from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
+from rag_core.types import Query
+
+T = TypeVar("T")
+
+COLLECTION = """
+select c.id, c.space, s.fingerprint, s.model, s.dimension, coalesce((select i.indisvalid from pg_index i
+  where i.indexrelid = to_regclass('rag.' || vector_index(c.tenant, c.id, c.space))), false) as indexed
+from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
+where c.tenant = %(tenant)s and c.name = %(collection)s"""
+BEGIN = "begin isolation level repeatable read read only"
+OPENED = "savepoint opened"
+LIMIT_TURN = "set local statement_timeout = {milliseconds}"
+UNDO_TURN = "rollback to savepoint opened"
+# A subquery of other statements: the documents that the caller's groups may not read. Nearly always empty.
+HIDDEN = """
+select id from documents where tenant = %(tenant)s and collection = %(collection_id)s and access <> '{}'
+and not access && %(groups)s::text[]"""
+
+USUAL_BREADTH = 200
+"""The value of `hnsw.ef_search` on a new connection: the breadth of a leg that ranks 100 chunks."""
+
+# The planner should prefer index lookups for a few thousand rows, and hash all documents that pass a filter in memory.
+# Keeping plans saves a quarter of a millisecond a statement; statements with a filter are planned each time.
+READING = (
+    " -c random_page_cost=1.1 -c work_mem=32MB -c plan_cache_mode=auto"
+    f" -c hnsw.iterative_scan=relaxed_order -c hnsw.ef_search={USUAL_BREADTH}"
+)
+
+SERVER_GRACE = 0.1
+"""Seconds after a turn's timeout at which the server cancels its statement. The client cancels first if it is alive."""
+
+CONNECTIONS = min(8, 2 * (os.cpu_count() or 1))
+"""Connections of a process, each serving one retrieval. More than the CPUs can serve only delay one another."""
+
+CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
+"""Seconds that a read waits for a connection, and that the pool tries to replace a lost one. The pool's attempts get
+ever less frequent, so they end, and the next read starts them again. A read waits longer than that, so a client that
+retries after a timeout finds no attempts still running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One REPEATABLE READ view of a collection: every statement on it sees the same corpus.
+
+    `scope` holds the parameters that every statement takes. `kept` holds the results of `once`, by key.
+    """
+
+    connection: AsyncConnection
+    scope: Mapping[str, Any]
+    kept: dict[object, Any] = field(default_factory=dict)
+
+    async def once(self, key: object, read: Callable[[], Awaitable[T]]) -> T:
+        """The result of `read`, which runs for the first caller only: a leg reads to rank and again to score."""
+        if key not in self.kept:
+            self.kept[key] = await read()
+        value: T = self.kept[key]
+        return value
+
+    def suits(self, query: Query) -> bool:
+        """True if the query has the tenant, the collection and the groups that this snapshot was opened for."""
+        opened_for = self.scope["tenant"], self.scope["collection"], self.scope["groups"]
+        return opened_for == (query.tenant, query.collection, list(query.groups))
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """The state that the reads of one retrieval share.
+
+    The first read opens `snapshot`; `turn` serialises the reads. `milliseconds` is the statement timeout that the
+    server has now, None if it is unknown.
+    """
+
+    query: Query
+    snapshot: Snapshot | None = None
+    milliseconds: int | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    opened: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def suits(self, query: Query) -> bool:
+        own = self.query
+        return (own.tenant, own.collection, own.groups) == (query.tenant, query.collection, query.groups)
+
+
+_open: ContextVar[Snapshot | None] = ContextVar("snapshot", default=None)
+_reading: ContextVar[Reading | None] = ContextVar("reading", default=None)
+
+
+class Snapshots:
+    """Opens snapshots of a store. Its connections belong to the event loop that reads first."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._pool = AsyncConnectionPool(
+            postgres.dsn,
+            kwargs={"options": OPTIONS + READING, "autocommit": True},
+            configure=_configure,
+            check=_check_open,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=CONNECTION_WAIT,
+            reconnect_timeout=RECONNECTION,
+            open=False,
+        )
+        self._shown = shown(postgres.dsn)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def reading(self, query: Query) -> AsyncIterator[Reading]:
+        """Makes all reads of the block share one snapshot, which the first of them opens.
+
+        Concurrent tasks of the block take turns: each enters `snapshot`.
+        """
+        held, outer = _open.get(), _reading.get()
+        if held is not None and held.suits(query):
+            shared = Reading(query=query, snapshot=held)
+        elif outer is not None and outer.suits(query):
+            yield outer
+            return
+        else:
+            shared = Reading(query=query)
+        tokens = _open.set(None), _reading.set(shared)
+        try:
+            async with shared.opened:
+                yield shared
+        except psycopg.OperationalError as error:
+            raise self._read_error(error) from error
+        finally:
+            _open.reset(tokens[0])
+            _reading.reset(tokens[1])
+
+    @asynccontextmanager
+    async def snapshot(self, query: Query) -> AsyncIterator[Snapshot]:
+        """Takes a turn on the snapshot of the enclosing `reading` if it suits the query, else on a new one.
+
+        The connection is exclusive during a turn. A turn ends when its stage times out, on the server too; after a
+        failure or a cancellation the snapshot still serves the others. A `snapshot` within a turn joins that turn.
+        Raises NotFoundError if there is no such collection, and StoreError for whatever the store refuses.
+        """
+        held = _open.get()
+        if held is not None and held.suits(query):
+            yield held
+            return
+        async with self.reading(query) as shared:
+            with waiting():
+                await shared.turn.acquire()
+            try:
+                async with self._take_turn(shared) as snapshot:
+                    token = _open.set(snapshot)
+                    try:
+                        yield snapshot
+                    finally:
+                        _open.reset(token)
+            finally:
+                shared.turn.release()
+
+    @asynccontextmanager
+    async def _take_turn(self, shared: Reading) -> AsyncIterator[Snapshot]:
+        try:
+            with waiting() as left:
+                snapshot = shared.snapshot or await self._begin(shared, left)
+                await _limit_statements(shared, snapshot.connection, left)
+            try:
+                yield snapshot
+            except BaseException:
+                with waiting(), suppress(psycopg.OperationalError):  # a lost connection cannot be rolled back
+                    await snapshot.connection.execute(UNDO_TURN)
+                    shared.milliseconds = None
+                raise
+        except psycopg.Error as error:
+            raise self._read_error(error) from error
+
+    def _read_error(self, error: psycopg.Error) -> StoreError:
+        return StoreError(f"cannot read from the store at {self._shown}: {error}")
+
+    async def _begin(self, shared: Reading, seconds: float) -> Snapshot:
+        await self._pool.open()
+        shared.milliseconds = None  # a failed attempt before may have set it for another connection
+        async with AsyncExitStack() as opening:
+            connection = await opening.enter_async_context(self._pool.connection())
+            async with connection.pipeline():
+                await connection.execute(BEGIN)
+                await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
+                await _limit_statements(shared, connection, seconds)
+                await connection.execute(OPENED)
+                scope = await _read_scope(connection, shared.query)
+            shared.snapshot = Snapshot(connection=connection, scope=scope)
+            await shared.opened.enter_async_context(opening.pop_all())
+        return shared.snapshot
+
+
+async def _limit_statements(shared: Reading, connection: AsyncConnection, seconds: float) -> None:
+    """Sets the server's timeout for a turn. Rounding it up to a power of 2 spares most turns the statement."""
+    limit = 0 if seconds == inf else 1 << ceil(1000 * (max(0.0, seconds) + SERVER_GRACE)).bit_length()
+    if limit != shared.milliseconds:
+        await connection.execute(LIMIT_TURN.format(milliseconds=limit).encode())
+        shared.milliseconds = limit
+
+
+async def _configure(connection: AsyncConnection) -> None:
+    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
+    await register_vector_async(connection)
+
+
+async def _check_open(connection: AsyncConnection) -> None:
+    """Raises OperationalError if the server closed the connection, as a restart does. Costs no round trip."""
+    for _ in range(2):  # the first reads the server's last message, the second its end of file
+        connection.pgconn.consume_input()
+
+
+async def _read_scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:
+    cursor = await connection.execute(COLLECTION, {"tenant": query.tenant, "collection": query.collection})
+    row = await cursor.fetchone()
+    if row is None:
+        raise NotFoundError(f"no collection {query.collection!r}; `rag collections list` shows the existing ones")
+    collection, space, fingerprint, model, dimension, indexed = row
+    return {
+        "tenant": query.tenant,
+        "collection": query.collection,
+        "collection_id": collection,
+        "space": space,
+        "fingerprint": fingerprint,
+        "model": model,
+        "dimension": dimension,
+        "indexed": indexed,
+        "groups": list(query.groups),
+    }

@@ -1,0 +1,295 @@
+"""The filter of an answer's Markdown: what a generator that obeys its documents cannot make it show."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from rag_core.answering.citing.links import allowed, host_of, linkable
+from rag_core.answering.citing.marker_scan import MarkerScanner
+from rag_core.answering.citing.marker_tokens import LIMIT
+
+HOSTS = frozenset({"good.example"})
+GOOD, EVIL = "https://good.example/a?b=c", "https://evil.example/?q=secret"
+calmly = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+
+
+def shown(text: str) -> str:
+    scanner = MarkerScanner(dict.fromkeys((1, 2, 3), ""), HOSTS)
+    return "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Plain.", "a < b and c > d", f"See {GOOD}.", f"[the page]({GOOD}), of course", "x! y", "a * b_c ~ d", "# H"],
+)
+def test_what_is_harmless_stays_as_it_is(text: str) -> None:
+    assert shown(text) == text
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        f"![]({EVIL})",
+        f"![a [b] c]({EVIL} 'title')",
+        f"![a]({GOOD})",
+        f"![a](<{EVIL}>)",
+        "![a](//evil.example/(x))",
+        f'<img src="{EVIL}">',
+        f"<IMG\nSRC={EVIL}\n/>",
+    ],
+)
+def test_images_are_left_out_with_the_white_space_before_them(image: str) -> None:
+    assert shown(f"A {image}, b") == "A, b"
+
+
+def test_an_image_that_is_not_inline_is_none() -> None:
+    assert shown("![a][r] ![r]") == "! [a][r] ! [r]"
+    assert shown(f"![a\nb]({EVIL})") == "! [a\nb] ((link removed))"
+
+
+def test_a_link_keeps_its_text_and_loses_its_target() -> None:
+    assert shown(f"See **[the page]({EVIL})**, or ([it]({EVIL}))") == "See **the page**, or (it)"
+    assert shown(f"[a [b] c](<{EVIL}> 'title').") == "a [b] c."
+    assert shown("[a](/b) [c](javascript:alert(1)) [d](data:text/html,x)") == "a c d"
+
+
+def test_the_text_of_a_link_is_filtered_too() -> None:
+    assert shown(f"[![a]({EVIL})]({EVIL}) x") == "x"
+    assert shown(f"[{EVIL}]({GOOD})") == f"[(link removed)]({GOOD})"
+    assert shown(f"[{EVIL}]({EVIL})") == "(link removed)"
+
+
+def test_a_link_to_an_allowed_host_loses_its_title_only() -> None:
+    assert shown(f'[a]({GOOD} "b")') == f"[a]({GOOD})"
+    assert shown(f"[a](<{GOOD}>)") == f"[a]({GOOD})"
+
+
+def test_a_link_whose_text_is_a_number_is_no_marker() -> None:
+    assert shown(f"A [1]({EVIL}).") == "A (1)."
+    assert shown(f"A [1]({GOOD}).") == f"A [(1)]({GOOD})."
+    assert shown("A [1](p. 3) or [1](p.3).") == "A [1] (p. 3) or [1] (p.3)."
+
+
+def test_an_address_that_is_not_allowed_is_replaced() -> None:
+    assert shown(f"({EVIL}), <{EVIL}> www.evil.example.") == "((link removed)), (link removed) (link removed)."
+    assert shown("HTTPS://EVIL.example/a! ftp://evil.example") == "(link removed)! (link removed)"
+    assert shown(f"xhttps://evil.example <{GOOD}>") == f"x(link removed) {GOOD}"
+
+
+def test_a_definition_stands_only_where_its_host_is_allowed() -> None:
+    assert shown(f"[r]: {GOOD}\n[s]: {EVIL}\n[t]: //evil.example\n[1]: /x") == (
+        f"[r]: {GOOD}\n[s] : (link removed)\n[t] : //evil.example\n[1] : /x"
+    )
+
+
+SMUGGLED = "![i](//evil.example/a)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"[x](<https://good.example/){SMUGGLED}>)", "x"),
+        (f"<https://good.example/{SMUGGLED}>", "(link removed)"),
+        (f'<a href="https://good.example/){SMUGGLED}">x</a>', "x"),
+        (f"Foo\n[lab]: https://good.example/{SMUGGLED}", "Foo\n[lab] : https://good.example/! i"),
+        ("<https://good.example/[i](//evil.example/a)>", "(link removed)"),
+        ("[x](<https://good.example/)//evil.example>)", "x"),
+        ("<https://good.example/)www.evil.example/>", "(link removed)"),
+        ("<https://good.example/|www.evil.example/>", "(link removed)"),
+    ],
+)
+def test_a_target_that_is_kept_holds_nothing_that_a_reader_would_read_anew(text: str, expected: str) -> None:
+    assert shown(text) == expected
+    assert not list(live(shown(text)))
+
+
+def test_the_parentheses_of_a_target_are_paired() -> None:
+    assert linkable("https://good.example/a_(b)", HOSTS)
+    for target in ("https://good.example/a)", "https://good.example/a(", "https://good.example/)(", "good.example/a"):
+        assert not linkable(target, HOSTS)
+
+
+def test_a_link_may_lead_to_where_a_passage_comes_from_as_soon_as_its_marker_stands() -> None:
+    scanner = MarkerScanner({1: "one.example", 2: ""}, HOSTS)
+    text = "https://one.example/a [9][2] [b](https://one.example) [1] https://one.example/a [b](https://one.example)"
+    told = "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
+    assert told == "(link removed) [2] b [1] https://one.example/a [b](https://one.example)"
+    assert scanner.hosts == HOSTS | {"one.example"}
+
+
+def test_what_a_terminal_would_obey_is_left_out_before_all_else() -> None:
+    assert shown("A\x1b]0;b\x07 \x9b2Jc\x00\r\n\td\x7f") == "A]0;b 2Jc\n\td"
+    assert shown("htt\x00ps://evil.example") == "(link removed)"
+    assert shown("```\n\x1b[2J\n```") == "```\n[2J\n```"
+
+
+def test_html_is_taken_apart() -> None:
+    assert shown(f"<a href='{EVIL}' onclick=x>b</a> <A HREF={GOOD}>c</A>") == f"b [c]({GOOD})"
+    assert shown("<div style=x>y</div> <script>z</script> <!-- c --> <?p?>") == (
+        "< div style=x>y< /div> < script>z< /script> < !-- c --> < ?p?>"
+    )
+    assert shown("H<sub>2</sub>O<br>x\n<br>") == "H<sub>2</sub>O<br>x\n< br>"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"<[9]img src={EVIL}>", "< img src=(link removed)>"),
+        (f"<![a]({EVIL})img src=x>", "< img src=x>"),
+        ("htt[9]ps://evil.example", "htt ps://evil.example"),
+        ("www[9].evil.example", "www .evil.example"),
+        (f"[a][x[9]]({EVIL})", "[a] x"),
+        ("[a][9](//evil.example)", "[a] (9)"),
+        ("[[9]1]", "[ 1]"),
+        ("[1, [9]2]", "[1, 2)"),
+        (f"!![a]({EVIL})[x]({GOOD})", f"! [x]({GOOD})"),
+        (f"[!]({EVIL})[x]({GOOD})", f"! [x]({GOOD})"),
+        ("[1](//evil.example)[9](x)", "(1) (x)"),
+    ],
+)
+def test_leaving_something_out_joins_nothing(text: str, expected: str) -> None:
+    assert shown(text) == expected
+
+
+@pytest.mark.parametrize(
+    "code", ["`x[9] https://evil.example`", "`` a`[1] ``", "~~~\n![a](b)\n~~~", "```py\nx[9]\n\n<img>\n```"]
+)
+def test_code_is_untouched(code: str) -> None:
+    assert shown(f"A\n\n{code}\n\nB [9]") == f"A\n\n{code}\n\nB"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"`a {EVIL}", "'a (link removed)"),
+        (
+            f"`a\nb` {EVIL} `c`",
+            "'a\nb' (link removed) 'c'"[:0]
+            + "'a\nb` (link removed) `c'"[:0]
+            + "'a\nb` https://evil.example/?q=secret `c'",
+        ),
+        (f"\\`a {EVIL} \\`", "\\`a (link removed) \\`"),
+        (f"`a | b` `{EVIL}`", "`a | b` '(link removed)'"),
+        (f"{GOOD}` {EVIL} `", f"{GOOD} ` {EVIL} `"),
+        (f"> ```\n> {EVIL}\n> ```", "> '''\n> (link removed)\n> '''"),
+        (f"- a\n  ```\n  b\n{EVIL}", f"- a\n```\nb\n{EVIL}"),
+        (f"- a\n\n      ```\n      b\n      ```\n{EVIL}", "- a\n\n```\nb\n```\n(link removed)"),
+        (f"```\na\n~~~\n``` b\n  ````  \n{EVIL}", "```\na\n~~~\n``` b\n````\n(link removed)"),
+        (f"- ```\n  a\n  ```\n{EVIL}", "-\n```\na\n```\n(link removed)"),
+    ],
+)
+def test_code_is_only_what_every_reader_takes_for_code(text: str, expected: str) -> None:
+    assert shown(text) == expected
+
+
+def test_more_than_the_limit_is_not_held_back() -> None:
+    scanner = MarkerScanner({1: ""}, HOSTS)
+    assert not scanner.feed("[" + "a" * (LIMIT - 2))
+    assert "".join(piece.text for piece in scanner.feed("aa")) == "[" + "a" * LIMIT
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://good.example@evil.example/",
+        "https://good.example:x@evil.example/",
+        "https://evil.example\\@good.example/",
+        "https://good.example\\.evil.example/",
+        "https://good.example.evil.example/",
+        "https://evil.example/good.example",
+        "https://good.example.",
+        "https://gооd.example/",  # noqa: RUF001
+        "https://good。example/",
+        "https:good.example",
+        "//good.example",
+        "javascript://good.example/%0aalert(1)",
+        "data:text/html,good.example",
+        "ftp://good.example/",
+        "https://good.example/a`b",
+        "https://good.example/?to=https://evil.example",
+        "https://good.example/?to=www.evil.example",
+        "https://good.example/_www.evil.example",
+        "https://good.example/![a",
+        "https://good.example/]",
+        "https://good.example/a|b",
+        "https://sub.good.example/",
+        "https://",
+    ],
+)
+def test_what_only_looks_like_an_allowed_host_is_not(url: str) -> None:
+    assert not allowed(url, HOSTS)
+
+
+def test_a_host_is_compared_without_case_and_port() -> None:
+    assert host_of("HTTPS://Good.Example:8443?x") == "good.example"
+    assert allowed("http://good.example", HOSTS)
+
+
+PARTS = [
+    *("![", "[", "]", "](", ")", "(", "<", ">", "img", "<img src=", "<a href=", "</a>", "https", "://", "www.", "]: "),
+    *(
+        "[9]",
+        "[1]",
+        "`",
+        "``",
+        "```",
+        "```py\n",
+        "\n```\n",
+        "~~~",
+        "\n",
+        "\n\n",
+        " ",
+        "  ",
+        "    ",
+        "\t",
+        "|",
+        "\\",
+        "!",
+    ),
+    *("a", "- ", "1. ", "> ", "a | b", "\n|---|---|\n", "[r]: //e\n", "![r]", "<div>\n", "'", '"', "evil.example"),
+    *(EVIL, GOOD, f"![x]({EVIL})", f"[x]({EVIL})"),
+    *("https://good.example/", "<https://good.example/", "](<", ">)", "![i](//e)", '<a href="https://good.example/'),
+]
+attacks = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
+reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+reader.validateLink = lambda _url: True  # type: ignore[method-assign]
+
+
+def live(text: str) -> Iterator[str]:
+    """What a reader of CommonMark with tables and HTML would load, follow or run; known hosts and `<br>` apart."""
+    for block in reader.parse(text):
+        if block.type == "html_block":
+            yield block.content
+        for token in block.children or []:
+            target = str(token.attrs.get("href", ""))
+            harmless = re.fullmatch(r"</?(?:br|su[bp])\s?/?>", token.content)
+            if token.type == "image" or (token.type == "html_inline" and not harmless):
+                yield token.content
+            if token.type == "link_open" and not target.startswith("https://good.example/"):
+                yield target
+            if token.type == "text" and re.search(
+                r"(?:https?://|(?<![^\W_])www\.)(?=\w)(?!good\.example)", _unlinked(token.content)
+            ):
+                yield token.content
+
+
+def _unlinked(text: str) -> str:
+    """Without what is one address of a known host."""
+    return re.sub(r"https://good\.example/(?:(?!://)[^\s<>`|)\[\]])*+", "", text)
+
+
+@calmly
+@given(attacks)
+@example(f"```a | ![x]({EVIL})\n|---|---|\n")
+@example(f"|a|b|\n|---|---|\n`a | b` x `![i]({EVIL})`")
+def test_no_reader_of_markdown_finds_anything_live_in_what_is_shown(text: str) -> None:
+    assert not list(live(shown(text)))
+
+
+@pytest.mark.parametrize("text", [f"![a]({EVIL})", f"[a]({EVIL})", EVIL, "<img src=x>", "<div>\n`<img src=x>`\n</div>"])
+def test_the_reader_does_find_what_is_live(text: str) -> None:
+    assert list(live(text))

@@ -1,0 +1,260 @@
+"""Sentences of scripted passages: which are chosen, how they are told, and when none is."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from rag_core.answering.citing.citations import cite
+from rag_core.answering.generation.abstention import confidence
+from rag_core.answering.generation.candidates import candidates
+from rag_core.answering.generation.extractive import ENCODED, Extractive, Ranked, pieces
+from rag_core.answering.generation.question_type import question_type
+from rag_core.answering.judging.verbatim import VerbatimJudge
+from rag_core.errors import ModelError
+from rag_core.stage import recording, stage
+from rag_core.types import Chunk, Hit, Matrix, Origin, Passage, Prompt, Query, StageReport
+
+SOON = 0.02
+KEYS = "Keys are secret. They are rotated every 90 days. The gate is red."
+GATES = "The gate opens at noon. A watchman rotates the keys of the gate."
+
+
+@dataclass(kw_only=True)
+class ScriptedEncoder:
+    """A text's cosine with the question, which comes first, is that of the first of these phrases in it; else 0. It
+    takes `seconds`, and then raises `error` if any."""
+
+    cosines: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: Exception | None = None
+    asked: list[Sequence[str]] = field(default_factory=list)
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        self.asked.append(texts)
+        await asyncio.sleep(self.seconds)
+        if self.error:
+            raise self.error
+        known = [1.0, *(self._cosine(text) for text in texts[1:])]
+        return np.array([[cosine, (1 - cosine**2) ** 0.5] for cosine in known], np.float32)
+
+    def _cosine(self, text: str) -> float:
+        return next((cosine for phrase, cosine in self.cosines.items() if phrase in text), 0.0)
+
+
+async def equally_rare(query: Query) -> Mapping[str, float]:
+    return dict.fromkeys(["key", "rotat", "gate", "often", "open", "red"], 2.0) if query.text else {}
+
+
+def passage(n: int, text: str, score: float = 1.0, dense: float | None = 0.8) -> Passage:
+    id = UUID(int=n)
+    chunk = Chunk(id=id, document_id=id, ordinal=0, text=text, start=0, end=len(text))
+    scores = {} if dense is None else {"dense": dense}
+    hit = Hit(chunk=chunk, origin=Origin(uri=f"file:///{n}.md", title=""), score=score, scores=scores)
+    return Passage(n=n, hit=hit, text=text, start=0, chunks=(chunk,))
+
+
+def prompt(question: str, *passages: Passage) -> Prompt:
+    hits = tuple(each.hit for each in passages)
+    return Prompt(query=Query(text=question), passages=passages, hits=hits)
+
+
+def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passages: int = 5) -> Extractive:
+    return Extractive(
+        encoder=encoder or ScriptedEncoder(),
+        idf=equally_rare,
+        sentences=sentences,
+        passages=passages,
+        threshold=0.6,
+    )
+
+
+def told(generator: Extractive, asked: Prompt, encode: float = inf) -> tuple[str, list[StageReport]]:
+    async def streamed() -> str:
+        async with stage("generate"):
+            return "".join([piece async for piece in generator.stream(asked)])
+
+    with recording(limits={"encode": encode}) as reports:
+        return asyncio.run(streamed()), reports
+
+
+def answered(generator: Extractive, asked: Prompt) -> str:
+    return told(generator, asked)[0]
+
+
+def ranked(generator: Extractive, asked: Prompt) -> Ranked:
+    return asyncio.run(generator.ranked(asked))
+
+
+def texts(*passages: str) -> list[str]:
+    return [candidate.text for candidate in candidates([passage(n, text) for n, text in enumerate(passages, 1)])]
+
+
+def test_the_sentences_that_answer_are_told_verbatim_each_with_its_marker() -> None:
+    text = answered(extractive(sentences=2), prompt("How often are keys rotated?", passage(1, KEYS)))
+    assert text == "Keys are secret. [1] They are rotated every 90 days. [1]"
+
+
+def test_passages_follow_their_best_sentences_and_sentences_the_text() -> None:
+    text = answered(extractive(), prompt("Which keys are rotated?", passage(1, KEYS), passage(2, GATES)))
+    assert text == (
+        "A watchman rotates the keys of the gate. [2] Keys are secret. [1] They are rotated every 90 days. [1]"
+    )
+
+
+def test_a_document_brings_no_marker_of_its_own() -> None:
+    asked = prompt("Are keys rotated?", passage(1, "Keys are rotated [2] by\n  the [[3]] watch."))
+    assert answered(extractive(), asked) == "Keys are rotated (2) by the ((3)) watch. [1]"
+
+
+def test_backticks_of_two_sentences_make_no_code_of_what_lies_between_them() -> None:
+    sources = [passage(1, "Keys have the ` mark."), passage(2, "`Code` stays, and ` ends.", score=0.5)]
+    text = "".join(pieces(candidates(sources)))
+    assert text == "Keys have the ' mark. [1] `Code` stays, and ' ends. [2]"
+    answer = cite(text, sources, "default")
+    assert [(each.n, each.quote) for each in answer.citations] == [(n, sources[n - 1].text) for n in (1, 2)]
+    assert asyncio.run(VerbatimJudge().judge(answer, sources)).grade == "supported"
+
+
+def test_words_count_twice_as_much_as_the_cosine_which_tells_apart_what_they_do_not() -> None:
+    encoder = ScriptedEncoder(cosines={"gate": 1.0, "watch": 0.9})
+    asked = prompt(
+        "Are keys rotated?", passage(1, "The rotated keys hang.\n\nBy the watch.\n\nIt is a gate.\n\nA dog.")
+    )
+    found = ranked(extractive(encoder), asked)
+    # 1 + .5, then .45 + .5 beside the keys, .5, and 0: a cosine of 1 is less than all words
+    assert [candidate.text for candidate in found.candidates] == [
+        "The rotated keys hang.",
+        "By the watch.",
+        "It is a gate.",
+        "A dog.",
+    ]
+
+
+def test_a_better_passage_and_what_the_question_asks_for_break_ties() -> None:
+    better = prompt("Keys?", passage(1, "Keys here.", score=0.1), passage(2, "Keys there.", score=0.2))
+    assert answered(extractive(sentences=1), better) == "Keys there. [2]"
+    typed = prompt("How many keys?", passage(1, "The keys hang. The nine keys hang."))
+    assert answered(extractive(sentences=1), typed) == "The nine keys hang. [1]"
+
+
+def test_what_is_far_behind_the_best_sentence_is_left_out() -> None:
+    asked = prompt("Are keys rotated?", passage(1, "A dog barks. The weather is fine. The keys are rotated here."))
+    assert answered(extractive(), asked) == "The keys are rotated here. [1]"
+
+
+def test_only_the_best_passages_are_read() -> None:
+    few = [passage(n, f"Keys of kind {n}.", score=n) for n in range(1, 8)]
+    found = ranked(extractive(passages=2), prompt("Which keys?", *few))
+    assert [candidate.passage.n for candidate in found.candidates] == [7, 6]
+
+
+def test_of_many_sentences_those_with_the_words_of_the_question_are_encoded() -> None:
+    encoder = ScriptedEncoder()
+    many = "".join(f"A dog barks {n} times. " for n in range(50)) + "The keys are red."
+    found = ranked(extractive(encoder), prompt("Red keys?", passage(1, many)))
+    assert len(found.candidates) == ENCODED == len(encoder.asked[0]) - 1
+    assert found.candidates[0].text == "The keys are red."
+
+
+@pytest.mark.parametrize(
+    ("broken", "reported"),
+    [
+        (ScriptedEncoder(error=ModelError("the weights are gone")), "the weights are gone"),
+        (ScriptedEncoder(error=ZeroDivisionError("of somebody's own")), "ZeroDivisionError: of somebody's own"),
+        (ScriptedEncoder(seconds=60), "timeout after 0.020 s"),
+    ],
+)
+def test_without_its_encoder_words_decide_and_the_loss_is_reported(broken: ScriptedEncoder, reported: str) -> None:
+    asked = prompt("Are keys rotated?", passage(1, GATES))
+    text, reports = told(extractive(broken, sentences=1), asked, encode=SOON)
+    assert text == "A watchman rotates the keys of the gate. [1]"
+    assert [(each.stage, each.parent, each.error) for each in reports] == [
+        ("encode", "generate", reported),
+        ("generate", "", ""),
+    ]
+
+
+def test_below_its_threshold_nothing_is_told_but_the_confidence() -> None:
+    asked = prompt("Who won the cup?", passage(1, KEYS, dense=0.3), passage(2, GATES, dense=0.2))
+    text, reports = told(extractive(), asked)
+    assert text == ""
+    assert reports[-1].figures == {"confidence": pytest.approx(0.5 * 0.3 + 0.1)}
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert answered(extractive(), prompt("Keys?")) == ""
+    assert answered(extractive(), prompt("Keys?", passage(1, "---"))) == ""
+
+
+def test_the_confidence_is_half_cosine_half_coverage_and_the_gap_to_the_twentieth() -> None:
+    cosines = [0.5, 0.9, *(0.4 - n / 100 for n in range(30))]
+    hits = [passage(n, "", dense=cosine).hit for n, cosine in enumerate(cosines)]
+    assert confidence(hits, [], coverage=0.6) == pytest.approx(0.25 + 0.3 + (0.9 - 0.23))
+    assert confidence(hits[:2], [], coverage=0.6) == pytest.approx(0.25 + 0.3 + 0.4)
+    assert confidence(hits[:1], [], coverage=0.6) == pytest.approx(0.25 + 0.3 + 0.5)
+
+
+def test_without_dense_scores_the_cosines_of_sentences_stand_in_and_without_these_the_coverage() -> None:
+    hits = [passage(1, "", dense=None).hit]
+    assert confidence(hits, [0.2, 0.8], coverage=0.6) == pytest.approx(0.4 + 0.3 + 0.3)
+    assert confidence(hits, [], coverage=0.6) == 0.6
+    assert confidence([], [], coverage=0.0) == 0.0
+
+
+def test_headings_numbers_rules_table_headers_and_code_do_not_answer() -> None:
+    page = """# Keys
+
+Run this:
+
+```sh
+# rotates the keys
+rag keys rotate
+```
+
+| Key | Days |
+|-----|-----:|
+| signing | 90 |
+
+---
+- The [gate](x.md) key stays.
+2. Nobody copies it."""
+    assert texts(page) == ["Run this:", "signing | 90", "The [gate](x.md) key stays.", "Nobody copies it."]
+
+
+def test_a_heading_in_capitals_is_left_out_of_its_sentence() -> None:
+    assert texts("WHAT WAS SEEN\nAt 10:52 desk A froze.\nNATO is\nan alliance.") == [
+        "At 10:52 desk A froze.",
+        "NATO is an alliance.",
+    ]
+
+
+def test_what_two_passages_say_counts_once() -> None:
+    found = candidates([passage(1, "One. Two."), passage(2, "Two. Three.")])
+    assert [(candidate.text, candidate.passage.n) for candidate in found] == [("One.", 1), ("Two.", 1), ("Three.", 2)]
+
+
+@pytest.mark.parametrize(
+    ("question", "type", "answer", "other"),
+    [
+        ("How many lamps burned?", "number", "They were three hundred.", "They were plenty."),
+        ("In what year was it built?", "time", "It was built in 1931.", "It was built well."),
+        ("Who turned the switch, and when?", "name", "It was Mrs Thorne.", "Somebody did."),
+        ("Why did it stop?", "reason", "It stopped due to ice.", "It stopped."),
+    ],
+)
+def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, answer: str, other: str) -> None:
+    asked = question_type(question)
+    assert asked is not None
+    assert asked.name == type
+    assert asked.answers.search(answer)
+    assert not asked.answers.search(other)
+
+
+def test_other_questions_ask_for_nothing_in_particular() -> None:
+    assert question_type("What is the size of a gate?") is None
+    assert question_type("Wann schließt das Tor?") is None

@@ -1,0 +1,194 @@
+"""Answers of a language model behind an endpoint, and what becomes of them when it fails."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fakes.answering import ScriptedGenerator, passage
+from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, end, piece, refusing, serving, streamed
+
+from rag_core.answering.generation.fallback import Fallback
+from rag_core.answering.generation.openai import OpenAIGenerator
+from rag_core.errors import GenerationError, ModelError, UsageError
+from rag_core.models.endpoint import Client
+from rag_core.protocols import Generator
+from rag_core.stage import recording, stage
+from rag_core.types import Prompt, Query, StageReport, Style
+
+PROMPT = Prompt(
+    query=Query(text="When does water boil?"),
+    passages=(passage(1, "Water boils at 100 °C.", title="Physics"),),
+    style=Style(pack="qa"),
+)
+LONG = 60.0
+
+
+def generator(endpoint: Endpoint, **settings: Any) -> OpenAIGenerator:
+    chosen = {"first_token_timeout": LONG, "stall_timeout": LONG, "attempts": 1} | settings
+    client = Client(model="llama", base_url=endpoint.url, api_key_env="", **chosen)
+    return OpenAIGenerator(client, temperature=0.1, max_tokens=64)
+
+
+@dataclass
+class Told:
+    pieces: list[str] = field(default_factory=list)
+    error: str = ""
+    stages: Sequence[StageReport] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+def told(answering: Generator) -> Told:
+    async def listened() -> Told:
+        heard = Told()
+        with recording() as stages:
+            heard.stages = stages
+            try:
+                async with stage("generate"), aclosing(answering.stream(PROMPT)) as pieces:
+                    async for each in pieces:
+                        heard.pieces.append(each)
+            except GenerationError as error:
+                heard.error = str(error)
+        return heard
+
+    return asyncio.run(listened())
+
+
+def answered(*plays: Play, **settings: Any) -> Told:
+    with serving(*plays) as endpoint:
+        return told(generator(endpoint, **settings))
+
+
+def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
+    with serving(streamed("At ", "100 °C", " [1].")) as endpoint:
+        assert told(generator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
+    (messages,) = endpoint.prompts
+    assert [message["role"] for message in messages] == ["system", "user"]
+    assert "Water boils at 100 °C." in messages[-1]["content"]
+    assert (endpoint.asked[0].body["temperature"], endpoint.asked[0].body["max_tokens"]) == (0.1, 64)
+
+
+def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None:
+    (report,) = answered(streamed("At 100 °C [1].")).stages
+    counted = {name: value for name, value in report.figures.items() if name != "first_token"}
+    assert counted == {"prompt_tokens": 40, "completion_tokens": 4, "cached_tokens": 32}
+    assert 0 < report.figures["first_token"] <= report.seconds
+
+
+def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
+    for pieces in (["NOT IN ", "THE PASSAGES"], ["NOT IN THE PASSAGES."], ['"NOT IN THE PASSAGES"\n'], [" "], []):
+        heard = answered(streamed(*pieces))
+        assert (heard.text.strip(), heard.error) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["NOT IN THE PASSAGES. ", "The passages speak of pumps only."],
+        ["NOT IN THE PASSAGES", ".", " The", " passages", " speak of pumps."],
+        ["**Not in the passages.**\n\nThey speak of pumps."],
+        ["Not in the passages: they speak of pumps."],
+        ["NOT IN THE PASSAGES\n", "They speak of pumps."],
+        ["Not in the passages."],
+    ],
+)
+def test_what_is_said_after_that_or_in_other_letters_is_not_told_either(pieces: Sequence[str]) -> None:
+    heard = answered(streamed(*pieces))
+    assert (heard.text, heard.error) == ("", "")
+
+
+def test_a_sentence_that_goes_on_is_told() -> None:
+    for text in (
+        "Not in the passages but in my memory.",
+        "The answer is NOT IN THE PASSAGES.",
+        "NOT IN THE PASSAGESX",
+    ):
+        assert answered(streamed(*text)).text == text
+
+
+def test_what_only_begins_like_that_is_told() -> None:
+    assert answered(streamed("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
+    assert answered(streamed("NOT")).text == "NOT"
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([CUT], "broke off"),
+        ([HANG], "no further piece"),
+        (end("length"), "the answer reached its limit of 64 tokens"),
+        (end("content_filter"), "the endpoint's filter ended the answer"),
+    ],
+)
+def test_an_answer_that_is_cut_is_told_as_far_as_it_came(steps: Sequence[Any], reason: str) -> None:
+    heard = answered(Play(steps=[piece("At "), *steps]), stall_timeout=0.5 if HANG in steps else LONG)
+    assert heard.text == "At "
+    assert reason in heard.error
+    assert reason in heard.stages[0].error
+
+
+def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
+    with serving(Play(steps=[piece("At "), HANG])) as endpoint:
+
+        async def left() -> bool:
+            async with aclosing(generator(endpoint).stream(PROMPT)) as pieces:
+                assert await anext(pieces) == "At "
+            return await asyncio.to_thread(endpoint.left.wait, LONG)
+
+        assert asyncio.run(left())
+
+
+def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_report_says_so() -> None:
+    quoting = ScriptedGenerator(answers=[["Water boils at 100 °C. [1]"]])
+    with serving(refusing(503, {"error": {"message": "loading"}})) as endpoint:
+        heard = told(Fallback(generator(endpoint), quoting))
+    assert (heard.text, heard.error) == ("Water boils at 100 °C. [1]", "")
+    model, around = heard.stages
+    assert (model.stage, model.parent, around.error) == ("model", "generate", "")
+    assert model.error.endswith("refused with 503: loading")
+    assert quoting.prompts == [PROMPT]
+
+
+def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that_nothing_does() -> None:
+    for play, text in ((streamed("At ", "100 °C [1]."), "At 100 °C [1]."), (streamed("NOT IN THE PASSAGES"), "")):
+        quoting = ScriptedGenerator(answers=[])
+        with serving(play) as endpoint:
+            heard = told(Fallback(generator(endpoint), quoting))
+        assert (heard.text, [report.error for report in heard.stages]) == (text, ["", ""])
+        assert quoting.prompts == []
+
+
+def test_an_answer_that_breaks_off_is_not_continued_by_another() -> None:
+    quoting = ScriptedGenerator(answers=[])
+    with serving(Play(steps=[piece("At "), CUT])) as endpoint:
+        heard = told(Fallback(generator(endpoint), quoting))
+    assert heard.text == "At "
+    assert "broke off" in heard.error
+    assert quoting.prompts == []
+
+
+@pytest.mark.parametrize("wrong", [UsageError("a setting"), RuntimeError("a bug")])
+def test_the_second_generator_hides_no_mistake_of_ours(wrong: Exception) -> None:
+    with pytest.raises(type(wrong)):
+        told(Fallback(ScriptedGenerator(answers=[[]], error=wrong), ScriptedGenerator(answers=[])))
+
+
+def test_any_part_that_is_away_is_replaced() -> None:
+    away = ScriptedGenerator(answers=[[]], error=ModelError("no weights"))
+    assert told(Fallback(away, ScriptedGenerator(answers=[["Quoted."]]))).text == "Quoted."
+
+
+def test_leaving_closes_the_generator_that_answers() -> None:
+    async def left(first: ScriptedGenerator) -> None:
+        pieces: AsyncGenerator[str, None] = Fallback(first, ScriptedGenerator(answers=[])).stream(PROMPT)
+        async with aclosing(pieces):
+            await anext(pieces)
+
+    writing = ScriptedGenerator(answers=[["At ", "100 °C"]])
+    asyncio.run(left(writing))
+    assert writing.closed == 1

@@ -1,0 +1,84 @@
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from fakes.answering import citation
+
+from rag_core.answering.judging.sentence_gate import SentenceGate, first_sentence
+from rag_core.events import CitationAdded, Event, TextDelta, Usage
+from rag_core.types import Answer
+
+TOLD: Sequence[Event] = [
+    TextDelta("Keys are replaced "),
+    TextDelta("often "),
+    TextDelta("[1]"),
+    CitationAdded(citation(1, claim=(0, 23), span=(24, 27))),
+    TextDelta(". A lie "),
+    TextDelta("[2]"),
+    CitationAdded(citation(2, claim=(29, 34), span=(35, 38))),
+    TextDelta(". Locks open [1]"),
+    CitationAdded(citation(1, claim=(40, 50), span=(51, 54))),
+    TextDelta("."),
+]
+
+
+def passed(events: Sequence[Event], refused: str = "lie") -> tuple[SentenceGate, list[Event], list[str]]:
+    told, judged = list[Event](), list[str]()
+
+    async def tell(event: Event) -> None:
+        told.append(event)
+
+    async def judge(sentence: Answer) -> Answer:
+        judged.append(sentence.text)
+        return sentence
+
+    async def all_events() -> SentenceGate:
+        gate = SentenceGate(judge, lambda sentence: refused not in sentence.text, tell)
+        for event in events:
+            await gate.listen(event)
+        await gate.finish()
+        return gate
+
+    return asyncio.run(all_events()), told, judged
+
+
+def test_each_sentence_is_judged_with_its_markers_and_those_refused_are_never_told() -> None:
+    gate, told, judged = passed(TOLD)
+    assert judged == ["Keys are replaced often [1]. ", "A lie [2]. ", "Locks open [1]."]
+    assert gate.answer.text == "Keys are replaced often [1]. Locks open [1]."
+    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == gate.answer.text
+    assert gate.left_out == 1
+
+
+def test_citations_move_with_their_sentences() -> None:
+    gate, _, _ = passed(TOLD)
+    text = gate.answer.text
+    assert [text[slice(*each.spans[0])] for each in gate.answer.citations] == ["[1]", "[1]"]
+    assert [text[slice(*each.claim)] for each in gate.answer.citations] == ["Keys are replaced often", "Locks open"]
+
+
+def test_a_citation_is_told_behind_its_sentence() -> None:
+    _, told, _ = passed(TOLD)
+    assert [type(event) for event in told] == [TextDelta, CitationAdded, TextDelta, CitationAdded]
+
+
+def test_what_is_no_text_passes_at_once() -> None:
+    _, told, _ = passed([TextDelta("Half a sen"), Usage(7, 3), TextDelta("tence.")])
+    assert told == [Usage(7, 3), TextDelta("Half a sentence.")]
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [
+        ("", 0),
+        ("One sentence", 0),
+        ("One. ", 0),
+        ("One. [1]", 0),
+        ("One. [1] ", 0),
+        ("One. Two", 5),
+        ("One. [1] Two", 9),
+        ("One. [1][2] Two", 12),
+    ],
+)
+def test_the_second_sentence_begins_behind_the_markers_of_the_first(text: str, begun: int) -> None:
+    assert first_sentence(text) == begun

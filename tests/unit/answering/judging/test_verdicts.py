@@ -1,0 +1,42 @@
+import pytest
+
+from rag_core.answering.judging.verdicts import Thresholds, overall, verdict
+from rag_core.types import Claim, Grade
+
+
+def claims(*grades: Grade) -> list[Claim]:
+    return [Claim(start=0, end=1, grade=grade, score=float(grade == "supported")) for grade in grades]
+
+
+@pytest.mark.parametrize(
+    ("grades", "grade"),
+    [
+        (["supported", "supported"], "supported"),
+        (["supported", "partial"], "partial"),
+        (["supported", "unsupported"], "partial"),
+        (["partial", "partial"], "partial"),
+        (["partial", "unsupported"], "unsupported"),
+        (["supported", "unsupported", "unsupported"], "unsupported"),
+        (["unsupported"], "unsupported"),
+    ],
+)
+def test_an_answer_is_unsupported_if_more_of_its_claims_are_than_are_supported(
+    grades: list[Grade], grade: Grade
+) -> None:
+    assert overall(claims(*grades)) == grade
+
+
+def test_the_score_is_the_mean_of_the_claims() -> None:
+    assert verdict(claims("supported", "supported", "unsupported"), "by hand").score == pytest.approx(2 / 3)
+
+
+def test_an_answer_that_claims_nothing_is_unchecked() -> None:
+    assert verdict([], "by hand").grade == "unchecked"
+
+
+@pytest.mark.parametrize(
+    ("score", "grade"),
+    [(1.0, "supported"), (0.6, "supported"), (0.59, "partial"), (0.45, "partial"), (0.44, "unsupported")],
+)
+def test_a_threshold_belongs_to_the_grade_above_it(score: float, grade: Grade) -> None:
+    assert Thresholds(supported=0.6, partial=0.45).grade(score) == grade

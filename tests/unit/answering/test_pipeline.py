@@ -1,0 +1,458 @@
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
+
+from rag_core.answering.generation.fallback import Fallback
+from rag_core.answering.judging.hallucination import BLOCKED, Guard
+from rag_core.answering.judging.lexical import LexicalJudge
+from rag_core.answering.judging.verdicts import Thresholds
+from rag_core.answering.pipeline import ABSTAINED, Limits, QueryPipeline
+from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.errors import GenerationError, JudgeError, ModelError, RetrievalError, StageTimeoutError
+from rag_core.events import (
+    Degraded,
+    Event,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Sources,
+    TextDelta,
+    TextRetracted,
+    Usage,
+    fold,
+)
+from rag_core.protocols import Judge
+from rag_core.retrieval.reranked import Reranked
+from rag_core.stage import measured
+from rag_core.types import Message, Prompt, Query, Reply, Style
+
+KEYS = "Signing keys are replaced every 45 days. The harbour master keeps a copy."
+LOCKS = "The lock opens at high water."
+HITS = [passage(1, KEYS, start=10, title="Keys").hit, passage(2, LOCKS, title="Locks").hit]
+QUERY = Query(text="How often are keys replaced?")
+ANSWER = ["Signing keys are replaced ", "every 45 days [1", "]. The lock opens at high water [2]."]
+TEXT = "".join(ANSWER)
+
+
+LEXICAL = LexicalJudge(Thresholds(supported=0.6, partial=0.45), None)
+
+
+def guard(judge: Judge | None = None, **chosen: object) -> Guard:
+    settings = {"mode": "flag", "stream": "after", "on_judge_error": "allow_flagged", "timeout": 5.0, **chosen}
+    return Guard(judge=judge or ScriptedJudge(), **settings)  # type: ignore[arg-type]
+
+
+def pipeline(generator: ScriptedGenerator | None = None, held: Guard | None = None, **parts: object) -> QueryPipeline:
+    chosen = {"retriever": ScriptedRetriever(hits=HITS), "limits": Limits(), **parts}
+    return QueryPipeline(
+        pack=numbered,
+        generator=generator or ScriptedGenerator(answers=[ANSWER]),
+        guard=held or guard(),
+        conversations=InMemoryConversations(),
+        style=Style(),
+        **chosen,  # type: ignore[arg-type]
+    )
+
+
+def asked(answering: QueryPipeline, query: Query = QUERY) -> tuple[Reply, list[Event]]:
+    return asyncio.run(_asked(answering, query, []))
+
+
+async def _asked(answering: QueryPipeline, query: Query, events: list[Event]) -> tuple[Reply, list[Event]]:
+    async def hear(event: Event) -> None:
+        events.append(event)
+
+    return await answering.answer(query, hear), events
+
+
+def stages(reply: Reply) -> list[str]:
+    return [report.stage for report in reply.stages if not report.parent]
+
+
+def text(events: Sequence[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def test_a_reply_has_the_text_that_was_streamed_and_a_citation_for_each_marker() -> None:
+    reply, events = asked(pipeline())
+    assert reply.answer.text == text(events) == TEXT
+    assert [(each.n, each.quote, each.start) for each in reply.answer.citations] == [
+        (1, "Signing keys are replaced every 45 days.", 10),
+        (2, LOCKS, 0),
+    ]
+    assert reply.answer.confidence == 1.0
+    assert reply.answer.verdict.grade == "supported"
+
+
+def test_the_reply_is_the_fold_of_its_events() -> None:
+    reply, events = asked(pipeline(held=guard(ScriptedJudge(words={"lock": "unsupported"}))))
+    assert fold(events) == reply
+    assert [each.grade for each in reply.answer.citations] == ["supported", "unsupported"]
+
+
+def test_sources_are_told_before_the_first_word_and_the_end_last() -> None:
+    _, events = asked(pipeline())
+    kinds = [type(event) for event in events]
+    assert kinds[0] is RunStarted
+    assert kinds[-1] is RunFinished
+    assert kinds.index(Sources) < kinds.index(TextDelta)
+
+
+def test_the_stages_of_a_turn_are_named_and_those_left_out_say_why() -> None:
+    reply, _ = asked(pipeline(held=guard(mode="off")))
+    assert stages(reply) == ["history", "retrieve", "select", "judge", "generate", "remember"]
+    skipped = {report.stage: report.skipped for report in reply.stages if report.skipped}
+    assert skipped == {
+        "history": "there is no session",
+        "judge": "guard.mode is off",
+        "remember": "there is no session",
+    }
+
+
+def test_the_times_of_the_top_level_stages_add_up_to_the_whole() -> None:
+    slow = ScriptedGenerator(answers=[ANSWER], seconds=0.05)
+    reply, _ = asked(pipeline(slow, retriever=ScriptedRetriever(hits=HITS, seconds=0.05)))
+    spent = sum(report.seconds for report in reply.stages if not report.parent)
+    assert spent == pytest.approx(reply.seconds, rel=0.05)
+
+
+def test_nothing_found_is_an_abstention_and_no_generator_is_asked() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    reply, events = asked(pipeline(generator, retriever=ScriptedRetriever(hits=[])))
+    assert (reply.answer.text, reply.answer.finish) == (ABSTAINED, "abstained")
+    assert not generator.prompts
+    assert fold(events) == reply
+
+
+def test_a_generator_that_says_nothing_abstains_and_names_what_was_looked_at() -> None:
+    judge = ScriptedJudge()
+    reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(judge)))
+    assert reply.answer.text == f"{ABSTAINED} Closest to the question: Keys, Locks."
+    assert (reply.answer.finish, reply.answer.citations, reply.answer.confidence) == ("abstained", (), 0.0)
+    assert not judge.judged
+    assert fold(events) == reply
+
+
+def test_what_was_written_before_a_generator_broke_off_stands() -> None:
+    broken = ScriptedGenerator(answers=[ANSWER[:2]], error=GenerationError("the endpoint hung up"))
+    reply, events = asked(pipeline(broken))
+    assert reply.answer.finish == "broken"
+    assert reply.answer.text == "Signing keys are replaced every 45 days"
+    assert reply.degraded == ("generate",)
+    assert Degraded("generate", "the endpoint hung up") in events
+    assert fold(events) == reply
+
+
+def test_a_generator_that_breaks_before_its_first_word_is_a_named_error() -> None:
+    broken = ScriptedGenerator(answers=[[]], error=GenerationError("the endpoint is away"))
+    events: list[Event] = []
+    with pytest.raises(GenerationError, match="the endpoint is away"):
+        asyncio.run(_asked(pipeline(broken), QUERY, events))
+    assert events[-1] == RunFailed("the endpoint is away")
+
+
+def test_an_error_of_somebodys_own_generator_gets_a_name() -> None:
+    events: list[Event] = []
+    failing = pipeline(ScriptedGenerator(answers=[[]], error=ConnectionError("own model away")))
+    with pytest.raises(GenerationError, match="ConnectionError: own model away"):
+        asyncio.run(_asked(failing, QUERY, events))
+    assert events[-1] == RunFailed("ConnectionError: own model away")
+
+
+def test_what_somebodys_own_generator_wrote_before_its_error_stands() -> None:
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[ANSWER], error=ConnectionError("own model away"))))
+    assert (reply.answer.text, reply.answer.finish) == (TEXT, "broken")
+
+
+def test_a_listener_that_fails_is_no_generator_that_does() -> None:
+    async def hear(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(pipeline().answer(QUERY, hear))
+
+
+@dataclass
+class Counting:
+    """A generator that counts the tokens of its prompt, and then writes this."""
+
+    pieces: Sequence[str]
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:  # noqa: ARG002
+        for piece in self.pieces:
+            yield piece
+        measured(prompt_tokens=100, completion_tokens=5, cached_tokens=64)
+
+
+@pytest.mark.parametrize("pieces", [[], ANSWER])
+def test_usage_is_told_once_whether_a_model_before_a_fallback_answers_or_abstains(pieces: list[str]) -> None:
+    _, events = asked(pipeline(Fallback(Counting(pieces), ScriptedGenerator(answers=[]))))
+    assert [event for event in events if isinstance(event, Usage)] == [Usage(100, 5, 64)]
+
+
+def test_a_reranker_that_is_late_leaves_the_hits_as_they_were_found() -> None:
+    slow = Reranked(retriever=ScriptedRetriever(hits=HITS), reranker=Endless(), depth=2)
+    reply, _ = asked(pipeline(retriever=slow, limits=Limits(stages={"retrieve": 0.2, "rerank": 1.4})))
+    assert (reply.answer.text, reply.degraded) == (TEXT, ("rerank",))
+
+
+class Endless:
+    """A reranker that never ends."""
+
+    async def score(self, question: str, texts: Sequence[str]) -> list[float]:  # noqa: ARG002
+        await asyncio.sleep(60)
+        return [0.0] * len(texts)
+
+
+def test_of_a_history_the_last_messages_that_fit_are_read() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    said = tuple(Message(role="user", text=text) for text in ("first " * 50, "second " * 5, "third " * 5))
+    asked(pipeline(generator, limits=Limits(history_tokens=40)), replace(QUERY, history=said))
+    assert generator.prompts[0].history == said[1:]
+
+
+def test_by_default_a_history_has_at_most_3000_tokens() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    said = tuple(Message(role="user", text="x" * 4000) for _ in range(10))
+    asked(pipeline(generator), replace(QUERY, history=said))
+    assert len(generator.prompts[0].history) == 2
+
+
+def test_a_search_that_fails_is_a_named_error_and_told() -> None:
+    events: list[Event] = []
+    failing = pipeline(retriever=ScriptedRetriever(hits=[], error=RetrievalError("no leg answered")))
+    with pytest.raises(RetrievalError):
+        asyncio.run(_asked(failing, QUERY, events))
+    assert events[-1] == RunFailed("no leg answered")
+
+
+def test_one_deadline_ends_the_work_below_and_keeps_what_was_written() -> None:
+    endless = ScriptedGenerator(answers=[["Keys are replaced. "] * 1000], seconds=0.01)
+    reply, _ = asked(pipeline(endless, limits=Limits(timeout=0.2)))
+    assert reply.answer.finish == "cut"
+    assert reply.seconds < 1
+    assert endless.closed == 1
+    assert "generate" in reply.degraded
+
+
+def test_a_search_has_no_more_than_its_budget() -> None:
+    slow = ScriptedRetriever(hits=HITS, seconds=60)
+    with pytest.raises(StageTimeoutError, match="retrieve"):
+        asked(pipeline(retriever=slow, limits=Limits(stages={"retrieve": 0.05})))
+
+
+def test_a_caller_that_goes_away_ends_the_generator() -> None:
+    endless = ScriptedGenerator(answers=[["word "] * 1000], seconds=0.01)
+
+    async def leave() -> None:
+        task = asyncio.create_task(pipeline(endless).answer(QUERY))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    assert (len(endless.prompts), endless.closed) == (1, 1)
+
+
+def test_a_session_is_remembered_and_its_history_is_in_the_next_prompt() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER, ANSWER])
+    answering, query = pipeline(generator), replace(QUERY, session_id="s")
+
+    async def twice() -> None:
+        await answering.answer(query)
+        await answering.answer(replace(query, text="And the locks?"))
+        await answering.answer(replace(query, tenant="another-tenant"))
+
+    with pytest.raises(GenerationError, match="IndexError"):  # the script has two answers
+        asyncio.run(twice())
+    said = Message(role="user", text=QUERY.text), Message(role="assistant", text=TEXT)
+    assert [prompt.history for prompt in generator.prompts] == [(), said, ()]
+
+
+def test_a_blocked_answer_is_retracted_and_replaced() -> None:
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(held=guard(lying, mode="block")))
+    assert TextRetracted("not supported by the sources") in events
+    assert (reply.answer.text, reply.answer.finish, reply.answer.citations) == (BLOCKED, "blocked", ())
+    assert reply.answer.verdict.grade == "partial"
+    assert fold(events) == reply
+
+
+def test_buffered_nothing_of_a_blocked_answer_is_ever_told() -> None:
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(held=guard(lying, mode="block", stream="buffer")))
+    assert text(events) == BLOCKED
+    assert not [event for event in events if isinstance(event, TextRetracted)]
+    assert fold(events) == reply
+
+
+@pytest.mark.parametrize("stream", ["after", "buffer"])
+def test_regenerating_names_what_was_unsupported_once(stream: str) -> None:
+    generator = ScriptedGenerator(answers=[ANSWER, ["The lock opens at high water [2]."]])
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(generator, guard(lying, mode="regenerate", stream=stream)))
+    assert [prompt.unsupported for prompt in generator.prompts] == [
+        (),
+        ("Signing keys are replaced every 45 days",),
+    ]
+    assert reply.answer.text == "The lock opens at high water [2]."
+    assert fold(events) == reply
+
+
+def test_what_is_still_unsupported_then_is_blocked() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER, ANSWER])
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(generator, guard(lying, mode="regenerate")))
+    assert (len(generator.prompts), reply.answer.text) == (2, BLOCKED)
+    assert fold(events) == reply
+
+
+def test_by_sentence_no_unsupported_one_is_told_and_the_others_keep_their_citations() -> None:
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(held=guard(lying, mode="block", stream="sentence")))
+    assert text(events) == reply.answer.text == "The lock opens at high water [2]."
+    (citation,) = reply.answer.citations
+    assert reply.answer.text[slice(*citation.spans[0])] == "[2]"
+    assert citation.quote == LOCKS
+    assert fold(events) == reply
+
+
+def test_by_sentence_each_is_judged_once_and_flagged_ones_pass() -> None:
+    judge = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(held=guard(judge, stream="sentence")))
+    assert judge.judged == ["Signing keys are replaced every 45 days [1]. ", "The lock opens at high water [2]."]
+    assert reply.answer.text == TEXT
+    assert [each.grade for each in reply.answer.citations] == ["unsupported", "supported"]
+    assert fold(events) == reply
+
+
+def test_by_sentence_an_answer_of_which_nothing_passes_is_blocked() -> None:
+    judge = ScriptedJudge(words={"": "unsupported"})
+    reply, events = asked(pipeline(held=guard(judge, mode="block", stream="sentence")))
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert fold(events) == reply
+
+
+UNJUDGED = ["# Keys are of gold", "```\nKeys are of gold\n```"]
+"""What states nothing."""
+
+
+@pytest.mark.parametrize("written", UNJUDGED)
+@pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
+def test_an_answer_in_which_nothing_can_be_judged_is_blocked(written: str, stream: str) -> None:
+    reply, events = asked(pipeline(ScriptedGenerator(answers=[[written]]), guard(LEXICAL, mode="block", stream=stream)))
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert fold(events) == reply
+
+
+@pytest.mark.parametrize("written", UNJUDGED)
+def test_an_answer_in_which_nothing_can_be_judged_is_written_again_and_then_blocked(written: str) -> None:
+    generator = ScriptedGenerator(answers=[[written], [written]])
+    reply, _ = asked(pipeline(generator, guard(LEXICAL, mode="regenerate")))
+    assert [prompt.unsupported for prompt in generator.prompts] == [(), (written,)]
+    assert reply.answer.text == BLOCKED
+
+
+@pytest.mark.parametrize("mode", ["flag", "block"])
+def test_a_heading_above_what_is_supported_passes(mode: str) -> None:
+    text = f"# Keys\n\n{KEYS} [1]"
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[[text]]), guard(LEXICAL, mode=mode)))
+    assert reply.answer.text == text
+
+
+def test_where_answers_are_only_flagged_one_that_states_nothing_passes_unchecked() -> None:
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[["# Keys"]]), guard(LEXICAL)))
+    assert (reply.answer.text, reply.answer.verdict.grade) == ("# Keys", "unchecked")
+
+
+@pytest.mark.parametrize("failure", [JudgeError("away"), ModelError("no weights"), ValueError("of somebody's own")])
+def test_a_judge_that_fails_leaves_the_answer_unchecked_and_says_so(failure: Exception) -> None:
+    reply, events = asked(pipeline(held=guard(ScriptedJudge(error=failure), mode="block")))
+    assert (reply.answer.text, reply.answer.verdict.grade, reply.degraded) == (TEXT, "unchecked", ("judge",))
+    assert fold(events) == reply
+
+
+def test_a_judge_that_is_late_can_block() -> None:
+    late = guard(ScriptedJudge(seconds=60), mode="block", on_judge_error="block", timeout=0.05)
+    reply, _ = asked(pipeline(held=late))
+    assert (reply.answer.text, reply.degraded) == (BLOCKED, ("judge",))
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
+def test_an_abstention_is_told_whatever_the_guard_is(stream: str) -> None:
+    strict = ScriptedJudge(words={"": "unsupported"})
+    reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(strict, mode="block", stream=stream)))
+    assert (reply.answer.text, reply.answer.finish) == (
+        f"{ABSTAINED} Closest to the question: Keys, Locks.",
+        "abstained",
+    )
+    assert not strict.judged
+    assert fold(events) == reply
+
+
+def test_titles_in_an_abstention_are_filtered_like_an_answer() -> None:
+    title = "![x](https://evil.example/a.png?leak) [1] <img src=//evil.example/b> Keys"
+    hostile = ScriptedRetriever(hits=[passage(1, KEYS, title=title).hit])
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[[]]), retriever=hostile))
+    assert "evil" not in reply.answer.text
+    assert "[1]" not in reply.answer.text
+    assert reply.answer.text.endswith("Keys.")
+
+
+def test_a_deadline_within_the_judging_of_a_sentence_loses_nothing() -> None:
+    slow = guard(ScriptedJudge(seconds=60), mode="block", stream="sentence", timeout=60.0)
+    reply, events = asked(pipeline(held=slow, limits=Limits(timeout=0.2)))
+    assert reply.answer.finish == "cut"
+    assert reply.answer.text == TEXT[: len(reply.answer.text)]
+    assert reply.answer.text.startswith("Signing keys are replaced every 45 days [1].")
+    assert fold(events) == reply
+
+
+def test_by_sentence_a_judge_that_fails_is_not_asked_again() -> None:
+    broken = ScriptedJudge(error=JudgeError("away"))
+    reply, _ = asked(pipeline(held=guard(broken, stream="sentence")))
+    assert (len(broken.judged), reply.answer.text) == (1, TEXT)
+
+
+def test_by_sentence_the_confidence_is_that_of_what_passed() -> None:
+    written = ScriptedGenerator(answers=[["The lock opens at high water [2]. Elephants dance."]])
+    reply, _ = asked(
+        pipeline(written, guard(ScriptedJudge(words={"dance": "unsupported"}), mode="block", stream="sentence"))
+    )
+    assert (reply.answer.text, reply.answer.confidence) == ("The lock opens at high water [2]. ", 1.0)
+
+
+def test_code_is_not_cut_by_sentences() -> None:
+    code = "`Elephants dance. ![i](//evil.example/a.png) x` is code [1]. The lock opens [2]."
+    strict = guard(ScriptedJudge(words={"dance": "unsupported"}), mode="block", stream="sentence")
+    reply, _ = asked(pipeline(ScriptedGenerator(answers=[[code]]), strict))
+    assert reply.answer.text == "The lock opens [2]."
+
+
+def test_a_second_try_that_fails_is_blocked_and_not_an_error() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER, []], error=GenerationError("hung up"), sound=1)
+    lying = ScriptedJudge(words={"45": "unsupported"})
+    reply, events = asked(pipeline(generator, guard(lying, mode="regenerate")))
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert fold(events) == reply
+
+
+def test_a_judge_that_is_away_is_no_reason_to_write_again() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER])
+    away = guard(ScriptedJudge(error=JudgeError("away")), mode="regenerate", on_judge_error="block")
+    reply, _ = asked(pipeline(generator, away))
+    assert (len(generator.prompts), reply.answer.text) == (1, BLOCKED)
+
+
+def test_what_nobody_expected_is_told_without_its_words() -> None:
+    events: list[Event] = []
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(
+            _asked(pipeline(retriever=ScriptedRetriever(hits=[], error=ZeroDivisionError("secret"))), QUERY, events)
+        )
+    assert events[-1] == RunFailed("an unexpected failure")

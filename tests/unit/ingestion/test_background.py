@@ -1,0 +1,36 @@
+"""Work beside other work: when it is done, and that nothing waits for it for long."""
+
+from threading import Event
+
+from waiting import wait_until
+
+from rag_core.ingestion.background import now_and_then
+
+
+def test_it_is_done_again_and_again_until_the_block_ends() -> None:
+    times: list[int] = []
+    with now_and_then(lambda: times.append(1), first=0.001, patience=60):
+        wait_until(lambda: len(times) > 3)
+    done = len(times)
+    assert not Event().wait(0.1)
+    assert len(times) == done
+
+
+def test_a_short_block_goes_without() -> None:
+    times: list[int] = []
+    with now_and_then(lambda: times.append(1), first=60, patience=60):
+        pass
+    assert times == []
+
+
+def test_what_hangs_is_left_behind() -> None:
+    begun, release = Event(), Event()
+
+    def hang() -> None:
+        begun.set()
+        release.wait()
+
+    with now_and_then(hang, first=0.001, patience=0.01):
+        assert begun.wait(60)
+    assert not release.is_set()
+    release.set()

@@ -1,0 +1,64 @@
+"""The GPU's forward pass. Its attention is FlashAttention's, which a CPU has not: there a plain one stands for it."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+from rag_core.models.encoders import bert_packed
+from rag_core.models.encoders.bert_layers import Weights, read_weights
+from rag_core.models.encoders.bert_runs import run_by_run
+from rag_core.models.encoders.model_files import model_folder
+
+pytestmark = pytest.mark.model
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+BATCH = [[101, 2129, 102], [101, 102], [101, *range(2000, 2100), 102], [101, 2003, 2023, 102], [101, 3424, 102]]
+
+
+def plain_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, _bounds: Tensor, _most: int, _most_keys: int
+) -> Tensor:
+    def attended(start: int, end: int) -> Tensor:
+        heads = [part[start:end].transpose(0, 1)[None] for part in (queries, keys, values)]
+        return F.scaled_dot_product_attention(*heads)[0].transpose(0, 1)
+
+    return torch.cat([attended(start, end) for start, end in pairwise(bounds.tolist())])
+
+
+@pytest.fixture(scope="module")
+def weights() -> Weights:
+    return read_weights(model_folder("all-MiniLM-L6-v2"), torch.float32, "cpu")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
+def test_it_agrees_with_the_pass_of_a_cpu_in_any_order(
+    weights: Weights, pooling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bert_packed, "varlen_attn", plain_attention)
+    together = bert_packed.packed(BATCH, weights, pooling).numpy()
+    alone = np.vstack([run_by_run([tokens], weights, pooling).numpy() for tokens in BATCH])
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
+@needs_gpu
+def test_a_gpu_attends_as_the_plain_one_does() -> None:
+    drawn = torch.Generator("cuda").manual_seed(7)
+    queries, keys, values = torch.randn(3, 120, 12, 32, generator=drawn, device="cuda", dtype=torch.bfloat16)
+    bounds = torch.tensor([0, 1, 40, 120], device="cuda", dtype=torch.int32)
+    expected = plain_attention(queries.float(), keys.float(), values.float(), bounds, bounds, 80, 80)
+    seen = varlen_attn(queries, keys, values, bounds, bounds, 80, 80)
+    assert (seen - expected).abs().max() < 0.02
+
+
+@needs_gpu
+@pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
+def test_a_gpu_agrees_with_a_cpu(weights: Weights, pooling: str) -> None:
+    on_gpu = read_weights(model_folder("all-MiniLM-L6-v2"), torch.bfloat16, "cuda")
+    rows = bert_packed.packed(BATCH, on_gpu, pooling).cpu()
+    expected = torch.cat([run_by_run([tokens], weights, pooling) for tokens in BATCH])
+    assert (rows * expected).sum(dim=1).min() > 0.999

@@ -1,0 +1,24 @@
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+
+from rag_core.models.encoders.hashing import HashingEncoder
+from rag_core.models.encoders.query_embedder import Questions
+from rag_core.types import Matrix
+
+
+class Recorded(HashingEncoder):
+    threads: tuple[int, ...] = ()
+
+    def embed_questions(self, texts: Sequence[str]) -> Matrix:
+        self.threads += (threading.get_ident(),)
+        return super().embed_questions(texts)
+
+
+def test_questions_are_encoded_beside_the_event_loop() -> None:
+    encoder = Recorded(64)
+    rows = anyio.run(partial(Questions(encoder).embed, ["where are the keys?", "who has them?"]))
+    assert (rows == encoder.embed(["where are the keys?", "who has them?"])).all()
+    assert threading.get_ident() not in encoder.threads

@@ -1,0 +1,140 @@
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from compound import compound
+from poison import docx
+from waiting import wait_for_end
+
+from rag_core.errors import DocumentError
+from rag_core.parsing.document import parse
+from rag_core.parsing.office.libreoffice import converted
+from rag_core.parsing.office.word import WordParser
+from rag_core.parsing.sandbox import Bounds, Sandbox
+
+SCRIPT = """#!/bin/sh
+{0}
+"""
+COPIES = """while [ "$1" != --outdir ]; do shift; done
+/bin/mkdir "$2"
+/bin/cat "$3" > "$2/document.docx"
+"""
+OLD = compound({"WordDocument": b"old"})
+STORY = rb"{\rtf1 Gates\par Opened at spring tide.\par}"
+LINKED = """<?xml version="1.0"?>
+<office:document xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+ xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" xmlns:xlink="http://www.w3.org/1999/xlink"
+ xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"
+ xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"
+ office:version="1.2" office:mimetype="application/vnd.oasis.opendocument.text"><office:body><office:text>
+<text:p>Opened at spring tide.<draw:frame svg:width="3cm" svg:height="3cm" text:anchor-type="as-char">
+<draw:image xlink:href="{}"/></draw:frame></text:p></office:text></office:body></office:document>"""
+
+needs_libreoffice = pytest.mark.skipif(shutil.which("soffice") is None, reason="needs LibreOffice")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def install(path: Path, script: str) -> None:
+    (path / "soffice").write_text(SCRIPT.format(script))
+    (path / "soffice").chmod(0o755)
+
+
+def failure(timeout: float = 9.0) -> DocumentError:
+    with pytest.raises(DocumentError) as failed:
+        converted(b"old", "doc", "docx", timeout)
+    return failed.value
+
+
+@pytest.mark.usefixtures("path")
+def test_without_libreoffice_a_document_is_skipped() -> None:
+    assert (failure().reason, failure().status) == ("needs LibreOffice", "skipped")
+
+
+def test_what_libreoffice_makes_is_returned(path: Path) -> None:
+    install(path, COPIES)
+    assert converted(b"old", "doc", "docx") == b"old"
+
+
+def test_what_it_says_is_the_reason_where_it_makes_nothing(path: Path) -> None:
+    install(path, "echo Error: source file could not be loaded")
+    assert failure().reason == "LibreOffice made no docx: Error: source file could not be loaded"
+    assert failure().status == "failed"
+
+
+def test_it_ends_with_all_that_it_started_at_the_timeout(path: Path) -> None:
+    install(path, "/bin/sleep 30")
+    start = time.monotonic()
+    assert failure(0.3).reason == "LibreOffice took longer than 0.3 s"
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.usefixtures("path")
+def test_nothing_is_left_where_the_sandbox_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    install(tmp_path, f"echo $$ > {tmp_path}/started; exec /bin/sleep 30")
+    sandbox = sandboxed(Bounds(seconds=3.0))
+    with pytest.raises(DocumentError, match="took longer than 3 s"):
+        sandbox("file:///a.doc", OLD)
+    wait_for_end(int((tmp_path / "started").read_text()))
+    assert os.listdir(tmp_path / "scratch") == []
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    made = HTTPServer(("127.0.0.1", 0), Asked)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+class Asked(BaseHTTPRequestHandler):
+    paths: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.paths.append(self.path)
+        self.send_error(404)
+
+    do_HEAD = do_OPTIONS = do_PROPFIND = do_GET
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@needs_libreoffice
+@pytest.mark.timeout(120)
+def test_old_documents_are_read_within_the_limits_of_the_sandbox() -> None:
+    sandbox = sandboxed(Bounds())
+    read = sandbox("file:///a.doc", converted(STORY, "rtf", "doc"))
+    sandbox.close()
+    assert read.text == "Gates\n\nOpened at spring tide.\n"
+    assert read.metadata["format"] == "doc"
+
+
+@needs_libreoffice
+@pytest.mark.timeout(120)
+def test_a_document_cannot_have_libreoffice_fetch_a_picture(server: HTTPServer) -> None:
+    linked = LINKED.format(f"http://127.0.0.1:{server.server_port}/picture.png")
+    text = WordParser().parse("file:///a.docx", converted(linked.encode(), "fodt", "docx")).text
+    assert (text, Asked.paths) == ("Opened at spring tide.\n", [])
+
+
+def sandboxed(bounds: Bounds) -> Sandbox:
+    return Sandbox(partial(parse, detect_language=False, file_mb=9, text_mb=9), bounds, [("file:///a.docx", docx("x"))])

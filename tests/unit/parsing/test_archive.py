@@ -1,0 +1,114 @@
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pytest
+from zips import zipped
+
+from rag_core.errors import DocumentError
+from rag_core.parsing.archive import opened
+
+
+def refusal(body: bytes, limit_mb: float = 500) -> str:
+    with pytest.raises(DocumentError) as failed:
+        read_all(body, limit_mb)
+    return failed.value.reason
+
+
+def read_all(body: bytes, limit_mb: float) -> None:
+    archive = opened(body, limit_mb)
+    for name in archive.names:
+        archive.read(name)
+
+
+def with_size(body: bytes, real: int, told: int) -> bytes:
+    """The archive with another uncompressed size in its directory and its local header."""
+    return body.replace(real.to_bytes(4, "little"), told.to_bytes(4, "little"))
+
+
+def test_entries_are_read_by_name() -> None:
+    archive = opened(zipped({"a/b.xml": "one", "c.xml": "two"}))
+    assert archive.names == ("a/b.xml", "c.xml")
+    assert (archive.read("a/b.xml"), "c.xml" in archive, "d.xml" in archive) == (b"one", True, False)
+    with pytest.raises(DocumentError, match=r"damaged archive: no d\.xml"):
+        archive.read("d.xml")
+
+
+def test_repacking_keeps_the_entries_that_are_asked_for() -> None:
+    packed = opened(zipped({"a.xml": "x" * 1000, "b.png": "y"})).repacked((".xml",))
+    assert opened(packed).names == ("a.xml",)
+    assert opened(packed).read("a.xml") == b"x" * 1000
+
+
+def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked() -> None:
+    bomb = zipped({"a.xml": b"\0" * 20_000_000})
+    assert len(bomb) < 30_000
+    assert refusal(bomb) == "too large: an archive entry compressed more than 200 times"
+
+
+def test_many_entries_come_to_the_limit_in_sum() -> None:
+    body = zipped({f"{number}.xml": b"ab" * 100_000 for number in range(10)})
+    assert refusal(body, 1.9) == "too large: more than 1.9 MB when decompressed"
+    assert len(opened(body, 2.0).read("9.xml")) == 200_000
+
+
+def test_an_entry_read_again_and_again_comes_to_the_limit_too() -> None:
+    archive = opened(zipped({"a.xml": b"a" * 600_000}), 1.0)
+    archive.read("a.xml")
+    with pytest.raises(DocumentError, match="more than 1 MB"):
+        archive.read("a.xml")
+
+
+def test_a_header_that_lies_about_a_size_is_no_way_around_the_limit() -> None:
+    real = 12_345_678
+    lying = with_size(zipped({"a.xml": b"\0" * real}), real, 1000)
+    assert refusal(lying, 0.1).startswith("damaged archive: Bad CRC-32")
+
+
+def test_too_many_entries_are_refused() -> None:
+    out = BytesIO()
+    with ZipFile(out, "w") as file:
+        for number in range(10_001):
+            file.writestr(str(number), "")
+    assert refusal(out.getvalue()) == "too large: 10001 archive entries, limit 10000"
+
+
+def test_an_encrypted_entry_is_password_protected() -> None:
+    body = bytearray(zipped({"a.xml": "secret"}))
+    body[body.rindex(b"PK\x01\x02") + 8] |= 1
+    assert refusal(bytes(body)) == "password protected"
+
+
+def test_an_encrypted_office_file_is_password_protected() -> None:
+    old = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
+    assert refusal(old + "EncryptedPackage".encode("utf-16-le")) == "password protected"
+    assert refusal(old) == "damaged archive: an old Office file, no zip"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"no zip at all", b"PK\x03\x04 nor this", zipped({"a.xml": "x" * 99})[:-30]],
+    ids=["words", "signature", "cut off"],
+)
+def test_what_is_no_zip_is_damaged(body: bytes) -> None:
+    assert refusal(body).startswith("damaged archive: ")
+
+
+def test_a_damaged_entry_is_told() -> None:
+    body = bytearray(zipped({"a.xml": bytes(range(256)) * 40}))
+    body[60:64] = b"\xff\xff\xff\xff"
+    assert refusal(bytes(body)).startswith("damaged archive: ")
+
+
+def test_an_unknown_compression_is_told() -> None:
+    out = BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as file:
+        file.writestr("a.xml", "x")
+    body = bytearray(out.getvalue())
+    body[body.rindex(b"PK\x01\x02") + 10] = 99
+    assert refusal(bytes(body)) == "damaged archive: That compression method is not supported"
+
+
+def test_nothing_is_empty() -> None:
+    with pytest.raises(DocumentError) as failed:
+        opened(b"")
+    assert (failed.value.reason, failed.value.status) == ("empty", "skipped")

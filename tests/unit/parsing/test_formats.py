@@ -1,0 +1,186 @@
+import importlib
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from compound import compound
+
+from rag_core.errors import DocumentError
+from rag_core.parsing import formats
+from rag_core.parsing.detection import SUFFIXES, format_of, suffix_of
+from rag_core.parsing.formats import FORMATS, parser_of, recipe_part
+
+
+def zipped(**entries: bytes | str) -> bytes:
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(zipfile.ZipInfo(name), content)  # without the time: ids are the same in every process
+    return out.getvalue()
+
+
+DOCX = zipped(**{"[Content_Types].xml": "", "word/document.xml": ""})
+XLSX = zipped(**{"[Content_Types].xml": "", "xl/workbook.xml": ""})
+EPUB = zipped(mimetype="application/epub+zip", **{"OEBPS/a.xhtml": ""})
+ODT = zipped(mimetype="application/vnd.oasis.opendocument.text", **{"content.xml": ""})
+MAIL = b"Received: x\nFrom: a\n\tb\nSubject: s\n\nbody"
+
+
+@pytest.mark.parametrize(
+    ("uri", "body", "name"),
+    [
+        ("a.MD", b"x", "markdown"),
+        ("a.htm", b"x", "html"),
+        ("a.txt", b"<html>", "text"),
+        ("dir.d/README", b"words", "text"),
+        ("a.unknown", b"words \x1b[1m bold", "text"),
+        ("a.unknown", "Größe".encode("latin-1"), "text"),
+        ("a.unknown", "words".encode("utf-16"), "text"),
+        ("a.unknown", b"\xef\xbb\xbf\n <!DOCTYPE html>", "html"),
+        ("a.cgi", b"<!-- c --><HTML lang=en>", "html"),
+        ("a.tsv", b"a\tb", "csv"),
+        ("a.adoc", b"= T", "asciidoc"),
+        ("a.nxml", b"<article/>", "xml"),
+        ("a.svg", b"<?xml version='1.0'?><svg/>", "xml"),
+        ("a", "<?xml version='1.0'?><a/>".encode("utf-16"), "xml"),
+        ("a", b'{"a": 1}', "json"),
+        ("a", b'{"a": 1}\n{"a": 2}\n', "json"),
+        ("a", b"[[1, 2], [3]]", "json"),
+        ("notes.wiki", b"[[Home]] is a page. [[More]]", "text"),
+        ("a", b'{ "just": a snippet }', "text"),
+        ("a", b"[1] is a footnote", "text"),
+        ("a.tmpl", b'{"a": 1} and more', "text"),
+        ("a", MAIL, "eml"),
+        ("a", b"Note: this\nTo: that\n", "text"),
+        ("a.rtf", rb"{\rtf1 x}", "rtf"),
+        ("a.pdf", b"junk\n%PDF-1.4", "pdf"),
+    ],
+)
+def test_text_is_told_by_its_suffix_and_by_its_content_where_there_is_none(uri: str, body: bytes, name: str) -> None:
+    assert format_of(uri, body) == name
+
+
+@pytest.mark.parametrize(
+    ("uri", "body", "name"),
+    [
+        ("a.txt", b"%PDF-1.4\n", "pdf"),
+        ("a.doc", rb"{\rtf1 x}", "rtf"),
+        ("a.xls", b"<html><table>", "html"),
+        ("a.csv", b"<!doctype html><p>", "html"),
+        ("a.pdf", b"<html>not found", "html"),
+        ("a.docx", b"just words", "text"),
+        ("a.doc", DOCX, "docx"),
+        ("a.zip", XLSX, "xlsx"),
+        ("a.docx", ODT, "odt"),
+        ("a", EPUB, "epub"),
+        ("a.xls", compound({"WordDocument": b"x"}), "doc"),
+        ("a.doc", compound({"PowerPoint Document": b"x"}), "ppt"),
+        ("a", compound({"Book": b"x", "folder/WordDocument": b"x"}), "xls"),
+        ("a.doc", compound({"__properties_version1.0": b"x"}), "msg"),
+    ],
+)
+def test_a_wrong_suffix_does_not_mislead(uri: str, body: bytes, name: str) -> None:
+    assert format_of(uri, body) == name
+
+
+def test_a_damaged_archive_is_left_to_the_parser_of_its_suffix() -> None:
+    assert format_of("a.docx", DOCX[:40]) == "docx"
+    assert format_of("a.doc", compound({"WordDocument": b"x"})[:100]) == "doc"
+
+
+@pytest.mark.parametrize(
+    ("uri", "body", "reason"),
+    [
+        ("a.png", b"\x89PNG\r\n\0", "unsupported: .png"),
+        ("a.txt", b"text \0 no", "unsupported: .txt"),
+        ("program", b"\x7fELF\x02\x01\x01", "unsupported: binary content"),
+        ("a.ps", b"%!PS-Adobe", "unsupported: .ps"),
+        ("a.zip", zipped(a="b"), "unsupported: .zip"),
+        ("a.zip", DOCX[:40], "unsupported: .zip"),
+    ],
+)
+def test_what_nothing_reads_is_skipped_whatever_its_suffix_promises(uri: str, body: bytes, reason: str) -> None:
+    with pytest.raises(DocumentError) as failed:
+        format_of(uri, body)
+    assert (failed.value.reason, failed.value.status) == (reason, "skipped")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (compound({"EncryptedPackage": b"x", "EncryptionInfo": b"x"}), "password protected"),
+        (b"PK\x03\x04" + b"PK\x01\x02" * 10_001, "too large: more than 10000 archive entries"),
+    ],
+)
+def test_what_cannot_be_opened_fails_by_name(body: bytes, reason: str) -> None:
+    with pytest.raises(DocumentError) as failed:
+        format_of("a.docx", body)
+    assert (failed.value.reason, failed.value.status) == (reason, "failed")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_its_parser_and_the_version_of_its_modules_is_known(name: str) -> None:
+    assert callable(parser_of(name).parse)
+    for module in (FORMATS[name].module, *FORMATS[name].made_with):
+        full = f"rag_core.parsing.{module}"
+        loaded = importlib.import_module(full).VERSION
+        assert formats._VERSION.search(Path(sys.modules[full].__file__ or "").read_text())[1] == str(loaded)  # type: ignore[index]
+
+
+def test_every_suffix_names_a_format() -> None:
+    assert set(SUFFIXES.values()) == set(FORMATS)
+
+
+def test_a_missing_library_skips_its_format_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    monkeypatch.delitem(sys.modules, "rag_core.parsing.pdf.pdf", raising=False)
+    parser_of.cache_clear()
+    with pytest.raises(DocumentError) as failed:
+        parser_of("pdf")
+    parser_of.cache_clear()
+    assert (failed.value.reason, failed.value.status) == ("unsupported: pdf needs pypdfium2", "skipped")
+
+
+LOADED = """
+import sys
+from rag_core.parsing.document import parse
+from rag_core.parsing.formats import recipe_part
+recipe_part("a.unknown")
+parse("a.md", b"# words", False, 1.0, 1.0)
+libraries = {"lxml", "pypdfium2", "html_to_markdown", "olefile", "python_calamine", "charset_normalizer"}
+print(*sorted(libraries & set(sys.modules)))
+"""
+
+
+def test_a_run_over_markdown_loads_no_library_of_another_format() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_recipes_differ_by_format_and_only_by_format() -> None:
+    recipes = [recipe_part(uri) for uri in ("a.md", "a.html", "a.txt", "a.pdf", "a.docx", "a.xyz")]
+    assert len(set(recipes)) == 6
+    assert recipe_part("x/b.MARKDOWN.gz") == recipes[0]
+    assert recipe_part("README") == recipes[5]
+    assert ["html-to-markdown" in recipe for recipe in recipes] == [True, True, False, False, False, True]
+    assert ["pypdfium2" in recipe for recipe in recipes] == [False, False, False, True, False, True]
+
+
+def test_a_recipe_knows_whether_libreoffice_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    formats._recipe.cache_clear()
+    before = recipe_part("a.doc"), recipe_part("a.docx")
+    (tmp_path / "soffice").write_text("#!/bin/sh\n")
+    (tmp_path / "soffice").chmod(0o755)
+    formats._recipe.cache_clear()
+    after = recipe_part("a.doc"), recipe_part("a.docx")
+    formats._recipe.cache_clear()
+    assert (before[0] != after[0], before[1] != after[1]) == (True, False)
+
+
+@pytest.mark.parametrize(("uri", "suffix"), [("a.b/c", ""), ("a/.bashrc", ""), ("a/b.tar.GZ", ".gz")])
+def test_the_suffix_is_that_of_the_name(uri: str, suffix: str) -> None:
+    assert suffix_of(uri) == suffix

@@ -1,0 +1,400 @@
+"""What `/v1/ingest` takes and refuses, before anything is stored."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import httpx2
+import pytest
+from fakes.serving import NOWHERE, scripted_graph
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from rag_core.errors import DocumentError, SpaceError, UnavailableError, UsageError, told
+from serve.bodies.ingest import LARGEST_TEXT, MOST_DOCUMENTS
+from serve.bodies.ingest_form import LARGEST_FILE, Received, Upload, received_form, received_json
+from serve.gateway import build_app
+from serve.http.preferences import idempotency_key, seconds_to_wait
+from serve.routes.ingest import LARGEST_JSON, LARGEST_UPLOAD
+
+JSON = {"Content-Type": "application/json"}
+GOOD = {"id": "keys", "text": "Keys are replaced."}
+
+
+@cache
+def gateway() -> FastAPI:
+    """Without a store."""
+    return build_app(scripted_graph(postgres=NOWHERE))
+
+
+def posted(**sent: Any) -> httpx2.Response:
+    async def called() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=gateway(), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            return await client.post("/v1/ingest", **sent)
+
+    return asyncio.run(called())
+
+
+def received(*documents: object) -> Received:
+    return received_json(json.dumps({"documents": documents}).encode())
+
+
+def uploaded(*files: tuple[str, bytes], size: int = 0, **fields: str) -> Received:
+    uploads = [Upload(name=name, media_type="", size=size or len(body), body=body) for name, body in files]
+    return received_form(fields, uploads)
+
+
+def pointers(response: httpx2.Response) -> list[str]:
+    return [error["pointer"] for error in response.json()["errors"]]
+
+
+def refusal(document: object) -> tuple[str, str]:
+    """Where in the request, and what is said about it."""
+    (refused,) = received(GOOD, document).refused
+    return "/".join(map(str, refused.errors[0]["loc"])), refused.errors[0]["msg"]
+
+
+def test_a_document_is_its_id_and_without_one_its_uri_and_without_that_its_text() -> None:
+    by_id, by_uri, by_text = received(
+        {"id": "keys", "uri": "https://example.org/a", "text": "x"},
+        {"uri": "https://example.org/b", "text": "x"},
+        GOOD | {"id": ""},
+    ).taken
+    assert (by_id.document.id, by_id.document.url) == ("keys", "https://example.org/a")
+    assert (by_uri.document.id, by_uri.document.url) == ("https://example.org/b", "https://example.org/b")
+    assert by_text.document.id == f"sha256:{sha256(b'Keys are replaced.').hexdigest()}"
+
+
+def test_a_document_is_taken_as_it_was_given() -> None:
+    metadata = {"team": "locks", "pages": 3, "share": 0.5, "draft": False, "tags": ["a", "b"]}
+    (taken,) = received({"text": "Grüße", "title": "A title", "metadata": metadata}).taken
+    assert (taken.document.body, taken.document.title) == ("Grüße".encode(), "A title")
+    assert taken.document.metadata == metadata
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "rule"),
+    [
+        (3, "body/documents/1", "valid dictionary"),
+        ({}, "body/documents/1/text", "required"),
+        ({"text": ""}, "body/documents/1/text", "must not be blank"),
+        ({"text": " \n"}, "body/documents/1/text", "must not be blank"),
+        ({"text": "a\x00b"}, "body/documents/1/text", "NUL or lone surrogates"),
+        ({"text": "a\ud800b"}, "body/documents/1/text", "NUL or lone surrogates"),
+        ({"text": 5}, "body/documents/1/text", "valid string"),
+        ({"url": "https://example.org/a"}, "body/documents/1/url", "fetches no url"),
+        ({"text": "x", "id": "a\x00"}, "body/documents/1/id", "NUL or lone surrogates"),
+        ({"text": "x", "id": "a\nb"}, "body/documents/1/id", "one line"),
+        ({"text": "x", "id": "é" * 1001}, "body/documents/1/id", "at most 2000 bytes, got 2002"),
+        ({"text": "x", "uri": "keys.md"}, "body/documents/1/uri", "must have a scheme"),
+        ({"text": "x", "uri": "JavaScript:alert(1)"}, "body/documents/1/uri", "not be a program"),
+        ({"text": "x", "uri": "data:text/html,x"}, "body/documents/1/uri", "not be a program"),
+        ({"text": "x", "uri": "https://a/" + "b" * 2048}, "body/documents/1/uri", "at most 2048"),
+        ({"text": "x", "uri": "https://a/" + "é" * 1900}, "body/documents/1/uri", "at most 2000 bytes, got 3810"),
+        ({"text": "x", "title": "a\ud800"}, "body/documents/1/title", "NUL or lone surrogates"),
+        ({"text": "x", "title": "a" * 1001}, "body/documents/1/title", "at most 1000"),
+        ({"text": "x", "name": "y"}, "body/documents/1/name", "Extra inputs"),
+        ({"text": "x", "metadata": ["a"]}, "body/documents/1/metadata", "valid dictionary"),
+        (
+            {"text": "x", "metadata": {str(n): n for n in range(65)}},
+            "body/documents/1/metadata",
+            "at most 64 keys, got 65",
+        ),
+        ({"text": "x", "metadata": {"": 1}}, "body/documents/1/metadata", "1 to 128 characters, got 0"),
+        ({"text": "x", "metadata": {"k" * 129: 1}}, "body/documents/1/metadata", "1 to 128 characters, got 129"),
+        *(
+            ({"text": "x", "metadata": {"key": value}}, "body/documents/1/metadata", "'key' of metadata must be")
+            for value in (None, {"a": 1}, [1], [["a"]], "a" * 2001, ["a"] * 101, "a\x00", ["a\ud800"], 10**400)
+        ),
+        ({"text": "x", "metadata": {"k\x00": 1}}, "body/documents/1/metadata", "'k\\x00' of metadata"),
+        ({"text": "x", "metadata": {"url": "javascript:x"}}, "body/documents/1/metadata", "give it as uri"),
+        (GOOD, "body/documents/1", "number 0 has this one already"),
+    ],
+)
+def test_a_document_that_breaks_a_rule_is_told_which_one(document: object, place: str, rule: str) -> None:
+    told_place, message = refusal(document)
+    assert told_place == place
+    assert rule in message
+
+
+def test_a_text_is_measured_in_bytes() -> None:
+    below, above = "é" * (LARGEST_TEXT // 2), "é" * (LARGEST_TEXT // 2) + "!"
+    assert received({"text": below}).refused == []
+    (refused,) = received({"text": above}).refused
+    assert refused.too_large == "a text must be at most 8 MB, got 8.0; upload it as a file"
+
+
+def test_a_refused_document_is_named_only_by_what_could_be_an_id() -> None:
+    refused = received(
+        {"id": "keys", "text": ""}, {"id": "a\ud800", "text": "x"}, {"id": 3, "text": "x"}, "keys"
+    ).refused
+    assert [each.id for each in refused] == ["keys", "", "", ""]
+
+
+def test_keys_of_any_length_and_letters_are_told_of_shortly() -> None:
+    (refused,) = received({"text": "x", **{f"{'k' * 1000}{n}": 1 for n in range(500)}}).refused
+    assert len(refused.errors) == 20
+    assert all(len(error["loc"][-1]) <= 80 for error in refused.errors)
+    for odd in ({"text": "x", "\ud800": 1}, {"text": "x", "metadata": {"\ud800": 1}}):
+        (refused,) = received(odd).refused
+        json.dumps(refused.errors, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer", "rule"),
+    [
+        ({}, 422, "#/", "there must be documents, or a source"),
+        ({"documents": []}, 422, "#/", "there must be documents, or a source"),
+        ([], 422, "#/", "valid dictionary"),
+        ({"documents": [GOOD], "unknown": 1}, 422, "#/unknown", "Extra inputs"),
+        ({"documents": [GOOD] * (MOST_DOCUMENTS + 1)}, 422, "#/documents", "at most 1000"),
+        ({"documents": [GOOD], "collection": "a\x00"}, 422, "#/collection", "NUL"),
+        ({"documents": [GOOD], "collection": ""}, 422, "#/collection", "at least 1"),
+        ({"documents": [GOOD], "collection": "c" * 201}, 422, "#/collection", "at most 200"),
+        (
+            {"documents": [GOOD], "profile": "nonsense"},
+            422,
+            "#/profile",
+            "must be one of clinicaltrials, dailymed, default",
+        ),
+        ({"documents": [GOOD], "profile": 3}, 422, "#/profile", "valid string"),
+        ({"source": {"type": "web", "locations": ["https://a/"]}}, 422, "#/source/type", "type must be 'files'"),
+        ({"source": {"type": "files", "locations": []}}, 422, "#/source/locations", "at least 1"),
+        ({"source": {"type": "files", "locations": ["docs/"]}}, 422, "#/source/locations/0", "must be a URI"),
+        ({"source": {"type": "files", "locations": ["s3://b/a\x00"]}}, 422, "#/source/locations/0", "NUL"),
+        ({"source": {"type": "files", "locations": ["s3://b"] * 101}}, 422, "#/source/locations", "at most 100"),
+        ({"source": {"type": "files", "locations": ["s3://b"], "prune": "no"}}, 422, "#/source/prune", "boolean"),
+        ({"documents": [{}]}, 422, "#/documents/0/text", "required"),
+    ],
+)
+def test_a_request_that_is_wrong_as_a_whole_is_a_problem(body: object, status: int, pointer: str, rule: str) -> None:
+    response = posted(json=body)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.status_code, pointers(response)[0]) == (status, pointer)
+    assert rule in response.json()["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"documents": NaN}', b"", b"1" * 5000])
+def test_what_is_no_json_is_malformed(body: bytes) -> None:
+    response = posted(content=body, headers=JSON)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "malformed")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
+def test_another_content_type_is_refused_by_name(kind: str) -> None:
+    response = posted(content=b"{}", headers={"Content-Type": kind})
+    assert response.status_code == 415
+    assert response.json()["detail"].endswith(f"got {kind or 'no content-type'}")
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x.v1+json"])
+def test_a_body_is_json_under_every_name_of_it(kind: str) -> None:
+    assert posted(content=b"{}", headers={"Content-Type": kind}).status_code == 422
+
+
+def test_documents_that_are_all_refused_are_one_problem_with_all_their_rules() -> None:
+    response = posted(json={"documents": [{"text": ""}, {"text": "x", "metadata": {"a": None}}]})
+    assert (response.status_code, pointers(response)) == (422, ["#/documents/0/text", "#/documents/1/metadata"])
+    response = posted(json={"documents": [{"text": "x" * (LARGEST_TEXT + 1)}]})
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_each_of_many_documents_that_are_all_refused_is_told_of() -> None:
+    response = posted(json={"documents": [{"text": ""}] * 100})
+    assert pointers(response) == [f"#/documents/{n}/text" for n in range(100)]
+
+
+def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_size() -> None:
+    body = json.dumps({"documents": [{"text": "x"}] * 3, "collection": "x" * LARGEST_JSON}).encode()
+
+    async def pieces() -> Any:
+        for start in range(0, len(body), 1 << 20):
+            yield body[start : start + (1 << 20)]
+
+    response = posted(content=pieces(), headers=JSON)
+    assert response.status_code == 413
+    assert "at most 16 MB" in response.json()["detail"]
+    response = posted(content=b"", headers={**JSON, "Content-Length": str(LARGEST_UPLOAD + 1)})
+    assert response.status_code == 413
+
+
+def test_a_valid_request_comes_as_far_as_the_store() -> None:
+    assert posted(json={"documents": [GOOD]}).status_code == 503
+    assert posted(files=[("files", ("a.md", b"text"))]).status_code == 503
+
+
+def test_a_file_is_its_name_and_one_that_is_a_uri_is_where_it_stands() -> None:
+    plain, uri, unnamed = uploaded(("keys.md", b"a"), ("file:///docs/keys.md", b"b"), ("", b"c")).taken
+    assert (plain.document.id, plain.document.url) == ("keys.md", "")
+    assert (uri.document.id, uri.document.url) == ("file:///docs/keys.md", "file:///docs/keys.md")
+    assert unnamed.document.id == f"sha256:{sha256(b'c').hexdigest()}"
+
+
+@pytest.mark.parametrize("name", ["javascript://%0aalert(1)", "data://text/html", "a b://c", "c:/docs/keys.md"])
+def test_a_name_that_leads_nowhere_safe_is_only_a_name(name: str) -> None:
+    (taken,) = uploaded((name, b"x")).taken
+    assert (taken.document.id, taken.document.url) == (name, "")
+
+
+def test_every_file_of_a_form_has_its_metadata() -> None:
+    first, second = uploaded(("a", b"a"), ("b", b"b"), metadata='{"team": "locks"}').taken
+    assert first.document.metadata == second.document.metadata == {"team": "locks"}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "size", "rule"),
+    [
+        ("a\nb", b"x", 0, "one line"),
+        ("a" * 2001, b"x", 0, "at most 2000 bytes, got 2001"),
+        ("empty.md", b" \n", 0, "must not be blank"),
+        ("large.pdf", b"x", LARGEST_FILE + 1, "at most 50 MB, got 50.0"),
+    ],
+)
+def test_a_file_that_breaks_a_rule_is_told_which_one(name: str, body: bytes, size: int, rule: str) -> None:
+    (refused,) = uploaded((name, body), size=size).refused
+    assert rule in refused.errors[0]["msg"]
+    assert bool(refused.too_large) == (size > 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "files", "status", "place"),
+    [
+        ({"collection": "a"}, [], 415, ""),
+        ({"collection": "a\x00"}, [("files", ("a", b"x"))], 422, "#/collection"),
+        ({"unknown": "a"}, [("files", ("a", b"x"))], 422, "#/unknown"),
+        ({"metadata": "{"}, [("files", ("a", b"x"))], 400, "#/metadata"),
+        ({"metadata": "[]"}, [("files", ("a", b"x"))], 422, "#/metadata"),
+        ({"metadata": '{"a": {}}'}, [("files", ("a", b"x"))], 422, "#/metadata"),
+        ({}, [("documents", ("a", b"x"))], 422, "#/documents"),
+        ({"collection": ["a", "b"]}, [("files", ("a", b"x"))], 422, "#/collection"),
+        ({"files": "x"}, [("files", ("a", b"x"))], 422, "#/files"),
+    ],
+)
+def test_a_form_that_is_wrong_as_a_whole_is_a_problem(
+    fields: Mapping[str, Any], files: Sequence[Any], status: int, place: str
+) -> None:
+    response = posted(data=fields, files=files)
+    assert response.status_code == status
+    assert place in ["", *(error["pointer"] for error in response.json().get("errors", []))]
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        (b"no form at all", "Invalid multipart data"),
+        (b"--x\r\n\r\n\r\n--x--", "name"),
+        (b'--x\r\nContent-Disposition: form-data; name="collection"\r\n\r\ndocs\r\n--x--\r\n', "at least one file"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o', "breaks off"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nwhole\r\n--x', "breaks off"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o--x--', "breaks off"),
+    ],
+)
+def test_a_form_that_cannot_be_read_is_a_problem(body: bytes, rule: str) -> None:
+    response = posted(content=body, headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert 400 <= response.status_code < 500
+    assert rule in response.json()["detail"]
+
+
+WHOLE = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nwhole\r\n--x--'
+
+
+@pytest.mark.parametrize("epilogue", [b"", b"\r\n", b"\r\nan epilogue\r\n", b"\r\n" + b"e" * 100_000])
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_what_follows_the_end_of_a_form_is_nobodys(epilogue: bytes, size: int) -> None:
+    async def pieces() -> Any:
+        for start in range(0, len(WHOLE), size):
+            yield WHOLE[start : start + size]
+        yield epilogue
+
+    response = posted(content=pieces(), headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert response.status_code == 503  # it came as far as the store
+
+
+@pytest.mark.parametrize(("charset", "status"), [("undefined", 400), ("nonsense", 503)])
+def test_a_form_of_a_charset_that_reads_nothing_is_malformed(charset: str, status: int) -> None:
+    body = WHOLE.replace(b'"a"', '"\u00e4"'.encode())
+    response = posted(content=body, headers={"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"})
+    assert response.status_code == status
+
+
+def test_more_files_than_one_request_may_bring_are_refused() -> None:
+    response = posted(files=[("files", (f"{n}.md", b"x")) for n in range(MOST_DOCUMENTS + 1)])
+    assert response.status_code == 400
+    assert "1000" in response.json()["detail"]
+
+
+def test_the_same_request_has_the_same_fingerprint_however_it_is_written() -> None:
+    one = received_json(b'{"documents": [{"id": "a", "text": "x"}], "collection": "docs"}')
+    same = received_json(b'{"collection":"docs","documents":[{"text":"\\u0078","id":"a"}]}')
+    other = received_json(b'{"documents": [{"id": "a", "text": "y"}], "collection": "docs"}')
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert uploaded(("a", b"x")).fingerprint == uploaded(("a", b"x")).fingerprint
+    prints = {
+        uploaded(*each).fingerprint
+        for each in ([("a", b"x")], [("a", b"y")], [("b", b"x")], [("a", b"x"), ("b", b"x")])
+    }
+    assert len(prints | {uploaded(("a", b"x"), collection="docs").fingerprint}) == 5
+
+
+def header(*values: str, name: str) -> Request:
+    return Request({"type": "http", "headers": [(name.encode(), value.encode("latin-1")) for value in values]})
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        ('"8e03978e"', "8e03978e"),
+        (r'"a \"b\" \\"', r'a "b" \ '.rstrip()),
+        ('"' + "a" * 255 + '"', "a" * 255),
+    ],
+)
+def test_an_idempotency_key_is_a_quoted_string_or_a_word(given: str, key: str) -> None:
+    assert idempotency_key(header(given, name="idempotency-key")) == key
+
+
+def test_a_request_need_not_have_an_idempotency_key() -> None:
+    assert idempotency_key(header(name="idempotency-key")) == ""
+
+
+@pytest.mark.parametrize(
+    "given", [("",), ('""',), ("a b",), ('"a',), ("a" * 256,), ("a", "b"), ("a, b",), ("é",), ('"a\tb"',)]
+)
+def test_a_key_that_is_none_is_refused(given: Sequence[str]) -> None:
+    with pytest.raises(UsageError, match="Idempotency-Key must be"):
+        idempotency_key(header(*given, name="idempotency-key"))
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ((), 0),
+        (("wait",), 60),
+        (("wait=10",), 10),
+        (("Wait = 10",), 10),
+        (('respond-async, wait="5"; foo=bar',), 5),
+        (("respond-async", "wait=7"), 7),
+        (("wait=3, wait=9",), 3),
+        (("wait=600",), 60),
+        (("wait=" + "9" * 5000,), 60),
+        (("wait=0",), 0),
+        (("wait=",), 0),
+        (("wait=soon",), 0),
+        (("wait=-1",), 0),
+        (("waiting=5",), 0),
+    ],
+)
+def test_how_long_to_wait_is_read_as_rfc_7240_has_it(given: Sequence[str], seconds: int) -> None:
+    assert seconds_to_wait(header(*given, name="prefer")) == seconds
+
+
+def test_the_reason_of_a_job_tells_which_failure_it_was() -> None:
+    failure = told("SpaceError: collection 'a' is embedded with another model: x")
+    assert (type(failure), str(failure)) == (SpaceError, "collection 'a' is embedded with another model: x")
+    for reason in ("interrupted", "KeyError: 'x'", "StageTimeoutError: x", "Literal: x", "DocumentError: parse: x"):
+        assert (type(told(reason)), str(told(reason))) == (UnavailableError, reason)
+    assert not isinstance(told("DocumentError: x"), DocumentError)

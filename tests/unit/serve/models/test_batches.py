@@ -1,0 +1,220 @@
+"""Batches of a token budget: what shares one, and what one caller does to the others."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+import pytest
+import quiet_serve  # noqa: F401
+from fakes.replica import replica_here
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_core.errors import ConfigError, ModelError
+from rag_core.telemetry.operation import Operation, current_operation, operating
+from serve.models.batches import Batches, BatchSettings, batch_settings, estimated_tokens
+
+TEN = "x" * 36
+"""Ten tokens."""
+
+
+class Model:
+    """The length of each text. Held up while it is not `free`."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.begun, self.free = asyncio.Event(), asyncio.Event()
+        self.free.set()
+
+    async def computed(self, texts: Sequence[str]) -> list[int]:
+        self.batches.append(list(texts))
+        self.begun.set()
+        await self.free.wait()
+        if "broken" in texts:
+            raise ModelError("no memory")
+        return [len(text) for text in texts]
+
+
+def batching(model: Model, tokens: int = 50) -> Batches[str, list[int]]:
+    return Batches(model.computed, estimated_tokens, BatchSettings(tokens=tokens, wait_ms=1))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def replica() -> Iterator[None]:
+    with replica_here():
+        yield
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(30):
+            return await coroutine
+
+    return asyncio.run(limited())
+
+
+async def rows(batches: Batches[str, list[int]], texts: Sequence[str]) -> list[int]:
+    return [row for piece in await batches.of(texts) for row in piece]
+
+
+def test_a_token_is_four_characters_and_no_text_is_none() -> None:
+    assert list(map(estimated_tokens, ["", "abc", "abcd", TEN])) == [1, 1, 2, 10]
+
+
+def test_calls_that_wait_share_batches_and_each_gets_its_own_rows() -> None:
+    async def asked() -> tuple[list[list[int]], list[int]]:
+        model = Model()
+        batches = batching(model)
+        model.free.clear()
+        first = asyncio.create_task(rows(batches, ["first"]))
+        await model.begun.wait()
+        others = []
+        for n in range(8):
+            others.append(asyncio.create_task(rows(batches, [TEN + "y" * (n // 4), "z"])))
+            await asyncio.sleep(0.01)
+        model.free.set()
+        return await asyncio.gather(first, *others), [len(batch) for batch in model.batches]
+
+    got, sizes = run(asked())
+    assert got == [[5], *([36 + n // 4, 1] for n in range(8))]
+    assert sizes == [1, 8, 8]
+
+
+def test_a_part_above_the_budget_goes_alone_and_a_call_above_it_in_pieces() -> None:
+    async def asked() -> tuple[list[int], list[list[int]]]:
+        model = Model()
+        texts = [TEN, "x" * 100_000, TEN, TEN, TEN, TEN, TEN, TEN]
+        return await rows(batching(model), texts), [[len(text) for text in batch] for batch in model.batches]
+
+    got, batches = run(asked())
+    assert got == [36, 100_000, *[36] * 6]
+    assert sorted(batches) == [[36], [36], [36] * 5, [100_000]]
+
+
+def test_a_call_with_nothing_in_it_is_answered_by_the_model_too() -> None:
+    async def asked() -> tuple[list[int], int]:
+        model = Model()
+        return await rows(batching(model), []), len(model.batches)
+
+    assert run(asked()) == ([], 1)
+
+
+def test_a_call_that_is_cancelled_before_its_batch_begins_is_not_computed() -> None:
+    async def asked() -> list[list[str]]:
+        model = Model()
+        batches = batching(model)
+        model.free.clear()
+        first = asyncio.create_task(rows(batches, ["first"]))
+        await model.begun.wait()
+        second, third = (asyncio.create_task(rows(batches, [text])) for text in ("second", "third"))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        model.free.set()
+        await asyncio.gather(first, third)
+        return model.batches
+
+    assert run(asked()) == [["first"], ["third"]]
+
+
+def test_a_batch_whose_callers_are_all_gone_holds_nobody_up_after_it() -> None:
+    async def asked() -> list[list[str]]:
+        model = Model()
+        batches = batching(model)
+        model.free.clear()
+        first = asyncio.create_task(rows(batches, ["first"]))
+        await model.begun.wait()
+        first.cancel()
+        second = asyncio.create_task(rows(batches, ["second"]))
+        await asyncio.sleep(0.01)
+        model.free.set()
+        await second
+        assert await rows(batches, ["third"]) == [5]
+        return model.batches
+
+    assert run(asked()) == [["first"], ["second"], ["third"]]
+
+
+def test_a_batch_that_fails_fails_its_callers_and_no_later_ones() -> None:
+    async def asked() -> list[int]:
+        batches = batching(Model())
+        with pytest.raises(ModelError, match="no memory"):
+            await rows(batches, ["broken"])
+        return await rows(batches, ["whole"])
+
+    assert run(asked()) == [5]
+
+
+def test_a_change_holds_from_the_next_batch_on() -> None:
+    async def asked() -> list[int]:
+        model = Model()
+        batches = batching(model, tokens=10)
+        await rows(batches, [TEN, TEN])
+        batches.change({"tokens": 20, "wait_ms": 3})
+        await rows(batches, [TEN, TEN])
+        batches.change({"tokens": 10})
+        await rows(batches, [TEN, TEN])
+        return [len(batch) for batch in model.batches]
+
+    assert run(asked()) == [1, 1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("user_config", "reason"),
+    [
+        ({"token": 20}, "user_config.token: extra inputs are not permitted, got 20"),
+        ({"tokens": 0}, "user_config.tokens: input should be greater than or equal to 1, got 0"),
+        ({"tokens": "many"}, "user_config.tokens: input should be a valid integer, unable to parse"),
+        ({"wait_ms": -1}, "user_config.wait_ms: input should be greater than or equal to 0, got -1"),
+        ([], "user_config: input should be a valid dictionary"),
+    ],
+)
+def test_a_change_that_breaks_a_rule_is_told_and_changes_nothing(
+    user_config: object, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        batch_settings(user_config)
+    assert str(caught.value).startswith(reason)
+
+    async def asked() -> list[int]:
+        model = Model()
+        batches = batching(model, tokens=10)
+        with caplog.at_level(logging.ERROR):
+            batches.change(user_config)
+        await rows(batches, [TEN, TEN])
+        return [len(batch) for batch in model.batches]
+
+    assert run(asked()) == [1, 1]
+    assert reason in caplog.text
+
+
+@settings(max_examples=30, deadline=None)
+@given(calls=st.lists(st.lists(st.integers(0, 300), max_size=12), min_size=1, max_size=12))
+def test_whoever_asks_together_gets_what_they_asked_and_no_batch_is_above_the_budget(calls: list[list[int]]) -> None:
+    async def asked() -> tuple[list[list[int]], list[list[str]]]:
+        model = Model()
+        batches = batching(model)
+        given = [rows(batches, ["x" * length for length in call]) for call in calls]
+        return await asyncio.gather(*given), model.batches
+
+    got, batches = run(asked())
+    assert got == calls
+    assert sum(map(len, batches)) == sum(map(len, calls))
+    assert all(sum(map(estimated_tokens, batch)) <= 50 or len(batch) == 1 for batch in batches)
+
+
+def test_a_batch_is_computed_in_nobodys_name_also_the_first() -> None:
+    names: list[Operation | None] = []
+
+    async def computed(texts: Sequence[str]) -> list[int]:
+        names.append(current_operation())
+        return [len(text) for text in texts]
+
+    async def called() -> None:
+        batches = Batches(computed, estimated_tokens, BatchSettings(wait_ms=1))
+        for name in ("answer", "retrieve"):
+            with operating(Operation(name=name)):
+                await batches.of([name])
+
+    run(called())
+    assert names == [None, None]

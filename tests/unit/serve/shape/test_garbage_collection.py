@@ -1,0 +1,27 @@
+import subprocess
+import sys
+
+# In a process of its own: what is frozen here would hide the garbage of other tests.
+SCRIPT = """
+import gc, weakref
+from serve.shape.garbage_collection import settle
+
+class Cyclic:
+    def __init__(self):
+        self.itself = self
+
+model = Cyclic()
+known = weakref.ref(model)
+settle()
+assert all(each is not model for each in gc.get_objects()), "is looked through"
+del model
+gc.collect()
+assert known() is not None, "is looked through"
+settle()
+assert known() is None, "is garbage, and still there"
+"""
+
+
+def test_what_is_loaded_is_not_looked_through_and_freed_by_the_next_call() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

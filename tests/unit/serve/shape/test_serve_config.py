@@ -1,0 +1,262 @@
+"""Serve configs held to their word: every kind of slip has its place in the message."""
+
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hosts import RAG
+
+from rag_core.config import Settings
+from rag_core.errors import ConfigError
+from rag_core.settings import load_settings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of Ray's own making
+    from fakes.shapes import ENGINE
+    from ray.serve._private.build_app import build_app
+
+    from serve.app import application, build
+    from serve.shape.arguments import Arguments, Parts, deployment_names, settings_of
+    from serve.shape.config import checked, is_shape, read_shape
+    from serve.shape.local import serve_shape
+
+SHIPPED = Path(__file__).parents[4] / "cluster" / "serve"
+WRITING = ("generation.type=openai", "generation.model=tiny")
+
+
+def document(name: str = "gpu") -> dict[str, Any]:
+    shipped: dict[str, Any] = yaml.safe_load((SHIPPED / f"{name}.yaml").read_text())
+    return shipped
+
+
+def application_of(shape: dict[str, Any]) -> dict[str, Any]:
+    only: dict[str, Any] = shape["applications"][0]
+    return only
+
+
+def deployment_of(shape: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in application_of(shape)["deployments"] if each["name"] == name)
+
+
+def refusal(shape: object) -> str:
+    with pytest.raises(ConfigError) as refused:
+        checked(shape)
+    return str(refused.value)
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_PROFILE", "")
+
+
+@pytest.mark.parametrize("name", ["local", "gpu"])
+def test_the_shipped_shapes_are_as_serve_and_we_want_them(name: str) -> None:
+    shape = read_shape(SHIPPED / f"{name}.yaml")
+    assert shape.http_options.host == "127.0.0.1"
+    assert [each.import_path for each in shape.applications] == ["serve.app:build"]
+
+
+def test_the_gpu_shape_shares_one_gpu_among_all_replicas_of_its_small_models() -> None:
+    small = [each for each in application_of(document())["deployments"] if each["name"] != "Gateway"]
+    most = sum(each["ray_actor_options"]["num_gpus"] * each["autoscaling_config"]["max_replicas"] for each in small)
+    assert most == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "near"),
+    [
+        ((), "http_option", "did you mean http_options?"),
+        (("http_options",), "hosts", "did you mean host?"),
+        (("applications", 0), "import_paths", "did you mean import_path?"),
+        (("applications", 0, "args"), "generators", "Extra inputs are not permitted"),
+        (("applications", 0, "args", "generator"), "replicas", "Extra inputs are not permitted"),
+        (("applications", 0, "deployments", 1), "num_replicass", "did you mean num_replicas?"),
+        (("applications", 0, "deployments", 1, "ray_actor_options"), "num_gpu", "did you mean num_gpus?"),
+        (("applications", 0, "deployments", 1, "autoscaling_config"), "max_replica", "did you mean max_replicas?"),
+        (("applications", 0, "deployments", 0, "user_config"), "sets", "Extra inputs are not permitted"),
+        (("applications", 0, "deployments", 1, "user_config"), "token", "extra inputs are not permitted"),
+        (("logging_config",), "log_levels", "did you mean log_level?"),
+    ],
+)
+def test_a_key_that_nobody_knows_is_named_with_its_place(place: tuple[str | int, ...], key: str, near: str) -> None:
+    shape: Any = document()
+    inner = shape
+    for part in place:
+        inner = inner[part]
+    inner[key] = 1
+    told = refusal(shape)
+    assert key in told
+    assert near in told
+    for part in place:
+        assert str(part) in told
+
+
+def test_every_unknown_key_is_told_at_once() -> None:
+    shape = document()
+    shape["http_options"]["prt"] = 1
+    deployment_of(shape, "Judge")["max_ongoing_request"] = 1
+    assert refusal(shape).splitlines() == [
+        "http_options: there is no key prt; did you mean port?",
+        "applications[0].deployments[3]: there is no key max_ongoing_request; did you mean max_ongoing_requests?",
+    ]
+
+
+def test_a_value_of_another_kind_is_refused_where_it_stands() -> None:
+    shape = document()
+    deployment_of(shape, "Reranker")["max_ongoing_requests"] = "many"
+    assert refusal(shape).startswith("applications[0].deployments[2].max_ongoing_requests: ")
+    assert "many" in refusal(shape)
+
+
+@pytest.mark.parametrize("given", [None, [], "applications", 7])
+def test_what_is_no_mapping_is_no_shape(given: object) -> None:
+    assert refusal(given).startswith("the file must be a mapping with the key applications, got ")
+
+
+def test_a_deployment_must_be_one_that_the_arguments_ask_for() -> None:
+    shape = document()
+    application_of(shape)["args"]["deployments"] = ["embedder", "judge"]
+    assert refusal(shape) == (
+        "applications[0].deployments[2].name must be one that args ask for"
+        " (Gateway, Embedder, Judge, LLMServer:Qwen--Qwen2_5-7B-Instruct, IngestRunner), got Reranker"
+    )
+
+
+def test_a_deployment_stands_there_once() -> None:
+    shape = document()
+    application_of(shape)["deployments"] *= 2
+    assert refusal(shape).startswith(
+        "applications[0].deployments: Gateway, Embedder, Reranker, Judge stands there twice"
+    )
+
+
+def test_a_change_that_needs_a_restart_is_no_user_config() -> None:
+    shape = document()
+    deployment_of(shape, "Gateway")["user_config"]["set"] = ["retrieval.depth=50", "embedding.model=other"]
+    place, told = refusal(shape).split(": ", 1)
+    assert place == "applications[0].deployments[0]"
+    assert told == "cannot change while the gateway serves: embedding.model; start it anew for that"
+
+
+def test_grpc_would_listen_on_every_interface() -> None:
+    shape = document() | {"grpc_options": {"grpc_servicer_functions": ["acme.pb:add"]}}
+    assert refusal(shape).endswith("grpc_options.grpc_servicer_functions must be empty, got acme.pb:add")
+
+
+def test_other_applications_are_free_in_their_arguments() -> None:
+    shape = document()
+    shape["applications"].append({"name": "own", "route_prefix": "/own", "import_path": "acme:app", "args": {"x": 1}})
+    assert len(checked(shape).applications) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("applications:\n  - name: rag\n   bad: 1\n", "line 3: "),
+        ("applications: []\nhttp_options: {port: 1, port: 2}\n", "line 2: a key stands twice: port"),
+        ("applications: [\n", "line 2: "),
+        ("\tx: 1", "line 1: "),
+    ],
+)
+def test_what_is_no_yaml_is_said_with_its_line(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "shape.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_shape(file)
+    assert f"{file}, {told}" in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*nowhere\.yaml"):
+        read_shape(tmp_path / "nowhere.yaml")
+
+
+def test_a_refusal_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "shape.yaml"
+    file.write_text(yaml.safe_dump(document() | {"applicationss": []}))
+    with pytest.raises(ConfigError) as refused:
+        read_shape(file)
+    assert str(refused.value).startswith(f"{file}: the file: there is no key applicationss; did you mean applications?")
+
+
+def test_a_serve_config_is_known_by_its_applications(tmp_path: Path) -> None:
+    settings = tmp_path / "rag.yaml"
+    settings.write_text("profile: default\n")
+    assert not is_shape(settings)
+    assert is_shape(SHIPPED / "local.yaml")
+
+
+@pytest.mark.parametrize(
+    ("parts", "overrides", "told"),
+    [
+        ({"deployments": ["reranker"]}, (), "a reranker that runs elsewhere must be the profile's only one, got 0"),
+        ({"deployments": ["judge"]}, WRITING, "a judge that runs elsewhere must be of type cross_encoder"),
+        (
+            {"deployments": ["judge"]},
+            ("guard.judge.type=cross_encoder", "guard.judge.model=m"),
+            "generation.type extractive only quotes",
+        ),
+        ({"generator": {"model": "tiny"}}, (), "a generator needs generation.type openai, got extractive"),
+        ({"generator": {"model": "other"}}, WRITING, "generator.model must be generation.model, tiny, got other"),
+    ],
+)
+def test_a_part_that_nothing_would_ask_is_refused(parts: dict[str, Any], overrides: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings_of(Arguments.model_validate({**parts, "set": overrides}))
+    assert told in str(refused.value)
+
+
+def test_the_names_of_deployments_are_those_of_the_built_application() -> None:
+    arguments = Arguments.model_validate(application_of(document())["args"])
+    built = build_app(application(settings_of(arguments), arguments, ENGINE), name="rag")
+    assert sorted(each.name for each in built.deployments) == sorted(deployment_names(arguments))
+
+
+def test_the_local_shape_is_the_gateway_and_what_takes_documents() -> None:
+    arguments = Arguments.model_validate(application_of(document("local"))["args"])
+    built = build_app(build(arguments), name="rag")
+    assert sorted(each.name for each in built.deployments) == sorted(deployment_names(arguments))
+    assert deployment_names(Parts(ingest=False)) == ["Gateway"]
+
+
+def test_settings_of_a_shape_are_those_of_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text("answering: {depth: 7}\n")
+    arguments = Arguments(config=str(file), set=("tenant=tenant-of-mine",))
+    told: Settings = settings_of(arguments)
+    assert (told.answering.depth, told.tenant) == (7, "tenant-of-mine")
+    assert told.pipeline_version == load_settings(file, None, ["tenant=tenant-of-mine"]).pipeline_version
+
+
+@pytest.mark.parametrize(
+    ("change", "host", "got"),
+    [
+        ({"host": "0.0.0.0"}, "", "0.0.0.0"),  # noqa: S104
+        ({}, "0.0.0.0", "0.0.0.0"),  # noqa: S104
+        ({"host": "::"}, "", "::"),
+    ],
+)
+def test_without_keys_no_shape_is_served_but_on_loopback(change: dict[str, str], host: str, got: str) -> None:
+    shape = document("local")
+    shape["http_options"] |= change
+    refused = pytest.raises(ConfigError, match=f"host must be 127.0.0.1, got {got}$")
+    with refused, serve_shape(checked(shape), host):
+        pass
+
+
+def test_a_shape_that_names_no_host_would_be_open_to_all() -> None:
+    shape = document("local")
+    del shape["http_options"]["host"]
+    with pytest.raises(ConfigError, match=r"host must be 127\.0\.0\.1, got 0\.0\.0\.0"), serve_shape(checked(shape)):
+        pass
+
+
+def test_what_a_serve_config_says_is_not_said_beside_it() -> None:
+    command = [*RAG, "serve", "--tenant", "tenant-of-mine"]
+    shape = str(SHIPPED / "local.yaml")
+    done = subprocess.run([*command, "--config", shape], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"error: --tenant goes into the args of {shape}, which is a Serve config\n")

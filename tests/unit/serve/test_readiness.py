@@ -1,0 +1,124 @@
+"""Whether what the gateway depends on is there: asked seldom, and answered soon."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+import quiet_serve  # noqa: F401
+from fakes.serving import NOWHERE, scripted_graph
+
+from rag_core.errors import ModelError, OverloadedError
+from rag_core.storage.postgres import Postgres
+from serve import readiness as dependencies
+from serve.gateway import build_app
+from serve.models import distributed
+from serve.readiness import Dependency, Presence, store_dependency
+
+
+class Asked:
+    """Raises what it is given, or hangs."""
+
+    def __init__(self, *outcomes: Exception | None, hangs: bool = False) -> None:
+        self._outcomes, self._hangs, self.count = list(outcomes), hangs, 0
+
+    async def __call__(self) -> None:
+        self.count += 1
+        if self._hangs:
+            await asyncio.Event().wait()
+        if error := (self._outcomes.pop(0) if self._outcomes else None):
+            raise error
+
+
+def run(work: Callable[[], Awaitable[Presence]]) -> Presence:
+    async def worked() -> Presence:
+        return await work()
+
+    return asyncio.run(worked())
+
+
+def test_what_answers_is_there() -> None:
+    assert run(Dependency(Asked(), required=True).presence) == Presence(there=True, required=True)
+
+
+def test_what_fails_says_why_and_what_its_circuit_does() -> None:
+    dependency = Dependency(Asked(ModelError("the reranker broke")), required=False, breaker=lambda: "open")
+    told = run(dependency.presence)
+    assert told.as_json() == {"ok": False, "required": False, "reason": "the reranker broke", "breaker": "open"}
+
+
+def test_what_has_too_much_to_do_is_there() -> None:
+    assert run(Dependency(Asked(OverloadedError("full")), required=True).presence).there
+
+
+def test_what_hangs_is_not_there_after_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependencies, "PATIENCE", 0.01)
+    assert run(Dependency(Asked(hangs=True), required=True).presence).reason == "no answer within 0.01 s"
+
+
+def test_a_hundred_probes_ask_once_and_later_ones_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(dependencies, "time", lambda: now[0])
+    asked = Asked(None, ModelError("gone"))
+    dependency = Dependency(asked, required=True)
+
+    async def probes() -> list[bool]:
+        first = await asyncio.gather(*(dependency.presence() for _ in range(100)))
+        assert asked.count == 1
+        now[0] += dependencies.KEPT
+        return [all(each.there for each in first), (await dependency.presence()).there]
+
+    assert asyncio.run(probes()) == [True, False]
+    assert asked.count == 2
+
+
+@pytest.mark.parametrize(("required", "status"), [(True, 503), (False, 200)])
+def test_the_gateway_is_ready_without_what_it_does_not_require(required: bool, status: int) -> None:
+    gone = {"model": Dependency(Asked(ModelError("gone")), required=required)}
+
+    async def probed() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=build_app(replace(scripted_graph(), dependencies=gone)))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            return await client.get("/readyz")
+
+    response = asyncio.run(probed())
+    assert response.status_code == status
+    check = {"ok": False, "required": required, "reason": "gone"}
+    assert response.json() == {"ok": not required, "checks": {"model": check}}
+
+
+class Uncancelled:
+    """A response of Serve's that ends as cancelled, though nobody here has cancelled it."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        raise asyncio.CancelledError
+        yield
+
+    def cancel(self) -> None:
+        raise AssertionError("it has ended")
+
+
+def test_a_deployment_whose_call_serve_cancels_is_not_there_and_the_probe_goes_on() -> None:
+    handle: Any = SimpleNamespace(check_health=SimpleNamespace(remote=Uncancelled))
+    ask = partial(distributed._healthy, "generator", handle)
+    told = run(Dependency(ask, required=False).presence)
+    assert told.reason == "the deployment of the generator is not healthy: CancelledError"
+
+
+class Dying:
+    """A store that takes a connection and dies."""
+
+    def execute(self, *_: object) -> None:
+        raise psycopg.errors.AdminShutdown("terminating connection")
+
+
+def test_a_store_that_dies_under_the_probe_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Postgres, "_connect", lambda _: Dying())
+    told = run(store_dependency(NOWHERE).presence)
+    assert not told.there
+    assert "terminating connection" in told.reason

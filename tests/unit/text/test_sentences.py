@@ -1,0 +1,77 @@
+import pytest
+
+from rag_core.text.sentences import sentence_spans
+
+
+def sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Keys rotate, e.g. every week.",
+        "Dr. Smith wrote it.",
+        "J. Smith and K. L. Jones wrote it.",
+        "Fig. 3 shows the keys.",
+        "It weighs approx. 5.5 mg.",
+        '"Really?" he said.',
+        "As Smith et al. showed.",
+    ],
+)
+def test_a_stop_that_ends_no_sentence_does_not_cut(text: str) -> None:
+    assert sentences(text) == [text]
+
+
+def test_sentences_end_with_their_quotes_and_brackets() -> None:
+    assert sentences('He said "Stop!" (Twice.) Then… Nothing?! Yes.') == [
+        'He said "Stop!"',
+        "(Twice.)",
+        "Then…",
+        "Nothing?!",
+        "Yes.",
+    ]
+
+
+def test_chinese_and_japanese_sentences_need_no_space_between_them() -> None:
+    assert sentences("你好。「行きますか？」はい！") == ["你好。", "「行きますか？」", "はい！"]  # noqa: RUF001
+
+
+def test_a_wrapped_line_goes_on_but_a_blank_line_ends_a_sentence() -> None:
+    assert sentences("one\ntwo\n \nthree") == ["one\ntwo", "three"]
+
+
+def test_headings_list_items_and_table_rows_stand_alone() -> None:
+    text = "# Keys. And locks\nBody.\n- one. Two\n2) three\n| a. B | c |\n|---|---|\n| 1 | 2 |\nEnd"
+    lines = ["# Keys. And locks", "Body.", "- one.", "Two", "2) three", "| a. B | c |", "|---|---|", "| 1 | 2 |", "End"]
+    assert sentences(text) == lines
+
+
+def test_every_line_of_fenced_code_stands_alone_also_where_the_fence_stays_open() -> None:
+    assert sentences("See:\n```py\nx = f(a. B)\n\n# c\n```\nDone.") == [
+        "See:",
+        "```py",
+        "x = f(a. B)",
+        "# c",
+        "```",
+        "Done.",
+    ]
+    assert sentences("~~~\na\nb") == ["~~~", "a", "b"]
+
+
+def test_white_space_alone_holds_no_sentence() -> None:
+    assert sentence_spans(" \n\t\n ") == []
+
+
+def test_a_megabyte_is_cut_into_its_sentences() -> None:
+    text = "The quick brown fox jumps over the lazy dog, and then it sleeps for a while. " * 13_000
+    assert len(sentence_spans(text)) == 13_000
+
+
+@pytest.mark.timeout(60)  # in proportion a tenth of a second, squared many minutes
+@pytest.mark.parametrize(
+    "text",
+    ["." * 200_000, ".*" * 100_000, ". " * 100_000, " " * 200_000, "\n" * 200_000, "|\n" * 100_000, "```\n" * 50_000],
+)
+def test_no_text_makes_it_slow(text: str) -> None:
+    assert all(start < end for start, end in sentence_spans(text))

@@ -1,0 +1,156 @@
+"""Models that run elsewhere: they are asked, and nothing of them is loaded here."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from drafts import SPACE, TENANT, draft, vector
+from fakes.answering import passage
+from fakes.corpus import MemoryCorpus
+from fakes.judging import ScriptedClient
+
+from rag_core.config import LlmJudge, LlmReranker, Settings
+from rag_core.errors import ConfigError
+from rag_core.models.endpoint import Client, Completion, Delta
+from rag_core.protocols import Pair
+from rag_core.settings import load_settings
+from rag_core.types import Answer, Matrix, Prompt, Query
+from rag_core.wiring.generation import generator
+from rag_core.wiring.judging import judge
+from rag_core.wiring.models import HERE, Elsewhere, chat
+from rag_core.wiring.retrieval import retriever
+
+MISSING = "acme/not-there"
+RERANKER = f"{{type: cross_encoder, model: {MISSING}}}"
+RERANKED = f"retrieval={{type: reranked, retriever: {{type: dense}}, reranker: {RERANKER}}}"
+WRITTEN = "generation={type: openai, model: llama, base_url: 'http://localhost:1'}"
+JUDGED = f"guard.judge={{type: cross_encoder, model: {MISSING}}}"
+NOTE = draft("file:///a.md", "keys", "keys are rotated", "doors")
+
+
+class Lengths:
+    """Of each pair's second text, as its score; and its questions' vectors."""
+
+    def __init__(self) -> None:
+        self.asked: list[Pair] = []
+
+    async def score(self, pairs: Sequence[Pair]) -> list[float]:
+        self.asked.extend(pairs)
+        return [len(text) / 100 for _, text in pairs]
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        return np.stack([vector(text) for text in texts])
+
+
+class Writing(ScriptedClient):
+    async def stream(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        temperature: float,  # noqa: ARG002
+        max_tokens: int,  # noqa: ARG002
+    ) -> AsyncGenerator[Delta, None]:
+        self.asked.append(messages[-1]["content"])
+        yield Delta(text="Weekly [1].")
+        yield Delta(finish="stop")
+
+
+class Rarities:
+    async def idf(self, query: Query) -> Mapping[str, float]:  # noqa: ARG002
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(*_: object) -> Any:
+        raise AssertionError("a model was loaded in this process")
+
+    for role in ("retrieval", "generation", "judging"):
+        monkeypatch.setattr(f"rag_core.wiring.{role}.shared_encoder", loaded)
+    monkeypatch.setattr("rag_core.wiring.judging._classifier", loaded)
+    monkeypatch.setattr("rag_core.wiring.reranking._loaded_cross_encoder", loaded)
+    monkeypatch.setattr("rag_core.wiring.retrieval.embedding_space", lambda _: SPACE)
+
+
+def configured(*overrides: str) -> Settings:
+    return load_settings(None, "default", ["embedding={type: hashing}", *overrides], {})
+
+
+def test_the_query_is_encoded_and_the_candidates_are_reranked_elsewhere() -> None:
+    memory = MemoryCorpus(tenant=TENANT, collection="default", space=SPACE)
+    memory.publish([NOTE])
+    there = Lengths()
+    found = retriever(configured(RERANKED), memory, Elsewhere(embedder=there, reranker=there))  # type: ignore[arg-type]
+    hits = asyncio.run(found.retrieve(Query(text="rotation", tenant=TENANT), 2))
+    assert [(hit.chunk.text, hit.score) for hit in hits] == [("keys are rotated", 0.16), ("doors", 0.05)]
+    assert sorted(there.asked) == [("rotation", "doors"), ("rotation", "keys"), ("rotation", "keys are rotated")]
+
+
+def test_claims_are_judged_elsewhere_with_the_passage_first() -> None:
+    there = Lengths()
+    judging = judge(configured(WRITTEN, JUDGED), Elsewhere(judge=there))
+    verdict = asyncio.run(judging.judge(Answer(text="Keys last."), [passage(1, "Keys are rotated weekly.")]))
+    assert there.asked == [("Keys are rotated weekly.", "Keys last.")]
+    assert verdict.score == pytest.approx(0.1)
+
+
+def test_the_language_model_elsewhere_writes_and_judges_and_reranks_what_asks_the_same_endpoint() -> None:
+    there = Writing(otherwise=Completion(text='{"supported": true, "reason": "it says so"}'))
+    same = "{type: llm, model: llama, base_url: 'http://localhost:1'}"
+    settings = configured(WRITTEN, f"guard.judge={same}")
+    prompt = Prompt(query=Query(text="How often?"), passages=(passage(1, "Keys are rotated weekly."),))
+
+    async def written() -> str:
+        stream = generator(settings, Rarities(), Elsewhere(embedder=Lengths(), chat=there)).stream(prompt)
+        return "".join([piece async for piece in stream])
+
+    assert asyncio.run(written()) == "Weekly [1]."
+    verdict = asyncio.run(judge(settings, Elsewhere(chat=there)).judge(Answer(text="Weekly."), prompt.passages))
+    assert verdict.method == "llm"
+    assert len(there.asked) == 2
+    assert chat(LlmReranker(type="llm", model="llama", base_url="http://localhost:1"), settings, Elsewhere(chat=there))
+    other = LlmJudge(type="llm", model="other", base_url="http://localhost:1")
+    assert isinstance(chat(other, settings, Elsewhere(chat=there)), Client)
+
+
+def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> None:
+    settings = configured(WRITTEN, "guard.judge={type: lexical}", f"embedding={{type: bert, model: {MISSING}}}")
+    judging = judge(settings, Elsewhere(embedder=Lengths()))
+    assert asyncio.run(judging.judge(Answer(text="Keys last."), [passage(1, "Keys last.")])).score == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (
+            ["retrieval={type: reranked, retriever: {type: bm25}, reranker: {type: lexical}}"],
+            "a reranker that runs elsewhere must be of type cross_encoder or late_interaction, "
+            "got retrieval.reranker.type lexical",
+        ),
+        (
+            [
+                f"retrieval={{type: reranked, reranker: {RERANKER}, retriever: {{type: reranked, "
+                "retriever: {type: bm25}, reranker: {type: cross_encoder, model: other}}}"
+            ],
+            "a reranker that runs elsewhere must be the profile's only one, got 2",
+        ),
+    ],
+)
+def test_a_reranker_that_cannot_run_elsewhere_is_refused(overrides: list[str], reason: str) -> None:
+    memory: Any = MemoryCorpus(tenant=TENANT, collection="default", space=SPACE)
+    with pytest.raises(ConfigError) as caught:
+        retriever(configured(*overrides), memory, Elsewhere(reranker=Lengths()))
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize("chosen", ["{type: lexical}", "{type: llm, model: llama}"])
+def test_a_judge_that_cannot_run_elsewhere_is_refused(chosen: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be of type cross_encoder, got guard\.judge"):
+        judge(configured(WRITTEN, f"guard.judge={chosen}"), Elsewhere(judge=Lengths()))
+
+
+def test_nothing_is_elsewhere_unless_it_is_given() -> None:
+    assert Elsewhere(embedder=None, reranker=None, judge=None, chat=None) == HERE
+    assert isinstance(chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), HERE), Client)

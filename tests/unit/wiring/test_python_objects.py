@@ -1,0 +1,59 @@
+"""Objects of the user's own, as settings name them."""
+
+from pathlib import Path
+
+import pytest
+
+from rag_core.config import PythonObject
+from rag_core.errors import ConfigError, ModelError
+from rag_core.wiring.python import python_object
+
+OWN = """\
+from rag_core.errors import ModelError
+
+
+class Mine:
+    def __init__(self, size=1):
+        if size < 0:
+            raise ValueError("size must be 0 or more")
+        if size == 0:
+            raise ModelError("no weights")
+        self.size = size
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "acme_own.py").write_text(OWN)
+    (tmp_path / "acme_broken.py").write_text("def mine(:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def made(name: str, **arguments: object):  # type: ignore[no-untyped-def]
+    return python_object(PythonObject(type="python", object=name, arguments=arguments))
+
+
+def test_an_object_is_called_with_its_arguments() -> None:
+    assert made("acme_own:Mine", size=3).size == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("acme_none:Mine", {}, "ModuleNotFoundError: No module named 'acme_none'"),
+        ("acme_own:Yours", {}, "AttributeError: .* has no attribute 'Yours'"),
+        ("acme_own:Mine", {"weight": 1}, "TypeError: .* unexpected keyword argument 'weight'"),
+        ("acme_own:Mine", {"size": -1}, "ValueError: size must be 0 or more"),
+        ("acme_broken:mine", {}, "SyntaxError: "),
+    ],
+)
+def test_one_that_cannot_be_made_is_refused_with_its_name_and_the_reason(
+    name: str, arguments: dict[str, int], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"object {name}: {reason}"):
+        made(name, **arguments)
+
+
+def test_an_error_with_a_name_of_ours_keeps_it() -> None:
+    with pytest.raises(ModelError, match="no weights"):
+        made("acme_own:Mine", size=0)
