@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rag_core.errors import ClusterError, RagError, UnavailableError, told
+from rag_core.errors import ClusterError, RagError, UnavailableError, error_from_reason
 
 OURS = f"{RagError.__module__}."
 """Before the name of a failure in a traceback."""
@@ -46,5 +46,5 @@ def _lost(error: Exception) -> ClusterError:
 def _raised_in(message: str) -> RagError | None:
     """Our own failure at the end of a traceback, such as of an actor's constructor."""
     _, found, raised = message.rpartition(f"\n{OURS}")
-    failure = told(raised.strip()) if found else None
+    failure = error_from_reason(raised.strip()) if found else None
     return None if type(failure) is UnavailableError else failure

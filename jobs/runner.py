@@ -90,10 +90,10 @@ class RayRunner:
 
     def _carried(self, target: Target) -> dict[str, str]:
         """A job that nobody asked for over HTTP is called by its own id."""
-        from rag_core.telemetry.propagation import marks
+        from rag_core.telemetry.propagation import propagation_values
 
         asked = current_operation()
-        return marks(
+        return propagation_values(
             asked
             or Operation(
                 name="ingest", correlation_id=str(target.job), tenant=target.tenant, profile=self.settings.profile

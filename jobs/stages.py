@@ -19,7 +19,7 @@ from rag_core.ingestion.stages import Preparation
 from rag_core.protocols import Source
 from rag_core.storage.parts import split
 from rag_core.storage.publishing import CorpusWriter, Target
-from rag_core.telemetry.reporting import telling_batch
+from rag_core.telemetry.reporting import reporting_batch
 from rag_core.types import Draft
 from rag_core.wiring.ingestion import embedding, preparation
 
@@ -121,7 +121,7 @@ class Publish(Datasink[RunTimes]):
 @contextmanager
 def _told(work: Work, stage: str, documents: int) -> Iterator[None]:
     """A part of a document counts as one."""
-    with telling_batch(_observed(work), stage, {"documents": documents}):
+    with reporting_batch(_observed(work), stage, {"documents": documents}):
         yield
 
 

@@ -13,11 +13,11 @@ from rag_core.config import TelemetrySettings
 from rag_core.errors import StoreError
 from rag_core.storage.gauges import queue_depths
 from rag_core.storage.postgres import Postgres
-from rag_core.telemetry.logs import scrubbed_record, write_logs
-from rag_core.telemetry.metrics import METRICS, Labels, Metric, send_metrics, tell_depths
+from rag_core.telemetry.logs import configure_logs, scrub_record
+from rag_core.telemetry.metrics import METRICS, Labels, Metric, install_sink, record_queue_depths
 from rag_core.telemetry.operation import Operation
-from rag_core.telemetry.reporting import telling
-from rag_core.telemetry.traces import trace_with
+from rag_core.telemetry.reporting import reporting_operation
+from rag_core.telemetry.traces import install_tracer
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -31,10 +31,10 @@ Record: TypeAlias = Callable[[float, dict[str, str]], None]
 
 def observe(role: str, settings: TelemetrySettings) -> None:
     """Once in every process of Ray that we have something in, before it works. `role` is what it is there for."""
-    write_logs(role, settings.log_queries)
-    logging.getLogger("ray.serve").addFilter(scrubbed_record)  # it logs what our code raises
-    send_metrics(_ray_sink(), settings.metric_tenants)
-    trace_with(_exporting_tracer(role))
+    configure_logs(role, settings.log_queries)
+    logging.getLogger("ray.serve").addFilter(scrub_record)  # it logs what our code raises
+    install_sink(_ray_sink(), settings.metric_tenants)
+    install_tracer(_exporting_tracer(role))
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def job_operation(correlation_id: str, traceparent: str, tenant: str, profile: s
     """The block is a job's work, and told of when it ends; the values are those of its row. Its `counts` are for the
     documents of the report."""
     operation = Operation(name="ingest", correlation_id=correlation_id, tenant=tenant, profile=profile)
-    with telling(operation, "job", {"traceparent": traceparent} if traceparent else {}):
+    with reporting_operation(operation, "job", {"traceparent": traceparent} if traceparent else {}):
         yield operation
 
 
@@ -52,7 +52,7 @@ def keep_telling_depths(postgres: Postgres, ended: Event, pause: float = 5.0) ->
     while not ended.is_set():
         with suppress(StoreError):
             depths = queue_depths(postgres)
-            tell_depths(depths, before)
+            record_queue_depths(depths, before)
             before = depths
         ended.wait(pause)
 

@@ -48,12 +48,12 @@ def ways(hits: Sequence[Hit], stages: Sequence[StageReport], width: int) -> Tabl
 def waterfall(stages: Sequence[StageReport]) -> Table:
     """A bar a stage, where in the search it ran; `┊` is where its time would have ended."""
     table, rows = _table(), in_order(stages)
-    end = max((report.began + report.seconds for report in rows), default=0) or 1
+    end = max((report.started + report.seconds for report in rows), default=0) or 1
     for name in ("stage", "ms", "limit"):
         table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
     table.add_column(Text(f"0{f'{end * 1000:.1f} ms':>{BAR - 1}}", style="dim"), no_wrap=True)
     for report in rows:
-        limit = f"{report.allowed * 1000:.0f}" if isfinite(report.allowed) else ""
+        limit = f"{report.time_limit * 1000:.0f}" if isfinite(report.time_limit) else ""
         name = f"  {report.stage}" if report.parent else report.stage
         if report.skipped:
             table.add_row(name, "-", "", Text(f"skipped: {report.skipped}", style="dim"))
@@ -119,11 +119,11 @@ def _moved(before: int, after: int) -> Text:
 
 
 def _bar(report: StageReport, end: float) -> Text:
-    start = min(BAR - 1, round(BAR * report.began / end))
+    start = min(BAR - 1, round(BAR * report.started / end))
     length = min(BAR - start, max(1, round(BAR * report.seconds / end)))
-    limit = (report.began + report.allowed) / end
+    limit = (report.started + report.time_limit) / end
     mark = max(0, round(BAR * limit) - start - length) if limit <= 1 else -1
-    style = "red" if report.error else "yellow" if report.seconds > NEAR * report.allowed else "green"
+    style = "red" if report.error else "yellow" if report.seconds > NEAR * report.time_limit else "green"
     return Text.assemble(" " * start, ("█" * length, style), (" " * mark + "┊" if mark >= 0 else "", "dim"))
 
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from jobs.confirmation import says_yes
 from jobs.options import Globals, command, output, print_json
 from rag_cli.question_options import refuse_unheard
-from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, told
+from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, error_from_reason
 
 if TYPE_CHECKING:
     from rag_cli.remote import File
@@ -289,7 +289,7 @@ def _wanted(options: Globals, question: str) -> bool:
 def _why(job: Mapping[str, Any]) -> RagError:
     if job["status"] == "cancelled":
         return RagError(f"job {job['job_id']} was cancelled")
-    return told(job["reason"] or f"job {job['job_id']} failed")
+    return error_from_reason(job["reason"] or f"job {job['job_id']} failed")
 
 
 def _show(sent: Sent, ended: Sequence[Mapping[str, Any]], options: Globals) -> None:

@@ -231,7 +231,7 @@ def _report(told: Mapping[str, Any]) -> StageReport:
         seconds=told["ms"] / 1000,
         error=told["error"],
         parent=told["parent"],
-        began=told["began_ms"] / 1000,
+        started=told["began_ms"] / 1000,
         skipped=told["skipped"],
         figures=told["figures"],
         **({"allowed": told["limit_ms"] / 1000} if told["limit_ms"] is not None else {}),

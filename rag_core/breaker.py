@@ -22,7 +22,7 @@ MOST_DOUBLINGS = 6
 _BLAMELESS = (UsageError, OverloadedError, CircuitOpenError)
 
 
-def nobody(_state: State) -> None:
+def ignore_state(_state: State) -> None:
     pass
 
 
@@ -40,9 +40,9 @@ class Breaker:
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
-        tell: Callable[[State], None] = nobody,
+        on_change: Callable[[State], None] = ignore_state,
     ) -> None:
-        self.name, self._clock, self._jitter, self._tell = name, clock, jitter, tell
+        self.name, self._clock, self._jitter, self._tell = name, clock, jitter, on_change
         self._failures, self._openings = 0, 0
         self._changes = 0
         self._again_at = 0.0
@@ -55,7 +55,7 @@ class Breaker:
         return "open" if self._clock() < self._again_at else "half_open"
 
     @contextmanager
-    def guarding(self) -> Iterator[None]:
+    def protect(self) -> Iterator[None]:
         """Around a call. CircuitOpenError, without making it, if it is open, or half open with a call under way."""
         probing, changes = self._admitted(), self._changes
         try:

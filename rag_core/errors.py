@@ -3,32 +3,32 @@
 RagError                      exit 1   something failed, and the message says what
 ├── UsageError                exit 2   the command or a value in it is wrong
 │   ├── ConfigError                    a setting breaks a rule
-│   ├── FilterError                    a metadata filter that the grammar does not allow
-│   ├── DatasetError                   a dataset that cannot be read, or a line in it that breaks a rule
-│   ├── SourceError                    a source that cannot be used: unknown scheme, overlap, missing
+│   ├── FilterError                    a metadata filter breaks the grammar
+│   ├── DatasetError                   a dataset cannot be read, or a line in it breaks a rule
+│   ├── SourceError                    a source cannot be used: unknown scheme, overlap, missing
 │   ├── SpaceError                     the embedder does not fit the stored vectors
-│   ├── VectorError                    a vector of another dimension, or one that is no direction: NaN, zeros
-│   ├── ConfirmationError              more would be deleted than is done without asking
-│   ├── TooLargeError                  more than one request may bring
-│   ├── IdempotencyError               a key that came before, with another request
-│   └── NotFoundError                  no such collection, document or job
-├── UnavailableError          exit 3   something the command depends on is not there
+│   ├── VectorError                    a vector has another dimension, or no direction: NaN, zeros
+│   ├── ConfirmationError              a deletion is larger than what is done without confirmation
+│   ├── TooLargeError                  a request exceeds a size limit
+│   ├── IdempotencyError               an idempotency key was used before, for another request
+│   └── NotFoundError                  there is no such collection, document or job
+├── UnavailableError          exit 3   something that the command depends on is unavailable
 │   ├── StoreError                     Postgres cannot be reached or started
 │   ├── ClusterError                   Ray cannot be reached or started, or lost a part of a job
-│   ├── ListingError                   a source could not be listed to its end: nothing is deleted
-│   ├── ModelError                     a model's files are missing or cannot be read, or its deployment broke
+│   ├── ListingError                   a source could not be listed completely: nothing is deleted
+│   ├── ModelError                     a model's files are missing or unreadable, or its deployment broke
 │   ├── BusyError                      another job holds the source
-│   ├── OverloadedError                more is waiting than may wait: a little later it would have been taken
-│   ├── CircuitOpenError               something failed so often that it is not asked for a while
+│   ├── OverloadedError                a queue is full; a later attempt can succeed
+│   ├── CircuitOpenError               a dependency failed repeatedly and is not called for a while
 │   ├── RetrievalError                 a leg or a reranker broke, or every leg of a retriever did
 │   ├── GenerationError                a generator, or the endpoint behind it, refused or broke
-│   │   ├── TruncatedError             an answer reached its limit; what came of it stands
-│   │   └── RefusedError               it does not take what it was asked, and would not later: also a UsageError
+│   │   ├── TruncatedError             an answer reached its token limit; the text so far is kept
+│   │   └── RefusedError               the endpoint rejects the request for good: also a UsageError
 │   ├── JudgeError                     an answer could not be judged
-│   └── StageTimeoutError              a stage of a request ran out of its time
-├── DocumentError             a row    one document failed; the job goes on
-│   └── TransientError                 its source did not give it for the moment: it is asked again before that
-└── FencedError               a worker a newer run has taken over what this one was writing
+│   └── StageTimeoutError              a stage of a request ran out of time
+├── DocumentError             a row    one document failed; the job continues
+│   └── TransientError                 its source failed temporarily: it is read again later
+└── FencedError               a worker a newer run has taken over the job
 
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
 """
@@ -37,118 +37,124 @@ from typing import Literal
 
 
 class RagError(Exception):
+    """The root of all failures that the program names. `exit_code` is that of a command which ends with it."""
+
     exit_code = 1
 
 
 class UsageError(RagError):
+    """The command, the request or a value in it is wrong; repeating it cannot succeed."""
+
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    pass
+    """A setting breaks a rule. The message names the setting, the rule and the value."""
 
 
 class FilterError(UsageError):
-    pass
+    """A metadata filter breaks the grammar of `rag_core.storage.filters`."""
 
 
 class DatasetError(UsageError):
-    pass
+    """An evaluation dataset cannot be read, or a line in it breaks a rule. The message names file and line."""
 
 
 class SourceError(UsageError):
-    pass
+    """A source cannot be used: its scheme is unknown, it does not exist, or it overlaps another source."""
 
 
 class SpaceError(UsageError):
-    pass
+    """The embedding model of the profile is not the one that produced the stored vectors."""
 
 
 class VectorError(UsageError):
-    pass
+    """A vector has another dimension than its space, or no direction because of NaN, infinity or zeros."""
 
 
 class ConfirmationError(UsageError):
-    pass
+    """A sync would delete a larger share of a source than it may delete without confirmation."""
 
 
 class TooLargeError(UsageError):
-    pass
+    """A request exceeds a size limit."""
 
 
 class IdempotencyError(UsageError):
-    pass
+    """An idempotency key was used before, for another request."""
 
 
 class NotFoundError(UsageError):
-    pass
+    """The tenant has no such collection, document, chunk or job."""
 
 
 class UnavailableError(RagError):
+    """Something that the work depends on is unavailable; a later attempt can succeed."""
+
     exit_code = 3
 
 
 class StoreError(UnavailableError):
-    pass
+    """Postgres cannot be reached or started, or the connection was lost."""
 
 
 class ClusterError(UnavailableError):
-    pass
+    """Ray cannot be reached or started, or lost a part of a job."""
 
 
 class ListingError(UnavailableError):
-    pass
+    """A source could not be listed completely, so none of its documents is deleted."""
 
 
 class ModelError(UnavailableError):
-    pass
+    """A model's files are missing or unreadable, or its deployment broke."""
 
 
 class BusyError(UnavailableError):
-    pass
+    """Another job holds the source."""
 
 
 class OverloadedError(UnavailableError):
-    pass
+    """A queue is full."""
 
 
 class CircuitOpenError(UnavailableError):
-    pass
+    """A dependency failed several times in a row and is not called for a while."""
 
 
 class RetrievalError(UnavailableError):
-    pass
+    """A leg or a reranker broke, or every leg of a retriever did."""
 
 
 class GenerationError(UnavailableError):
-    pass
+    """A generator, or the endpoint behind it, refused or broke."""
 
 
 class TruncatedError(GenerationError):
-    pass
+    """An answer reached its token limit; the text so far is kept."""
 
 
 class RefusedError(GenerationError, UsageError):
-    pass
+    """The endpoint rejects the request, and would reject it again."""
 
 
 class JudgeError(UnavailableError):
-    pass
+    """An answer could not be judged."""
 
 
 class StageTimeoutError(UnavailableError):
-    """`allowed` is in seconds."""
+    """A stage of a request ran out of time; `time_limit` is in seconds."""
 
-    def __init__(self, stage: str, allowed: float) -> None:
-        super().__init__(stage, allowed)
-        self.stage, self.allowed = stage, allowed
+    def __init__(self, stage: str, time_limit: float) -> None:
+        super().__init__(stage, time_limit)
+        self.stage, self.time_limit = stage, time_limit
 
     def __str__(self) -> str:
-        return f"{self.stage} took longer than {self.allowed:.3f} s"
+        return f"{self.stage} took longer than {self.time_limit:.3f} s"
 
 
 class DocumentError(RagError):
-    """One document failed in `stage`; `status` is `skipped` where there was nothing to do."""
+    """One document failed in `stage`; `status` is `skipped` if there was nothing to do."""
 
     def __init__(
         self, stage: str, reason: str, retryable: bool = False, status: Literal["failed", "skipped"] = "failed"
@@ -161,16 +167,15 @@ class DocumentError(RagError):
 
 
 class TransientError(DocumentError):
-    """Always retryable."""
+    """A source failed temporarily. Always retryable."""
 
 
 class FencedError(RagError):
-    pass
+    """A newer run has taken over the job, so this worker's write was rejected."""
 
 
-def told(reason: str) -> RagError:
-    """The failure that `SomeError: its message` tells of, as a job keeps it; UnavailableError with all of it for what
-    is none of ours."""
+def error_from_reason(reason: str) -> RagError:
+    """The failure that a job stored as `SomeError: its message`; UnavailableError if the class is not one of ours."""
     name, _, message = reason.partition(": ")
     kind = globals().get(name)
     if not (isinstance(kind, type) and issubclass(kind, RagError) and kind.__init__ is RagError.__init__):

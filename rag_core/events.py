@@ -1,4 +1,7 @@
-"""What a reply tells while it is made. Every wire format is a translation of these, and the reply is their fold."""
+"""The events that a pipeline emits while it makes a reply.
+
+Every wire format is a translation of these events, and the reply is their fold.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +22,7 @@ class StageStarted:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
-    """Parts of a stage are told with it, before it."""
+    """The end of a stage. The reports of its parts are emitted before its own."""
 
     report: StageReport
 
@@ -33,7 +36,7 @@ class Understood:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the answer may cite; before its first word."""
+    """The passages that the answer may cite, emitted before its first word."""
 
     passages: tuple[Passage, ...]
 
@@ -45,14 +48,14 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CitationAdded:
-    """Told with its marker. One that was told before with equal `n` and `claim` is replaced: it has a span more."""
+    """A citation, emitted with its marker. It replaces an earlier one of equal `n` and `claim`, with one span more."""
 
     citation: Citation
 
 
 @dataclass(frozen=True, slots=True)
 class TextRetracted:
-    """All text and citations so far are void."""
+    """All text and citations emitted so far are withdrawn."""
 
     reason: str
 
@@ -105,26 +108,26 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], Awaitable[None]]
 
 
-async def nobody(_event: Event) -> None:
-    """Listens to nothing."""
+async def ignore_event(_event: Event) -> None:
+    """The listener of a caller that needs no events."""
 
 
 def fold(events: Iterable[Event]) -> Reply:
-    """The reply that the events tell of. ValueError if they do not begin with the run's start."""
-    told = iter(events)
-    match next(told, None):
+    """Builds the reply that the events describe. Raises ValueError if the first is not RunStarted."""
+    remaining = iter(events)
+    match next(remaining, None):
         case RunStarted(query):
             reply = Reply(query=query, standalone=query.text, answer=Answer(text=""))
         case first:
             raise ValueError(f"events must begin with RunStarted, got {first}")
-    for event in told:
-        reply = _with(reply, event)
-    return replace(reply, answer=graded(reply.answer))
+    for event in remaining:
+        reply = _apply(reply, event)
+    return replace(reply, answer=grade_citations(reply.answer))
 
 
-def graded(answer: Answer) -> Answer:
-    """Each citation with the grade of the first claim that its own overlaps."""
-    citations = tuple(replace(each, grade=_grade(each, answer.verdict)) for each in answer.citations)
+def grade_citations(answer: Answer) -> Answer:
+    """Copies to each citation the grade of the first judged claim that overlaps the citation's own claim."""
+    citations = tuple(replace(citation, grade=_grade(citation, answer.verdict)) for citation in answer.citations)
     return replace(answer, citations=citations)
 
 
@@ -133,14 +136,15 @@ def _grade(citation: Citation, verdict: Verdict) -> Grade:
     return next((claim.grade for claim in verdict.claims if claim.start < end and start < claim.end), citation.grade)
 
 
-def with_citation(citations: Sequence[Citation], added: Citation) -> tuple[Citation, ...]:
-    same = [place for place, each in enumerate(citations) if (each.n, each.claim) == (added.n, added.claim)]
-    if not same:
-        return (*citations, added)
-    return (*citations[: same[0]], added, *citations[same[0] + 1 :])
+def add_citation(citations: Sequence[Citation], added: Citation) -> tuple[Citation, ...]:
+    """Appends the citation, or puts it in the place of the one with equal `n` and `claim`."""
+    for index, citation in enumerate(citations):
+        if (citation.n, citation.claim) == (added.n, added.claim):
+            return (*citations[:index], added, *citations[index + 1 :])
+    return (*citations, added)
 
 
-def _with(reply: Reply, event: Event) -> Reply:
+def _apply(reply: Reply, event: Event) -> Reply:
     answer = reply.answer
     match event:
         case Understood(standalone):
@@ -152,7 +156,7 @@ def _with(reply: Reply, event: Event) -> Reply:
         case TextDelta(text):
             return replace(reply, answer=replace(answer, text=answer.text + text))
         case CitationAdded(citation):
-            return replace(reply, answer=replace(answer, citations=with_citation(answer.citations, citation)))
+            return replace(reply, answer=replace(answer, citations=add_citation(answer.citations, citation)))
         case TextRetracted():
             return replace(reply, answer=Answer(text=""))
         case Grounding(verdict):

@@ -15,7 +15,7 @@ from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import UsageError
-from rag_core.events import Event, Listener, nobody
+from rag_core.events import Event, Listener, ignore_event
 from rag_core.ingestion.report import Report
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
 from rag_core.protocols import Retriever
@@ -189,7 +189,7 @@ def _asked(question: str) -> str:
 
 def _listener(tell: Callable[[Event], None] | None) -> Listener:
     if tell is None:
-        return nobody
+        return ignore_event
 
     async def told(event: Event) -> None:
         await to_thread.run_sync(tell, event, abandon_on_cancel=True)  # it may wait, for a pager say

@@ -1,14 +1,14 @@
-"""Every role of the system, one method each. What has the method is the role; there is nothing to inherit.
+"""Every role of the system, one method each. An object that has the method has the role; there is nothing to inherit.
 
-The query path is async, the ingest path is sync; no role exists in both colours but the embedder
-and SPLADE's weigher, which encode documents in bulk and questions one at a time.
+The query path is async, the ingest path is sync. Only the embedder and the SPLADE weigher exist in both forms: they
+encode documents in bulk and questions one at a time.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from rag_core.events import Listener, nobody
+from rag_core.events import Listener, ignore_event
 from rag_core.types import (
     Answer,
     Chunk,
@@ -27,40 +27,43 @@ from rag_core.types import (
 
 
 class Source(Protocol):
-    """Where documents come from. `uri` is its root, absolute: every entry's uri begins with it."""
+    """A place that documents come from. `uri` is its absolute root: every entry's uri begins with it."""
 
     @property
     def uri(self) -> str: ...
 
     def listing(self) -> Iterator[Entry]:
-        """Every entry once. ListingError if it cannot be listed to its end: then nothing may be deleted."""
+        """Yields every entry once. Raises ListingError if it cannot list all of them: then nothing may be deleted."""
         ...
 
     def read(self, entry: Entry) -> bytes:
-        """The entry's bytes as they are stored. DocumentError if it is gone, unreadable or above the size limit,
-        TransientError if the same may succeed a little later."""
+        """Returns the entry's stored bytes.
+
+        Raises DocumentError if it is missing, unreadable or above the size limit, and TransientError if another
+        attempt can succeed.
+        """
         ...
 
 
 class Parser(Protocol):
     def parse(self, uri: str, body: bytes) -> Document:
-        """DocumentError("parse", ...) if the bytes are not what this parser reads."""
+        """Raises DocumentError("parse", ...) if the bytes are not of a format that this parser reads."""
         ...
 
 
 class Tokenizer(Protocol):
-    """The embedder's own tokens, without its special ones."""
+    """The embedder's tokenizer, without special tokens."""
 
     def lengths(self, texts: Sequence[str]) -> list[int]: ...
 
     def ends(self, text: str) -> list[int]:
-        """Where each token ends in `text`, in code points, ascending."""
+        """The offset at which each token ends in `text`, in code points, ascending."""
         ...
 
 
 class Chunker(Protocol):
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
-        """In text order; each fits the embedder's window together with its prefix."""
+        """Returns chunks in text order; each fits the embedder's window together with its prefix."""
         ...
 
 
@@ -78,19 +81,19 @@ class QueryEmbedder(Protocol):
 
 class DocumentWeigher(Protocol):
     def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
-        """In the order given."""
+        """One value per text, in the order given."""
         ...
 
 
 class QueryWeigher(Protocol):
     async def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
-        """In the order given."""
+        """One value per text, in the order given."""
         ...
 
 
 class Retriever(Protocol):
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
-        """At most k hits, best first."""
+        """Returns at most k hits, best first."""
         ...
 
 
@@ -99,65 +102,65 @@ Ranking = list[tuple[UUID, float]]
 
 
 class Leg(Protocol):
-    """A way to rank chunks, without their texts: what is fused before anything is fetched."""
+    """A way to rank chunks by id; fusion works on legs before any text is fetched."""
 
     async def rank(self, query: Query, k: int) -> Ranking:
-        """At most k."""
+        """Returns at most k chunks."""
         ...
 
     async def score(self, query: Query, chunk_ids: Sequence[UUID]) -> list[float]:
-        """The exact scores that `rank` would give these chunks, in the order given."""
+        """The exact scores that `rank` would assign to these chunks, in the order given."""
         ...
 
 
 class Rarities(Protocol):
     async def idf(self, query: Query) -> Mapping[str, float]:
-        """Of each term of the question, in what it is asked of: 0 or more, the rarer the higher."""
+        """The inverse document frequency of each term of the question in the searched collection; 0 or more."""
         ...
 
 
 Pair: TypeAlias = tuple[str, str]
-"""Two texts that a model reads together: question and text of a reranker, passage and claim of a judge."""
+"""Two texts that a model reads together: a reranker's question and text, or a judge's passage and claim."""
 
 
 class PairScorer(Protocol):
-    """Where the model of a reranker or a judge runs: in this process, or elsewhere."""
+    """The model of a reranker or a judge, in this process or behind a handle."""
 
     async def score(self, pairs: Sequence[Pair]) -> list[float]:
-        """In the order given. ModelError if the model is not there, or broke."""
+        """One score per pair, in the order given. Raises ModelError if the model is unavailable or broke."""
         ...
 
 
 class Reranker(Protocol):
     async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """The higher the better, in the order given."""
+        """One score per text, in the order given; a higher score is better."""
         ...
 
 
 class Generator(Protocol):
     def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """The answer in pieces, with markers such as `[1]`; nothing at all if the passages do not answer.
+        """Yields the answer in pieces, with markers such as `[1]`; yields nothing if the passages do not answer.
 
-        GenerationError if it breaks off. Whoever stops reading closes it, which ends the work below.
+        Raises GenerationError if it breaks off. A reader that stops early must close it, which cancels the work.
         """
         ...
 
 
 class Judge(Protocol):
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
-        """JudgeError or ModelError if it cannot say."""
+        """Raises JudgeError or ModelError if it cannot judge."""
         ...
 
 
 class Answerer(Protocol):
-    async def answer(self, query: Query, tell: Listener = nobody) -> Reply: ...
+    async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply: ...
 
 
 class Conversations(Protocol):
-    """What was said before, by session; a query without a session has no history."""
+    """The messages of earlier turns, by session. A query without a session has no history."""
 
-    async def history(self, query: Query, most: int) -> list[Message]:
-        """The last `most` messages, oldest first."""
+    async def history(self, query: Query, limit: int) -> list[Message]:
+        """The last `limit` messages, oldest first."""
         ...
 
     async def remember(self, query: Query, answer: Answer) -> None: ...

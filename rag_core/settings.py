@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, Signs
 from rag_core.errors import ConfigError
-from rag_core.telemetry.scrubbing import scrubbed, scrubbed_text
-from rag_core.types import spelled
+from rag_core.telemetry.scrubbing import scrub, scrub_text
+from rag_core.types import comparison_text
 
 PROFILES = files("rag_core") / "profiles"
 FILE_KEYS = {"profiles", "extends"}
@@ -146,7 +146,7 @@ def _read(path: Any, origin: str) -> dict[str, Any]:
         known = f"; shipped profiles: {', '.join(shipped_profiles())}" if origin.startswith("profile ") else ""
         raise ConfigError(f"there is no {origin}{known}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError of `0b_`, which YAML takes for a number
-        raise ConfigError(f"cannot read {origin}: {scrubbed_text(str(error))}") from error
+        raise ConfigError(f"cannot read {origin}: {scrub_text(str(error))}") from error
     return _mapping(document, origin)
 
 
@@ -167,7 +167,7 @@ def _environment(environment: Mapping[str, str]) -> Iterable[tuple[list[str], An
 def _assignment(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigError(f"--set takes SECTION.KEY=VALUE, got {scrubbed_text(text)!r}")
+        raise ConfigError(f"--set takes SECTION.KEY=VALUE, got {scrub_text(text)!r}")
     path = key.strip().split(".")
     return path, _value(path, value)
 
@@ -202,7 +202,7 @@ def _merge(
 ) -> None:
     if "type" in layer and tree.get("type") not in (None, layer["type"]):
         _forget(tree, path, origins)
-    for key, value in ((spelled(key), value) for key, value in layer.items()):
+    for key, value in ((comparison_text(key), value) for key, value in layer.items()):
         leaf = ".".join((*path, key))
         if value is None:
             tree.pop(key, None)
@@ -249,7 +249,7 @@ def _complaint(error: Any, merged: _Merged) -> str:
 
 def _shown(given: Any, name: str = "") -> str:
     """Its first 60 characters, without what opens a door: where a key's variable is to be named, the key may stand."""
-    (clean,) = scrubbed({name.removesuffix("_env"): given}).values()
+    (clean,) = scrub({name.removesuffix("_env"): given}).values()
     return f"{clean!r:.60}"
 
 

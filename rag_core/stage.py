@@ -1,7 +1,7 @@
 """Timed parts of a request: the only place with timeouts, timings and degradation.
 
-`recording()` collects the reports of all stages below it and holds them to one deadline; `stage()` is one of them;
-`attempt()` is one that the request can do without.
+`recording()` collects the reports of all stages below it and gives them one deadline; `stage()` is one of them;
+`attempt()` is a stage that the request can do without.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from typing import TypeVar
 from uuid import UUID
 
 from rag_core.errors import RagError, StageTimeoutError, UsageError
-from rag_core.telemetry.operation import CANCELLED, TIMEOUT, current_operation
-from rag_core.telemetry.traces import begun, end_stage
+from rag_core.telemetry.operation import current_operation
+from rag_core.telemetry.traces import end_stage, start_span
 from rag_core.types import StageReport
 
 T = TypeVar("T")
 
 NO_LIMITS: Mapping[str, float] = {}
 HEADROOM = 0.01
-"""Seconds by which a stage ends before the one around it, which can go on without it then. A thread that computes may
-hold the event loop for 5 ms: both would be late at once."""
+"""Seconds by which a stage ends before its enclosing stage, which then has time to continue without it. A computing
+thread can hold the event loop for 5 ms, so with no headroom both would be late at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,12 @@ class _Recording:
     reports: list[StageReport] = field(default_factory=list)
     deadline: float = inf
     limits: Mapping[str, float] = field(default_factory=dict)
-    began: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(slots=True)
 class Stage:
-    """One that is under way. Its report will have the `ranking` that it is given: what it let through, best first; and
-    the `figures` that were `measured`."""
+    """A running stage. Its report will hold `ranking`, the chunks that it let through, best first, and `figures`."""
 
     ranking: tuple[UUID, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
@@ -46,16 +45,17 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """Of a stage. `own` says whether it is one of its own; `around` is that of the nearest stage around with such."""
+    """The timeout of a stage. `is_own`: set for this stage itself; `enclosing`: inherited from the nearest enclosing
+    stage that has one of its own."""
 
     timeout: asyncio.Timeout
-    own: bool
-    around: asyncio.Timeout | None
+    is_own: bool
+    enclosing: asyncio.Timeout | None
 
     @property
-    def most(self) -> float:
-        """Seconds that it could have from now on. A stage without one of its own ends with the one around."""
-        return _left(self.around if self.own else None)
+    def seconds_left(self) -> float:
+        """The seconds that the stage could have from now on, its own timeout aside."""
+        return _seconds_until(self.enclosing if self.is_own else None)
 
 
 _recording: ContextVar[_Recording | None] = ContextVar("recording", default=None)
@@ -66,10 +66,10 @@ _limit: ContextVar[_Limit | None] = ContextVar("limit", default=None)
 
 @contextmanager
 def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> Iterator[list[StageReport]]:
-    """The reports of the block's stages, in the order in which they ended. They share `timeout` seconds, and a stage
-    that is named in `limits` has no more than these.
+    """Yields the reports of the block's stages, in the order in which they end.
 
-    The current operation gets them too.
+    The stages share `timeout` seconds; `limits` holds the timeouts of single stages, in seconds, by name. The current
+    operation receives the reports too.
     """
     recorded = _Recording(deadline=time.monotonic() + timeout, limits=limits)
     token = _recording.set(recorded)
@@ -88,52 +88,24 @@ def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> 
 
 @asynccontextmanager
 async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
-    """StageTimeoutError after `timeout` seconds, at the deadline, or shortly before the stage around it would end; what
-    runs in the block is cancelled then."""
+    """Times the block and cancels it when its time is over.
+
+    Raises StageTimeoutError after `timeout` seconds, at the deadline, or shortly before the enclosing stage would end,
+    whichever comes first.
+    """
     own = min(timeout, _current().limits.get(name, inf))
-    bound = _around()
-    allowed = max(0.0, min(own, _left(bound if own < inf else None)))
-    parent, token, began = _parent.get(), _parent.set(name), time.perf_counter()
-    error = error_type = ""
-    limit = asyncio.timeout(None if allowed == inf else allowed)
-    outer = _limit.set(_Limit(limit, own < inf, bound))
-    here = Stage()
-    around = _stage.set(here)
-    span = begun(name)
-    try:
-        async with limit:
-            yield here
-    except TimeoutError as expired:
-        if not limit.expired():  # of something in the block, which did not give it a name
-            error, error_type = f"TimeoutError: {expired}", "TimeoutError"
-            raise
-        error, error_type = f"timeout after {allowed:.3f} s", TIMEOUT
-        raise StageTimeoutError(name, allowed) from expired
-    except asyncio.CancelledError:
-        error, error_type = "cancelled", CANCELLED
-        raise
-    except BaseException as failed:
-        error_type = type(failed).__name__
-        error = str(failed) if isinstance(failed, RagError) else f"{type(failed).__name__}: {failed}"
-        raise
-    finally:
-        _parent.reset(token)
-        _limit.reset(outer)
-        _stage.reset(around)
-        seconds = time.perf_counter() - began
-        report = StageReport(
-            stage=name,
-            seconds=seconds,
-            error=error,
-            parent=parent,
-            ranking=here.ranking,
-            figures=here.figures,
-            began=began - _current().began,
-            allowed=allowed,
-            error_type=error_type,
-        )
-        _current().reports.append(report)
-        end_stage(span, report)
+    enclosing = _enclosing_timeout()
+    time_limit = max(0.0, min(own, _seconds_until(enclosing if own < inf else None)))
+    limit = asyncio.timeout(None if time_limit == inf else time_limit)
+    running = Stage()
+    with _report(name, running, time_limit), _enter(name, running, _Limit(limit, own < inf, enclosing)):
+        try:
+            async with limit:
+                yield running
+        except TimeoutError as expired:
+            if not limit.expired():  # something in the block timed out, without a name of ours
+                raise
+            raise StageTimeoutError(name, time_limit) from expired
 
 
 async def attempt(
@@ -143,37 +115,37 @@ async def attempt(
     timeout: float = inf,
     ranking: Callable[[T], Iterable[UUID]] = lambda _: (),
 ) -> T:
-    """The work's outcome, or `otherwise` if it fails in a named way or is late; the stage's report says which.
+    """Returns the result of `work`, or `otherwise` if it raises a RagError or times out; the report says which.
 
-    A UsageError is raised: asking once more would not help. `ranking` of the outcome goes to the report.
+    A UsageError is raised: the same question would fail again. The stage's report holds `ranking` of the result.
     """
     try:
-        async with stage(name, timeout) as here:
-            outcome = await work
-            here.ranking = tuple(ranking(outcome))
-            return outcome
+        async with stage(name, timeout) as running:
+            result = await work
+            running.ranking = tuple(ranking(result))
+            return result
     except UsageError:
         raise
     except RagError:
         return otherwise
 
 
-def skip(name: str, reason: str) -> None:
+def skip_stage(name: str, reason: str) -> None:
     """Reports a stage that the settings leave out."""
-    began = time.perf_counter() - _current().began
-    _current().reports.append(StageReport(stage=name, seconds=0.0, parent=_parent.get(), began=began, skipped=reason))
+    current = _current()
+    started = time.perf_counter() - current.started
+    current.reports.append(StageReport(stage=name, seconds=0.0, parent=_parent.get(), started=started, skipped=reason))
 
 
-def measured(**figures: float) -> None:
-    """For the report of the innermost stage around."""
-    if (here := _stage.get()) is not None:
-        here.figures.update(figures)
+def record_figures(**figures: float) -> None:
+    """Adds figures to the report of the innermost stage; does nothing outside a stage."""
+    if (running := _stage.get()) is not None:
+        running.figures.update(figures)
 
 
 @contextmanager
-def waiting() -> Iterator[float]:
-    """What the block takes does not count against the innermost stage's own timeout, only against the deadline and the
-    stage around it.
+def pause_timeout() -> Iterator[float]:
+    """Stops the innermost stage's own timeout during the block: only the deadline and the enclosing stage still count.
 
     Yields the seconds that the stage has left for its own work.
     """
@@ -183,28 +155,80 @@ def waiting() -> Iterator[float]:
         yield inf
         return
     now = asyncio.get_running_loop().time
-    left, most = when - now(), limit.most
-    limit.timeout.reschedule(None if most == inf else now() + most)
+    own_left, seconds_left = when - now(), limit.seconds_left
+    limit.timeout.reschedule(None if seconds_left == inf else now() + seconds_left)
     try:
-        yield left
+        yield own_left
     finally:
         if not limit.timeout.expired():
-            limit.timeout.reschedule(now() + min(left, limit.most))
+            limit.timeout.reschedule(now() + min(own_left, limit.seconds_left))
 
 
-def _around() -> asyncio.Timeout | None:
-    """The timeout of the nearest stage around with a limit of its own."""
+@contextmanager
+def _report(name: str, running: Stage, time_limit: float) -> Iterator[None]:
+    """Appends the report of the block to the current recording, however the block ends."""
+    parent, started = _parent.get(), time.perf_counter()
+    span = start_span(name)
+    error = error_type = ""
+    try:
+        yield
+    except BaseException as failure:
+        error, error_type = _describe(failure, name), type(failure).__name__
+        raise
+    finally:
+        current = _current()
+        report = StageReport(
+            stage=name,
+            seconds=time.perf_counter() - started,
+            error=error,
+            parent=parent,
+            ranking=running.ranking,
+            figures=running.figures,
+            started=started - current.started,
+            time_limit=time_limit,
+            error_type=error_type,
+        )
+        current.reports.append(report)
+        end_stage(span, report)
+
+
+def _describe(failure: BaseException, stage: str) -> str:
+    match failure:
+        case StageTimeoutError() if failure.stage == stage:
+            return f"timeout after {failure.time_limit:.3f} s"
+        case asyncio.CancelledError():
+            return "cancelled"
+        case RagError():
+            return str(failure)
+        case _:
+            return f"{type(failure).__name__}: {failure}"
+
+
+@contextmanager
+def _enter(name: str, running: Stage, limit: _Limit) -> Iterator[None]:
+    """Makes the stage the innermost one for the block."""
+    tokens = _parent.set(name), _stage.set(running), _limit.set(limit)
+    try:
+        yield
+    finally:
+        _parent.reset(tokens[0])
+        _stage.reset(tokens[1])
+        _limit.reset(tokens[2])
+
+
+def _enclosing_timeout() -> asyncio.Timeout | None:
+    """The timeout of the nearest stage with a limit of its own, as seen by a new stage."""
     if (limit := _limit.get()) is None:
         return None
-    return limit.timeout if limit.own else limit.around
+    return limit.timeout if limit.is_own else limit.enclosing
 
 
-def _left(around: asyncio.Timeout | None) -> float:
-    """Seconds until the deadline, or until the stage around, if it ends well before that, needs the rest for itself."""
+def _seconds_until(enclosing: asyncio.Timeout | None) -> float:
+    """The seconds until the deadline, or until `HEADROOM` before the enclosing timeout if that is well before it."""
     left = _current().deadline - time.monotonic()
-    when = around.when() if around else None
-    ends = inf if when is None else when - asyncio.get_running_loop().time()
-    return ends - HEADROOM if ends < left - HEADROOM else left
+    when = enclosing.when() if enclosing else None
+    enclosing_left = inf if when is None else when - asyncio.get_running_loop().time()
+    return enclosing_left - HEADROOM if enclosing_left < left - HEADROOM else left
 
 
 def _current() -> _Recording:

@@ -19,17 +19,17 @@ Matrix: TypeAlias = NDArray[np.float32]
 """Shape (texts, dimension), one row a text."""
 
 Value: TypeAlias = str | int | float | bool | Sequence[str]
-"""What metadata may hold, and filters may compare."""
+"""A metadata value, as filters compare it."""
 
 NEVER_NS = 2**63
-"""Of times in nanoseconds, in the year 2262: the store holds those before, and from 1677 on."""
+"""The end of the times that the store holds, in nanoseconds since 1970: the year 2262. They begin in 1677."""
 
 Metadata: TypeAlias = Mapping[str, Value]
 
 DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped", "quarantined"]
 
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-"""NUL, which Postgres does not store, and halves of surrogate pairs, which UTF-8 does not hold."""
+"""Characters that no row can hold: NUL for Postgres, and halves of surrogate pairs for UTF-8."""
 
 DEFAULT_TENANT = "default-tenant"
 DEFAULT_COLLECTION = "default"
@@ -46,9 +46,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A parsed source: its text, and what is known about it. `sections` are in text order.
+    """A parsed document: its text, and what is known about it. `sections` are in text order.
 
-    `pages` holds where each page begins, the first page first; empty where the format has none.
+    `pages` holds the offset at which each page begins; it is empty if the format has no pages.
     """
 
     uri: str
@@ -63,7 +63,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A span of a document. `prefix` (title, headings) is embedded and shown with it, but is no part of `text`."""
+    """A span of a document. `prefix` (title, headings) is embedded and shown with it, but is not part of `text`."""
 
     id: UUID
     document_id: UUID
@@ -81,9 +81,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Whose question it is, and where it is asked. They wait `timeout` seconds for an answer.
+    """A question, its tenant, and the collection to search. The caller waits `timeout` seconds for an answer.
 
-    `history` is what was said before, oldest first, where there is no session that knows it.
+    `history` holds the earlier messages, oldest first, if no session stores them.
     """
 
     text: str
@@ -118,7 +118,7 @@ Filter: TypeAlias = Comparison | Compound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a hit tells of the document that it stands in."""
+    """The document that a hit belongs to, as far as the hit reports it."""
 
     uri: str
     title: str
@@ -129,7 +129,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A chunk and how well it answers; `scores` keeps what every stage gave it."""
+    """A chunk and how well it answers. `scores` keeps the score of every stage, by the stage's name."""
 
     chunk: Chunk
     origin: Origin
@@ -150,10 +150,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """What a generator reads of a document: `n`, from 1, is what a marker in the answer names.
+    """A numbered part of a document for the generator to read. Markers in the answer refer to `n`, which counts from 1.
 
-    `text` is the document's own, from `start` on; `chunks`, in text order, are those that it was joined from, and `hit`
-    is the best of them. `note` stands before it in the prompt and is no part of the text.
+    `text` is the document's own text from `start` on. It was joined from `chunks`, in text order; `hit` is the best of
+    them. `note` precedes the passage in the prompt and is not part of the text.
     """
 
     n: int
@@ -177,7 +177,7 @@ CitationStyle: TypeAlias = Literal["inline", "footnote", "endnote"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How an answer is to be written. `pack` names a prompt pack; a citation style is how markers look."""
+    """How an answer is written: `pack` names a prompt pack, `citations` the look of markers."""
 
     pack: str = "conversational"
     citations: CitationStyle = "inline"
@@ -185,8 +185,10 @@ class Style:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What a generator is given. `hits` are all that was found, best first, also what is in no passage; `unsupported`
-    are sentences of a first try that the passages do not hold."""
+    """The input of a generator. `hits` are all hits, best first, including those in no passage.
+
+    `unsupported` holds sentences of a first attempt that the passages do not support.
+    """
 
     query: Query
     passages: tuple[Passage, ...]
@@ -201,9 +203,10 @@ Grade: TypeAlias = Literal["supported", "partial", "unsupported", "unchecked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """What a marker stands for: `document.text[start:end] == quote`.
+    """The source that a marker refers to: `document.text[start:end] == quote`.
 
-    `spans` are the marker's places in the answer and `claim` the sentence before it, both in code points of the answer.
+    `spans` are the positions of the marker in the answer, and `claim` is the sentence before it; both in code points of
+    the answer.
     """
 
     n: int
@@ -226,7 +229,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A sentence of an answer, by its code points, and how well the passages support it: `score` is from 0 to 1."""
+    """A sentence of an answer, in code points, and how well the passages support it; `score` is from 0 to 1."""
 
     start: int
     end: int
@@ -237,7 +240,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a judge says of an answer. `method` tells how it judged, and so what it is worth."""
+    """A judge's result for an answer. `method` names how it judged, and so how far to trust it."""
 
     grade: Grade = "unchecked"
     score: float = 0.0
@@ -246,14 +249,16 @@ class Verdict:
 
 
 Finish: TypeAlias = Literal["stop", "abstained", "cut", "broken", "blocked"]
-"""Why an answer ended: `cut` by a limit of tokens or time, `broken` where its generator failed amid it, `blocked` if
-the judge did not let it pass."""
+"""Why an answer ended: `cut` by a limit of tokens or time, `broken` because the generator failed before its end,
+`blocked` by the judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`[n]` stands in the text if and only if a citation has that `n`. `confidence` is the share of its sentences that
-    are cited, from 0 to 1."""
+    """An answer and its citations: `[n]` occurs in the text if and only if a citation has that `n`.
+
+    `confidence` is the share of its sentences that are cited, from 0 to 1.
+    """
 
     text: str
     citations: tuple[Citation, ...] = ()
@@ -264,10 +269,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """How one timed part of a request went: `error` is empty when well; `ranking` holds chunk ids, best first.
+    """How one timed part of a request went. `error` is empty if it succeeded; `ranking` holds chunk ids, best first.
 
-    `began` is in seconds since the recording's, and `allowed` how many it had from then on. `skipped` says why it was
-    not run at all. `figures` are what it measured, by name. `error_type` is the name of the error's class.
+    `started` is in seconds since the recording started, and `time_limit` is the stage's own limit in seconds. `skipped`
+    is the reason why the stage did not run. `figures` holds what it measured, by name. `error_type` is the name of the
+    error's class.
     """
 
     stage: str
@@ -275,8 +281,8 @@ class StageReport:
     error: str = ""
     parent: str = ""
     ranking: tuple[UUID, ...] = ()
-    began: float = 0.0
-    allowed: float = inf
+    started: float = 0.0
+    time_limit: float = inf
     skipped: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     error_type: str = ""
@@ -284,9 +290,9 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer, and all that went into it. What was left out are the stages whose `error` is not empty.
+    """An answer, and everything that went into it. `degraded` names the stages that failed.
 
-    `standalone` is the question as it was searched. `seconds` are the whole turn's.
+    `standalone` is the question as it was searched. `seconds` is the duration of the whole turn.
     """
 
     query: Query
@@ -303,7 +309,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """An embedding space: vectors are comparable only within one. `window` is the model's limit, in its own tokens."""
+    """An embedding space: only vectors of one space are comparable. `window` is the model's limit in its own tokens."""
 
     model: str
     dimension: int
@@ -313,7 +319,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class TermWeights:
-    """A text as SPLADE has it: terms, each once, and beside them their weights, above 0."""
+    """The SPLADE representation of a text: distinct terms, and their weights, which are above 0."""
 
     terms: tuple[str, ...]
     weights: NDArray[np.float32]
@@ -324,9 +330,11 @@ class TermWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of a source's listing. Equal entries mean unread equal bytes, but for the rules of `delta`: where a
-    source keeps neither times nor etags, and where it was written while it was listed. The store holds times that
-    `storable_ns` gives."""
+    """One line of a source's listing. Equal entries mean equal bytes, without reading them.
+
+    `delta` knows the exceptions: sources with neither times nor etags, and files written while they were listed. The
+    store holds times as `clamp_ns` returns them.
+    """
 
     uri: str
     size: int
@@ -337,9 +345,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDocument:
-    """What the store remembers of an entry: as it was listed, what it held, and how it was read.
+    """A stored document: its entry as listed, the hash of its bytes, and the recipe that it was read with.
 
-    `released` names the bytes that are ingested whatever a scan finds in them; empty where none are.
+    `released` is the hash of bytes that are ingested whatever a scan finds in them; empty if there are none.
     """
 
     id: UUID
@@ -352,14 +360,14 @@ class StoredDocument:
     released: bytes = b""
 
     @property
-    def awaited(self) -> bool:
-        """Whether it can be ingested now, although it is as it was when it was not."""
+    def can_be_retried(self) -> bool:
+        """True if an unchanged document is worth another attempt: it failed temporarily, or was released."""
         return self.retryable or (self.status == "quarantined" and self.released == self.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a document is not in the index. `retryable`: the next sync tries again although nothing changed."""
+    """Why a document is not in the index. `retryable`: the next sync tries again, even if nothing changed."""
 
     stage: str
     reason: str
@@ -369,13 +377,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A document on its way into the store; each stage returns it with more filled in, or with its failure.
+    """A document that is being ingested. Each stage returns it with more fields filled in, or with a failure.
 
-    `known_sha256` is what the store holds for the same recipe: equal bytes need no work, and `same` says so.
+    `known_sha256` is the hash that the store holds for the same recipe: equal bytes need no work, and set `same`.
     `released` is the hash of bytes that are not quarantined.
-    `vectors` has one row a chunk, in their order; `embedded` counts the rows that were encoded and not reused.
-    `weights` has one for each chunk, too, or none where the profile has no SPLADE.
-    `part` is its number, from 0, and how many there are: a very large document travels as several drafts.
+    `vectors` has one row per chunk, in order; `embedded` counts the rows that were encoded and not reused.
+    `weights` has one value per chunk, or none if the profile has no SPLADE.
+    `part` is the draft's number, from 0, and the count of drafts: a very large document travels as several.
     """
 
     id: UUID
@@ -396,36 +404,36 @@ class Draft:
     part: tuple[int, int] = (0, 1)
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return self.part == (0, 1)
 
     @property
     def pending(self) -> bool:
-        """Whether the next stage has something to do with it."""
+        """True if the next stage has work to do on it."""
         return self.failure is None and not self.same
 
-    def timed(self, stage: str, seconds: float, **changes: Any) -> "Draft":
-        """With what the stage has changed."""
+    def with_stage_time(self, stage: str, seconds: float, **changes: Any) -> "Draft":
+        """A copy with `changes`, and the stage's duration added to `seconds`."""
         return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds}, **changes)
 
-    def failed(self, failure: Failure) -> "Draft":
-        """Its reason may quote the document: what of it no row can hold is U+FFFD."""
+    def with_failure(self, failure: Failure) -> "Draft":
+        """A copy without contents. The reason can quote the document, so unstorable characters become U+FFFD."""
         failure = replace(failure, reason=UNSTORABLE.sub("\ufffd", failure.reason))
         return replace(self, failure=failure, document=None, chunks=(), vectors=None, weights=())
 
 
-def spelled(value: object) -> str:
-    """As filters compare it: a boolean as in JSON and YAML."""
+def comparison_text(value: object) -> str:
+    """The text that filters compare: a boolean is written as in JSON and YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def storable_ns(moment: int) -> int:
-    """Or the first, or the last, that the store holds."""
+def clamp_ns(moment: int) -> int:
+    """Limits a time in nanoseconds to the range that the store holds."""
     return max(-NEVER_NS, min(moment, NEVER_NS - 1))
 
 
 def text_hash(text: str) -> bytes:
-    """16 bytes that name a text; equal texts share a vector within a space."""
+    """The 16-byte hash of a text. Equal texts share a vector within a space."""
     return blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -434,5 +442,5 @@ def document_id(tenant: str, collection: str, uri: str) -> UUID:
 
 
 def chunk_id(document: UUID, text: str, duplicate: int) -> UUID:
-    """Stable while the text stands in the document, wherever it moves; `duplicate` counts equal texts from 0."""
+    """Stable while the document contains the text, wherever it moves; `duplicate` counts equal texts from 0."""
     return uuid5(document, f"{text_hash(text).hex()}\x1f{duplicate}")

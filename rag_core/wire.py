@@ -142,9 +142,9 @@ def stage_row(report: StageReport) -> dict[str, Any]:
     return {
         "stage": report.stage,
         "parent": report.parent,
-        "began_ms": round(report.began * 1000, 1),
+        "began_ms": round(report.started * 1000, 1),
         "ms": round(report.seconds * 1000, 1),
-        "limit_ms": round(report.allowed * 1000, 1) if isfinite(report.allowed) else None,
+        "limit_ms": round(report.time_limit * 1000, 1) if isfinite(report.time_limit) else None,
         "error": report.error,
         "skipped": report.skipped,
         "figures": report.figures,
@@ -153,7 +153,7 @@ def stage_row(report: StageReport) -> dict[str, Any]:
 
 
 def in_order(stages: Sequence[StageReport]) -> list[StageReport]:
-    return sorted(stages, key=lambda report: (report.began, -report.seconds))
+    return sorted(stages, key=lambda report: (report.started, -report.seconds))
 
 
 def highlights(question: str, text: str) -> list[tuple[int, int]]:

@@ -13,21 +13,21 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from jobs.telemetry import job_operation, keep_telling_depths, observe
-from rag_core.telemetry.metrics import tell_breaker
+from rag_core.telemetry.metrics import record_breaker_state
 from rag_core.telemetry.operation import Operation, Status, operating
-from rag_core.telemetry.propagation import TRACE, carried, carrying
-from rag_core.telemetry.reporting import tell
+from rag_core.telemetry.propagation import TRACE, continuing_operation, outgoing_values
+from rag_core.telemetry.reporting import report_operation
 from rag_core.telemetry.traces import span_of
 
 __all__ = [
-    "carried",
-    "carrying",
+    "continuing_operation",
     "job_operation",
     "keep_telling_depths",
     "observe",
+    "outgoing_values",
+    "record_breaker_state",
     "request_ended",
     "request_operation",
-    "tell_breaker",
 ]
 
 OPERATIONS = frozenset(
@@ -66,7 +66,7 @@ def request_operation(scope: Scope, correlation_id: str, profile: str) -> Iterat
 def request_ended(operation: Operation, status: int) -> None:
     """`status` is HTTP's, or 499 if the client did not wait for the end."""
     level = logging.DEBUG if operation.name in PROBES else logging.INFO
-    tell(operation, "request", _status(operation, status), level)
+    report_operation(operation, "request", _status(operation, status), level)
 
 
 def _name(path: str) -> str:

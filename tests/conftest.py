@@ -16,9 +16,9 @@ from psycopg.sql import SQL, Identifier
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
-from rag_core.telemetry.logs import write_no_logs
-from rag_core.telemetry.metrics import nowhere, send_metrics
-from rag_core.telemetry.traces import trace_with
+from rag_core.telemetry.logs import disable_logs
+from rag_core.telemetry.metrics import discard, install_sink
+from rag_core.telemetry.traces import install_tracer
 
 _numbers = count()
 
@@ -35,9 +35,9 @@ def no_settings_of_the_developer() -> Iterator[None]:
 def telemetry_of_one_test() -> Iterator[None]:
     """What a test has a process of ours tell ends with it: records of the next are its own."""
     yield
-    write_no_logs()
-    send_metrics(nowhere)
-    trace_with(None)
+    disable_logs()
+    install_sink(discard)
+    install_tracer(None)
 
 
 @pytest.fixture(scope="session")

@@ -106,7 +106,7 @@ def weighed(draft: Draft) -> Draft:
 
 def failed(draft: Draft, retryable: bool = False, skipped: bool = False) -> Draft:
     status = "skipped" if skipped else "failed"
-    return draft.failed(Failure(stage="read", reason="it was a test", retryable=retryable, status=status))
+    return draft.with_failure(Failure(stage="read", reason="it was a test", retryable=retryable, status=status))
 
 
 def unchanged(draft: Draft, modified_ns: int = MODIFIED_NS) -> Draft:

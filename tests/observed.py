@@ -23,7 +23,14 @@ from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.ingestion import sync
 from serve.gateway import build_app
-from serve.telemetry import carried, carrying, job_operation, keep_telling_depths, observe, tell_breaker
+from serve.telemetry import (
+    continuing_operation,
+    job_operation,
+    keep_telling_depths,
+    observe,
+    outgoing_values,
+    record_breaker_state,
+)
 
 HASHING = ("embedding={type: hashing, dimension: 32}", "guard.mode=off")
 _log = logging.getLogger("serve.observed")
@@ -50,7 +57,7 @@ class Reader:
         observe("reader", load_settings(environment={}).telemetry)
 
     async def read(self, question: str, values: dict[str, str]) -> int:
-        with carrying(values, "Reader"):
+        with continuing_operation(values, "Reader"):
             _log.warning("read %d words of: %s", len(question.split()), question)
             return len(question)
 
@@ -88,7 +95,7 @@ class AskingReader:
         return []
 
     async def _read(self, query: Query) -> int:
-        read: int = await self._reader.read.remote(query.text, carried())
+        read: int = await self._reader.read.remote(query.text, outgoing_values())
         return read
 
     async def _broken(self, query: Query) -> None:
@@ -104,7 +111,7 @@ class ObservedGateway:
     def __init__(self, reader: DeploymentHandle) -> None:
         self._graph = scripted_graph(AskingReader(reader))
         observe("gateway", self._graph.settings.telemetry)
-        tell_breaker("reader", "half_open")
+        record_breaker_state("reader", "half_open")
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         return build_app(self._graph)

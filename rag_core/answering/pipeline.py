@@ -1,4 +1,4 @@
-"""From a question to a reply: what was said, what is found, what of it is read, what is written and held to it."""
+"""The pipeline from a question to a reply: recall, retrieve, select, generate, judge, remember."""
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -26,24 +26,24 @@ from rag_core.events import (
     StageStarted,
     TextDelta,
     Usage,
-    nobody,
+    ignore_event,
 )
 from rag_core.protocols import Conversations, Generator, Retriever
-from rag_core.stage import Stage, attempt, recording, skip, stage
-from rag_core.telemetry.operation import asked
+from rag_core.stage import Stage, attempt, recording, skip_stage, stage
+from rag_core.telemetry.operation import record_question
 from rag_core.text.token_counts import EstimatedTokens
 from rag_core.types import Answer, Finish, Hit, Message, Passage, Prompt, Query, Reply, StageReport, Style
 
 ABSTAINED = "The sources do not answer this."
 CLOSEST = 3
-"""Documents that an abstention names."""
+"""The number of documents that an abstention names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`timeout`, in seconds, is a whole answer's; `stages` has those of stages that have less, by name.
+    """The limits of one answer. `timeout` is in seconds; `stages` holds the shorter timeouts of stages, by name.
 
-    Of what was said before, the last `history` messages are read, if they have no more than `history_tokens` together.
+    `depth` is the number of hits to retrieve. The history has at most `history` messages and `history_tokens` tokens.
     """
 
     timeout: float = inf
@@ -55,9 +55,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPipeline:
-    """An Answerer. `pack` chooses and numbers the passages of the hits; `hosts` are those that an answer may link to
-    beside those of what it cites. `disabled` are stages of a search that the settings leave out, and why. `lengths` are
-    texts' in tokens of the generator's."""
+    """An Answerer that retrieves, generates and judges.
+
+    `pack` selects and numbers the passages. `hosts` may be linked to besides the hosts of the cited documents.
+    `disabled` maps stages that the settings leave out to the reason. `lengths` counts the generator's tokens in texts.
+    """
 
     retriever: Retriever
     pack: Callable[[Sequence[Hit]], tuple[Passage, ...]]
@@ -70,132 +72,130 @@ class QueryPipeline:
     disabled: Mapping[str, str] = field(default_factory=dict)
     lengths: Callable[[Sequence[str]], list[int]] = EstimatedTokens().lengths
 
-    async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
-        """RagError if there is nothing to answer with; what can be done without is left out, and reported.
+    async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
+        """Answers from the passages that the retriever finds; optional stages that fail are reported as degraded.
 
-        The work below ends when the caller is cancelled, or when the time is over.
+        Raises RagError if there is nothing to answer with. Cancelling the caller cancels the work below.
         """
-        async with _turn(query, tell, self.limits) as turn:
+        async with _start_turn(query, emit, self.limits) as turn:
             history = await self._recall(turn)
             hits = await self._retrieve(turn)
             passages = await self._select(turn, hits)
             prompt = Prompt(query=query, passages=passages, hits=hits, history=history, style=self.style)
-            answer = await self.guard.answer(prompt, partial(self._write, turn), tell)
-            answer = await self._abstained(turn, prompt, answer)
+            answer = await self.guard.answer(prompt, partial(self._write, turn), emit)
+            answer = await self._complete_abstention(turn, prompt, answer)
             await self._remember(turn, answer)
-            return await turn.finished(answer, passages)
+            return await turn.finish(answer, passages)
 
     async def _recall(self, turn: "_Turn") -> tuple[Message, ...]:
-        said = await self._said(turn)
-        if not said:
+        messages: Sequence[Message]
+        if turn.query.session_id:
+            history = self.conversations.history(turn.query, self.limits.history)
+            messages = await attempt("history", history, otherwise=[])
+        else:
+            skip_stage("history", "no session")
+            messages = turn.query.history[max(0, len(turn.query.history) - self.limits.history) :]
+        if not messages:
             return ()
-        return await to_thread.run_sync(recent, said, self.limits.history_tokens, self.lengths)
-
-    async def _said(self, turn: "_Turn") -> Sequence[Message]:
-        if not turn.query.session_id:
-            skip("history", "there is no session")
-            said = turn.query.history
-            return said[max(0, len(said) - self.limits.history) :]
-        return await attempt("history", self.conversations.history(turn.query, self.limits.history), otherwise=[])
+        return await to_thread.run_sync(recent, messages, self.limits.history_tokens, self.lengths)
 
     async def _retrieve(self, turn: "_Turn") -> tuple[Hit, ...]:
-        async with turn.stage("retrieve") as found:
+        async with turn.stage("retrieve") as running:
             hits = await self.retriever.retrieve(turn.query, self.limits.depth)
-            found.ranking = tuple(hit.chunk.id for hit in hits)
+            running.ranking = tuple(hit.chunk.id for hit in hits)
             for name, reason in self.disabled.items():
-                skip(name, reason)
+                skip_stage(name, reason)
         return tuple(hits)
 
     async def _select(self, turn: "_Turn", hits: Sequence[Hit]) -> tuple[Passage, ...]:
-        async with turn.stage("select") as selected:
+        async with turn.stage("select") as running:
             passages = await to_thread.run_sync(self.pack, hits)
-            selected.ranking = tuple(chunk.id for passage in passages for chunk in passage.chunks)
-        await turn.tell(Sources(passages))
+            running.ranking = tuple(chunk.id for passage in passages for chunk in passage.chunks)
+        await turn.emit(Sources(passages))
         return passages
 
-    async def _write(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
-        """Without text, an abstention."""
-        if prompt.passages:
-            return await self._generated(turn, prompt, tell)
-        skip("generate", "nothing was found")
-        return Answer(text="", finish="abstained")
+    async def _write(self, turn: "_Turn", prompt: Prompt, emit: Listener) -> Answer:
+        """Generates and cites an answer; without passages it is an abstention without text.
 
-    async def _generated(self, turn: "_Turn", prompt: Prompt, tell: Listener) -> Answer:
-        """What was written before a generator broke off stands, as an answer that is `cut` or `broken`."""
+        Text that a generator wrote before it failed is kept, as an answer that is `cut` or `broken`.
+        """
+        if not prompt.passages:
+            skip_stage("generate", "no hits")
+            return Answer(text="", finish="abstained")
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, self.hosts)
         finish: Finish = "stop"
-        before = len(turn.stages)
+        stages_before = len(turn.stages)
         try:
-            async with turn.stage("generate"), aclosing(self._pieces(prompt)) as pieces:
+            async with turn.stage("generate"), aclosing(self._stream(prompt)) as pieces:
                 async for piece in pieces:
-                    await _tell_all(citer.feed(piece), tell)
+                    await _emit_all(citer.feed(piece), emit)
         except (GenerationError, StageTimeoutError) as error:
             finish = "cut" if isinstance(error, TruncatedError | StageTimeoutError) else "broken"
-            await _tell_all(citer.finish(), tell)
+            await _emit_all(citer.finish(), emit)
             if not citer.answer.text.strip():
                 raise
         else:
-            await _tell_all(citer.finish(), tell)
-        await _tell_usage(turn.stages[before:], tell)
+            await _emit_all(citer.finish(), emit)
+        await _emit_usage(turn.stages[stages_before:], emit)
         answer = citer.answer
         return replace(answer, finish=finish if answer.text else "abstained")
 
-    async def _pieces(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """GenerationError for an error that has no name in `rag_core.errors`."""
+    async def _stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        """Yields the generator's pieces; its foreign errors become GenerationError."""
         try:
             async with aclosing(self.generator.stream(prompt)) as pieces:
                 async for piece in pieces:
                     yield piece
         except RagError:
             raise
-        except Exception as error:  # what generators of anybody's own raise has no common root
+        except Exception as error:  # the errors of users' own generators have no common base class
             raise GenerationError(f"{type(error).__name__}: {error}") from error
 
-    async def _abstained(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
-        """An abstention with what was looked at instead."""
+    async def _complete_abstention(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
+        """Gives an abstention its text, which names the closest documents."""
         if answer.finish != "abstained":
             return answer
-        text = _abstention(prompt, self.hosts)
-        await turn.tell(TextDelta(text))
+        text = _abstention_text(prompt, self.hosts)
+        await turn.emit(TextDelta(text))
         return replace(answer, text=text)
 
     async def _remember(self, turn: "_Turn", answer: Answer) -> None:
-        if not turn.query.session_id:
-            skip("remember", "there is no session")
-        else:
+        if turn.query.session_id:
             await attempt("remember", self.conversations.remember(turn.query, answer), otherwise=None)
+        else:
+            skip_stage("remember", "no session")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Turn:
-    """One question's way, and how many of its stages have been told."""
+    """One question being answered. The first `emitted` of its stages have been emitted as events."""
 
     query: Query
-    tell: Listener
+    emit: Listener
     stages: list[StageReport]
-    began: float = field(default_factory=time.perf_counter)
-    told: int = 0
+    started: float = field(default_factory=time.perf_counter)
+    emitted: int = 0
 
     @asynccontextmanager
     async def stage(self, name: str) -> AsyncIterator[Stage]:
-        await self.report()
-        await self.tell(StageStarted(name))
-        async with stage(name) as here:
-            yield here
-        await self.report()
+        await self.emit_stages()
+        await self.emit(StageStarted(name))
+        async with stage(name) as running:
+            yield running
+        await self.emit_stages()
 
-    async def report(self) -> None:
-        """Tells of the stages that have ended since."""
-        ended, self.told = self.stages[self.told :], len(self.stages)
+    async def emit_stages(self) -> None:
+        """Emits the stages that have ended since the last call."""
+        ended, self.emitted = self.stages[self.emitted :], len(self.stages)
         for report in ended:
-            await self.tell(StageFinished(report))
+            await self.emit(StageFinished(report))
             if report.error:
-                await self.tell(Degraded(report.stage, report.error))
+                await self.emit(Degraded(report.stage, report.error))
 
-    async def finished(self, answer: Answer, passages: tuple[Passage, ...]) -> Reply:
-        await self.report()
-        seconds = time.perf_counter() - self.began
-        await self.tell(RunFinished(answer.finish, answer.confidence, seconds))
+    async def finish(self, answer: Answer, passages: tuple[Passage, ...]) -> Reply:
+        await self.emit_stages()
+        seconds = time.perf_counter() - self.started
+        await self.emit(RunFinished(answer.finish, answer.confidence, seconds))
         return Reply(
             query=self.query,
             standalone=self.query.text,
@@ -207,34 +207,34 @@ class _Turn:
 
 
 @asynccontextmanager
-async def _turn(query: Query, tell: Listener, limits: Limits) -> AsyncIterator[_Turn]:
-    asked(query.text)
+async def _start_turn(query: Query, emit: Listener, limits: Limits) -> AsyncIterator[_Turn]:
+    record_question(query.text)
     with recording(min(limits.timeout, query.timeout), limits.stages) as stages:
-        turn = _Turn(query=query, tell=tell, stages=stages)
-        await tell(RunStarted(query))
+        turn = _Turn(query=query, emit=emit, stages=stages)
+        await emit(RunStarted(query))
         try:
             yield turn
         except Exception as error:
-            await turn.report()
-            await tell(RunFailed(str(error) if isinstance(error, RagError) else "an unexpected failure"))
+            await turn.emit_stages()
+            await emit(RunFailed(str(error) if isinstance(error, RagError) else "internal error"))
             raise
 
 
-async def _tell_all(events: Sequence[Event], tell: Listener) -> None:
+async def _emit_all(events: Sequence[Event], emit: Listener) -> None:
     for event in events:
-        await tell(event)
+        await emit(event)
 
 
-async def _tell_usage(reports: Sequence[StageReport], tell: Listener) -> None:
-    """Of the stages together: what a model took before its first word counts as a stage of its own."""
+async def _emit_usage(reports: Sequence[StageReport], emit: Listener) -> None:
+    """Emits the sum over the stages: waiting for a model's first word is a stage with tokens of its own."""
     figures = [report.figures for report in reports if "prompt_tokens" in report.figures]
     if figures:
         names = ("prompt_tokens", "completion_tokens", "cached_tokens")
-        await tell(Usage(*(sum(int(each.get(name, 0)) for each in figures) for name in names)))
+        await emit(Usage(*(sum(int(counts.get(name, 0)) for counts in figures) for name in names)))
 
 
-def _abstention(prompt: Prompt, hosts: frozenset[str]) -> str:
-    """Documents write their titles themselves, so these are filtered like an answer."""
+def _abstention_text(prompt: Prompt, hosts: frozenset[str]) -> str:
+    """Titles come from documents, so they are filtered as an answer's text is."""
     titles = list(dict.fromkeys(hit.origin.title or hit.origin.uri for hit in prompt.hits))[:CLOSEST]
     closest = ", ".join(filter(None, (plain(title, hosts) for title in titles)))
     return f"{ABSTAINED} Closest to the question: {closest}." if closest else ABSTAINED

@@ -65,7 +65,7 @@ def _differs(entry: Entry, document: StoredDocument, recipe: Callable[[str], str
     return (
         entry != document.entry
         or outdated(document, recipe(entry.uri))
-        or document.awaited
+        or document.can_be_retried
         or not (entry.modified_ns or entry.changed_ns or entry.etag)  # as of plain HTTP: only reading tells
         or _racy(entry, document.listed_ns)
     )

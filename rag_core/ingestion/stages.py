@@ -54,7 +54,7 @@ class Preparation:
                     if away:
                         raise away[-1][1]
         for draft, error in away:
-            yield draft.failed(replace(_failure(error), reason=f"{error.reason} ({ATTEMPTS} attempts)"))
+            yield draft.with_failure(replace(_failure(error), reason=f"{error.reason} ({ATTEMPTS} attempts)"))
 
     def _asked(self, drafts: Sequence[Draft]) -> Generator[Draft, None, list[tuple[Draft, TransientError]]]:
         """Returns those that their sources do not give for the moment."""
@@ -66,33 +66,33 @@ class Preparation:
                 away.append((draft, error))
                 continue
             except DocumentError as error:
-                ready = draft.failed(_failure(error))
+                ready = draft.with_failure(_failure(error))
             yield ready
         return away
 
     def _prepared(self, draft: Draft) -> Draft:
         clock = _Clock()
         body = self._sources[draft.source].read(draft.entry)
-        draft = draft.timed("read", clock.lap(), sha256=sha256(body).digest())
+        draft = draft.with_stage_time("read", clock.lap(), sha256=sha256(body).digest())
         if draft.sha256 == draft.known_sha256:
             return replace(draft, same=True)
         try:
             document = self._parse(draft.entry.uri, body)
         except DocumentError as error:
-            return self._scanned(draft.failed(_failure(error)), body).timed("parse", clock.lap())
-        draft = draft.timed("parse", clock.lap(), document=document)
-        draft = self._scanned(draft, body).timed("scan", clock.lap())
+            return self._scanned(draft.with_failure(_failure(error)), body).with_stage_time("parse", clock.lap())
+        draft = draft.with_stage_time("parse", clock.lap(), document=document)
+        draft = self._scanned(draft, body).with_stage_time("scan", clock.lap())
         if draft.document is None:
             return draft
         chunks = self._chunker.split(draft.id, draft.document)
-        draft = draft.timed("split", clock.lap(), chunks=chunks)
-        return draft if draft.chunks else draft.failed(Failure(stage="split", reason="no text"))
+        draft = draft.with_stage_time("split", clock.lap(), chunks=chunks)
+        return draft if draft.chunks else draft.with_failure(Failure(stage="split", reason="no text"))
 
     def _scanned(self, draft: Draft, body: bytes) -> Draft:
         findings = self._scan(self._name(draft), body, draft.document)
         reason = quarantine_reason(findings)
         if reason and draft.sha256 != draft.released:
-            return draft.failed(Failure(stage="scan", reason=reason, status="quarantined"))
+            return draft.with_failure(Failure(stage="scan", reason=reason, status="quarantined"))
         return replace(draft, document=flagged(draft.document, findings)) if draft.document else draft
 
     def _name(self, draft: Draft) -> str:
@@ -131,7 +131,7 @@ class Embedding:
             done = {_key(draft): draft for draft in self._weighed(list(self._embedded(pending)))}
         except RagError as error:
             failure = Failure(stage="embed", reason=str(error), retryable=True)
-            done = {_key(draft): draft.failed(failure) for draft in pending}
+            done = {_key(draft): draft.with_failure(failure) for draft in pending}
         return [done.get(_key(draft), draft) for draft in drafts]
 
     def _embedded(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
@@ -150,7 +150,7 @@ class Embedding:
             hashes = [text_hash(chunk.embedded_text) for chunk in draft.chunks]
             encoded = [key for key in dict.fromkeys(hashes) if missing.pop(key, None) is not None]
             matrix = np.stack([vectors[key] for key in hashes])
-            yield replace(draft, vectors=matrix, embedded=len(encoded)).timed("embed", seconds * len(encoded))
+            yield replace(draft, vectors=matrix, embedded=len(encoded)).with_stage_time("embed", seconds * len(encoded))
 
     def _weighed(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
         weigher = self._weigher
@@ -161,7 +161,7 @@ class Embedding:
         weights = dict(zip(texts, weigher.weigh(texts), strict=True))
         seconds = clock.lap() / sum(len(draft.chunks) for draft in drafts)
         return [
-            replace(draft, weights=tuple(weights[chunk.embedded_text] for chunk in draft.chunks)).timed(
+            replace(draft, weights=tuple(weights[chunk.embedded_text] for chunk in draft.chunks)).with_stage_time(
                 "embed", seconds * len(draft.chunks)
             )
             for draft in drafts

@@ -321,7 +321,7 @@ class _Run:
     def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
         recipe = self._sync.recipe.of(entry.uri)
         again = id in self._damaged or entry.uri in self._sync.options.only
-        trusted = stored is not None and not outdated(stored, recipe) and not stored.awaited and not again
+        trusted = stored is not None and not outdated(stored, recipe) and not stored.can_be_retried and not again
         known = stored.sha256 if stored and trusted else b""
         released = stored.released if stored else b""
         return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known, released=released)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rag_core.protocols import Retriever
 from rag_core.stage import stage
-from rag_core.types import Hit, Metadata, Origin, Query, spelled
+from rag_core.types import Hit, Metadata, Origin, Query, comparison_text
 
 DAY = 86_400.0
 
@@ -77,4 +77,4 @@ def _weights(metadata: Metadata, weights: Mapping[str, Mapping[str, float]]) -> 
     for key, by_value in weights.items():
         value = metadata.get(key, ())
         for each in value if isinstance(value, list | tuple) else [value]:
-            yield by_value.get(spelled(each), 0.0)
+            yield by_value.get(comparison_text(each), 0.0)

@@ -36,7 +36,7 @@ def joined(parts: Sequence[Draft]) -> Draft:
     """The whole of all its parts, which come in their order. It failed if one of them did."""
     first = replace(parts[0], part=(0, 1))
     if failure := next((part.failure for part in parts if part.failure), None):
-        return first.failed(failure)
+        return first.with_failure(failure)
     whole = replace(
         first,
         chunks=tuple(chunk for part in parts for chunk in part.chunks),
@@ -46,7 +46,7 @@ def joined(parts: Sequence[Draft]) -> Draft:
     )
     for part in parts[1:]:
         for stage, seconds in part.seconds.items():
-            whole = whole.timed(stage, seconds)
+            whole = whole.with_stage_time(stage, seconds)
     return whole
 
 

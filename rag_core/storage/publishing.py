@@ -255,10 +255,10 @@ class CorpusWriter:
         A draft that this or a newer run has already published changes nothing. FencedError if the job was ended,
         StoreError if the store stays away for longer than the target's patience.
         """
-        if whole := [draft for draft in drafts if draft.whole]:
+        if whole := [draft for draft in drafts if draft.is_whole]:
             self._patiently(partial(self._publish_batch, whole))
         for draft in drafts:
-            if not draft.whole:
+            if not draft.is_whole:
                 self._patiently(partial(self._publish_part, draft))
 
     def delete(self, documents: Sequence[UUID]) -> None:
@@ -305,7 +305,7 @@ class CorpusWriter:
             if len(drafts) == 1 and drafts[0].failure:
                 raise  # not for what is in it: there is nothing left in it
             if len(drafts) == 1:
-                self._publish_batch([drafts[0].failed(Failure(stage="publish", reason=_reason(error)))])
+                self._publish_batch([drafts[0].with_failure(Failure(stage="publish", reason=_reason(error)))])
             else:
                 for draft in drafts:
                     self._publish_batch([draft])
@@ -316,7 +316,7 @@ class CorpusWriter:
                 self._add_part(draft)
         except (psycopg.Error, DocumentError, *UNWRITABLE) as error:
             failure = Failure(stage="publish", reason=_reason(error))
-            self._publish_batch([replace(draft, part=(0, 1)).failed(failure)])
+            self._publish_batch([replace(draft, part=(0, 1)).with_failure(failure)])
 
     def _add_part(self, draft: Draft) -> None:
         number, count = draft.part

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from rag_core.errors import NotFoundError, StoreError
-from rag_core.stage import waiting
+from rag_core.stage import pause_timeout
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
 from rag_core.types import Query
 
@@ -161,7 +161,7 @@ class Snapshots:
             yield held
             return
         async with self.reading(query) as shared:
-            with waiting():
+            with pause_timeout():
                 await shared.turn.acquire()
             try:
                 async with self._take_turn(shared) as snapshot:
@@ -176,13 +176,13 @@ class Snapshots:
     @asynccontextmanager
     async def _take_turn(self, shared: Reading) -> AsyncIterator[Snapshot]:
         try:
-            with waiting() as left:
+            with pause_timeout() as left:
                 snapshot = shared.snapshot or await self._begin(shared, left)
                 await _limit_statements(shared, snapshot.connection, left)
             try:
                 yield snapshot
             except BaseException:
-                with waiting(), suppress(psycopg.OperationalError):  # a lost connection cannot be rolled back
+                with pause_timeout(), suppress(psycopg.OperationalError):  # a lost connection cannot be rolled back
                     await snapshot.connection.execute(UNDO_TURN)
                     shared.milliseconds = None
                 raise

@@ -17,7 +17,7 @@ from structlog.stdlib import BoundLogger, ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict
 
 from rag_core.telemetry.operation import CANCELLED, Operation, Status, current_operation
-from rag_core.telemetry.scrubbing import scrubbed, scrubbed_text
+from rag_core.telemetry.scrubbing import scrub, scrub_text
 from rag_core.telemetry.traces import trace_ids
 from rag_core.types import StageReport
 
@@ -40,7 +40,7 @@ _log: BoundLogger = structlog.wrap_logger(
 _traceback = logging.Formatter().formatException
 
 
-def write_logs(role: str, queries: Queries = "hash", stream: TextIO | None = None) -> None:
+def configure_logs(role: str, queries: Queries = "hash", stream: TextIO | None = None) -> None:
     """From now on, of the whole process: `role` says which of the program's processes it is. A second call takes the
     place of the first."""
     set_on_retry_hooks([LoggingOnRetryHook])  # with structlog there, stamina would write to standard output
@@ -53,7 +53,7 @@ def write_logs(role: str, queries: Queries = "hash", stream: TextIO | None = Non
         logger.setLevel(logging.INFO)
 
 
-def write_no_logs() -> None:
+def disable_logs() -> None:
     for name in OURS:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
@@ -67,7 +67,7 @@ def log_operation(operation: Operation, event: str, status: Status, seconds: flo
         return
     for report in operation.stages:
         if report.error and report.error_type != CANCELLED and status != "refused":
-            _log_failed(report)
+            _log_failed_stage(report)
     ran = [report for report in operation.stages if not report.skipped]
     _log.log(
         level,
@@ -95,11 +95,11 @@ def query_hash(query: str) -> str:
     return "hash:" + blake2b(query.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def scrubbed_record(record: logging.LogRecord) -> bool:
+def scrub_record(record: logging.LogRecord) -> bool:
     """A filter for loggers of other programs: every record passes, clean and without the question."""
     text = _traceback(record.exc_info) if record.exc_info else record.exc_text
-    record.msg, record.args, record.exc_info = _without_secrets(record.getMessage()), (), None
-    record.exc_text = _without_secrets(text) if text else None
+    record.msg, record.args, record.exc_info = _scrub_message(record.getMessage()), (), None
+    record.exc_text = _scrub_message(text) if text else None
     return True
 
 
@@ -120,9 +120,9 @@ class _Line:
         return {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            **_said(self._without_query({"event": said.pop("event"), **said}, operation)),
+            **_clean_fields(self._without_query({"event": said.pop("event"), **said}, operation)),
             **self._query(asked),
-            **(_marks(operation) if operation else {}),
+            **(_operation_fields(operation) if operation else {}),
             **trace_ids(),
             "logger": record.name,
             "role": self.role,
@@ -131,25 +131,27 @@ class _Line:
     def _query(self, asked: str) -> EventDict:
         if not asked:
             return {}
-        return {"query": scrubbed_text(asked) if self.queries == "full" else query_hash(asked)}
+        return {"query": scrub_text(asked) if self.queries == "full" else query_hash(asked)}
 
     def _without_query(self, said: EventDict, operation: Operation | None) -> EventDict:
         if self.queries == "full" or operation is None:
             return said
-        return {key: _hidden(each, operation.query) if isinstance(each, str) else each for key, each in said.items()}
+        return {
+            key: _hide_query(each, operation.query) if isinstance(each, str) else each for key, each in said.items()
+        }
 
 
-def _said(said: EventDict) -> EventDict:
+def _clean_fields(said: EventDict) -> EventDict:
     """Clean, and without what is empty."""
-    clean: EventDict = scrubbed({key: each for key, each in said.items() if each not in ("", {}, [], None)})
+    clean: EventDict = scrub({key: each for key, each in said.items() if each not in ("", {}, [], None)})
     return clean
 
 
-def _marks(operation: Operation) -> EventDict:
+def _operation_fields(operation: Operation) -> EventDict:
     return {"correlation_id": operation.correlation_id, "tenant": operation.tenant, "operation": operation.name}
 
 
-def _log_failed(report: StageReport) -> None:
+def _log_failed_stage(report: StageReport) -> None:
     _log.warning(
         "stage failed",
         stage=report.stage,
@@ -159,12 +161,12 @@ def _log_failed(report: StageReport) -> None:
     )
 
 
-def _without_secrets(text: str) -> str:
+def _scrub_message(text: str) -> str:
     operation = current_operation()
-    return scrubbed_text(_hidden(text, operation.query) if operation else text)
+    return scrub_text(_hide_query(text, operation.query) if operation else text)
 
 
-def _hidden(text: str, query: str) -> str:
+def _hide_query(text: str, query: str) -> str:
     """An error's text may repeat what was asked."""
     if len(query) < SHORTEST_QUERY or query not in text:
         return text

@@ -79,56 +79,56 @@ Sink: TypeAlias = Callable[[Metric, float, Labels], None]
 """Gets every label of the metric. A counter's value is what is added, a gauge's what it is set to."""
 
 
-def nowhere(metric: Metric, value: float, labels: Labels) -> None:
+def discard(metric: Metric, value: float, labels: Labels) -> None:
     pass
 
 
-_sink: Sink = nowhere
+_sink: Sink = discard
 _tenants: frozenset[str] = frozenset({DEFAULT_TENANT})
 
 
-def send_metrics(sink: Sink, tenants: Collection[str] = (DEFAULT_TENANT,)) -> None:
+def install_sink(sink: Sink, tenants: Collection[str] = (DEFAULT_TENANT,)) -> None:
     """From now on, of the whole process. `tenants` are those that stand in labels under their own names."""
     global _sink, _tenants
     _sink, _tenants = sink, frozenset(tenants)
 
 
-def tell_operation(operation: Operation, status: Status, seconds: float) -> None:
+def record_operation(operation: Operation, status: Status, seconds: float) -> None:
     """When it has ended: itself and all its stages."""
-    if _sink is nowhere:
+    if _sink is discard:
         return
     labels = {**_labels(operation, WHOLE), "status": status}
     _sink(OPERATIONS, 1, labels)
     _sink(END_TO_END, seconds, labels)
     for report in operation.stages:
         if not report.skipped:
-            _tell_stage(operation, report, refused=status == "refused")
+            _record_stage(operation, report, refused=status == "refused")
     if status in ("error", "timeout") and not operation.degraded:
         _sink(ERRORS, 1, {**_labels(operation, WHOLE), "error_type": operation.failure or status})
 
 
-def tell_batch(operation: Operation, stage: str, seconds: float, failure: str) -> None:
+def record_batch(operation: Operation, stage: str, seconds: float, failure: str) -> None:
     """One batch in a stage of a job; `failure` is the type of what it raised."""
     report = StageReport(stage=stage, seconds=seconds, error=failure, error_type=failure)
-    _tell_stage(operation, report, refused=False)
+    _record_stage(operation, report, refused=False)
 
 
-def tell_depths(depths: Mapping[tuple[str, str], int], before: Collection[tuple[str, str]] = ()) -> None:
+def record_queue_depths(depths: Mapping[tuple[str, str], int], before: Collection[tuple[str, str]] = ()) -> None:
     """Jobs by tenant and status. What was told `before` and is not there any more is none."""
     counts = Counter[tuple[str, str]]()
     for tenant, status in (*before, *depths):
-        counts[_tenant(tenant), status] += 0
+        counts[_tenant_label(tenant), status] += 0
     for (tenant, status), count in depths.items():
-        counts[_tenant(tenant), status] += count
+        counts[_tenant_label(tenant), status] += count
     for (tenant, status), count in counts.items():
         _sink(QUEUE_DEPTH, count, {"operation": "ingest", "pipeline_stage": status, "tenant_id": tenant})
 
 
-def tell_breaker(service: str, state: State) -> None:
+def record_breaker_state(service: str, state: State) -> None:
     _sink(CIRCUIT_BREAKER, STATES[state], {"service": service})
 
 
-def _tell_stage(operation: Operation, report: StageReport, refused: bool) -> None:
+def _record_stage(operation: Operation, report: StageReport, refused: bool) -> None:
     """Of what was asked wrongly no stage is to blame."""
     labels = _labels(operation, report.stage)
     _sink(STAGE, report.seconds, {**labels, "status": _status(report)})
@@ -144,10 +144,10 @@ def _labels(operation: Operation, stage: str) -> dict[str, str]:
     return {
         "operation": operation.name,
         "pipeline_stage": stage,
-        "tenant_id": _tenant(operation.tenant),
+        "tenant_id": _tenant_label(operation.tenant),
         "profile": operation.profile,
     }
 
 
-def _tenant(tenant: str) -> str:
+def _tenant_label(tenant: str) -> str:
     return tenant if tenant in _tenants else OTHER

@@ -34,7 +34,7 @@ class Operation:
     stages: list[StageReport] = field(default_factory=list)
     counts: Mapping[str, int] = field(default_factory=dict)
     failure: str = ""
-    began: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=time.perf_counter)
 
     @property
     def degraded(self) -> list[str]:
@@ -67,13 +67,13 @@ def operating(operation: Operation) -> Iterator[Operation]:
         _operation.reset(token)
 
 
-def asked(query: str) -> None:
+def record_question(query: str) -> None:
     """In the current operation, if there is one."""
     if (operation := _operation.get()) is not None:
         operation.query = query
 
 
-def working_for(tenant: str) -> None:
+def record_tenant(tenant: str) -> None:
     """In the current operation, if there is one."""
     if (operation := _operation.get()) is not None:
         operation.tenant = tenant

@@ -9,13 +9,13 @@ from rag_core.telemetry.traces import span_of, trace_headers
 TRACE = ("traceparent", "tracestate")
 
 
-def carried() -> dict[str, str]:
+def outgoing_values() -> dict[str, str]:
     """Small, without any text of a question; empty where nothing is under way. For `carrying` on the other side."""
     operation = current_operation()
-    return marks(operation) if operation else {}
+    return propagation_values(operation) if operation else {}
 
 
-def marks(operation: Operation) -> dict[str, str]:
+def propagation_values(operation: Operation) -> dict[str, str]:
     """What another process is to know of it, below the current span."""
     return {
         "operation": operation.name,
@@ -27,7 +27,7 @@ def marks(operation: Operation) -> dict[str, str]:
 
 
 @contextmanager
-def carrying(values: Mapping[str, str], name: str) -> Iterator[Operation | None]:
+def continuing_operation(values: Mapping[str, str], name: str) -> Iterator[Operation | None]:
     """What is told of in the block belongs to the caller's operation, and is below a span of that name.
 
     None, and nothing changes, for a caller without one.

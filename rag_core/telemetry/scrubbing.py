@@ -25,22 +25,22 @@ class _Form:
     applies: Callable[[str], bool] = bool
 
 
-def scrubbed(value: Loggable) -> Loggable:
+def scrub(value: Loggable) -> Loggable:
     """The same with every text in it clean, whatever it is nested in. What JSON has no type for becomes text first."""
     match value:
         case None | bool() | int() | float():
             return value
         case str():
-            return scrubbed_text(value)
+            return scrub_text(value)
         case Mapping():
-            return {_clean_key(str(key)): _of_key(str(key), each) for key, each in value.items()}
+            return {_clean_key(str(key)): _scrub_field(str(key), each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [scrubbed(each) for each in value]
+            return [scrub(each) for each in value]
         case _:
-            return scrubbed_text(str(value))
+            return scrub_text(str(value))
 
 
-def scrubbed_text(text: str) -> str:
+def scrub_text(text: str) -> str:
     if len(text) > LONGEST:
         text = text[:LONGEST] + f"... ({len(text) - LONGEST} more characters)"
     if not _SUSPECT.search(text):
@@ -52,11 +52,11 @@ def scrubbed_text(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _clean_key(key: str) -> str:
-    return scrubbed_text(key)
+    return scrub_text(key)
 
 
-def _of_key(key: str, value: Loggable) -> Loggable:
-    return "[secret]" if value and _is_secret(key) else scrubbed(value)
+def _scrub_field(key: str, value: Loggable) -> Loggable:
+    return "[secret]" if value and _is_secret(key) else scrub(value)
 
 
 @lru_cache(maxsize=1024)

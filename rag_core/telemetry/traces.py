@@ -36,13 +36,13 @@ class OpenSpan:
         self.span.end()
 
 
-def trace_with(tracer: Tracer | None) -> None:
+def install_tracer(tracer: Tracer | None) -> None:
     """From now on, in the whole process."""
     global _tracer
     _tracer = tracer
 
 
-def begun(name: str, parent: Context | None = None, kind: SpanKind = SpanKind.INTERNAL) -> OpenSpan | None:
+def start_span(name: str, parent: Context | None = None, kind: SpanKind = SpanKind.INTERNAL) -> OpenSpan | None:
     """None if this process does not trace."""
     if _tracer is None:
         return None
@@ -66,7 +66,7 @@ def span_of(
 ) -> Iterator[None]:
     """One that has the operation's marks when it ends. `parent` are the headers `traceparent` and `tracestate`, which
     are not heeded if they are not as the W3C has them; without them it is the current span."""
-    open_span = begun(name, _propagator.extract(parent) if parent else None, kind)
+    open_span = start_span(name, _propagator.extract(parent) if parent else None, kind)
     if open_span is None:
         yield
         return
@@ -77,7 +77,7 @@ def span_of(
         error_type = type(error).__name__
         raise
     finally:
-        for key, value in _marks(operation).items():
+        for key, value in _span_attributes(operation).items():
             open_span.span.set_attribute(key, value)
         open_span.end(error_type or operation.failure)
 
@@ -98,7 +98,7 @@ def trace_ids() -> dict[str, str]:
     return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"} if span.is_valid else {}
 
 
-def _marks(operation: Operation) -> dict[str, str]:
+def _span_attributes(operation: Operation) -> dict[str, str]:
     return {
         "rag.operation": operation.name,
         "rag.correlation_id": operation.correlation_id,

@@ -3,7 +3,7 @@
 from math import inf
 
 from rag_core.storage.filters import parsed_filter
-from rag_core.telemetry.operation import asked as tell_question
+from rag_core.telemetry.operation import record_question as tell_question
 from rag_core.types import Query
 from serve.bodies.requests import Asked
 from serve.http.access import Caller

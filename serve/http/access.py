@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from rag_core.telemetry.operation import working_for
+from rag_core.telemetry.operation import record_tenant
 from rag_core.types import DEFAULT_TENANT
 
 
@@ -20,5 +20,5 @@ class Caller:
 async def caller(request: Request) -> Caller:
     """Without keys everyone is the one tenant that the settings name; such a gateway listens on loopback only."""
     who = Caller(tenant=request.app.state.graph.settings.tenant)
-    working_for(who.tenant)
+    record_tenant(who.tenant)
     return who

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rag_core.errors import GenerationError, RagError
-from rag_core.events import Event, Listener, nobody
+from rag_core.events import Event, Listener, ignore_event
 from rag_core.protocols import Answerer
 from rag_core.types import Finish, Query, Reply, StageReport
 
@@ -30,9 +30,9 @@ class Answering:
     answerer: Answerer
     failed: RagError | None = None
 
-    async def answer(self, query: Query, tell: Listener = nobody) -> Reply:
+    async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         try:
-            return await self.answerer.answer(query, tell)
+            return await self.answerer.answer(query, emit)
         except RagError as error:
             self.failed = error
             raise

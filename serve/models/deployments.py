@@ -24,7 +24,7 @@ from rag_core.wiring.judging import judge_pairs
 from rag_core.wiring.models import hosted_judge, hosted_reranker
 from rag_core.wiring.reranking import reranker_pairs
 from serve.models.batches import Batches, BatchSettings, estimated_tokens
-from serve.telemetry import carrying, observe
+from serve.telemetry import continuing_operation, observe
 
 ONGOING, QUEUED = 256, 512
 """Calls that a replica works on at once, most of which wait for its model; and that wait with one who asks, for a
@@ -73,7 +73,7 @@ class Embedder:
 
     async def embed(self, texts: Sequence[str], marks: Mapping[str, str]) -> Matrix:
         """As `QueryEmbedder`, for the operation that the marks are `carried` from. UsageError if one is no text."""
-        with carrying(marks, "Embedder"):
+        with continuing_operation(marks, "Embedder"):
             _refuse_no_text(texts)
             return np.concatenate(await self._batches.of(texts))
 
@@ -99,7 +99,7 @@ class Scorer:
 
     async def score(self, pairs: Sequence[Pair], marks: Mapping[str, str]) -> list[float]:
         """As `PairScorer`, for the operation that the marks are `carried` from. UsageError if one is no text."""
-        with carrying(marks, self._role.capitalize()):
+        with continuing_operation(marks, self._role.capitalize()):
             _refuse_no_text(list(chain.from_iterable(pairs)))
             return list(chain.from_iterable(await self._batches.of(pairs)))
 

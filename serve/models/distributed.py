@@ -26,7 +26,7 @@ from serve.models.deployments import embedder_app, scorer_app
 from serve.models.llm import Chat, HandleClient, LlmSettings, chat, llm_deployment
 from serve.models.remote import RemoteEmbedder, RemotePairs, is_ours
 from serve.readiness import Ask, Dependency, no_breaker
-from serve.telemetry import tell_breaker
+from serve.telemetry import record_breaker_state
 
 Role: TypeAlias = Literal["embedder", "reranker", "judge"]
 Handle: TypeAlias = "DeploymentHandle[Any]"
@@ -92,8 +92,8 @@ def reached(settings: Settings, handles: Mapping[str, Handle], engine: Engine) -
 
 def _breaker(role: str) -> Breaker:
     """Its state is told of from the beginning, so that a gauge is there."""
-    tell_breaker(role, "closed")
-    return Breaker(f"the deployment of the {role}", tell=partial(tell_breaker, role))
+    record_breaker_state(role, "closed")
+    return Breaker(f"the deployment of the {role}", on_change=partial(record_breaker_state, role))
 
 
 def _generator(settings: Settings, chat: Chat, breaker: Breaker) -> HandleClient:

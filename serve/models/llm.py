@@ -178,7 +178,7 @@ class _Exchange:
     stall_timeout: float
 
     async def completion(self) -> Completion:
-        with self.breaker.guarding():
+        with self.breaker.protect():
             async with aclosing(self._told()) as told:
                 texts = [text async for text in told]
             whole = self._understood(Whole, "".join(texts))
@@ -186,7 +186,7 @@ class _Exchange:
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         ended = False
-        with self.breaker.guarding():
+        with self.breaker.protect():
             async with aclosing(self._told()) as told:
                 async for text in told:
                     if text == DONE:

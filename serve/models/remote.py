@@ -15,7 +15,7 @@ from rag_core.breaker import Breaker
 from rag_core.errors import ModelError, OverloadedError, RagError
 from rag_core.protocols import Pair
 from rag_core.types import Matrix
-from serve.telemetry import carried
+from serve.telemetry import outgoing_values
 
 RETRY_AFTER = 0.1
 """Seconds in which Serve learns that a replica is dead."""
@@ -76,7 +76,7 @@ class _Call:
         self._method, self._breaker, self._role = method, breaker, role
 
     async def answer(self, asked: object) -> object:
-        with self._breaker.guarding():
+        with self._breaker.protect():
             try:
                 return await self._tried(asked)
             except _GoneError:
@@ -87,7 +87,7 @@ class _Call:
                 raise ModelError(str(error)) from error
 
     async def _tried(self, asked: object) -> object:
-        response = self._method.remote(asked, carried())
+        response = self._method.remote(asked, outgoing_values())
         try:
             return await response
         except (asyncio.CancelledError, TaskCancelledError) as error:

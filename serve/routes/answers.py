@@ -17,7 +17,7 @@ from rag_core.events import (
     RunStarted,
     StageFinished,
     TextRetracted,
-    with_citation,
+    add_citation,
 )
 from rag_core.types import Citation, Query, Reply, StageReport
 from rag_core.wire import citations_json, json_text, tokens, verdict_json
@@ -124,7 +124,7 @@ class _Run:
         """Of the citation: one that is told again keeps its own."""
         match event:
             case CitationAdded(citation):
-                self.told = with_citation(self.told, citation)
+                self.told = add_citation(self.told, citation)
                 return self.told.index(citation) + 1
             case TextRetracted():
                 self.told = ()

@@ -27,7 +27,7 @@ from rag_core.errors import (
     TooLargeError,
     TransientError,
     UnavailableError,
-    told,
+    error_from_reason,
 )
 from rag_core.settings import load_settings, shipped_profiles
 from rag_core.storage.ledger import Ledger
@@ -361,7 +361,7 @@ def _failed(failure: Mapping[str, Any]) -> DocumentError:
 def _unfinished(outcome: Outcome) -> RagError:
     if outcome.status == "cancelled":
         return UnavailableError(f"the job was cancelled: {outcome.reason}")
-    return told(outcome.reason or "the job failed")
+    return error_from_reason(outcome.reason or "the job failed")
 
 
 def _row(id: str, told: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from rag_core.answering.judging.llm import LlmJudge
 from rag_core.answering.judging.verbatim import VerbatimJudge
 from rag_core.answering.judging.verdicts import Thresholds
 from rag_core.config import BertEmbedder, CrossEncoderJudge, HashingEmbedder, LexicalJudge
-from rag_core.events import graded
+from rag_core.events import grade_citations
 from rag_core.protocols import Judge
 from rag_core.types import Answer, Verdict
 from rag_core.wiring.judging import chosen_judge
@@ -78,7 +78,7 @@ def test_every_citation_gets_the_grade_of_its_claim(judge: Judge) -> None:
     assert answer.citations
     verdict = judged(judge, answer)
     assert {each.claim for each in answer.citations} <= {(claim.start, claim.end) for claim in verdict.claims}
-    assert all(each.grade != "unchecked" for each in graded(replace(answer, verdict=verdict)).citations)
+    assert all(each.grade != "unchecked" for each in grade_citations(replace(answer, verdict=verdict)).citations)
 
 
 def test_an_answer_without_a_claim_is_unchecked(judge: Judge) -> None:

@@ -57,7 +57,7 @@ def test_a_reply_tells_its_stages_and_what_they_did_not_do(environment: dict[str
     reply = asked(environment, "How often are the signing keys replaced?", "--explain")
     stages = {stage["stage"]: stage for stage in reply["stages"]}
     assert next(iter(stages)) == "history"
-    assert stages["history"]["skipped"] == "there is no session"
+    assert stages["history"]["skipped"] == "no session"
     assert {"retrieve", "select", "generate", "judge"} <= stages.keys()
     assert stages["rerank"]["skipped"] == "the profile has no reranker"
     assert stages["dense"]["parent"] == stages["bm25"]["parent"] == "retrieve"

@@ -9,7 +9,7 @@ from rag_core.errors import StoreError
 from rag_core.storage.gauges import queue_depths
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Queue
-from rag_core.telemetry.metrics import Labels, Metric, send_metrics
+from rag_core.telemetry.metrics import Labels, Metric, install_sink
 
 pytestmark = pytest.mark.postgres
 
@@ -49,7 +49,7 @@ def test_depths_are_told_until_the_queue_has_ended_and_zero_when_it_is_empty(sto
                 connection.execute("delete from jobs")
 
     enqueue(store, "default-tenant", 3)
-    send_metrics(keep)
+    install_sink(keep)
     telling = Thread(target=keep_telling_depths, args=(store, ended, 0.01), daemon=True)
     telling.start()
     telling.join(20)

@@ -294,8 +294,8 @@ def delete(target: Target, notes: Sequence[Draft]) -> None:
 
 
 def test_stage_seconds_are_summed_over_documents(store: Postgres) -> None:
-    slow = draft("file:///a.md", "one").timed("read", 0.5)
-    quick = draft("file:///b.md", "two").timed("read", 0.25).timed("split", 0.125)
+    slow = draft("file:///a.md", "one").with_stage_time("read", 0.5)
+    quick = draft("file:///b.md", "two").with_stage_time("read", 0.25).with_stage_time("split", 0.125)
     target = publish(store, slow, quick)
     with store.connect() as connection:
         assert Ledger(connection, TENANT).stage_seconds(target.job) == {"embed": 0.5, "read": 0.75, "split": 0.125}

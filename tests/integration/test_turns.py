@@ -20,7 +20,7 @@ from rag_core.retrieval.fusion import distribution
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever
 from rag_core.stage import recording, stage
-from rag_core.storage import corpus as corpus_module
+from rag_core.storage import snapshot as snapshot_module
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.snapshot import CONNECTIONS
@@ -144,7 +144,7 @@ def test_the_server_knows_the_limit_also_where_opening_has_failed_before(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(store, NOTE)
-    described, failures = corpus_module._scope, [StoreError("not yet")]
+    described, failures = snapshot_module._read_scope, [StoreError("not yet")]
 
     async def fails_once(*arguments: Any) -> Any:
         if failures:
@@ -159,7 +159,7 @@ def test_the_server_knows_the_limit_also_where_opening_has_failed_before(
             async with corpus.snapshot(QUERY) as snapshot:
                 return await (await snapshot.connection.execute("show statement_timeout")).fetchone()
 
-    monkeypatch.setattr(corpus_module, "_scope", fails_once)
+    monkeypatch.setattr(snapshot_module, "_read_scope", fails_once)
     assert reading(store, limit) not in (None, ("0",))
 
 

@@ -26,12 +26,12 @@ def made(clock: Clock, jitter: float = 0.0) -> Breaker:
 
 def fail(breaker: Breaker, times: int = 1, error: BaseException | None = None) -> None:
     for _ in range(times):
-        with suppress(ModelError, UsageError, OverloadedError, asyncio.CancelledError), breaker.guarding():
+        with suppress(ModelError, UsageError, OverloadedError, asyncio.CancelledError), breaker.protect():
             raise error or ModelError("gone")
 
 
 def succeed(breaker: Breaker) -> None:
-    with breaker.guarding():
+    with breaker.protect():
         pass
 
 
@@ -109,7 +109,7 @@ def test_half_open_one_call_tries_and_the_others_are_refused() -> None:
     breaker = made(clock)
     fail(breaker, 5)
     clock.now += 2
-    with breaker.guarding():
+    with breaker.protect():
         with pytest.raises(CircuitOpenError):
             succeed(breaker)
         assert breaker.state == "half_open"
@@ -130,7 +130,7 @@ def test_a_trial_that_is_cancelled_lets_another_try() -> None:
 def test_calls_that_began_before_it_opened_change_nothing_any_more() -> None:
     clock = Clock()
     breaker = made(clock)
-    late, failing = breaker.guarding(), breaker.guarding()
+    late, failing = breaker.protect(), breaker.protect()
     late.__enter__()
     failing.__enter__()
     fail(breaker, 5)
@@ -145,7 +145,7 @@ def test_calls_that_began_before_it_opened_change_nothing_any_more() -> None:
 def test_nor_do_they_count_once_it_is_closed_again() -> None:
     clock = Clock()
     breaker = made(clock)
-    failing = [breaker.guarding() for _ in range(5)]
+    failing = [breaker.protect() for _ in range(5)]
     for call in failing:
         call.__enter__()
     fail(breaker, 5)
@@ -169,7 +169,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule()
     def begin(self) -> None:
-        state, call = self.breaker.state, self.breaker.guarding()
+        state, call = self.breaker.state, self.breaker.protect()
         admitted = state == "closed" or (state == "half_open" and self.trial is None)
         try:
             call.__enter__()

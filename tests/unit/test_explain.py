@@ -65,8 +65,8 @@ def test_long_titles_are_shortened_so_that_a_hit_is_one_line(legs: int, width: i
 
 
 def test_a_stage_is_drawn_where_it_ran_and_its_limit_where_it_ended() -> None:
-    first = StageReport(stage="embed", seconds=0.010, allowed=0.020)
-    second = StageReport(stage="dense", seconds=0.030, began=0.010, parent="search")
+    first = StageReport(stage="embed", seconds=0.010, time_limit=0.020)
+    second = StageReport(stage="dense", seconds=0.030, started=0.010, parent="search")
     heading, embed, dense = printed(waterfall([second, first]))
     start = heading.index("0  ")
     assert heading.endswith("40.0 ms")
@@ -77,14 +77,14 @@ def test_a_stage_is_drawn_where_it_ran_and_its_limit_where_it_ended() -> None:
 
 
 def test_a_stage_that_failed_says_why_in_red() -> None:
-    late = StageReport(stage="bm25", seconds=0.05, allowed=0.05, error="timeout after 0.050 s")
+    late = StageReport(stage="bm25", seconds=0.05, time_limit=0.05, error="timeout after 0.050 s")
     lines = printed(waterfall([late]), coloured=True)
     assert "\x1b[31m█" in lines[1]
     assert "timeout after 0.050 s" in lines[2]
 
 
 def test_a_stage_that_was_nearly_late_is_yellow() -> None:
-    bars = [StageReport(stage="bm25", seconds=seconds, allowed=0.05) for seconds in (0.039, 0.041)]
+    bars = [StageReport(stage="bm25", seconds=seconds, time_limit=0.05) for seconds in (0.039, 0.041)]
     green, yellow = (printed(waterfall([each]), coloured=True)[1] for each in bars)
     assert "\x1b[32m█" in green
     assert "\x1b[33m█" in yellow
@@ -92,7 +92,7 @@ def test_a_stage_that_was_nearly_late_is_yellow() -> None:
 
 def test_stages_as_rows_are_in_the_order_in_which_they_began() -> None:
     embed = StageReport(stage="embed", seconds=0.01)
-    dense = StageReport(stage="dense", seconds=0.02, began=0.01, allowed=0.05, ranking=(id("a"),))
+    dense = StageReport(stage="dense", seconds=0.02, started=0.01, time_limit=0.05, ranking=(id("a"),))
     assert [row["stage"] for row in stage_rows([dense, embed])] == ["embed", "dense"]
     assert stage_rows([dense]) == [
         {

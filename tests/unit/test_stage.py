@@ -8,7 +8,7 @@ import pytest
 
 from rag_core import stage as module
 from rag_core.errors import FilterError, ModelError, StageTimeoutError
-from rag_core.stage import HEADROOM, attempt, recording, stage, waiting
+from rag_core.stage import HEADROOM, attempt, pause_timeout, recording, stage
 from rag_core.types import StageReport
 
 SOON = 0.01
@@ -124,7 +124,7 @@ def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> 
             with pytest.raises(StageTimeoutError) as raised:
                 async with stage("rerank", timeout=SOON):
                     await slow()
-            assert (raised.value.stage, raised.value.allowed) == ("rerank", SOON)
+            assert (raised.value.stage, raised.value.time_limit) == ("rerank", SOON)
             assert str(raised.value) == "rerank took longer than 0.010 s"
         return reports
 
@@ -153,7 +153,7 @@ def test_all_stages_share_the_deadline_of_the_recording() -> None:
             with pytest.raises(StageTimeoutError) as raised:
                 async with stage("second", timeout=60):
                     await slow()
-            assert raised.value.allowed == pytest.approx(2 * SOON)
+            assert raised.value.time_limit == pytest.approx(2 * SOON)
         return reports
 
     reports = run(work)
@@ -303,7 +303,7 @@ def test_waiting_costs_a_stage_none_of_its_own_time() -> None:
     async def work() -> list[StageReport]:
         with recording() as reports:
             async with stage("dense", timeout=0.2):
-                with waiting() as left:
+                with pause_timeout() as left:
                     await asyncio.sleep(0.4)
                 assert 0 < left <= 0.2
         return reports
@@ -314,7 +314,7 @@ def test_waiting_costs_a_stage_none_of_its_own_time() -> None:
 def test_after_waiting_a_stage_has_what_it_had_left() -> None:
     async def work() -> list[StageReport]:
         async with stage("dense", timeout=SOON):
-            with waiting():
+            with pause_timeout():
                 pass
             await asyncio.sleep(60)
         return []
@@ -327,7 +327,7 @@ def test_waiting_ends_with_the_deadline() -> None:
     async def work() -> list[StageReport]:
         with recording(timeout=SOON):
             async with stage("dense", timeout=30):
-                with waiting():
+                with pause_timeout():
                     await asyncio.sleep(60)
         return []
 
@@ -347,7 +347,7 @@ def test_a_stage_ends_before_the_one_around_it_which_goes_on_without_it() -> Non
     rerank, retrieve = run(work)
     assert slow.cancelled
     assert (rerank.stage, rerank.error_type, retrieve.error) == ("rerank", "StageTimeoutError", "")
-    assert rerank.allowed < retrieve.allowed
+    assert rerank.time_limit < retrieve.time_limit
 
 
 def test_a_stage_ends_before_the_one_around_it_also_across_one_without_a_limit() -> None:
@@ -367,7 +367,7 @@ def test_a_stage_that_begins_when_the_one_around_it_has_no_time_left_has_none() 
                 assert await attempt("rerank", Work()(), otherwise="as fused", timeout=60) == "as fused"
         return reports
 
-    assert run(work)[0].allowed == 0
+    assert run(work)[0].time_limit == 0
 
 
 def test_the_deadline_ends_a_stage_no_earlier_than_the_one_around_it() -> None:
@@ -377,12 +377,12 @@ def test_the_deadline_ends_a_stage_no_earlier_than_the_one_around_it() -> None:
                 await attempt("bm25", Work()(), otherwise="nothing", timeout=0.5)
         return reports
 
-    assert [report.allowed for report in run(work)] == [HEADROOM / 2] * 2
+    assert [report.time_limit for report in run(work)] == [HEADROOM / 2] * 2
 
 
 def test_waiting_ends_before_the_stage_around() -> None:
     async def leg() -> str:
-        with waiting():
+        with pause_timeout():
             await asyncio.sleep(60)
         return "found"
 

@@ -21,7 +21,7 @@ from rag_core.answering.generation.candidates import Candidate, candidates
 from rag_core.answering.generation.question_type import question_type
 from rag_core.protocols import QueryEmbedder
 from rag_core.retrieval.legs import named
-from rag_core.stage import attempt, measured
+from rag_core.stage import attempt, record_figures
 from rag_core.text.analysis import terms
 from rag_core.types import Passage, Prompt, Query
 
@@ -65,7 +65,7 @@ class Extractive:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """A sentence at a time. The stage around gets the figure `confidence`."""
         ranked = await self.ranked(prompt)
-        measured(confidence=ranked.confidence)
+        record_figures(confidence=ranked.confidence)
         for piece in pieces(self.chosen(ranked)):
             yield piece
 

@@ -11,7 +11,7 @@ from rag_core.errors import TruncatedError
 from rag_core.events import Usage
 from rag_core.models.endpoint import Delta
 from rag_core.models.fence import fresh_nonce
-from rag_core.stage import measured
+from rag_core.stage import record_figures
 from rag_core.types import Prompt
 
 _ABSENT = re.compile(rf"[\s.\"'*`]*{ABSENT}[ \"'*`]*[.!:;。\n]", re.I)
@@ -49,7 +49,7 @@ class OpenAIGenerator:
         async with aclosing(deltas):
             async for delta in deltas:
                 if first:
-                    measured(first_token=time.perf_counter() - began)
+                    record_figures(first_token=time.perf_counter() - began)
                     first = False
                 if delta.text:
                     yield delta.text
@@ -63,7 +63,7 @@ class OpenAIGenerator:
 
 def _measure(usage: Usage | None) -> None:
     if usage:
-        measured(
+        record_figures(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 from rag_core.answering.judging.sentence_gate import SentenceGate
 from rag_core.answering.judging.statements import has_words
 from rag_core.errors import GenerationError, JudgeError, RagError, StageTimeoutError
-from rag_core.events import Event, Grounding, Listener, TextDelta, TextRetracted, graded
+from rag_core.events import Event, Grounding, Listener, TextDelta, TextRetracted, grade_citations
 from rag_core.protocols import Judge
-from rag_core.stage import attempt, skip
+from rag_core.stage import attempt, skip_stage
 from rag_core.types import Answer, Prompt, Verdict
 
 Write: TypeAlias = Callable[[Prompt, Listener], Awaitable[Answer]]
@@ -32,41 +32,41 @@ class Guard:
     on_judge_error: Literal["allow_flagged", "block"]
     timeout: float
 
-    async def answer(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+    async def answer(self, prompt: Prompt, write: Write, emit: Listener) -> Answer:
         """What `write` abstains from is not judged."""
         if self.mode == "off":
-            skip("judge", "guard.mode is off")
-            return await write(prompt, tell)
+            skip_stage("judge", "guard.mode is off")
+            return await write(prompt, emit)
         match self.stream:
             case "after":
-                return await self._after(prompt, write, tell)
+                return await self._after(prompt, write, emit)
             case "sentence":
-                return await self._by_sentence(prompt, write, tell)
+                return await self._by_sentence(prompt, write, emit)
             case "buffer":
-                return await self._buffered(prompt, write, tell)
+                return await self._buffered(prompt, write, emit)
 
-    async def _after(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
-        answer = await self._judged(await write(prompt, tell), prompt)
+    async def _after(self, prompt: Prompt, write: Write, emit: Listener) -> Answer:
+        answer = await self._judged(await write(prompt, emit), prompt)
         passes, unsupported = self._passes(answer), _unsupported(answer)
         if self.mode == "regenerate" and unsupported:
-            await tell(TextRetracted("sentences were not supported by the sources"))
-            answer = await self._again(replace(prompt, unsupported=unsupported), write, tell)
+            await emit(TextRetracted("sentences were not supported by the sources"))
+            answer = await self._again(replace(prompt, unsupported=unsupported), write, emit)
             passes = _is_sound(answer)
         if not passes:
             answer = Answer(text=BLOCKED, finish="blocked", verdict=replace(answer.verdict, claims=()))
-            await tell(TextRetracted("not supported by the sources"))
-            await tell(TextDelta(BLOCKED))
-        await tell(Grounding(answer.verdict))
+            await emit(TextRetracted("not supported by the sources"))
+            await emit(TextDelta(BLOCKED))
+        await emit(Grounding(answer.verdict))
         return answer
 
-    async def _again(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+    async def _again(self, prompt: Prompt, write: Write, emit: Listener) -> Answer:
         """Empty if it cannot be written once more; the stage says why."""
         try:
-            return await self._judged(await write(prompt, tell), prompt)
+            return await self._judged(await write(prompt, emit), prompt)
         except (GenerationError, StageTimeoutError):
             return Answer(text="")
 
-    async def _buffered(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+    async def _buffered(self, prompt: Prompt, write: Write, emit: Listener) -> Answer:
         held: list[Event] = []
 
         async def hold(event: Event) -> None:
@@ -75,10 +75,10 @@ class Guard:
         answer = await self._after(prompt, write, hold)
         retracted = [place for place, event in enumerate(held) if isinstance(event, TextRetracted)]
         for event in held[max(retracted, default=-1) + 1 :]:
-            await tell(event)
+            await emit(event)
         return answer
 
-    async def _by_sentence(self, prompt: Prompt, write: Write, tell: Listener) -> Answer:
+    async def _by_sentence(self, prompt: Prompt, write: Write, emit: Listener) -> Answer:
         """A judge that fails is not asked about the sentences that follow."""
         failed = False
 
@@ -89,23 +89,23 @@ class Guard:
                 failed = not sentence.verdict.method
             return sentence
 
-        gate = SentenceGate(judged, self._passes, tell)
+        gate = SentenceGate(judged, self._passes, emit)
         written = await write(prompt, gate.listen)
         await gate.finish()
         confidence = gate.cited if gate.left_out else written.confidence
         answer = replace(gate.answer, confidence=confidence, finish=written.finish)
         if gate.left_out and not answer.text:
             answer = replace(answer, text=BLOCKED, finish="blocked")
-            await tell(TextDelta(BLOCKED))
-        await tell(Grounding(answer.verdict))
+            await emit(TextDelta(BLOCKED))
+        await emit(Grounding(answer.verdict))
         return answer
 
     async def _judged(self, answer: Answer, prompt: Prompt) -> Answer:
         if answer.finish == "abstained":
-            skip("judge", "there is no answer")
+            skip_stage("judge", "there is no answer")
             return answer
         verdict = await attempt("judge", self._verdict(answer, prompt), otherwise=Verdict(), timeout=self.timeout)
-        return graded(replace(answer, verdict=verdict))
+        return grade_citations(replace(answer, verdict=verdict))
 
     async def _verdict(self, answer: Answer, prompt: Prompt) -> Verdict:
         """JudgeError for an error that has no name in `rag_core.errors`."""

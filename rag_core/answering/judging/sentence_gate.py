@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from rag_core.answering.judging.verdicts import verdict
-from rag_core.events import CitationAdded, Event, Listener, TextDelta, with_citation
+from rag_core.events import CitationAdded, Event, Listener, TextDelta, add_citation
 from rag_core.text.sentences import FENCED, sentence_spans
 from rag_core.types import Answer, Citation
 
@@ -21,9 +21,9 @@ class SentenceGate:
     """
 
     def __init__(
-        self, judged: Callable[[Answer], Awaitable[Answer]], passes: Callable[[Answer], bool], tell: Listener
+        self, judged: Callable[[Answer], Awaitable[Answer]], passes: Callable[[Answer], bool], emit: Listener
     ) -> None:
-        self._judged, self._passes, self._tell = judged, passes, tell
+        self._judged, self._passes, self._tell = judged, passes, emit
         self._held, self._read = Answer(text=""), 0
         self.answer = Answer(text="")
         self._passed = self._cited = self.left_out = 0
@@ -39,7 +39,7 @@ class SentenceGate:
                 while size := first_sentence(self._held.text):
                     await self._judge(size)
             case CitationAdded(citation):
-                added = with_citation(self._held.citations, _behind(citation, self._read))
+                added = add_citation(self._held.citations, _behind(citation, self._read))
                 self._held = replace(self._held, citations=added)
             case _:
                 await self._tell(event)

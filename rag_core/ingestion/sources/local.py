@@ -10,7 +10,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.sources.globs import Globs
-from rag_core.types import Entry, storable_ns
+from rag_core.types import Entry, clamp_ns
 
 _UNTIL_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -107,7 +107,7 @@ def _by_name(each: "os.DirEntry[str]") -> str:
 
 
 def _entry(uri: str, facts: os.stat_result) -> Entry:
-    modified_ns = storable_ns(facts.st_mtime_ns)
+    modified_ns = clamp_ns(facts.st_mtime_ns)
     return Entry(uri=uri, size=facts.st_size, modified_ns=modified_ns, changed_ns=facts.st_ctime_ns)
 
 

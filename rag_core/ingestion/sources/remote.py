@@ -10,7 +10,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.sources.globs import Globs
-from rag_core.types import Entry, storable_ns
+from rag_core.types import Entry, clamp_ns
 
 _MODIFIED = ("mtime", "LastModified", "updated", "last_modified", "created")
 _ETAG = ("ETag", "etag", "checksum", "sha")
@@ -86,7 +86,7 @@ def _walks(system: Any) -> bool:
 
 def _entry(uri: str, facts: Mapping[str, Any]) -> Entry:
     etag = str(_first(facts, _ETAG) or "").strip('"')
-    modified_ns = storable_ns(_nanoseconds(_first(facts, _MODIFIED)))
+    modified_ns = clamp_ns(_nanoseconds(_first(facts, _MODIFIED)))
     return Entry(uri=uri, size=facts.get("size") or 0, modified_ns=modified_ns, etag=etag)
 
 

@@ -26,7 +26,7 @@ from rag_core.events import (
 )
 from rag_core.protocols import Judge
 from rag_core.retrieval.reranked import Reranked
-from rag_core.stage import measured
+from rag_core.stage import record_figures
 from rag_core.types import Message, Prompt, Query, Reply, Style
 
 KEYS = "Signing keys are replaced every 45 days. The harbour master keeps a copy."
@@ -106,9 +106,9 @@ def test_the_stages_of_a_turn_are_named_and_those_left_out_say_why() -> None:
     assert stages(reply) == ["history", "retrieve", "select", "judge", "generate", "remember"]
     skipped = {report.stage: report.skipped for report in reply.stages if report.skipped}
     assert skipped == {
-        "history": "there is no session",
+        "history": "no session",
         "judge": "guard.mode is off",
-        "remember": "there is no session",
+        "remember": "no session",
     }
 
 
@@ -185,7 +185,7 @@ class Counting:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:  # noqa: ARG002
         for piece in self.pieces:
             yield piece
-        measured(prompt_tokens=100, completion_tokens=5, cached_tokens=64)
+        record_figures(prompt_tokens=100, completion_tokens=5, cached_tokens=64)
 
 
 @pytest.mark.parametrize("pieces", [[], ANSWER])
@@ -455,4 +455,4 @@ def test_what_nobody_expected_is_told_without_its_words() -> None:
         asyncio.run(
             _asked(pipeline(retriever=ScriptedRetriever(hits=[], error=ZeroDivisionError("secret"))), QUERY, events)
         )
-    assert events[-1] == RunFailed("an unexpected failure")
+    assert events[-1] == RunFailed("internal error")

@@ -404,7 +404,7 @@ def test_a_weigher_that_fails_fails_what_was_pending_for_the_moment() -> None:
 
 def test_failed_and_unchanged_documents_pass_through_in_their_place() -> None:
     embedder, vectors = CountingEmbedder(), ScriptedVectors()
-    failed = draft("failed").failed(Failure(stage="parse", reason="broken"))
+    failed = draft("failed").with_failure(Failure(stage="parse", reason="broken"))
     same = replace(draft("same"), same=True)
     ready = Embedding(embedder.open, vectors)([failed, prepared("a", "x"), same])
     assert [ready[0], ready[2]] == [failed, same]
@@ -415,7 +415,7 @@ def test_failed_and_unchanged_documents_pass_through_in_their_place() -> None:
 
 def test_an_embedder_that_fails_fails_only_what_was_pending_and_for_the_moment_only() -> None:
     parse_failure = Failure(stage="parse", reason="broken")
-    drafts = [draft("failed").failed(parse_failure), prepared("a", "x"), replace(draft("same"), same=True)]
+    drafts = [draft("failed").with_failure(parse_failure), prepared("a", "x"), replace(draft("same"), same=True)]
     ready = Embedding(CountingEmbedder(ModelError("out of memory")).open, ScriptedVectors())(drafts)
     assert ready[0].failure == parse_failure
     assert ready[1].failure == Failure(stage="embed", reason="out of memory", retryable=True)

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rag_core.errors import GenerationError, NotFoundError, RetrievalError, StageTimeoutError, StoreError
 from rag_core.telemetry import metrics
-from rag_core.telemetry.logs import query_hash, write_logs
-from rag_core.telemetry.metrics import Metric, send_metrics
-from rag_core.telemetry.traces import trace_with
+from rag_core.telemetry.logs import configure_logs, query_hash
+from rag_core.telemetry.metrics import Metric, install_sink
+from rag_core.telemetry.traces import install_tracer
 from serve.gateway import build_app
 from serve.graph import Graph
 from serve.telemetry import OPERATIONS
@@ -54,8 +54,8 @@ class Told:
 @pytest.fixture
 def told() -> Told:
     found = Told()
-    write_logs("gateway", stream=found.stream)
-    send_metrics(found.keep)
+    configure_logs("gateway", stream=found.stream)
+    install_sink(found.keep)
     return found
 
 
@@ -175,7 +175,7 @@ def test_a_client_that_does_not_wait_has_cancelled_it(told: Told) -> None:
 def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace_with(provider.get_tracer("test"))
+    install_tracer(provider.get_tracer("test"))
     asked(graph(), "POST", "/v1/retrieve", {"query": QUESTION}, traceparent=f"00-{TRACE}-{PARENT}-01")
     asked(graph(), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
     ids = {

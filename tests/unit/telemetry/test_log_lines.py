@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_core.telemetry.logs import log_batch, log_operation, query_hash, scrubbed_record, write_logs
+from rag_core.telemetry.logs import configure_logs, log_batch, log_operation, query_hash, scrub_record
 from rag_core.telemetry.operation import Operation, operating
 from rag_core.types import StageReport
 
@@ -15,7 +15,7 @@ QUESTION = "what did ann@example.org pay?"
 @pytest.fixture
 def lines() -> "Lines":
     found = Lines()
-    write_logs("gateway", stream=found.stream)
+    configure_logs("gateway", stream=found.stream)
     return found
 
 
@@ -81,7 +81,7 @@ def test_how_an_operation_ended_is_how_loud_it_is(lines: Lines, status: Any, lev
 
 def test_a_question_is_written_only_where_that_is_wanted_and_never_with_an_address() -> None:
     stream = io.StringIO()
-    write_logs("gateway", "full", stream)
+    configure_logs("gateway", "full", stream)
     log_operation(operation(), "request", "ok", 0.1)
     assert json.loads(stream.getvalue())["query"] == "what did [e-mail] pay?"
 
@@ -127,7 +127,7 @@ def test_a_batch_of_a_job_is_a_line(lines: Lines) -> None:
 
 def test_a_second_call_takes_the_place_of_the_first(lines: Lines) -> None:
     again = Lines()
-    write_logs("ingest", stream=again.stream)
+    configure_logs("ingest", stream=again.stream)
     logging.getLogger("serve").warning("once")
     assert lines() == []
     assert [line["role"] for line in again()] == ["ingest"]
@@ -154,7 +154,7 @@ def test_records_of_other_programs_are_scrubbed_in_place() -> None:
     logger, stream = logging.getLogger("another.program"), io.StringIO()
     shown = logging.StreamHandler(stream)
     logger.addHandler(shown)
-    logger.addFilter(scrubbed_record)
+    logger.addFilter(scrub_record)
     try:
         with operating(operation()):
             try:
@@ -163,6 +163,6 @@ def test_records_of_other_programs_are_scrubbed_in_place() -> None:
                 logger.exception("Request failed: %s", QUESTION)
     finally:
         logger.removeHandler(shown)
-        logger.removeFilter(scrubbed_record)
+        logger.removeFilter(scrub_record)
     assert stream.getvalue().startswith(f"Request failed: {query_hash(QUESTION)}\nTraceback")
     assert stream.getvalue().endswith("ValueError: password=[secret]\n")

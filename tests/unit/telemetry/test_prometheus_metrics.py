@@ -6,9 +6,17 @@ import pytest
 
 from rag_core.errors import BusyError, ModelError, SourceError
 from rag_core.stage import attempt, recording, stage
-from rag_core.telemetry.metrics import METRICS, SECONDS, Metric, send_metrics, tell_breaker, tell_depths, tell_operation
+from rag_core.telemetry.metrics import (
+    METRICS,
+    SECONDS,
+    Metric,
+    install_sink,
+    record_breaker_state,
+    record_operation,
+    record_queue_depths,
+)
 from rag_core.telemetry.operation import Operation, operating
-from rag_core.telemetry.reporting import tell, telling, telling_batch
+from rag_core.telemetry.reporting import report_operation, reporting_batch, reporting_operation
 from rag_core.types import StageReport
 
 Told = list[tuple[str, float, Mapping[str, str]]]
@@ -23,7 +31,7 @@ def told() -> Told:
         assert set(labels) == set(metric.labels)
         values.append((metric.name, value, labels))
 
-    send_metrics(keep, ["tenant-one"])
+    install_sink(keep, ["tenant-one"])
     return values
 
 
@@ -64,7 +72,7 @@ def test_a_request_counts_itself_its_stages_and_what_went_wrong(told: Told) -> N
     with operating(done):
         asyncio.run(work())
     assert (done.status, done.degraded) == ("degraded", ["dense", "sparse"])
-    tell(done, "request", done.status)
+    report_operation(done, "request", done.status)
     everything = ("operation", "pipeline_stage", "tenant_id", "profile", "status")
     whole = ("retrieve", "all", "tenant-one", "default", "degraded")
     assert of(told, "orchestration_operations_total", *everything) == [whole]
@@ -81,7 +89,7 @@ def test_a_request_counts_itself_its_stages_and_what_went_wrong(told: Told) -> N
 
 
 def test_a_request_that_failed_in_no_stage_is_an_error_of_its_whole(told: Told) -> None:
-    tell_operation(operation(), "error", 0.1)
+    record_operation(operation(), "error", 0.1)
     assert of(told, "orchestration_errors_total", "pipeline_stage", "error_type") == [("all", "error")]
 
 
@@ -89,8 +97,8 @@ def test_what_was_refused_or_left_by_its_client_is_no_error(told: Told) -> None:
     refused, left = operation(), operation()
     refused.stages += [StageReport(stage="dense", seconds=0.1, error="no operator", error_type="FilterError")]
     left.stages += [StageReport(stage="dense", seconds=0.1, error="cancelled", error_type="CancelledError")]
-    tell_operation(refused, "refused", 0.1)
-    tell_operation(left, "cancelled", 0.1)
+    record_operation(refused, "refused", 0.1)
+    record_operation(left, "cancelled", 0.1)
     assert of(told, "orchestration_errors_total", "error_type") == []
     assert of(told, "orchestration_operations_total", "status") == [("refused",), ("cancelled",)]
 
@@ -115,7 +123,7 @@ def test_a_recording_whose_caller_is_gone_was_cancelled() -> None:
 
 
 def test_tenants_without_a_label_of_their_own_are_other(told: Told) -> None:
-    tell_depths({("tenant-one", "queued"): 3, ("tenant-two", "queued"): 2, ("tenant-three", "queued"): 4})
+    record_queue_depths({("tenant-one", "queued"): 3, ("tenant-two", "queued"): 2, ("tenant-three", "queued"): 4})
     assert [(value, labels["tenant_id"], labels["pipeline_stage"]) for _, value, labels in told] == [
         (3, "tenant-one", "queued"),
         (6, "other", "queued"),
@@ -123,24 +131,24 @@ def test_tenants_without_a_label_of_their_own_are_other(told: Told) -> None:
 
 
 def test_a_queue_that_has_emptied_is_told_as_empty(told: Told) -> None:
-    tell_depths({("tenant-one", "running"): 1}, before=[("tenant-one", "queued"), ("tenant-one", "running")])
+    record_queue_depths({("tenant-one", "running"): 1}, before=[("tenant-one", "queued"), ("tenant-one", "running")])
     assert {labels["pipeline_stage"]: value for _, value, labels in told} == {"queued": 0, "running": 1}
 
 
 def test_a_breaker_is_0_closed_1_half_open_2_open(told: Told) -> None:
     for state in ("closed", "half_open", "open"):
-        tell_breaker("reranker", state)  # type: ignore[arg-type]
+        record_breaker_state("reranker", state)  # type: ignore[arg-type]
     assert [value for _, value, _ in told] == [0, 1, 2]
 
 
 def test_a_job_is_told_of_however_it_ends(told: Told) -> None:
-    with telling(operation(), "job"):
+    with reporting_operation(operation(), "job"):
         pass
-    with pytest.raises(ModelError), telling(operation(), "job"):
+    with pytest.raises(ModelError), reporting_operation(operation(), "job"):
         raise ModelError("no weights")
-    with pytest.raises(SourceError), telling(operation(), "job"):
+    with pytest.raises(SourceError), reporting_operation(operation(), "job"):
         raise SourceError("there is no such folder")
-    with pytest.raises(BusyError), telling(operation(), "job"):
+    with pytest.raises(BusyError), reporting_operation(operation(), "job"):
         raise BusyError("another job is at work")
     ended = [("ok",), ("error",), ("refused",), ("cancelled",)]
     assert of(told, "orchestration_operations_total", "status") == ended
@@ -148,9 +156,9 @@ def test_a_job_is_told_of_however_it_ends(told: Told) -> None:
 
 
 def test_a_batch_is_told_of_in_its_stage_if_its_job_has_marks(told: Told) -> None:
-    with telling_batch({"operation": "ingest", "tenant": "tenant-one"}, "embed", {"documents": 3}):
+    with reporting_batch({"operation": "ingest", "tenant": "tenant-one"}, "embed", {"documents": 3}):
         pass
-    with telling_batch({}, "embed", {"documents": 3}):
+    with reporting_batch({}, "embed", {"documents": 3}):
         pass
     assert of(told, "orchestration_stage_duration_seconds", "operation", "pipeline_stage", "status") == [
         ("ingest", "embed", "ok")
@@ -158,4 +166,4 @@ def test_a_batch_is_told_of_in_its_stage_if_its_job_has_marks(told: Told) -> Non
 
 
 def test_without_a_sink_nothing_is_told_and_nothing_fails() -> None:
-    tell(operation(), "request", "ok")
+    report_operation(operation(), "request", "ok")

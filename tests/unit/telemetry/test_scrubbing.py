@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_core.telemetry.scrubbing import _FORMS, _SUSPECT, LONGEST, _Form, scrubbed, scrubbed_text
+from rag_core.telemetry.scrubbing import _FORMS, _SUSPECT, LONGEST, _Form, scrub, scrub_text
 
 CARD = "4111 1111 1111 1111"
 IBAN = "DE89 3704 0044 0532 0130 00"
@@ -50,7 +50,7 @@ IBAN = "DE89 3704 0044 0532 0130 00"
     ],
 )
 def test_what_identifies_or_opens_is_taken_out_of_a_text(said: str, written: str) -> None:
-    assert scrubbed_text(said) == written
+    assert scrub_text(said) == written
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_identifies_or_opens_is_taken_out_of_a_text(said: str, written: str
     ],
 )
 def test_what_only_looks_like_it_stays(text: str) -> None:
-    assert scrubbed_text(text) == text
+    assert scrub_text(text) == text
 
 
 def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
@@ -91,7 +91,7 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
         "cookie": "b",
         "prompt_tokens": 12,
     }
-    assert scrubbed(said) == {
+    assert scrub(said) == {
         "nested": [{"to": ["[e-mail]", 3, None, True, 0.5]}],
         "[e-mail]": "b'[e-mail]'",
         "foreign": "of [e-mail]",
@@ -104,30 +104,30 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
 
 
 def test_of_a_text_beyond_16000_characters_the_rest_is_counted() -> None:
-    assert scrubbed_text("a" * (LONGEST + 3)) == "a" * LONGEST + "... (3 more characters)"
+    assert scrub_text("a" * (LONGEST + 3)) == "a" * LONGEST + "... (3 more characters)"
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("piece", ["a", "1", "1 ", "a@", "a.", "-", "+1(", "0", "://a:", "token", "AB12", "(0", "key="])
 def test_no_text_keeps_it_for_long(piece: str) -> None:
-    assert scrubbed_text("@key " + piece * (LONGEST // len(piece)))
+    assert scrub_text("@key " + piece * (LONGEST // len(piece)))
 
 
 @pytest.mark.timeout(20)
 def test_numbers_that_are_no_phones_because_of_their_end_keep_it_no_longer() -> None:
     text = f"+{'1' * 35}a " * 400
-    assert scrubbed_text(text) == text
+    assert scrub_text(text) == text
 
 
 @given(before=st.text(alphabet="abc ,.:;\"'()\n", max_size=20), after=st.text(alphabet=" ,;\"')\n", max_size=20))
 def test_an_address_is_found_wherever_it_stands(before: str, after: str) -> None:
-    assert not re.search("lee|example", scrubbed_text(f"{before} ann.lee@example.org{after}"))
+    assert not re.search("lee|example", scrub_text(f"{before} ann.lee@example.org{after}"))
 
 
 @given(st.text(max_size=200))
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
-    once = scrubbed_text(text)
-    assert scrubbed_text(once) == once
+    once = scrub_text(text)
+    assert scrub_text(once) == once
 
 
 @pytest.mark.parametrize("form", _FORMS, ids=lambda form: form.put)

@@ -6,11 +6,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rag_core.errors import ModelError
-from rag_core.stage import attempt, measured, recording, stage
+from rag_core.stage import attempt, record_figures, recording, stage
 from rag_core.telemetry.operation import Operation, current_operation, operating
-from rag_core.telemetry.propagation import carried, carrying
-from rag_core.telemetry.reporting import telling, telling_batch
-from rag_core.telemetry.traces import span_of, trace_headers, trace_ids, trace_with
+from rag_core.telemetry.propagation import continuing_operation, outgoing_values
+from rag_core.telemetry.reporting import reporting_batch, reporting_operation
+from rag_core.telemetry.traces import install_tracer, span_of, trace_headers, trace_ids
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -20,7 +20,7 @@ HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 def exported() -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace_with(provider.get_tracer("test"))
+    install_tracer(provider.get_tracer("test"))
     return exporter
 
 
@@ -46,7 +46,7 @@ async def retrieved() -> None:
     async def leg(name: str) -> None:
         async with stage(name) as here:
             here.ranking = ()
-            measured(rows=3)
+            record_figures(rows=3)
             await asyncio.sleep(0.001)
 
     with recording():
@@ -106,18 +106,18 @@ def test_a_client_that_does_not_sample_is_not_traced(exported: InMemorySpanExpor
     done = operation()
     with operating(done), span_of(done, "request", {"traceparent": f"00-{TRACE}-{PARENT}-00"}):
         asyncio.run(retrieved())
-        assert carried()["traceparent"].startswith(f"00-{TRACE}-")
-        assert carried()["traceparent"].endswith("-00")
+        assert outgoing_values()["traceparent"].startswith(f"00-{TRACE}-")
+        assert outgoing_values()["traceparent"].endswith("-00")
     assert exported.get_finished_spans() == ()
 
 
 def test_another_process_goes_on_below_the_callers_span(exported: InMemorySpanExporter) -> None:
     done = operation()
     with operating(done), span_of(done, "request", {**HEADERS, "tracestate": "vendor=1"}):
-        values = carried()
+        values = outgoing_values()
     assert "a secret" not in str(values)
     assert values["tracestate"] == "vendor=1"
-    with carrying(values, "rerank") as there:
+    with continuing_operation(values, "rerank") as there:
         assert there is not None
         assert (there.name, there.correlation_id, there.tenant) == ("retrieve", "c-1", "tenant-one")
         assert trace_ids()["trace_id"] == TRACE
@@ -128,16 +128,16 @@ def test_another_process_goes_on_below_the_callers_span(exported: InMemorySpanEx
 
 def test_a_batch_is_one_span_below_the_jobs(exported: InMemorySpanExporter) -> None:
     job = operation()
-    with telling(job, "job", HEADERS):
-        values = carried()
-    with telling_batch(values, "embed", {"documents": 2}):
+    with reporting_operation(job, "job", HEADERS):
+        values = outgoing_values()
+    with reporting_batch(values, "embed", {"documents": 2}):
         pass
     assert tree(exported) == {"retrieve": PARENT, "embed": "retrieve"}
 
 
 def test_a_call_of_nobody_carries_nothing_and_changes_nothing(exported: InMemorySpanExporter) -> None:
-    assert carried() == {}
-    with carrying({}, "rerank") as there:
+    assert outgoing_values() == {}
+    with continuing_operation({}, "rerank") as there:
         assert (there, current_operation()) == (None, None)
     assert exported.get_finished_spans() == ()
 
@@ -146,7 +146,7 @@ def test_a_process_that_does_not_trace_carries_the_marks_alone() -> None:
     done = operation()
     with operating(done), span_of(done, "request", HEADERS):
         assert (trace_headers(), trace_ids()) == ({}, {})
-        assert carried() == {
+        assert outgoing_values() == {
             "operation": "retrieve",
             "correlation_id": "c-1",
             "tenant": "tenant-one",

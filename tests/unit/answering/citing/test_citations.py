@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rag_core.answering.citing.citation_notes import plain
 from rag_core.answering.citing.citations import Citer, cite
-from rag_core.events import CitationAdded, TextDelta, with_citation
+from rag_core.events import CitationAdded, TextDelta, add_citation
 from rag_core.types import Answer, Chunk, Citation, CitationStyle, Hit, Metadata, Origin, Passage
 
 TOWER = "The tower is 330 m high. It was built in 1889 by Eiffel. Visitors like it very much."
@@ -67,7 +67,7 @@ def streamed(pieces: Sequence[str], style: CitationStyle = "inline") -> tuple[An
             case TextDelta(delta):
                 text += delta
             case CitationAdded(citation):
-                citations = with_citation(citations, citation)
+                citations = add_citation(citations, citation)
     return citer.answer, Answer(text=text, citations=citations, confidence=citer.answer.confidence)
 
 

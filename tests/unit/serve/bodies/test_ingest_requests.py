@@ -13,7 +13,7 @@ from fakes.serving import NOWHERE, scripted_graph
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from rag_core.errors import DocumentError, SpaceError, UnavailableError, UsageError, told
+from rag_core.errors import DocumentError, SpaceError, UnavailableError, UsageError, error_from_reason
 from serve.bodies.ingest import LARGEST_TEXT, MOST_DOCUMENTS
 from serve.bodies.ingest_form import LARGEST_FILE, Received, Upload, received_form, received_json
 from serve.gateway import build_app
@@ -393,8 +393,8 @@ def test_how_long_to_wait_is_read_as_rfc_7240_has_it(given: Sequence[str], secon
 
 
 def test_the_reason_of_a_job_tells_which_failure_it_was() -> None:
-    failure = told("SpaceError: collection 'a' is embedded with another model: x")
+    failure = error_from_reason("SpaceError: collection 'a' is embedded with another model: x")
     assert (type(failure), str(failure)) == (SpaceError, "collection 'a' is embedded with another model: x")
     for reason in ("interrupted", "KeyError: 'x'", "StageTimeoutError: x", "Literal: x", "DocumentError: parse: x"):
-        assert (type(told(reason)), str(told(reason))) == (UnavailableError, reason)
-    assert not isinstance(told("DocumentError: x"), DocumentError)
+        assert (type(error_from_reason(reason)), str(error_from_reason(reason))) == (UnavailableError, reason)
+    assert not isinstance(error_from_reason("DocumentError: x"), DocumentError)
