@@ -26,26 +26,33 @@ from benchmarks.json_lines import json_lines
 from benchmarks.machine import command, heading, machine
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core.answering.generation.candidates import Candidate
-from rag_core.answering.generation.extractive import Extractive, Ranked, pieces
+from rag_core.answering.generation.extractive import RankedCandidates, SentenceExtractor, answer_pieces
 from rag_core.answering.pipeline import Limits, QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.evaluation.answers import auroc_estimate, confusion, sentence_agreement, sentence_recall, share, token_f1
+from rag_core.evaluation.answers import (
+    auroc_estimate,
+    confusion,
+    sentence_agreement,
+    sentence_recall,
+    share_estimate,
+    token_f1,
+)
 from rag_core.evaluation.dataset import CorpusDocument, file_name, read_corpus, write_documents
 from rag_core.evaluation.significance import Estimate, estimates
-from rag_core.evaluation.spans import Span, aligned
+from rag_core.evaluation.spans import Span, align_spans
 from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Comparison, Prompt, Query, Reply, document_id
-from rag_core.wiring.ingestion import inline_runner, sync
-from rag_core.wiring.pipeline import pipeline
-from rag_core.wiring.retrieval import retriever
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
+from rag_core.wiring.pipeline import build_pipeline
+from rag_core.wiring.retrieval import build_retriever
 
 XQUAD, COVIDQA, CLAPNQ = "xquad_en", "covidqa_spans", "clapnq_generation"
 CUTS = (1, 3)
-NOTHING = Ranked(candidates=(), scores=(), confidence=0.0)
+NOTHING = RankedCandidates(candidates=(), scores=(), confidence=0.0)
 EVERY = 100
 """Questions between two lines of progress."""
 
@@ -65,7 +72,7 @@ class Question:
 class Asked:
     question: Question
     reply: Reply
-    ranked: Ranked
+    ranked: RankedCandidates
 
     @property
     def refused(self) -> bool:
@@ -84,12 +91,12 @@ class Figure:
 class Watched:
     """A Generator that keeps what the one behind it went by."""
 
-    extractive: Extractive
-    ranked: Ranked = NOTHING
+    extractive: SentenceExtractor
+    ranked: RankedCandidates = NOTHING
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        self.ranked = await self.extractive.ranked(prompt)
-        for piece in pieces(self.extractive.chosen(self.ranked)):
+        self.ranked = await self.extractive.rank(prompt)
+        for piece in answer_pieces(self.extractive.select(self.ranked)):
             yield piece
 
 
@@ -103,8 +110,8 @@ class Bench:
 
     def ingest(self, collection: str, documents: Sequence[CorpusDocument]) -> None:
         write_documents(documents, self.folder / collection)
-        job = sync(self.settings, self.postgres, [str(self.folder / collection)], collection)
-        chunks = job.run(inline_runner(self.settings)).chunks["stored"]
+        job = build_sync(self.settings, self.postgres, [str(self.folder / collection)], collection)
+        chunks = job.run(build_inline_runner(self.settings)).chunks["stored"]
         _progress(f"{collection}: {len(documents)} documents, {chunks} chunks")
 
     def stored(self, collection: str, document: str) -> str:
@@ -142,7 +149,7 @@ class Bench:
         for k, target in zip(CUTS, targets, strict=True):
             found = sum(sentence_recall(gold, k) for gold in golds)
             yield _share(f"{collection} sentence recall@{k}", int(found), len(asked), target)
-        given = [self.watched.extractive.chosen(each.ranked) for each in asked]
+        given = [self.watched.extractive.select(each.ranked) for each in asked]
         held = sum(
             any(self._answers(collection, each.question, one) for one in chosen)
             for each, chosen in zip(asked, given, strict=True)
@@ -185,8 +192,8 @@ async def _measured(
 
 
 def _bench(settings: Settings, postgres: Postgres, folder: Path, corpus: CorpusReader) -> Bench:
-    chosen = pipeline(settings, corpus, retriever(settings, corpus), InMemoryConversations())
-    if not isinstance(chosen.generator, Extractive):
+    chosen = build_pipeline(settings, corpus, build_retriever(settings, corpus), InMemoryConversations())
+    if not isinstance(chosen.generator, SentenceExtractor):
         raise SystemExit(f"generation.type must be extractive, got {settings.generation.type}")
     watched = Watched(chosen.generator)
     patient = Limits(depth=chosen.limits.depth)  # a busy machine costs no answers
@@ -214,10 +221,10 @@ async def _figures(
     return figures, _latencies([*known, *covid])
 
 
-def _written(asked: Sequence[Asked], extractive: Extractive) -> Iterator[Figure]:
+def _written(asked: Sequence[Asked], extractive: SentenceExtractor) -> Iterator[Figure]:
     """First as if nothing were refused."""
     ready = replace(extractive, threshold=0.0)
-    chosen = [ready.chosen(each.ranked) for each in asked]
+    chosen = [ready.select(each.ranked) for each in asked]
     scores = [token_f1(_text(own), each.question.answers) for own, each in zip(chosen, asked, strict=True)]
     yield _mean(f"{CLAPNQ} token F1", scores, target=0.55)
     answered = [0.0 if each.refused else score for each, score in zip(asked, scores, strict=True)]
@@ -240,7 +247,7 @@ def _mean(name: str, values: Sequence[float], target: float | None = None) -> Fi
 
 
 def _share(name: str, count: int, of: int, target: float | None = None) -> Figure:
-    return Figure(name=name, questions=of, estimate=share(count, of), target=target)
+    return Figure(name=name, questions=of, estimate=share_estimate(count, of), target=target)
 
 
 def _refusals(known: Sequence[Asked], strange: Sequence[Asked], threshold: float) -> Iterator[Figure]:
@@ -307,7 +314,7 @@ def _aligned(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequen
     originals = {article.id: article.text for article in articles}
     stored = {article.id: bench.stored(COVIDQA, article.id) for article in articles}
     return [
-        replace(each, spans=tuple(aligned(each.spans, originals[each.document], stored[each.document])))
+        replace(each, spans=tuple(align_spans(each.spans, originals[each.document], stored[each.document])))
         for each in questions
     ]
 

@@ -24,10 +24,10 @@ with warnings.catch_warnings():
 
     from rag_core.breaker import Breaker
     from rag_core.errors import ClusterError, RagError
-    from serve.models.distributed import model_deployment
+    from serve.models.model_connections import model_deployment
     from serve.models.remote import RemotePairs
-    from serve.shape.arguments import Arguments, settings_of
-    from serve.shape.config import checked
+    from serve.shape.arguments import Arguments, settings_from_arguments
+    from serve.shape.config import parse_serve_config
     from serve.shape.local import deploy, set_environment
 
 NAME = "Reranker"
@@ -40,7 +40,7 @@ RERANKED = (
 
 def build(arguments: Arguments) -> Application:
     """The deployment alone, without a gateway."""
-    return model_deployment(settings_of(arguments), "reranker")
+    return model_deployment(settings_from_arguments(arguments), "reranker")
 
 
 def shape(most: int) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def main() -> None:
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR", "enable_access_log": False})
-        deploy(checked(shape(arguments.most)))
+        deploy(parse_serve_config(shape(arguments.most)))
         _await_replica()
         asyncio.run(_watched(arguments.callers, arguments.seconds))
     finally:

@@ -22,7 +22,7 @@ from rag_core.evaluation.dataset import read_corpus
 from rag_core.protocols import Chunker
 from rag_core.settings import load_settings
 from rag_core.types import Document
-from rag_core.wiring.chunking import chunker
+from rag_core.wiring.chunking import build_chunker
 
 SPACE = "\n\n"
 CHUNKERS: Mapping[str, Sequence[str]] = {
@@ -49,7 +49,7 @@ def main() -> None:
     print(f"{heading()}\n{len(joined)} documents of {true + 1:g} texts; tolerance {arguments.tolerance} characters")
     print("chunker    boundaries  precision  recall     F1  evenly     MB/s")
     for name, overrides in CHUNKERS.items():
-        _report(name, chunker(load_settings(None, "default", overrides, {})), joined, arguments.tolerance)
+        _report(name, build_chunker(load_settings(None, "default", overrides, {})), joined, arguments.tolerance)
 
 
 def _report(name: str, chosen: Chunker, joined: Sequence[Joined], tolerance: int) -> None:

@@ -19,7 +19,7 @@ from benchmarks.json_lines import json_lines
 from rag_core.settings import load_settings
 from rag_core.storage.lexical.packing import Numbers
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Space, chunk_id, document_id
-from rag_core.wiring.embedding import shared_encoder
+from rag_core.wiring.embedding import load_shared_encoder
 
 DIMENSION = 384
 SPACE = Space(model="synthetic", dimension=DIMENSION, window=256, fingerprint=f"synthetic-{DIMENSION}")
@@ -87,7 +87,7 @@ def _centres(files: tuple[Path, ...]) -> tuple[Matrix, Numbers, Matrix]:
     """With the numbers of those near each, and what makes of independent numbers some that vary as the centres do."""
     if files:
         embedding = load_settings(environment={}).embedding
-        centres = shared_encoder(embedding).embed(passages(CENTRES, files=files))
+        centres = load_shared_encoder(embedding).embed(passages(CENTRES, files=files))
         spread = np.linalg.cholesky(np.cov(centres.T) + MINIMAL * np.eye(DIMENSION)).T
     else:
         fixed = np.random.default_rng(0)

@@ -21,10 +21,10 @@ import torch
 from benchmarks.corpus import passages, stored
 from benchmarks.machine import CPUS, heading
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
-from rag_core.models.encoders.model_files import model_folder
-from rag_core.models.encoders.precision import dtype
+from rag_core.models.encoders.model_files import find_model_folder
+from rag_core.models.encoders.precision import choose_dtype
 from rag_core.types import Matrix
-from rag_core.wiring.embedding import encoder
+from rag_core.wiring.embedding import build_encoder
 
 Encode = Callable[[Sequence[str]], Matrix]
 WARM_UP = 64
@@ -36,9 +36,9 @@ def main() -> None:
         raise SystemExit("not measured on a GPU: there is none here")
     threads = _threads(arguments.device)
     print(heading(torch.cuda.get_device_name() if arguments.device == "cuda" else ""))
-    print(f"{arguments.model}, {dtype('auto', arguments.device)}, {threads} threads")
+    print(f"{arguments.model}, {choose_dtype('auto', arguments.device)}, {threads} threads")
     texts = stored([arguments.texts])[: arguments.count] if arguments.texts else passages(arguments.count)
-    own, library = encoder(_settings(arguments), threads).embed, _library(arguments.model, arguments.device)
+    own, library = build_encoder(_settings(arguments), threads).embed, _library(arguments.model, arguments.device)
     seconds = _interleaved([own, library], texts, arguments.rounds)
     for name, each in zip((f"embedding.type {arguments.type}", "sentence-transformers encode"), seconds, strict=True):
         print(f"{name:34} {len(texts) / each:10.1f} texts/s   {seconds[1] / each:5.2f} x the library")
@@ -64,8 +64,8 @@ def _settings(arguments: argparse.Namespace) -> EmbeddingSettings:
 def _library(name: str, device: str) -> Encode:
     from sentence_transformers import SentenceTransformer
 
-    weights = {"dtype": dtype("auto", device)}
-    model: Any = SentenceTransformer(str(model_folder(name)), device=device, model_kwargs=weights)
+    weights = {"dtype": choose_dtype("auto", device)}
+    model: Any = SentenceTransformer(str(find_model_folder(name)), device=device, model_kwargs=weights)
     return lambda texts: np.asarray(model.encode(list(texts), show_progress_bar=False), np.float32)
 
 

@@ -21,7 +21,7 @@ from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core import KnowledgeBase
 from rag_core.events import Event, TextDelta
-from rag_core.retrieval.question_cache import REMEMBERED
+from rag_core.retrieval.question_cache import MAX_CACHED_QUESTIONS
 from rag_core.settings import load_settings
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -50,7 +50,7 @@ def main() -> None:
 
 def _asked_anew(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[Timed]:
     """After so many others that none of their vectors is kept."""
-    for number in range(REMEMBERED):
+    for number in range(MAX_CACHED_QUESTIONS):
         knowledge.search(f"What is number {number}?", k=1)
     return _asked(knowledge, questions)
 
@@ -68,7 +68,7 @@ def _timed(knowledge: KnowledgeBase, question: str) -> Timed:
             firsts.append(time.perf_counter())
 
     began = time.perf_counter()
-    reply = knowledge.ask(question, tell=hear)
+    reply = knowledge.ask(question, on_event=hear)
     ended = time.perf_counter()
     retrieve = next(report.seconds for report in reply.stages if report.stage == "retrieve")
     return Timed(1000 * retrieve, 1000 * (firsts[0] - began), 1000 * (ended - began))

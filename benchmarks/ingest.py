@@ -37,16 +37,16 @@ from benchmarks.machine import CPUS, heading
 from benchmarks.processes import Peak, cpu_watched, memory_watched
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
 from benchmarks.side_by_side import side_by_side
-from jobs.runner import RayRunner, start_ray
+from jobs.ray_runner import RayRunner, start_ray
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
-from rag_core.ingestion.report import Report
+from rag_core.ingestion.report import SyncReport
 from rag_core.settings import load_settings
 from rag_core.storage import schema
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Chunk, Draft
-from rag_core.wiring.embedding import encoder
-from rag_core.wiring.ingestion import inline_runner, preparation, source, sync
+from rag_core.wiring.embedding import build_encoder
+from rag_core.wiring.ingestion import build_inline_runner, build_preparation, build_sync, open_files_source
 
 DEMO = Path(__file__).parents[1] / "demo" / "corpus"
 FILES = 2_000
@@ -63,7 +63,7 @@ class Round:
     were busy so long, in all processes together."""
 
     work: float
-    report: Report
+    report: SyncReport
     stages: Mapping[str, float]
     cpu: Mapping[str, float]
     starting_cpu: float
@@ -79,15 +79,15 @@ class Bench:
     roots: Sequence[int]
 
     def chunks(self) -> list[Chunk]:
-        files = source(self.settings, str(self.folder))
-        prepare = preparation(self.settings, {0: files})
+        files = open_files_source(self.settings, str(self.folder))
+        prepare = build_preparation(self.settings, {0: files})
         drafts = prepare([Draft(id=uuid4(), source=0, entry=entry, recipe="") for entry in files.listing()])
         return [chunk for draft in drafts for chunk in draft.chunks]
 
     def floor(self) -> float:
         """What somebody would write for one run, without deltas, ledger, tenants or retries: serial, but for the
         encoder's threads, which are those that ours has in one process."""
-        model = encoder(self.settings.embedding, CPUS)
+        model = build_encoder(self.settings.embedding, CPUS)
         began = time.perf_counter()
         chunks = self.chunks()
         vectors = model.embed([chunk.embedded_text for chunk in chunks])
@@ -124,16 +124,16 @@ class Bench:
         return replace(done, starting=starting, stopping=time.perf_counter() - began)
 
     def _synced(self, on_ray: bool) -> Round:
-        runner = RayRunner(self.settings) if on_ray else inline_runner(self.settings)
+        runner = RayRunner(self.settings) if on_ray else build_inline_runner(self.settings)
         with cpu_watched(self.roots) as cpu:
-            report = sync(self.settings, self.postgres, [str(self.folder)]).run(runner)
+            report = build_sync(self.settings, self.postgres, [str(self.folder)]).run(runner)
         started = report.seconds["list"] + report.seconds["start"]
         all_of_it, used = cpu.since(0), cpu.since(started)
         starting = sum(all_of_it.values()) - sum(used.values())
         work = report.seconds["total"] - report.seconds["start"]
         return Round(work, report, self._stages(report), used, starting)
 
-    def _stages(self, report: Report) -> dict[str, float]:
+    def _stages(self, report: SyncReport) -> dict[str, float]:
         with self.postgres.connect() as connection, closing(Ledger(connection, self.settings.tenant)) as ledger:
             own = ledger.stage_seconds(report.job_id)
         return own | {stage: report.seconds[stage] for stage in ("list", "publish", "index")}
@@ -199,7 +199,7 @@ def raw_encode(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
 
 
 def _encoding(settings: EmbeddingSettings, texts: Sequence[str]) -> Callable[[], object]:
-    model = encoder(settings)
+    model = build_encoder(settings)
     model.embed(texts[:WARM_UP])
     return partial(model.embed, texts)
 
@@ -245,7 +245,7 @@ def _delta(bench: Bench) -> None:
     _show_change("1 % changed, added, deleted", bench.in_process().report)
 
 
-def _show_change(name: str, report: Report) -> None:
+def _show_change(name: str, report: SyncReport) -> None:
     changes = {each: report.documents[each] for each in ("added", "changed", "deleted")}
     model = f"of these {report.seconds['start']:.2f} s the model's start"
     print(f"delta     {name:34} {report.seconds['total']:8.2f} s, {model}; {changes}, chunks {dict(report.chunks)}")

@@ -21,11 +21,11 @@ from benchmarks.json_lines import json_lines
 from benchmarks.machine import heading
 from rag_core.config import BertEmbedder, HashingEmbedder, LexicalJudge
 from rag_core.errors import DatasetError
-from rag_core.evaluation.answers import auroc_estimate, share
+from rag_core.evaluation.answers import auroc_estimate, share_estimate
 from rag_core.evaluation.significance import Estimate
 from rag_core.protocols import Judge
 from rag_core.types import Answer, Chunk, Grade, Hit, Origin, Passage, Verdict
-from rag_core.wiring.judging import chosen_judge
+from rag_core.wiring.judging import build_local_judge
 
 GRADES: tuple[Grade, ...] = ("supported", "partial", "unsupported", "unchecked")
 NOBODY = UUID(int=0)
@@ -74,7 +74,7 @@ def main() -> None:
         if arguments.without_encoder
         else BertEmbedder(type="bert", model=arguments.model)
     )
-    judge = chosen_judge(LexicalJudge(type="lexical"), embedding)
+    judge = build_local_judge(LexicalJudge(type="lexical"), embedding)
     print(heading())
     figures = []
     for dataset in arguments.datasets:
@@ -112,7 +112,7 @@ def _figures(dataset: str, judged: Sequence[Judged]) -> Figures:
     return Figures(
         dataset=dataset,
         answers=len(judged),
-        supported=share(len(supported), len(judged)),
+        supported=share_estimate(len(supported), len(judged)),
         auroc=auroc_estimate([each.score for each in supported], [each.score for each in others]),
         grades={"supported": _counted(supported), "unsupported": _counted(others)},
         recall=recall,
@@ -123,7 +123,7 @@ def _figures(dataset: str, judged: Sequence[Judged]) -> Figures:
 
 
 def _graded_supported(verdicts: Sequence[Verdict]) -> Estimate:
-    return share(sum(each.grade == "supported" for each in verdicts), len(verdicts))
+    return share_estimate(sum(each.grade == "supported" for each in verdicts), len(verdicts))
 
 
 def _counted(verdicts: Sequence[Verdict]) -> dict[Grade, int]:

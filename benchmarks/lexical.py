@@ -35,7 +35,7 @@ from rag_core.config import Bm25Retriever
 from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical import kinds, reading, writing
-from rag_core.storage.lexical.overview import overview
+from rag_core.storage.lexical.overview import read_overview
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.postgres import OPTIONS, Postgres, transaction
@@ -43,7 +43,7 @@ from rag_core.storage.publishing import Target
 from rag_core.storage.snapshot import Snapshot
 from rag_core.text.analysis import terms
 from rag_core.types import Chunk, Document, Draft, Entry, Query, Space, chunk_id, document_id
-from serve.shape.garbage_collection import settle
+from serve.shape.garbage_collection import freeze_loaded_objects
 
 T = TypeVar("T")
 
@@ -109,10 +109,10 @@ def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
 def _writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
     count = sum(len(draft.chunks) for draft in documents)
     building = publishing = 0.0
-    settle()  # the passages are the benchmark's: no worker holds so many that each collection would visit them
+    freeze_loaded_objects()  # the passages are the benchmark's: no worker holds so many that each collection would visit them
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
-            prepared, seconds = _timed(partial(writing.prepared, batch, target.run))
+            prepared, seconds = _timed(partial(writing.prepare, batch, target.run))
             building += seconds
             publishing += _timed(partial(_publish, connection, target, prepared))[1]
         print(f"build     words to segments of {BATCH}    {count / building:9,.0f} chunks/s")
@@ -135,7 +135,7 @@ def _writer(postgres: Postgres, target: Target, batches: Sequence[Sequence[Draft
 
     def write() -> None:
         for batch in batches:
-            _publish(connection, target, writing.prepared(batch, target.run))
+            _publish(connection, target, writing.prepare(batch, target.run))
 
     return write
 
@@ -147,7 +147,7 @@ def _one_document(connection: psycopg.Connection, target: Target, documents: Seq
         long = replace(whole[0], id=UUID(int=first), chunks=tuple(chunk for each in whole for chunk in each.chunks))
 
         def publish(long: Draft = long) -> None:
-            _publish(connection, target, writing.prepared([long], target.run))
+            _publish(connection, target, writing.prepare([long], target.run))
 
         own.append(1_000 * _timed(publish)[1])
         empty.append(1_000 * _timed(lambda: _commit(connection))[1])
@@ -159,7 +159,7 @@ def _commit(connection: psycopg.Connection) -> None:
         connection.execute(NO_ROWS)
 
 
-def _publish(connection: psycopg.Connection, target: Target, prepared: writing.Prepared) -> None:
+def _publish(connection: psycopg.Connection, target: Target, prepared: writing.PreparedSegments) -> None:
     with transaction(connection, TENANT):
         scope = {"tenant": TENANT, "collection": target.collection}
         writing.add(connection, scope, prepared)
@@ -175,7 +175,7 @@ def _searching(
     for segments in SEGMENTS:
         with postgres.connect() as connection:
             for batch in _batches(documents, -(-count // segments)):
-                _publish(connection, target, writing.prepared(batch, target.run))
+                _publish(connection, target, writing.prepare(batch, target.run))
         _vacuum(postgres)
         stored = _count(postgres, "lexical_segments")
         (cold[segments], told), warm = (uvloop.run(_searches(postgres, questions, room)) for room in (0, CACHED_BYTES))
@@ -213,12 +213,12 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
                     ranking.clear()
                     naming.clear()
                 for question in questions:
-                    snapshot = replace(reading.of_kind(opened, kinds.WORDS), kept={})  # nothing of the round before
+                    snapshot = replace(reading.with_kind(opened, kinds.WORDS), kept={})  # nothing of the round before
                     query, began = _query(question), time.perf_counter()
-                    asked = await reading.asked(snapshot, cache, query, BM25)
-                    places = await reading.places(snapshot, asked, query, K)
+                    asked = await reading.read_scorer(snapshot, cache, query, BM25)
+                    places = await reading.find_best_chunks(snapshot, asked, query, K)
                     ranked = time.perf_counter()
-                    await reading.named(snapshot, cache, places)
+                    await reading.resolve_ids(snapshot, cache, places)
                     ranking.append(1_000 * (ranked - began))
                     naming.append(1_000 * (time.perf_counter() - ranked))
     finally:
@@ -228,8 +228,8 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
 
 async def _keep_ids(snapshot: Snapshot, cache: SegmentCache) -> None:
     """As a hybrid question does: it looks for the chunks that its other legs found."""
-    words = reading.of_kind(snapshot, kinds.WORDS)
-    await reading.places_of(words, cache, await overview(words), [])
+    words = reading.with_kind(snapshot, kinds.WORDS)
+    await reading.locate_chunks(words, cache, await read_overview(words), [])
 
 
 def _others(postgres: Postgres, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Timed]) -> None:
@@ -284,7 +284,7 @@ def _quality(postgres: Postgres, folder: Path) -> None:
     target = _stored(postgres, documents)
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
-            _publish(connection, target, writing.prepared(batch, target.run))
+            _publish(connection, target, writing.prepare(batch, target.run))
     grades = read_qrels(folder / "qrels" / "test.tsv")
     questions = {id: text for id, text in read_queries(folder / "queries.jsonl").items() if id in grades}
     index = _bm25s([terms(chunk.embedded_text, LANGUAGE) for draft in documents for chunk in draft.chunks])
@@ -304,7 +304,7 @@ async def _run(postgres: Postgres, questions: dict[str, str], uris: dict[UUID, s
     reader = CorpusReader(postgres)
     try:
         return {
-            id: {uris[chunk]: score for chunk, score in await reader.bm25(_query(text), K, BM25)}
+            id: {uris[chunk]: score for chunk, score in await reader.rank_bm25(_query(text), K, BM25)}
             for id, text in questions.items()
         }
     finally:

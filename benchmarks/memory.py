@@ -22,12 +22,12 @@ from benchmarks.corpus import BREAK, passages
 from benchmarks.machine import heading
 from benchmarks.processes import Peak, memory_watched
 from benchmarks.scratch import scratch_folder, server_in
-from jobs.runner import RayRunner
+from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
-from rag_core.ingestion.report import Report
+from rag_core.ingestion.report import SyncReport
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.wiring.ingestion import inline_runner, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
 
 RUNNERS = {"inline": ["inline"], "ray": ["ray"], "both": ["inline", "ray"]}
 TIMES = 4
@@ -84,10 +84,10 @@ def main() -> None:
         bench.measured("a file of 300 MB", _write_huge)
 
 
-def _synced(settings: Settings, dsn: str, folder: Path, runner: str) -> tuple[Peak, Report]:
-    job = sync(settings, Postgres.open(dsn), [str(folder)])
+def _synced(settings: Settings, dsn: str, folder: Path, runner: str) -> tuple[Peak, SyncReport]:
+    job = build_sync(settings, Postgres.open(dsn), [str(folder)])
     with memory_watched([os.getpid()]) as peak:
-        report = job.run(RayRunner(settings) if runner == "ray" else inline_runner(settings))
+        report = job.run(RayRunner(settings) if runner == "ray" else build_inline_runner(settings))
     return peak, report
 
 

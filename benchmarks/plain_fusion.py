@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.machine import CPUS, heading
 from rag_core.config import BertEmbedder
 from rag_core.evaluation.dataset import Dataset, Run, read_corpus, read_dataset, write_run
-from rag_core.wiring.embedding import encoder
+from rag_core.wiring.embedding import build_encoder
 
 Scores = NDArray[np.float32]
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _cosines(texts: list[str], questions: list[str]) -> Scores:
     """Shape (questions, documents), as all scores here."""
-    model = encoder(BertEmbedder(type="bert", model="all-MiniLM-L6-v2"), CPUS)
+    model = build_encoder(BertEmbedder(type="bert", model="all-MiniLM-L6-v2"), CPUS)
     cosines: Scores = model.embed_questions(questions) @ model.embed(texts).T
     return cosines
 

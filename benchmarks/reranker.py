@@ -26,8 +26,8 @@ from benchmarks.machine import heading
 from benchmarks.scratch import exit_when_terminated, scratch_folder
 from rag_core.breaker import Breaker
 from rag_core.config import Bm25Retriever, CrossEncoderReranker, RerankedRetriever, Settings
-from rag_core.models.encoders.model_files import model_folder
-from rag_core.models.encoders.precision import dtype
+from rag_core.models.encoders.model_files import find_model_folder
+from rag_core.models.encoders.precision import choose_dtype
 from rag_core.protocols import Pair
 from rag_core.settings import load_settings
 from serve.models.remote import RemotePairs
@@ -120,7 +120,7 @@ def _settings(folder: Path, arguments: argparse.Namespace) -> Settings:
 def _plain(folder: Path, arguments: argparse.Namespace) -> "CrossEncoder":
     from sentence_transformers import CrossEncoder
 
-    weights = dtype(arguments.precision, arguments.device)
+    weights = choose_dtype(arguments.precision, arguments.device)
     return CrossEncoder(str(folder), device=arguments.device, model_kwargs={"dtype": weights}, local_files_only=True)
 
 
@@ -130,7 +130,7 @@ def _deployed(settings: Settings, device: str) -> Any:
         warnings.simplefilter("ignore")  # of Ray's own making
         from ray import serve
 
-        from jobs.runner import start_ray
+        from jobs.ray_runner import start_ray
         from serve.models.deployments import Scorer
 
         start_ray()
@@ -165,7 +165,7 @@ def _model_files(folder: Path) -> None:
     import transformers
 
     torch.manual_seed(7)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder("all-MiniLM-L6-v2"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(find_model_folder("all-MiniLM-L6-v2"))
     config = transformers.BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=384,

@@ -31,8 +31,8 @@ from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Query, StageReport
 from rag_core.wiring.embedding import embedding_space
-from rag_core.wiring.retrieval import retriever
-from serve.shape.garbage_collection import settle
+from rag_core.wiring.retrieval import build_retriever
+from serve.shape.garbage_collection import freeze_loaded_objects
 
 TENANT, COLLECTION = "benchmark", "default"
 BATCH = 256
@@ -77,11 +77,11 @@ async def _compare(
 ) -> None:
     corpus = CorpusReader(postgres)
     try:
-        chosen = retriever(settings, corpus)
+        chosen = build_retriever(settings, corpus)
         asked = questions(texts)
         # loads, compiles, connects, and fills caches
         await _ask(chosen, [next(asked) for _ in range(count)], max(callers))
-        settle()
+        freeze_loaded_objects()
         print(f"{'callers':>7} {'stage':12} {'p50 ms':>8} {'p95 ms':>8} {'errors':>7} {'questions/s':>12}")
         for number in callers:
             _show(number, await _ask(chosen, [next(asked) for _ in range(count)], number))

@@ -37,8 +37,8 @@ from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
-from rag_core.wiring.retrieval import retriever
-from serve.shape.garbage_collection import settle
+from rag_core.wiring.retrieval import build_retriever
+from serve.shape.garbage_collection import freeze_loaded_objects
 
 HOST, GATEWAY, BARE = "127.0.0.1", 8123, 8124
 K, ROUNDS, WARM = 10, 400, 30
@@ -90,10 +90,10 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
         _ask_all("bare FastAPI", bare, asked, clients, seconds)
     with _running(*BARE_SERVE) as bare:
         _ask_all("bare Serve", bare, asked, clients, seconds)
-    from serve.app import local_app
+    from serve.app import build_local_app
     from serve.shape.local import serve_locally
 
-    with serve_locally(lambda: local_app(settings), HOST, GATEWAY) as url:
+    with serve_locally(lambda: build_local_app(settings), HOST, GATEWAY) as url:
         exit_when_terminated()
         with _running(*BARE_SERVE) as bare:
             uvloop.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
@@ -104,7 +104,7 @@ def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], s
 
 async def _in_process(settings: Settings, asked: Iterator[str], clients: int, seconds: float) -> None:
     corpus = CorpusReader(Postgres.open(settings.store.url))
-    chosen, timed = retriever(settings, corpus), Timed()
+    chosen, timed = build_retriever(settings, corpus), Timed()
 
     async def ask(question: str) -> None:
         await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
@@ -112,7 +112,7 @@ async def _in_process(settings: Settings, asked: Iterator[str], clients: int, se
     try:
         for _ in range(20):
             await ask(next(asked))
-        settle()
+        freeze_loaded_objects()
         await _loaded(ask, asked, clients, seconds, timed)
     finally:
         await corpus.close()
@@ -152,7 +152,7 @@ async def _over_http(url: str, asked: Iterator[str], clients: int, seconds: floa
 
 async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve: str) -> None:
     corpus = CorpusReader(Postgres.open(settings.store.url))
-    chosen = retriever(settings, corpus)
+    chosen = build_retriever(settings, corpus)
     async with aiohttp.ClientSession() as session:
 
         async def over(url: str, question: str) -> None:
@@ -167,7 +167,7 @@ async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve
         took, drawn = np.zeros((WARM + ROUNDS, len(asks))), np.random.default_rng(7)
         for number in range(WARM + ROUNDS):
             if number == WARM:
-                settle()
+                freeze_loaded_objects()
             for place in drawn.permutation(len(asks)):  # who comes after whom decides what caches it finds
                 took[number, place] = await _timed(asks[place], next(asked))
     await corpus.close()

@@ -26,7 +26,7 @@ from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from benchmarks.targets import begun
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
+from rag_core.storage.filters import parse_filter
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Matrix, Query
@@ -108,9 +108,9 @@ def _publish(postgres: Postgres, documents: Sequence[Draft]) -> float:
 
 def _compare_searches(postgres: Postgres, questions: Matrix) -> None:
     # statistics for both, and an index for the second only
-    _told(postgres, Maintenance(build_from=10**9))
+    _told(postgres, Maintenance(build_at=10**9))
     exact = {share: asyncio.run(_searches(postgres, questions, share)) for share in SHARES}
-    _told(postgres, Maintenance(build_from=1, drop_below=0))
+    _told(postgres, Maintenance(build_at=1, drop_below=0))
     print(f"dense     k={K}          {'p50 ms':>8} {'p95 ms':>8} {'recall':>8} {'fewest':>8}   scanning p50, p95 ms")
     for share in SHARES:
         found = asyncio.run(_searches(postgres, questions, share))
@@ -129,7 +129,7 @@ def _told(postgres: Postgres, maintenance: Maintenance) -> None:
 
 async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Searches:
     key = SHARES[share]
-    filters = parsed_filter({"key": key, "type": "eq", "value": 0}) if key else None
+    filters = parse_filter({"key": key, "type": "eq", "value": 0}) if key else None
     query = Query(text="", tenant=TENANT, collection=COLLECTION, filters=filters)
     ids: list[list[UUID]] = []
     milliseconds: list[float] = []
@@ -140,7 +140,7 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
             milliseconds.clear()
             for question in questions:
                 began = time.perf_counter()
-                ranking = await reader.nearest(query, question, SPACE, K)
+                ranking = await reader.rank_dense(query, question, SPACE, K)
                 milliseconds.append(1_000 * (time.perf_counter() - began))
                 ids.append([id for id, _ in ranking])
     finally:

@@ -31,15 +31,15 @@ from openai import AsyncOpenAI
 from benchmarks.json_lines import json_lines
 from benchmarks.machine import heading
 from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
-from jobs.runner import ENVIRONMENT
+from jobs.ray_runner import RAY_ENVIRONMENT
 from rag_core import KnowledgeBase
 from rag_core.config import Settings
 from rag_core.models.endpoint import ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.settings import load_settings
 from rag_core.types import Query
-from rag_core.wiring.models import Elsewhere
-from serve.models.llm import HandleClient, LlmSettings, chat
+from rag_core.wiring.models import RemoteModels
+from serve.models.llm import HandleClient, LlmSettings, chat_call
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -146,12 +146,12 @@ def _settings(store: str, llama: LlmSettings, tokens: int) -> Settings:
 @contextmanager
 def _deployed(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, DeploymentHandle[Any]]]":
     """The gateway's address, and the deployment behind it."""
-    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+    os.environ.update({key: value for key, value in RAY_ENVIRONMENT.items() if key not in os.environ})
     import ray
     from ray import serve
 
-    from serve.app import application
-    from serve.models.distributed import llm_name
+    from serve.app import build_application
+    from serve.models.model_connections import llm_name
     from serve.shape.arguments import Parts
 
     # more than a small machine has: the gateway hardly uses the one that it takes
@@ -160,7 +160,7 @@ def _deployed(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, De
     exit_when_terminated()
     try:
         serve.start(http_options={"host": HOST, "port": PORT}, logging_config={"enable_access_log": False})
-        serve.run(application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
+        serve.run(build_application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
         yield f"http://{HOST}:{PORT}", serve.get_deployment_handle(llm_name(llama), app_name="rag")
     finally:
         serve.shutdown()
@@ -189,12 +189,12 @@ async def _measure(
 
 
 async def _prompts(settings: Settings) -> list[Asked]:
-    from serve.graph import ground
+    from serve.graph import open_graph_resources
 
     questions = [row["question"] for row in json_lines(DEMO / "questions.jsonl")]
     noting = _Noting()
     client = HandleClient(noting.chat, model="noting", first_token_timeout=LONG, stall_timeout=LONG)
-    graph = ground(settings, Elsewhere(chat=client)).graph(settings)
+    graph = open_graph_resources(settings, RemoteModels(chat=client)).build_graph(settings)
     for question in questions:
         await graph.answerer.answer(Query(text=question))
     await graph.close()
@@ -228,7 +228,7 @@ class _Said:
 async def _contestants(
     llama: LlmSettings, url: str, handle: "DeploymentHandle[Any]", tokens: int
 ) -> AsyncIterator[dict[str, Asking]]:
-    by_handle = HandleClient(chat(handle), model=llama.model, first_token_timeout=LONG, stall_timeout=LONG)
+    by_handle = HandleClient(chat_call(handle), model=llama.model, first_token_timeout=LONG, stall_timeout=LONG)
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=LONG) as client:
 
         async def ask_handle(asked: Asked) -> Streamed:

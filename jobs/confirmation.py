@@ -1,19 +1,19 @@
-"""A yes before what cannot be undone."""
+"""Confirmation of commands that cannot be undone."""
 
 import sys
 
 import typer
 
-from jobs.options import Globals
+from jobs.options import GlobalOptions
 from rag_core.errors import ConfirmationError
 
 
-def says_yes(question: str, options: Globals) -> bool:
-    """Never where nobody can be asked: with `--json`, or without a terminal."""
+def confirm(question: str, options: GlobalOptions) -> bool:
+    """Asks on the terminal. Returns False without asking if there is no terminal, or with `--json`."""
     return not options.json and sys.stdin.isatty() and typer.confirm(question, err=True)
 
 
-def want_yes(question: str, options: Globals, *, given: bool) -> None:
-    """`given` is `--yes`. ConfirmationError if there is no yes."""
-    if not given and not says_yes(question, options):
-        raise ConfirmationError(f"{question} Only with a yes: add --yes")
+def require_confirmation(question: str, options: GlobalOptions, *, confirmed: bool) -> None:
+    """Raises ConfirmationError if `confirmed`, the option `--yes`, is False and the user does not agree."""
+    if not confirmed and not confirm(question, options):
+        raise ConfirmationError(f"{question} Pass --yes to confirm.")

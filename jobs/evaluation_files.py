@@ -1,4 +1,4 @@
-"""An evaluation as files: what others can compute with, and look into."""
+"""An evaluation as files, for other programs and for inspection."""
 
 import json
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from rag_core.errors import UsageError
 from rag_core.evaluation.dataset import write_qrels, write_run
-from rag_core.evaluation.report import Evaluation, as_json
-from rag_core.evaluation.stages import Judged, run
+from rag_core.evaluation.report import Evaluation, to_json
+from rag_core.evaluation.stages import JudgedQuestion, trec_run
 
 STAGE = pa.struct(
     [
@@ -41,7 +41,7 @@ QUESTIONS = pa.schema(
 
 
 def make_folder(folder: Path) -> None:
-    """Before anything is measured. UsageError if nothing can be written there."""
+    """Creates the folder before anything is measured. Raises UsageError if it cannot be written to."""
     try:
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -50,38 +50,40 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"--out must be a folder that can be written to, got {folder}: {error.strerror}") from None
 
 
-def write_evaluation(folder: Path, found: Evaluation, described: Mapping[str, Any]) -> None:
-    """Into a folder of `make_folder`: report.json, questions.parquet, qrels.trec, and a TREC run for every stage."""
-    report = {**described, **as_json(found)}
+def write_evaluation(folder: Path, evaluation: Evaluation, description: Mapping[str, Any]) -> None:
+    """Writes report.json, questions.parquet, qrels.trec, and a TREC run of every stage, to a folder of `make_folder`.
+
+    `description` becomes part of the report.
+    """
+    report = {**description, **to_json(evaluation)}
     (folder / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    pq.write_table(
-        pa.Table.from_pylist([_row(each) for each in found.questions], QUESTIONS), folder / "questions.parquet"
-    )
-    write_qrels(folder / "qrels.trec", {each.question.id: each.question.grades for each in found.questions})
-    for stage in (each.stage for each in found.stages if each.measures):
-        write_run(folder / "runs" / f"{quote(stage, safe=' ')}.trec", run(found.questions, stage), stage)
+    rows = [_question_row(judged) for judged in evaluation.questions]
+    pq.write_table(pa.Table.from_pylist(rows, QUESTIONS), folder / "questions.parquet")
+    write_qrels(folder / "qrels.trec", {judged.question.id: judged.question.grades for judged in evaluation.questions})
+    for stage in (summary.stage for summary in evaluation.stages if summary.measures):
+        write_run(folder / "runs" / f"{quote(stage, safe=' ')}.trec", trec_run(evaluation.questions, stage), stage)
 
 
-def _row(each: Judged) -> dict[str, Any]:
+def _question_row(judged: JudgedQuestion) -> dict[str, Any]:
     return {
-        "question_id": each.question.id,
-        "text": each.question.text,
-        "seconds": each.trace.seconds,
-        "error": each.trace.error,
-        "grades": list(each.question.grades.items()),
-        "lost": list(each.lost.items()),
-        "relevant_chunks": list(map(str, each.answer.held)),
+        "question_id": judged.question.id,
+        "text": judged.question.text,
+        "seconds": judged.trace.seconds,
+        "error": judged.trace.error,
+        "grades": list(judged.question.grades.items()),
+        "lost": list(judged.lost_at.items()),
+        "relevant_chunks": list(map(str, judged.answer.by_chunk)),
         "stages": [
             {
                 "stage": stage,
                 "documents": list(ranking),
-                "measures": list(each.measures[stage].items()),
-                "chunks": list(map(str, each.chunks.get(stage, ()))),
-                "chunk_measures": list(each.chunk_measures.get(stage, {}).items()),
+                "measures": list(judged.measures[stage].items()),
+                "chunks": list(map(str, judged.chunks.get(stage, ()))),
+                "chunk_measures": list(judged.chunk_measures.get(stage, {}).items()),
             }
-            for stage, ranking in each.rankings.items()
+            for stage, ranking in judged.rankings.items()
         ],
         "timings": [
-            {"stage": report.stage, "seconds": report.seconds, "error": report.error} for report in each.trace.stages
+            {"stage": report.stage, "seconds": report.seconds, "error": report.error} for report in judged.trace.stages
         ],
     }

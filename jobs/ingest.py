@@ -1,4 +1,4 @@
-"""Brings a collection in step with its sources: `rag ingest`, and `ray job submit -- python -m jobs.ingest`."""
+"""Syncs a collection with its sources: `rag ingest`, and `ray job submit -- python -m jobs.ingest`."""
 
 import os
 import re
@@ -8,22 +8,21 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from jobs.confirmation import says_yes
-from jobs.options import Globals, command, output, print_json
+from jobs.confirmation import confirm
+from jobs.options import GlobalOptions, command, print_json, stdout_console
 from jobs.progress import JobProgress
-from jobs.runner import EVERYTHING, STDERR, RayRunner, Resources
+from jobs.ray_runner import UNLIMITED, RayRunner, Resources, terminal_console
 from rag_core.config import Settings
-from rag_core.detection import DEFAULT_PROFILE, chosen_profile
+from rag_core.detection import DEFAULT_PROFILE, choose_profile
 from rag_core.errors import ConfigError, ConfirmationError, UsageError
-from rag_core.ingestion.report import ENDS
-from rag_core.settings import profile_signs
+from rag_core.ingestion.report import DOCUMENT_STATUSES
+from rag_core.settings import read_detect_patterns
 from rag_core.types import DEFAULT_COLLECTION, Metadata
 
 MEGABYTE = 1_000_000
-SHOWN_FAILURES = 20
+MAX_SHOWN_FAILURES = 20
 
 
 class RunnerName(StrEnum):
@@ -35,152 +34,149 @@ class RunnerName(StrEnum):
 @command
 def ingest(
     sources: Annotated[list[str], typer.Argument(help="Folders, files, or URIs such as s3://bucket/docs.")],
-    options: Globals,
-    collection: Annotated[str, typer.Option(help="The collection to bring in step.")] = DEFAULT_COLLECTION,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    no_prune: Annotated[bool, typer.Option("--no-prune", help="Keep what is no longer there.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete also a large share of a source.")] = False,
-    checksum: Annotated[bool, typer.Option("--checksum", help="Read and compare everything.")] = False,
+    options: GlobalOptions,
+    collection: Annotated[str, typer.Option(help="The collection to sync.")] = DEFAULT_COLLECTION,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and change nothing.")] = False,
+    no_prune: Annotated[bool, typer.Option("--no-prune", help="Delete no documents.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete even a large share of a source without asking.")] = False,
+    checksum: Annotated[bool, typer.Option("--checksum", help="Read and compare every file.")] = False,
     meta: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Metadata of all these documents.", show_default=False),
+        typer.Option(metavar="KEY=VALUE", help="Metadata of all documents; repeatable.", show_default=False),
     ] = None,
     runner: Annotated[
-        RunnerName, typer.Option(help="Where the work is done; `auto` takes Ray when it is worth it.")
-    ] = (RunnerName.auto),
+        RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")
+    ] = RunnerName.auto,
     cpus: Annotated[
-        int | None, typer.Option(min=1, help="CPUs that the job may take of Ray's.", show_default=False)
+        int | None, typer.Option(min=1, help="The CPUs of Ray that the job can use.", show_default=False)
     ] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs to embed on; the profile's `device` must be `cuda`.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs for embedding; the profile's `device` must be `cuda`.")] = 0,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Embedding processes at the most.", show_default=False)
+        int | None, typer.Option(min=1, help="The maximum number of embedding processes.", show_default=False)
     ] = None,
 ) -> None:
-    """Bring a collection in step with its sources: what was added, changed and deleted there, and nothing else.
+    """Sync a collection with its sources: process what was added or changed there, and delete what was deleted.
 
     Example: rag ingest docs/ --collection handbook
     """
-    from rag_core.ingestion.sync import Options
+    from rag_core.ingestion.sync import SyncOptions
     from rag_core.storage.postgres import Postgres
-    from rag_core.wiring.ingestion import refuse_missing_devices, sync
+    from rag_core.wiring.ingestion import build_sync, check_devices
 
     resources = Resources(cpus=cpus, gpus=gpus, actors=concurrency)
-    if runner is RunnerName.inline and resources != EVERYTHING:
-        raise UsageError("--cpus, --gpus and --concurrency are shares of Ray: not with --runner inline")
+    if runner is RunnerName.inline and resources != UNLIMITED:
+        raise UsageError("--cpus, --gpus and --concurrency apply to Ray; they cannot be used with --runner inline")
     options = with_profile(options, sources, meta or ())
     settings = options.settings
     postgres = Postgres.open(settings.store.url)
-    chosen = Options(prune=not no_prune, confirmed=yes, checksum=checksum)
-    job = sync(settings, postgres, sources, collection, chosen)
-    chosen_runner = runner_named(runner, settings, resources)
+    sync_options = SyncOptions(prune=not no_prune, confirmed=yes, checksum=checksum)
+    job = build_sync(settings, postgres, sources, collection, sync_options)
+    selected_runner = build_runner(runner, settings, resources)
     if dry_run:
-        _show_plan(job.plan(), options)
+        _print_plan(job.plan(), options)
         return
     if "RAY_ADDRESS" not in os.environ:  # else other machines embed
-        refuse_missing_devices(settings)
-    # its own descriptor: the Ray runner takes standard error away from Ray's native code
-    with (
-        os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal,
-        JobProgress(postgres, settings.tenant, Console(file=terminal, quiet=options.quiet)) as progress,
-    ):
+        check_devices(settings)
+    with terminal_console(options.quiet) as console, JobProgress(postgres, settings.tenant, console) as progress:
         try:
-            report = job.run(chosen_runner, progress.begin)
+            report = job.run(selected_runner, progress.begin)
         except ConfirmationError as error:
-            progress.listed()
-            if not says_yes(f"{error}\nDelete them?", options):
+            progress.stop_listing()
+            if not confirm(f"{error}\nDelete them?", options):
                 raise
-            again = sync(
-                settings, postgres, sources, collection, Options(prune=True, confirmed=True, checksum=checksum)
-            )
-            report = again.run(chosen_runner, progress.begin)
-    show_report(report, options)
+            confirmed_options = SyncOptions(prune=True, confirmed=True, checksum=checksum)
+            confirmed_job = build_sync(settings, postgres, sources, collection, confirmed_options)
+            report = confirmed_job.run(selected_runner, progress.begin)
+    print_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)
 
 
-def with_profile(options: Globals, locations: Sequence[str], meta: Sequence[str]) -> Globals:
-    """With the profile that was named, else the one that all sources are recognised as, else the default.
+def with_profile(options: GlobalOptions, locations: Sequence[str], meta: Sequence[str]) -> GlobalOptions:
+    """The options with the profile that was named, else the one that is detected for all sources, else the default.
 
-    A source is recognised by its own uri and by the metadata that is set for all documents (`--meta`, or
-    `metadata.set`); its documents are not looked into. What is read with a detected profile is searched with it, too:
-    `rag search` wants it named.
+    A profile is detected from a source's uri, and from the metadata that is set for all documents (`--meta`, or
+    `metadata.set`); the documents are not read. `rag search` does not detect it: there the profile must be named.
     """
-    if wrong := next((pair for pair in meta if not re.fullmatch(r"[^=.]+=.*", pair, re.DOTALL)), ""):
-        raise ConfigError(f"--meta takes KEY=VALUE, and a key without dots, got {wrong!r}")
-    described = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
+    if invalid := next((pair for pair in meta if not re.fullmatch(r"[^=.]+=.*", pair, re.DOTALL)), ""):
+        raise ConfigError(f"--meta takes KEY=VALUE, and a key without dots, got {invalid!r}")
+    with_metadata = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
     explicit = options.profile or os.environ.get("RAG_PROFILE", "")
-    about = [] if explicit else _about(described.settings, locations)
-    chosen = chosen_profile(explicit, about, profile_signs(options.config))
-    if not explicit and chosen != DEFAULT_PROFILE and not options.quiet:
-        typer.echo(f"profile {chosen}, by what the sources are called; --profile {DEFAULT_PROFILE} for none", err=True)
-    return replace(described, profile=chosen)
+    sources: list[Metadata] = []
+    if not explicit:
+        from rag_core.wiring.ingestion import open_files_source
+
+        settings = with_metadata.settings
+        sources = [
+            {**settings.metadata.set, "uri": open_files_source(settings, location).uri} for location in locations
+        ]
+    profile = choose_profile(explicit, sources, read_detect_patterns(options.config))
+    if not explicit and profile != DEFAULT_PROFILE and not options.quiet:
+        typer.echo(
+            f"using profile {profile}, detected from the sources; --profile {DEFAULT_PROFILE} turns this off", err=True
+        )
+    return replace(with_metadata, profile=profile)
 
 
-def _about(settings: Settings, locations: Sequence[str]) -> list[Metadata]:
-    from rag_core.wiring.ingestion import source
-
-    return [{**settings.metadata.set, "uri": source(settings, location).uri} for location in locations]
-
-
-FEW_DOCUMENTS, FEW_MEGABYTES = 64, 1.0
-"""Less than this a driver does itself, also where a cluster waits."""
+CLUSTER_MIN_DOCUMENTS, CLUSTER_MIN_MEGABYTES = 64, 1.0
+"""The limits below which a driver does a job itself, even if a cluster is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class AutoRunner:
-    """In this process, on all its CPUs, what would take longer on a Ray that has to start first; the rest on Ray."""
+    """Runs a job on Ray if it is large, else in this process, on all its CPUs, before Ray would have started."""
 
     settings: Settings
     resources: Resources
 
     def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any]) -> Any:
-        name = RunnerName.inline if self.takes_little(drafts) else RunnerName.ray
-        return runner_named(name, self.settings, self.resources).run(target, sources, drafts)
+        name = RunnerName.inline if self.fits_inline(drafts) else RunnerName.ray
+        return build_runner(name, self.settings, self.resources).run(target, sources, drafts)
 
-    def takes_little(self, drafts: Sequence[Any]) -> bool:
+    def fits_inline(self, drafts: Sequence[Any]) -> bool:
         documents, megabytes = self.settings.ingestion.inline_documents, self.settings.ingestion.inline_mb
-        if self.resources != EVERYTHING or "RAY_ADDRESS" in os.environ:
-            documents, megabytes = min(documents, FEW_DOCUMENTS), min(megabytes, FEW_MEGABYTES)
+        if self.resources != UNLIMITED or "RAY_ADDRESS" in os.environ:
+            documents, megabytes = min(documents, CLUSTER_MIN_DOCUMENTS), min(megabytes, CLUSTER_MIN_MEGABYTES)
         return len(drafts) < documents and sum(draft.entry.size for draft in drafts) < megabytes * MEGABYTE
 
 
-def runner_named(name: RunnerName, settings: Settings, resources: Resources = EVERYTHING) -> Any:
+def build_runner(name: RunnerName, settings: Settings, resources: Resources = UNLIMITED) -> Any:
     match name:
         case RunnerName.auto:
             return AutoRunner(settings, resources)
         case RunnerName.inline:
-            from rag_core.wiring.ingestion import inline_runner
+            from rag_core.wiring.ingestion import build_inline_runner
 
-            return inline_runner(settings)
+            return build_inline_runner(settings)
         case RunnerName.ray:
             return RayRunner(settings, resources)
 
 
-def _show_plan(plan: Any, options: Globals) -> None:
+def _print_plan(plan: Any, options: GlobalOptions) -> None:
     documents = {name: getattr(plan, name) for name in ("listed", "added", "changed", "deleted", "same")}
     if options.json:
         print_json({"dry_run": True, "collection": plan.collection, "documents": documents, "bytes": plan.bytes})
         return
     counts = ", ".join(f"{count} {name}" for name, count in documents.items())
-    typer.echo(f"would bring {plan.collection} in step: {counts}; {plan.bytes / MEGABYTE:.1f} MB to read")
+    typer.echo(f"dry run of {plan.collection}: {counts}; {plan.bytes / MEGABYTE:.1f} MB to read")
 
 
-def show_report(report: Any, options: Globals) -> None:
+def print_report(report: Any, options: GlobalOptions) -> None:
     if options.json:
         print_json(report_json(report))
         return
-    console = output(options.quiet)
-    console.print(_table(report))
-    told = [*report.failures, *report.quarantined]
-    for failure in [*told, *(report.skipped if options.verbose else ())][:SHOWN_FAILURES]:
-        line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
+    console = stdout_console(options.quiet)
+    console.print(_report_table(report))
+    problems = [*report.failures, *report.quarantined]
+    for row in [*problems, *(report.skipped if options.verbose else ())][:MAX_SHOWN_FAILURES]:
+        line = f"{row['status']}: {row['uri']}  {row['stage']}: {row['reason']}"
         console.print(line, markup=False, soft_wrap=True)
-    hidden = len(told) - SHOWN_FAILURES
+    hidden = len(problems) - MAX_SHOWN_FAILURES
     if hidden > 0:
         console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
     if report.dead_letters:
-        again = f"rag jobs retry {str(report.job_id)[:8]}"
-        console.print(f"{report.dead_letters} failed for the moment only: the next sync tries again, or {again}")
+        retry = f"rag jobs retry {str(report.job_id)[:8]}"
+        console.print(f"{report.dead_letters} failed temporarily: the next sync tries again, or run `{retry}`")
     for notice in report.notices:
         console.print(f"note: {notice}", markup=False)
 
@@ -197,27 +193,25 @@ def report_json(report: Any) -> dict[str, Any]:
             {key: failure[key] for key in ("uri", "stage", "reason", "retryable")} for failure in report.failures
         ],
         "dead_letters": report.dead_letters,
-        "quarantined": [{key: each[key] for key in ("uri", "reason")} for each in report.quarantined],
+        "quarantined": [{key: row[key] for key in ("uri", "reason")} for row in report.quarantined],
         "notices": list(report.notices),
     }
 
 
-def _table(report: Any) -> Table:
-    table = Table(title=f"{report.collection} is in step", title_justify="left", show_header=False, box=None)
-    documents, chunks, seconds = report.documents, report.chunks, report.seconds
-    table.add_row("documents", _counts(documents, ("listed", "added", "changed", "deleted", "same")))
-    table.add_row(
-        "of these", _counts(documents, tuple(name for name in ENDS if documents[name] or name == "completed"))
-    )
-    table.add_row("chunks", _counts(chunks, ("stored", "embedded", "reused", "deleted")))
+def _report_table(report: Any) -> Table:
+    table = Table(title=f"{report.collection} is up to date", title_justify="left", show_header=False, box=None)
+    documents, seconds, rate = report.documents, report.seconds, report.rate
+    results = tuple(name for name in DOCUMENT_STATUSES if documents[name] or name == "completed")
+    table.add_row("documents", _format_counts(documents, ("listed", "added", "changed", "deleted", "same")))
+    table.add_row("results", _format_counts(documents, results))
+    table.add_row("chunks", _format_counts(report.chunks, ("stored", "embedded", "reused", "deleted")))
     table.add_row("seconds", ", ".join(f"{seconds[name]:.2f} {name.replace('_', '+')}" for name in seconds))
-    rate = report.rate
     table.add_row("rate", f"{rate['documents_per_second']} documents/s, {rate['chunks_per_second']} chunks/s")
     table.add_row("job", str(report.job_id))
     return table
 
 
-def _counts(counts: Mapping[str, int], names: Sequence[str]) -> str:
+def _format_counts(counts: Mapping[str, int], names: Sequence[str]) -> str:
     return ", ".join(f"{counts[name]:,} {name}" for name in names)
 
 

@@ -1,4 +1,4 @@
-"""What every command has: the global options, as one value, and errors as one line and an exit code."""
+"""The global options of all commands, and errors as one line and an exit code."""
 
 import inspect
 import json
@@ -17,89 +17,99 @@ from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.config import Settings
 from rag_core.errors import RagError, UsageError
-from rag_core.settings import Layered, load_layered
+from rag_core.settings import LayeredSettings, load_layered_settings
 from rag_core.wire import json_text
 
-INTERRUPTED = 130
+INTERRUPT_EXIT_CODE = 130
 PIPE_WIDTH = 1000
+"""Columns of output into a pipe. Its lines are counted and searched, so they should not be wrapped."""
 
-# By itself it would print a notice of every wait to standard output; and where no logging is set up, bare words.
+# By default stamina prints a notice of every wait to standard output; without a handler, logging prints bare messages.
 set_on_retry_hooks([LoggingOnRetryHook])
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Globals:
+class GlobalOptions:
+    """The options that every command has."""
+
     config: Annotated[Path | None, typer.Option(help="A YAML file with settings.", show_default=False)] = None
     profile: Annotated[str | None, typer.Option(help="The profile to use.", show_default=False)] = None
     set: Annotated[
-        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="One setting.", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="SECTION.KEY=VALUE", help="Override a setting; repeatable.", show_default=False),
     ] = None
     store: Annotated[str | None, typer.Option(help="`embedded`, or a Postgres DSN.", show_default=False)] = None
-    tenant: Annotated[str | None, typer.Option(help="Whose data it is.", show_default=False)] = None
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else there.")] = False
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what was asked for, and errors.")] = False
+    tenant: Annotated[str | None, typer.Option(help="The tenant that owns the data.", show_default=False)] = None
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and nothing else.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False
 
     @property
     def settings(self) -> Settings:
         return self.layered.settings
 
     @cached_property
-    def layered(self) -> Layered:
+    def layered(self) -> LayeredSettings:
         named = [("store.url", self.store), ("tenant", self.tenant)]
         overrides = [*(self.set or []), *(f"{key}={json.dumps(value)}" for key, value in named if value is not None)]
-        return load_layered(self.config, self.profile, overrides)
+        return load_layered_settings(self.config, self.profile, overrides)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the global options to a command, which takes them as its parameter `options`."""
-    own = [each for each in inspect.signature(function, eval_str=True).parameters.values() if each.name != "options"]
-    shared = list(inspect.signature(Globals).parameters.values())
+    """Adds the global options to a command, which takes them as its parameter `options`.
+
+    Errors are printed as one line, and become the exit code.
+    """
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    own_parameters = [parameter for parameter in parameters if parameter.name != "options"]
+    global_parameters = list(inspect.signature(GlobalOptions).parameters.values())
 
     @wraps(function)
-    def wrapped(**values: Any) -> None:
-        options = Globals(**{each.name: values.pop(each.name) for each in shared})
+    def run(**values: Any) -> None:
+        options = GlobalOptions(**{parameter.name: values.pop(parameter.name) for parameter in global_parameters})
         try:
             function(options=options, **values)
         except RagError as error:
-            _complain(error, options)
+            _print_error(error, options)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(INTERRUPT_EXIT_CODE) from None
         except BrokenPipeError:
-            sys.stderr.close()  # the reader, `head` say, has seen enough
+            sys.stderr.close()  # the reader, such as `head`, needs no more
             raise typer.Exit(0) from None
         except OSError as error:
-            _complain(error, options)
+            _print_error(error, options)
             raise typer.Exit(1) from None
         except (UnicodeEncodeError, PydanticSerializationError):
-            wrong = UsageError("what is given here must be UTF-8 text, got bytes that are none")
-            _complain(wrong, options)
-            raise typer.Exit(wrong.exit_code) from None
+            usage_error = UsageError("arguments must be UTF-8 text, got other bytes")
+            _print_error(usage_error, options)
+            raise typer.Exit(usage_error.exit_code) from None
 
-    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared)]
-    wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
-    return wrapped
+    keyword_only = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own_parameters, *global_parameters)
+    ]
+    run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+    return run
 
 
-class _Output(Console):
+class _StandardOutput(Console):
     def on_broken_pipe(self) -> None:
-        """Not the end of the process with an exit code of Rich's own."""
+        """Raises BrokenPipeError, because Rich would end the process with an exit code of its own."""
         raise BrokenPipeError
 
 
-def output(quiet: bool = False) -> Console:
-    """Standard output: as wide as the terminal, and never wrapped for a pipe, where lines are counted and searched."""
-    return _Output(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+def stdout_console(quiet: bool = False) -> Console:
+    """A console on standard output: as wide as the terminal, or `PIPE_WIDTH` columns wide."""
+    return _StandardOutput(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def print_json(value: object) -> None:
     typer.echo(json_text(value))
 
 
-def _complain(error: RagError | OSError, options: Globals) -> None:
+def _print_error(error: RagError | OSError, options: GlobalOptions) -> None:
     typer.echo(f"error: {error}", err=True)
     if options.json:
         print_json({"error": {"type": type(error).__name__, "message": str(error)}})

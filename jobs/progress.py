@@ -1,4 +1,4 @@
-"""Live progress of a job, read from the store: so any process could show it."""
+"""The live progress of a job. It is read from the store, so any process can show it."""
 
 import threading
 from collections.abc import Mapping
@@ -13,19 +13,45 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.status import Status
 
 from rag_core.errors import StoreError
-from rag_core.ingestion.report import ENDS, Plan
+from rag_core.ingestion.report import DOCUMENT_STATUSES, Plan
 from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
-POLL = 0.25
-TERMINAL_LINE = 10.0
-"""Seconds between lines where there is no terminal to redraw."""
+POLL_SECONDS = 0.25
+LINE_SECONDS = 10.0
+"""Seconds between lines of progress if there is no terminal, on which a bar could be redrawn."""
+
+
+class ProgressLines:
+    """Prints lines of progress if the console is not a terminal, at most one every `LINE_SECONDS`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._printed_at = console, monotonic()
+
+    def print(self, line: str) -> None:
+        if not self._console.is_terminal and monotonic() - self._printed_at > LINE_SECONDS:
+            self._printed_at = monotonic()
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def documents_bar(console: Console) -> Progress:
+    """A bar that counts documents. Its tasks have a field `rate`. Prints nothing if the console is not a terminal."""
+    return Progress(
+        TextColumn("{task.description:9}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=not console.is_terminal,
+        disable=not console.is_terminal,
+    )
 
 
 @dataclass
 class JobProgress:
-    """Shows that sources are listed until `listed`, and the job that `begin` or `follow` names, from then until the
-    block ends."""
+    """Shows that sources are listed until `stop_listing`, and then the job of `begin` or `follow` until the block
+    ends."""
 
     postgres: Postgres
     tenant: str
@@ -40,17 +66,18 @@ class JobProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.listed()
+        self.stop_listing()
         self._ended.set()
         if self._thread:
             self._thread.join()
 
-    def listed(self) -> None:
-        """Nothing is redrawn from now on: something may be asked."""
+    def stop_listing(self) -> None:
+        """Ends the redrawing, so that the terminal can show a question."""
         self._listing.stop()
 
     def begin(self, job: UUID, plan: Plan) -> None:
-        self.listed()
+        """Prints the plan, and follows the job if it has documents to process."""
+        self.stop_listing()
         self.console.print(
             f"{plan.listed} documents listed: {plan.added} added, {plan.changed} changed, {plan.deleted} deleted, "
             f"{plan.same} unchanged",
@@ -60,70 +87,53 @@ class JobProgress:
             self.follow(job, plan.documents)
 
     def follow(self, job: UUID, documents: int) -> None:
-        """From now on, in a thread of its own."""
-        self.listed()
-        self._thread = threading.Thread(target=self._follow, args=(job, documents), daemon=True)
+        """Shows the job from now on, in a separate thread."""
+        self.stop_listing()
+        self._thread = threading.Thread(target=self._show_job, args=(job, documents), daemon=True)
         self._thread.start()
 
-    def _follow(self, job: UUID, total: int) -> None:
+    def _show_job(self, job: UUID, total: int) -> None:
         with suppress(StoreError), self.postgres.connect() as connection:
-            watch = _Watch(Ledger(connection, self.tenant), job, total, self.console)
-            with watch.bar:
-                while not self._ended.wait(POLL):
-                    watch.update()
-                watch.update("done")
+            display = _JobDisplay(Ledger(connection, self.tenant), job, total, self.console)
+            with display.bar:
+                while not self._ended.wait(POLL_SECONDS):
+                    display.update()
+                display.update("done")
 
 
-class _Watch:
+class _JobDisplay:
+    """The bar of a job, or lines if there is no terminal, and each failure when it happens."""
+
     def __init__(self, ledger: Ledger, job: UUID, total: int, console: Console) -> None:
-        self._ledger, self._job, self._total, self._console = ledger, job, total, console
-        self._began, self._failed, self._spoken = monotonic(), 0, monotonic()
-        self.bar = _bar(console)
-        self._task: TaskID = self.bar.add_task("starting", total=total, rates="")
+        self._ledger, self._job, self._total = ledger, job, total
+        self._started, self._failed, self._lines = monotonic(), 0, ProgressLines(console)
+        self.bar = documents_bar(console)
+        self._task: TaskID = self.bar.add_task("starting", total=total, rate="")
 
     def update(self, phase: str = "") -> None:
+        """Shows `phase`. If it is empty, the counts decide: after the last document, indexes are being updated."""
         counts = self._ledger.progress(self._job)
-        done = sum(counts[status] for status in ("same", *ENDS))
-        self.bar.update(
-            self._task, completed=done, description=phase or _phase(done, self._total), rates=self._rates(counts, done)
-        )
+        processed = sum(counts[status] for status in ("same", *DOCUMENT_STATUSES))
+        phase = phase or ("starting" if not processed else "ingesting" if processed < self._total else "finishing")
+        rate = self._format_rate(counts, processed)
+        self.bar.update(self._task, completed=processed, description=phase, rate=rate)
         if counts["failed"] > self._failed:
-            self._tell_failures()
-        if not self._console.is_terminal and monotonic() - self._spoken > TERMINAL_LINE:
-            self._spoken = monotonic()
-            self._console.print(f"{done} of {self._total} documents  {self._rates(counts, done)}", highlight=False)
+            self._print_new_failures()
+        self._lines.print(f"{processed} of {self._total} documents  {rate}")
 
-    def _rates(self, counts: Mapping[str, int], done: int) -> str:
-        if not done:
+    def _format_rate(self, counts: Mapping[str, int], processed: int) -> str:
+        if not processed:
             return ""
-        seconds = max(monotonic() - self._began, 0.001)
-        left = (self._total - done) * seconds / done
-        rates = f"{done / seconds:.0f} documents/s, {counts['chunks'] / seconds:.0f} chunks/s"
-        return f"{rates}, {left:.0f} s left" if done < self._total else rates
+        seconds = max(monotonic() - self._started, 0.001)
+        seconds_left = (self._total - processed) * seconds / processed
+        rate = f"{processed / seconds:.0f} documents/s, {counts['chunks'] / seconds:.0f} chunks/s"
+        return f"{rate}, {seconds_left:.0f} s left" if processed < self._total else rate
 
-    def _tell_failures(self) -> None:
+    def _print_new_failures(self) -> None:
         failures: list[dict[str, Any]] = self._ledger.failures(self._job, "failed")
         for failure in failures[self._failed :]:
             if failure["reason"] == INTERRUPTED:
-                continue  # the job ended early, and says so itself
+                continue  # the job ended early, and its own error is printed
             line = f"failed: {failure['uri']}  {failure['stage']}: {failure['reason']}"
             self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         self._failed = len(failures)
-
-
-def _phase(done: int, total: int) -> str:
-    """After the last document indexes are brought up to date."""
-    return "starting" if not done else "ingesting" if done < total else "finishing"
-
-
-def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:9}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rates]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=not console.is_terminal,
-        disable=not console.is_terminal,
-    )

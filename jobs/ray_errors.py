@@ -1,18 +1,20 @@
-"""What goes wrong on Ray, under the names of `rag_core.errors`."""
+"""Translation of Ray's errors to those of `rag_core.errors`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rag_core.errors import ClusterError, RagError, UnavailableError, error_from_reason
 
-OURS = f"{RagError.__module__}."
-"""Before the name of a failure in a traceback."""
+ERROR_PREFIX = f"{RagError.__module__}."
+"""The text before the name of a RagError in a traceback."""
 
 
 @contextmanager
-def errors_as_raised() -> Iterator[None]:
-    """A worker's failure as it raised it, and ClusterError where Ray itself failed. What is no failure of ours, and no
-    Ray's, is a defect: it goes on with its traceback."""
+def translate_ray_errors() -> Iterator[None]:
+    """Raises a worker's RagError as the worker raised it, and ClusterError if Ray itself failed.
+
+    Any other error is a defect, and keeps its traceback.
+    """
     from ray.data.exceptions import ExecutionTimeoutError
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
@@ -20,31 +22,31 @@ def errors_as_raised() -> Iterator[None]:
         yield
     except RayTaskError as error:
         if isinstance(error.cause, RagError):
-            raise _without_advice(error.cause) from None
+            raise _strip_ray_advice(error.cause) from None
         raise
     except ActorDiedError as error:
-        if failure := _raised_in(str(error)):
+        if failure := _error_from_traceback(str(error)):
             raise failure from error
         if "creation task" in str(error):  # Ray's words for a constructor that raised
             raise
-        raise _lost(error) from error
+        raise _cluster_error(error) from error
     except (RayError, ExecutionTimeoutError) as error:
-        raise _lost(error) from error
+        raise _cluster_error(error) from error
 
 
-def _without_advice(error: RagError) -> RagError:
-    """Ray Data adds to the words of whatever ends a task how it could be tried again."""
+def _strip_ray_advice(error: RagError) -> RagError:
+    """Removes the advice on another attempt that Ray Data appends to the message of every error of a task."""
     first, *others = error.args or ("",)
     error.args = (first.partition("\nFailed to apply")[0] if isinstance(first, str) else first, *others)
     return error
 
 
-def _lost(error: Exception) -> ClusterError:
+def _cluster_error(error: Exception) -> ClusterError:
     return ClusterError(f"Ray lost a part of the job: {str(error).strip().partition(chr(10))[0]}")
 
 
-def _raised_in(message: str) -> RagError | None:
-    """Our own failure at the end of a traceback, such as of an actor's constructor."""
-    _, found, raised = message.rpartition(f"\n{OURS}")
-    failure = error_from_reason(raised.strip()) if found else None
+def _error_from_traceback(message: str) -> RagError | None:
+    """The RagError at the end of a traceback, for example of an actor's constructor; None if it is another error."""
+    _, prefix, reason = message.rpartition(f"\n{ERROR_PREFIX}")
+    failure = error_from_reason(reason.strip()) if prefix else None
     return None if type(failure) is UnavailableError else failure

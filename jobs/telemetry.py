@@ -1,4 +1,4 @@
-"""Where processes of Ray tell of their work: lines into Ray's session, metrics to its port, traces to a collector."""
+"""Telemetry of processes on Ray: log lines go to Ray's session, metrics to its port, traces to a collector."""
 
 import logging
 import os
@@ -22,46 +22,50 @@ from rag_core.telemetry.traces import install_tracer
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-GAUGES_AGAIN = 5.0
-"""Seconds."""
-COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+GAUGE_REFRESH_SECONDS = 5.0
+COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
-Record: TypeAlias = Callable[[float, dict[str, str]], None]
+RecordValue: TypeAlias = Callable[[float, dict[str, str]], None]
 
 
-def observe(role: str, settings: TelemetrySettings) -> None:
-    """Once in every process of Ray that we have something in, before it works. `role` is what it is there for."""
+def configure_telemetry(role: str, settings: TelemetrySettings) -> None:
+    """Sets up logs, metrics and traces. Each process of ours on Ray calls it once, first; `role` names its task."""
     configure_logs(role, settings.log_queries)
-    logging.getLogger("ray.serve").addFilter(scrub_record)  # it logs what our code raises
-    install_sink(_ray_sink(), settings.metric_tenants)
-    install_tracer(_exporting_tracer(role))
+    logging.getLogger("ray.serve").addFilter(scrub_record)  # it logs the errors that our code raises
+    install_sink(_start_ray_sink(), settings.metric_tenants)
+    install_tracer(_build_tracer(role))
 
 
 @contextmanager
 def job_operation(correlation_id: str, traceparent: str, tenant: str, profile: str) -> Iterator[Operation]:
-    """The block is a job's work, and told of when it ends; the values are those of its row. Its `counts` are for the
-    documents of the report."""
+    """Runs the block as the operation of a job, and reports it when the block ends.
+
+    The arguments are values of the job's row. The block sets `counts` of the operation to the report's documents.
+    """
     operation = Operation(name="ingest", correlation_id=correlation_id, tenant=tenant, profile=profile)
     with reporting_operation(operation, "job", {"traceparent": traceparent} if traceparent else {}):
         yield operation
 
 
-def keep_telling_depths(postgres: Postgres, ended: Event, pause: float = 5.0) -> None:
-    """The queue's, until it has ended, with so many seconds between. While the store is away they stay as they were."""
-    before: Mapping[tuple[str, str], int] = {}
+def poll_queue_depths(postgres: Postgres, ended: Event, interval: float = 5.0) -> None:
+    """Records the depths of the queue every `interval` seconds until `ended` is set.
+
+    While the store is unavailable, the metrics keep their last values.
+    """
+    previous: Mapping[tuple[str, str], int] = {}
     while not ended.is_set():
         with suppress(StoreError):
             depths = queue_depths(postgres)
-            record_queue_depths(depths, before)
-            before = depths
-        ended.wait(pause)
+            record_queue_depths(depths, previous)
+            previous = depths
+        ended.wait(interval)
 
 
 class RaySink:
-    """Prometheus finds the metrics at Ray's port of the node, `ray_` before their names."""
+    """Sends metrics to Ray. Prometheus reads them from Ray's port of the node, with `ray_` before their names."""
 
     def __init__(self) -> None:
-        self._record: Mapping[str, Record] = {metric.name: _record(metric) for metric in METRICS}
+        self._record: Mapping[str, RecordValue] = {metric.name: _register_metric(metric) for metric in METRICS}
         self._gauges: dict[tuple[str, tuple[str, ...]], tuple[Labels, float]] = {}
 
     def __call__(self, metric: Metric, value: float, labels: Labels) -> None:
@@ -69,27 +73,23 @@ class RaySink:
             self._gauges[metric.name, tuple(labels.values())] = labels, value
         self._record[metric.name](value, dict(labels))
 
-    def say_gauges_again(self) -> None:
-        """Ray forgets a gauge that was not set for two of its intervals, of 10 seconds."""
-        for (name, _), (labels, value) in list(self._gauges.items()):
-            self._record[name](value, dict(labels))
+    def refresh_gauges(self) -> None:
+        """Sets all gauges again, forever: Ray drops a gauge that was not set for two of its 10-second intervals."""
+        while True:
+            time.sleep(GAUGE_REFRESH_SECONDS)
+            for (name, _), (labels, value) in list(self._gauges.items()):
+                self._record[name](value, dict(labels))
 
 
 @lru_cache(maxsize=1)
-def _ray_sink() -> RaySink:
-    """One a process: Ray does not know a metric twice."""
+def _start_ray_sink() -> RaySink:
+    """The sink of this process. There can be only one, because Ray rejects a metric that is registered twice."""
     sink = RaySink()
-    Thread(target=_keep_gauges, args=(sink,), daemon=True, name="gauges").start()
+    Thread(target=sink.refresh_gauges, daemon=True, name="gauges").start()
     return sink
 
 
-def _keep_gauges(sink: RaySink) -> None:
-    while True:
-        time.sleep(GAUGES_AGAIN)
-        sink.say_gauges_again()
-
-
-def _record(metric: Metric) -> Record:
+def _register_metric(metric: Metric) -> RecordValue:
     from ray.util.metrics import Counter, Gauge, Histogram
 
     record: Any
@@ -104,11 +104,13 @@ def _record(metric: Metric) -> Record:
 
 
 @lru_cache(maxsize=1)
-def _exporting_tracer(role: str) -> "Tracer | None":
-    """None where OpenTelemetry's variables name no collector. Of a provider of its own: other libraries' spans, which
-    go to the global one, stay out of our traces."""
-    named = any(os.environ.get(name) for name in COLLECTORS)
-    if not named or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+def _build_tracer(role: str) -> "Tracer | None":
+    """A tracer that exports spans, or None if OpenTelemetry's variables name no collector.
+
+    It has a separate provider. Other libraries send their spans to the global one, so they are not in our traces.
+    """
+    has_collector = any(os.environ.get(name) for name in COLLECTOR_VARIABLES)
+    if not has_collector or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource

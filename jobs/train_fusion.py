@@ -1,7 +1,6 @@
-"""Trains `ltr` fusion on a dataset: `python -m jobs.train_fusion DIR`, and its YAML into the profile."""
+"""Trains `ltr` fusion on a dataset: `python -m jobs.train_fusion DIR` prints YAML for the profile."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +12,12 @@ import numpy as np
 import typer
 import yaml
 from numpy.typing import NDArray
-from rich.console import Console
 
-from jobs.evaluate import ingested
-from jobs.evaluation_store import stored_of
+from jobs.evaluate import collection_name, ingest_dataset
 from jobs.ingest import RunnerName
-from jobs.options import Globals, command, print_json
-from jobs.runner import STDERR
+from jobs.options import GlobalOptions, command, print_json
+from jobs.ray_runner import terminal_console
+from jobs.stored_dataset import read_stored_dataset
 from rag_core.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
@@ -30,15 +28,15 @@ if TYPE_CHECKING:
     from rag_core.retrieval.hybrid import Hybrid
     from rag_core.storage.postgres import Postgres
 
-DIGITS = 4
+COEFFICIENT_DIGITS = 4
 
-Labelled: TypeAlias = "tuple[Candidates, NDArray[np.bool_]]"
-"""A question's candidates, and whether each is of a relevant document."""
+LabelledCandidates: TypeAlias = "tuple[Candidates, NDArray[np.bool_]]"
+"""The candidates of a question, and which of them belong to a relevant document."""
 
 
 @dataclass(slots=True)
-class Watched:
-    """A fusion that keeps what it was given, and passes nothing on: nothing has to be fetched."""
+class RecordingFusion:
+    """A fusion that records its candidates and returns an empty ranking, so that no text is fetched."""
 
     candidates: "list[Candidates]" = field(default_factory=list)
 
@@ -50,115 +48,121 @@ class Watched:
 @command
 def train_fusion(
     dataset: Annotated[Path, typer.Argument(help="A folder in BEIR's layout: corpus, queries.jsonl, qrels/.")],
-    options: Globals,
-    split: Annotated[str, typer.Option(help="Whose grades: qrels/SPLIT.tsv. Evaluate with another.")] = "train",
+    options: GlobalOptions,
+    split: Annotated[
+        str, typer.Option(help="The split of the grades: qrels/SPLIT.tsv. Evaluate with another split.")
+    ] = "train",
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many questions.", show_default=False)
+        int | None, typer.Option(min=1, help="The number of questions to use, from the first.", show_default=False)
     ] = None,
     collection: Annotated[
-        str | None, typer.Option(help="Where the corpus goes; one of its own by default.", show_default=False)
+        str | None, typer.Option(help="The collection for the corpus; by default a separate one.", show_default=False)
     ] = None,
 ) -> None:
-    """Train the fusion of a profile's hybrid retriever, and print it as the YAML of that retriever's `fusion`.
+    """Train the fusion of a profile's hybrid retriever, and print it as YAML for the retriever's setting `fusion`.
 
-    What stands around the hybrid, as a reranker does, stays as it is.
+    Retrievers that enclose the hybrid retriever, such as a reranker, are left out.
 
     Example: python -m jobs.train_fusion data/scifact --split train
     """
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.storage.postgres import Postgres
 
-    chosen = read_dataset(dataset, split).first(limit)
+    selected = read_dataset(dataset, split).limit_questions(limit)
     settings = options.settings
-    hybrid = fused(settings.retrieval)
-    name = collection or f"evaluation-{chosen.name}-{settings.profile}"
+    hybrid_settings = settings.model_copy(update={"retrieval": find_hybrid(settings.retrieval)})
+    name = collection or collection_name(selected, settings)
     postgres = Postgres.open(settings.store.url)
-    with os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal:
-        console = Console(file=terminal, quiet=options.quiet)
-        ingested(chosen, name, postgres, RunnerName.auto, options, console)
-    asked = settings.model_copy(update={"retrieval": hybrid})
-    candidates = asyncio.run(_candidates(asked, postgres, name, chosen.questions))
-    chunks = {id for each in candidates for id in each.ids}
-    places = stored_of(chunks, chosen, name, postgres, settings.tenant).chunks
-    documents = {id: place.document for id, place in places.items()}
-    learnable = usable(candidates, relevant_chunks(chosen.questions, candidates, documents))
-    fusion = {"type": "ltr", **fitted(learnable)}
+    with terminal_console(options.quiet) as console:
+        ingest_dataset(selected, name, postgres, RunnerName.auto, options, console)
+    candidates = asyncio.run(_collect_candidates(hybrid_settings, postgres, name, selected.questions))
+    chunks = {id for question_candidates in candidates for id in question_candidates.ids}
+    spans = read_stored_dataset(chunks, selected, name, postgres, settings.tenant).chunks
+    documents = {id: span.document for id, span in spans.items()}
+    learnable = select_learnable(candidates, label_candidates(selected.questions, candidates, documents))
+    fusion = {"type": "ltr", **fit_coefficients(learnable)}
     if not options.quiet:
-        typer.echo(f"trained on {len(learnable)} of {len(chosen.questions)} questions", err=True)
+        typer.echo(f"trained on {len(learnable)} of {len(selected.questions)} questions", err=True)
     if options.json:
         print_json(fusion)
     else:
         sys.stdout.write(yaml.safe_dump({"fusion": fusion}, sort_keys=False))
 
 
-def fused(retrieval: "RetrievalSettings") -> "HybridRetriever":
-    """The hybrid, in whatever reorders or reranks what it finds. ConfigError if there is none."""
+def find_hybrid(retrieval: "RetrievalSettings") -> "HybridRetriever":
+    """The hybrid retriever inside retrievers that reorder or rerank. Raises ConfigError if there is none."""
     from rag_core.config import HybridRetriever, PerDocumentRetriever, RerankedRetriever, SignalsRetriever
 
     match retrieval:
         case HybridRetriever():
             return retrieval
         case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return fused(retrieval.retriever)
+            return find_hybrid(retrieval.retriever)
         case _:
-            raise ConfigError(f"fusion is trained for a retriever of type hybrid, got {retrieval.type}")
+            raise ConfigError(f"fusion can only be trained for a retriever of type hybrid, got {retrieval.type}")
 
 
-def relevant_chunks(
+def label_candidates(
     questions: "Sequence[Question]", candidates: "Sequence[Candidates]", documents: Mapping[UUID, str]
 ) -> list[NDArray[np.bool_]]:
-    """By question: whether each candidate is of a relevant document."""
-    pairs = zip(questions, candidates, strict=True)
-    return [np.array([asked.grades.get(documents[id], 0) > 0 for id in found.ids]) for asked, found in pairs]
-
-
-def usable(candidates: "Sequence[Candidates]", relevant: Iterable[NDArray[np.bool_]]) -> list[Labelled]:
-    """Those questions that something can be learned of: every leg answered, and something relevant was found, and
-    something else."""
-    legs = max((each.legs for each in candidates), key=len, default=())
+    """The labels of each question's candidates: True if a candidate belongs to a relevant document."""
     return [
-        (each, right)
-        for each, right in zip(candidates, relevant, strict=True)
-        if each.legs == legs and right.any() and not right.all()
+        np.array([question.grades.get(documents[id], 0) > 0 for id in question_candidates.ids])
+        for question, question_candidates in zip(questions, candidates, strict=True)
     ]
 
 
-def fitted(questions: Sequence[Labelled]) -> dict[str, Any]:
-    """`intercept`, and by leg the coefficients of z-scores and reciprocal ranks. DatasetError without a question."""
+def select_learnable(
+    candidates: "Sequence[Candidates]", labels: Iterable[NDArray[np.bool_]]
+) -> list[LabelledCandidates]:
+    """Selects questions that every leg answered, with relevant and other candidates."""
+    legs = max((question_candidates.legs for question_candidates in candidates), key=len, default=())
+    return [
+        (question_candidates, question_labels)
+        for question_candidates, question_labels in zip(candidates, labels, strict=True)
+        if question_candidates.legs == legs and question_labels.any() and not question_labels.all()
+    ]
+
+
+def fit_coefficients(questions: Sequence[LabelledCandidates]) -> dict[str, Any]:
+    """The `intercept`, and the coefficients of z-scores and reciprocal ranks by leg.
+
+    Raises DatasetError if there are no questions.
+    """
     from sklearn.linear_model import LogisticRegression
 
     from rag_core.retrieval.fusion import features
 
     if not questions:
-        raise DatasetError("no question has relevant chunks among what the legs found")
+        raise DatasetError("no question has relevant chunks among the candidates of the legs")
     legs = questions[0][0].legs
-    rows = np.concatenate([features(found) for found, _ in questions])
-    labels = np.concatenate([right for _, right in questions])
+    rows = np.concatenate([features(candidates) for candidates, _ in questions])
+    labels = np.concatenate([question_labels for _, question_labels in questions])
     model = LogisticRegression(max_iter=1_000).fit(rows, labels)
-    weights = np.round(model.coef_[0].reshape(-1, 2), DIGITS).tolist()
+    weights = np.round(model.coef_[0].reshape(-1, 2), COEFFICIENT_DIGITS).tolist()
     return {
-        "intercept": round(float(model.intercept_[0]), DIGITS),
+        "intercept": round(float(model.intercept_[0]), COEFFICIENT_DIGITS),
         "scores": {leg: score for leg, (score, _) in zip(legs, weights, strict=True)},
         "ranks": {leg: rank for leg, (_, rank) in zip(legs, weights, strict=True)},
     }
 
 
-async def _candidates(
+async def _collect_candidates(
     settings: "Settings", postgres: "Postgres", collection: str, questions: "Sequence[Question]"
 ) -> "list[Candidates]":
-    """One a question, in their order."""
+    """The candidates of each question, in the order of the questions."""
     from rag_core.storage.corpus import CorpusReader
     from rag_core.types import Query
-    from rag_core.wiring.retrieval import retriever
+    from rag_core.wiring.retrieval import build_retriever
 
-    corpus, watched = CorpusReader(postgres), Watched()
+    corpus, fusion = CorpusReader(postgres), RecordingFusion()
     try:
-        asked = replace(cast("Hybrid", retriever(settings, corpus)), fusion=watched)
+        retriever = replace(cast("Hybrid", build_retriever(settings, corpus)), fusion=fusion)
         for question in questions:
-            await asked.retrieve(Query(text=question.text, tenant=settings.tenant, collection=collection), 1)
+            await retriever.retrieve(Query(text=question.text, tenant=settings.tenant, collection=collection), 1)
     finally:
         await corpus.close()
-    return watched.candidates
+    return fusion.candidates
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""The jobs of the queue, one after the other. Any number of workers share them, and none has a state of its own."""
+"""The worker that runs the jobs of the queue, one after the other. Any number of workers share the queue.
+
+A worker keeps no state of a job: the store holds all of it.
+"""
 
 import os
 import random
@@ -9,132 +12,135 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 
 from jobs.ingest import AutoRunner
-from jobs.runner import EVERYTHING
+from jobs.ray_runner import UNLIMITED
 from jobs.telemetry import job_operation
 from rag_core.config import Settings
 from rag_core.errors import BusyError, FencedError, StoreError, UsageError
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.queue import ATTEMPTS, Lease, Leases
-from rag_core.wiring.ingestion import leased_settings, leased_sync
+from rag_core.storage.queue import MAX_ATTEMPTS, Lease, Leases
+from rag_core.wiring.ingestion import build_lease_sync, settings_from_lease
 
-LEASE = 30.0
-"""Seconds after which a job is another's, if its worker did not say that it lives."""
-POLL = 1.0
-"""Seconds between looks at the queue without being called: for jobs that wait for their time, and lost calls."""
-AGAIN = 1.0
-"""Seconds until the store is tried again that was away, and until a job that met another on its source."""
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds before a job is tried again that failed; with each attempt twice as many."""
-SWEEP = 3600.0
-"""Seconds between looks for bodies that nobody will ask for any more."""
+LEASE_SECONDS = 30.0
+"""Seconds without a heartbeat after which another worker can take over a job."""
+POLL_SECONDS = 1.0
+"""Seconds between polls of the queue, for jobs that wait for their time, and for lost notifications."""
+RETRY_SECONDS = 1.0
+"""Seconds until the next attempt if the store is unavailable, or if another job holds the source."""
+FIRST_BACKOFF, MAX_BACKOFF = 1.0, 60.0
+"""Seconds before a failed job is tried again. They double with each attempt."""
+CLEANUP_SECONDS = 3600.0
+"""Seconds between deletions of uploaded bodies that are too old for a retry."""
 
 
 class Worker:
-    """Leases jobs and does them, until it is stopped. Nothing but `stop` and a bug ends `run`."""
+    """Leases jobs and runs them until it is stopped. Only `stop` or a defect ends `run`."""
 
-    def __init__(self, settings: Settings, lease: float = LEASE, poll: float = POLL) -> None:
-        self._settings, self._seconds, self._poll = settings, lease, poll
+    def __init__(self, settings: Settings, lease_seconds: float = LEASE_SECONDS, poll_seconds: float = POLL_SECONDS):
+        self._settings, self._lease_seconds, self._poll_seconds = settings, lease_seconds, poll_seconds
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._stopping = threading.Event()
-        self._held: Lease | None = None
-        self._bury_at = self._sweep_at = 0.0
+        self._current_lease: Lease | None = None
+        self._next_check = self._next_cleanup = 0.0
 
     def run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._postgres = Postgres.open(self._settings.store.url)
                 with self._postgres.connect("rag_worker") as connection:
-                    self._work_off(Leases(connection, self._settings.tenant))
+                    self._run_jobs(Leases(connection, self._settings.tenant))
             except StoreError:
-                self._stopping.wait(AGAIN)
+                self._stopping.wait(RETRY_SECONDS)
 
     def stop(self) -> None:
-        """Gives the job that is under way back to the queue at once: it writes nothing more here."""
+        """Returns the running job to the queue at once; after that this worker writes nothing more for it."""
         self._stopping.set()
-        if lease := self._held:
-            self._give_back(lease)
+        if lease := self._current_lease:
+            self._return_to_queue(lease)
 
-    def _work_off(self, leases: Leases) -> None:
+    def _run_jobs(self, leases: Leases) -> None:
         leases.listen()
         while not self._stopping.is_set():
-            self._tidy(leases)
-            if lease := leases.claim(self._name, self._seconds):
-                self._do(lease)
+            self._maintain_queue(leases)
+            if lease := leases.claim(self._name, self._lease_seconds):
+                self._run_job(lease)
             else:
-                leases.wait(self._poll)
+                leases.wait(self._poll_seconds)
 
-    def _tidy(self, leases: Leases) -> None:
+    def _maintain_queue(self, leases: Leases) -> None:
         now = monotonic()
-        if now >= self._bury_at:
-            leases.bury()
-            self._bury_at = now + self._poll
-        if now >= self._sweep_at:
-            leases.forget()
-            self._sweep_at = now + SWEEP
+        if now >= self._next_check:
+            leases.fail_abandoned()
+            self._next_check = now + self._poll_seconds
+        if now >= self._next_cleanup:
+            leases.delete_old_bodies()
+            self._next_cleanup = now + CLEANUP_SECONDS
 
-    def _do(self, lease: Lease) -> None:
-        with self._holding(lease):
+    def _run_job(self, lease: Lease) -> None:
+        """Syncs the sources of the job. An error decides whether the job fails or is queued again."""
+        with self._renew_lease(lease):
             if self._stopping.is_set():
-                self._give_back(lease)
+                self._return_to_queue(lease)
                 return
             try:
-                self._ingest(lease)
+                self._sync(lease)
             except FencedError:
-                pass  # it was cancelled, or is somebody else's
+                pass  # the job was cancelled, or another worker has taken it over
             except BusyError as error:
-                self._release(lease, AGAIN, error, counted=False)
+                self._requeue(lease, RETRY_SECONDS, error, count_attempt=False)
             except UsageError as error:
                 self._fail(lease, f"{type(error).__name__}: {error}")
-            except Exception as error:  # noqa: BLE001 - also a bug: it must not end the loop
-                self._try_again(lease, error)
+            except Exception as error:  # noqa: BLE001 - even a defect must not end the loop
+                if lease.attempt < MAX_ATTEMPTS:
+                    self._requeue(lease, min(FIRST_BACKOFF * 2 ** (lease.attempt - 1), MAX_BACKOFF), error)
+                else:
+                    last_error = f"{type(error).__name__}: {error}"
+                    self._fail(lease, f"dead letter: it failed {MAX_ATTEMPTS} times; the last error was {last_error}")
 
-    def _ingest(self, lease: Lease) -> None:
-        asked = lease.request
-        correlation_id = asked.correlation_id or str(lease.job)
-        with job_operation(correlation_id, asked.traceparent, lease.tenant, asked.profile) as told:
-            settings = leased_settings(self._settings, lease)
-            report = leased_sync(settings, self._postgres, lease).run(AutoRunner(settings, EVERYTHING))
-            told.counts = report.documents
+    def _sync(self, lease: Lease) -> None:
+        request = lease.request
+        correlation_id = request.correlation_id or str(lease.job)
+        with job_operation(correlation_id, request.traceparent, lease.tenant, request.profile) as operation:
+            settings = settings_from_lease(self._settings, lease)
+            report = build_lease_sync(settings, self._postgres, lease).run(AutoRunner(settings, UNLIMITED))
+            operation.counts = report.documents
 
-    def _give_back(self, lease: Lease) -> None:
-        self._settle(lambda leases: leases.release(lease, 0.0, "its worker was stopped", counted=False))
+    def _return_to_queue(self, lease: Lease) -> None:
+        self._update(lambda leases: leases.release(lease, 0.0, "its worker was stopped", count_attempt=False))
 
-    def _try_again(self, lease: Lease, error: Exception) -> None:
-        if lease.attempt < ATTEMPTS:
-            wait = min(FIRST_WAIT * 2 ** (lease.attempt - 1), LONGEST_WAIT)
-            self._release(lease, wait, error)
-        else:
-            self._fail(lease, f"dead letter: it failed {ATTEMPTS} times, at last with {type(error).__name__}: {error}")
-
-    def _release(self, lease: Lease, wait: float, error: Exception, counted: bool = True) -> None:
-        delay = wait * random.uniform(0.5, 1.5)  # noqa: S311 - so that workers do not come back together
+    def _requeue(self, lease: Lease, wait: float, error: Exception, count_attempt: bool = True) -> None:
+        """Queues the job again, for a time after `wait` seconds, give or take half of it."""
+        delay = wait * random.uniform(0.5, 1.5)  # noqa: S311 - workers should not all try again together
         reason = f"{type(error).__name__}: {error}"
-        self._settle(lambda leases: leases.release(lease, delay, reason, counted))
+        self._update(lambda leases: leases.release(lease, delay, reason, count_attempt))
 
     def _fail(self, lease: Lease, reason: str) -> None:
-        self._settle(lambda leases: leases.fail(lease, reason))
+        self._update(lambda leases: leases.fail(lease, reason))
 
-    def _settle(self, settle: Callable[[Leases], object]) -> None:
-        """Where the store is away, the lease runs out by itself."""
+    def _update(self, change: Callable[[Leases], object]) -> None:
+        """Makes a change to the queue. If the store is unavailable, the lease expires instead."""
         with suppress(StoreError), self._postgres.connect("rag_worker") as connection:
-            settle(Leases(connection, self._settings.tenant))
+            change(Leases(connection, self._settings.tenant))
 
     @contextmanager
-    def _holding(self, lease: Lease) -> Iterator[None]:
-        done = threading.Event()
-        beating = threading.Thread(target=self._beat, args=(lease, done), daemon=True)
-        self._held = lease
-        beating.start()
+    def _renew_lease(self, lease: Lease) -> Iterator[None]:
+        """Sends heartbeats until the block ends, or until the job no longer belongs to this worker.
+
+        In the second case, the job's next write raises FencedError.
+        """
+        finished = threading.Event()
+
+        def send_heartbeats() -> None:
+            is_leased = True
+            while is_leased and not finished.wait(self._lease_seconds / 3):
+                with suppress(StoreError), self._postgres.connect("rag_worker") as connection:
+                    is_leased = Leases(connection, self._settings.tenant).heartbeat(lease, self._lease_seconds)
+
+        heartbeats = threading.Thread(target=send_heartbeats, daemon=True)
+        self._current_lease = lease
+        heartbeats.start()
         try:
             yield
         finally:
-            self._held = None
-            done.set()
-            beating.join()
-
-    def _beat(self, lease: Lease, done: threading.Event) -> None:
-        """Until the job is done, or is not this worker's any more: then its next write will say so."""
-        held = True
-        while held and not done.wait(self._seconds / 3):
-            with suppress(StoreError), self._postgres.connect("rag_worker") as connection:
-                held = Leases(connection, self._settings.tenant).heartbeat(lease, self._seconds)
+            self._current_lease = None
+            finished.set()
+            heartbeats.join()

@@ -1,8 +1,8 @@
-"""The program `rag`. It loads everything else itself, so that whoever interrupts it meanwhile sees no traceback."""
+"""The program `rag`. It imports the rest inside `main`, so that an interrupt meanwhile prints no traceback."""
 
 import sys
 
-INTERRUPTED = 130
+INTERRUPT_EXIT_CODE = 130
 
 
 def main() -> None:
@@ -10,7 +10,7 @@ def main() -> None:
         from rag_cli.app import app
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(INTERRUPT_EXIT_CODE)
     app()
 
 

@@ -1,4 +1,4 @@
-"""The `rag` command. Each command is a small file; what is heavy is imported inside it."""
+"""The `rag` command. Each subcommand is a small file that imports heavy modules only when it runs."""
 
 import typer
 
@@ -8,18 +8,18 @@ from rag_cli import collections, config, documents, jobs, sources, store
 from rag_cli.ask import ask
 from rag_cli.doctor import doctor
 from rag_cli.fsck import fsck
-from rag_cli.push import with_server
+from rag_cli.push import add_server_option
 from rag_cli.search import search
 from rag_cli.serve import serve
 from rag_cli.why import why
 
 app = typer.Typer(
-    help="Keeps a knowledge base in step with its sources, searches it, and answers from it.",
+    help="Keeps a knowledge base in sync with its sources, searches it, and answers from it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(with_server(ingest))
+app.command()(add_server_option(ingest))
 app.command()(search)
 app.command()(ask)
 app.command()(why)

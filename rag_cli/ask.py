@@ -2,81 +2,66 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 
-from jobs.options import Globals, command, output, print_json
-from rag_cli.answer import Streamed, sources, verdict_line
-from rag_cli.explain import waterfall, ways
-from rag_cli.question_options import Collection, Filter, Server, asked_there
-from rag_cli.search import parsed_option
-from rag_core.config import Settings
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from rag_cli.answer_view import AnswerPrinter, render_sources, render_verdict
+from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, server_options
+from rag_cli.ranking_view import hits_table, waterfall
+from rag_cli.search import parse_filter_option
 from rag_core.events import Event, fold
 from rag_core.types import DEFAULT_COLLECTION, Reply
 from rag_core.wire import citations_json, source_json, stage_rows, verdict_json
 
-Hear: TypeAlias = Callable[[Event], None]
+ShowEvent: TypeAlias = Callable[[Event], None]
 
 
 @command
 def ask(
-    question: Annotated[str, typer.Argument(help="What is asked.")],
-    options: Globals,
-    collection: Collection = DEFAULT_COLLECTION,
-    filter: Filter = None,
-    server: Server = None,
+    question: Annotated[str, typer.Argument(help="The question.")],
+    options: GlobalOptions,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    filter: FilterOption = None,
+    server: ServerOption = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="What was read for it, how that was found, and every stage's time.")
+        bool, typer.Option("--explain", help="Show the passages, how they were found, and the time of each stage.")
     ] = False,
 ) -> None:
-    """An answer from what is stored, each sentence with its source; or that the sources do not say.
+    """Answer a question from the stored documents, with a source for each sentence, or report that there is no answer.
 
     Example: rag ask "how do I rotate the keys?" --collection docs
     """
-    console = output()
-    hear = _nothing if options.json else Streamed(console).hear
-    answering = (
-        partial(_asked_here, options.settings)
-        if server is None
-        else partial(_asked_there, server, asked_there(options))
-    )
-    reply = answering(question, collection, parsed_option(filter), hear)
+    console = stdout_console()
+    show_event: ShowEvent = (lambda _event: None) if options.json else AnswerPrinter(console).print_event
+    if server is None:
+        from rag_core.knowledge_base import KnowledgeBase
+
+        filters = parse_filter_option(filter)
+        with KnowledgeBase(options.settings) as knowledge:
+            knowledge.load(answering=True)
+            reply = knowledge.ask(question, collection, filters, on_event=show_event)
+    else:
+        body = {**server_options(options), "question": question, "collection": collection}
+        reply = _ask_server(server, {**body, "filters": parse_filter_option(filter)}, show_event)
     if options.json:
         print_json(reply_json(reply, explain))
         return
-    _print(console, reply, options.verbose, explain)
+    _print_details(console, reply, options.verbose, explain)
     if reply.degraded:
         Console(stderr=True, quiet=options.quiet).print(f"left out: {', '.join(reply.degraded)}", markup=False)
 
 
-def _asked_here(
-    settings: Settings, question: str, collection: str, filters: Mapping[str, Any] | None, hear: Hear
-) -> Reply:
-    from rag_core.knowledge_base import KnowledgeBase
+def _ask_server(server: str, body: Mapping[str, Any], show_event: ShowEvent) -> Reply:
+    from rag_cli.server_client import stream_answer
 
-    with KnowledgeBase(settings) as knowledge:
-        knowledge.load(answering=True)
-        return knowledge.ask(question, collection, filters, tell=hear)
-
-
-def _asked_there(
-    server: str,
-    heard: Mapping[str, Any],
-    question: str,
-    collection: str,
-    filters: Mapping[str, Any] | None,
-    hear: Hear,
-) -> Reply:
-    from rag_cli.remote import answered
-
-    told: list[Event] = []
-    for event in answered(server, {**heard, "question": question, "collection": collection, "filters": filters}):
-        hear(event)
-        told.append(event)
-    return fold(told)
+    events: list[Event] = []
+    for event in stream_answer(server, body):
+        show_event(event)
+        events.append(event)
+    return fold(events)
 
 
 def reply_json(reply: Reply, explain: bool) -> dict[str, Any]:
@@ -95,17 +80,14 @@ def reply_json(reply: Reply, explain: bool) -> dict[str, Any]:
     }
 
 
-def _nothing(_event: Event) -> None:
-    """Hears nothing."""
-
-
-def _print(console: Console, reply: Reply, stages: bool, explain: bool) -> None:
+def _print_details(console: Console, reply: Reply, stages: bool, explain: bool) -> None:
+    """Prints the sources and the verdict, and on request the hits and the stages."""
     console.print()
-    console.print(sources(reply, console.is_terminal, datetime.now(UTC)))
-    console.print(verdict_line(reply))
+    console.print(render_sources(reply, console.is_terminal, datetime.now(UTC)))
+    console.print(render_verdict(reply))
     if explain and reply.passages:
         console.print()
-        console.print(ways([passage.hit for passage in reply.passages], reply.stages, console.width))
+        console.print(hits_table([passage.hit for passage in reply.passages], reply.stages, console.width))
     if stages or explain:
         console.print()
         console.print(waterfall(reply.stages))

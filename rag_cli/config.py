@@ -8,35 +8,34 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from jobs.options import Globals, command, output, print_json
-from rag_core.settings import own_profiles, profile_signs
-from rag_core.storage.postgres import shown
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from rag_core.settings import read_detect_patterns, read_profiles
+from rag_core.storage.postgres import redact_dsn
 
-app = typer.Typer(
-    help="Settings: check them, see them with their origin, describe them to an editor.", no_args_is_help=True
-)
+app = typer.Typer(help="Settings: check them, show them with their origin, print their schema.", no_args_is_help=True)
 
 
 @app.command()
 @command
 def check(
-    options: Globals,
-    file: Annotated[Path | None, typer.Argument(help="The YAML file; else --config.", show_default=False)] = None,
+    options: GlobalOptions,
+    file: Annotated[Path | None, typer.Argument(help="The YAML file; default: --config.", show_default=False)] = None,
 ) -> None:
-    """Check a configuration: each of its profiles, and that the parts of the chosen one fit together. Exit code 2 if
-    they do not, 3 if the model of the chosen one is not there.
+    """Check all profiles of a configuration, and that the parts of the selected profile fit together.
+
+    The exit code is 2 if a check fails, and 3 if the model of the selected profile is missing.
 
     Example: rag config check my.yaml
     """
-    from rag_core.answering.generation.prompt import prompt_pack
-    from rag_core.wiring.chunking import chunker
+    from rag_core.answering.generation.prompt import load_prompt_pack
+    from rag_core.wiring.chunking import build_chunker
 
-    given = replace(options, config=file or options.config)
-    prompt_pack(given.settings.prompt.pack)
-    chunker(given.settings)
-    profile_signs(given.config)
-    for profile in own_profiles(given.config):
-        prompt_pack(replace(given, profile=profile).settings.prompt.pack)
+    checked = replace(options, config=file or options.config)
+    load_prompt_pack(checked.settings.prompt.pack)
+    build_chunker(checked.settings)
+    read_detect_patterns(checked.config)
+    for profile in read_profiles(checked.config):
+        load_prompt_pack(replace(checked, profile=profile).settings.prompt.pack)
     if options.json:
         print_json({"ok": True})
     elif not options.quiet:
@@ -45,29 +44,30 @@ def check(
 
 @app.command()
 @command
-def show(options: Globals) -> None:
-    """The effective settings, each with where it was set.
+def show(options: GlobalOptions) -> None:
+    """Show the effective settings, and the origin of each.
 
     Example: rag config show --set chunking.tokens=120
     """
     layered = options.layered
-    leaves = dict(_leaves(layered.settings.model_dump(mode="json")))
-    leaves["store.url"] = shown(leaves["store.url"])
+    values = dict(_flatten_settings(layered.settings.model_dump(mode="json")))
+    values["store.url"] = redact_dsn(values["store.url"])
+    origins = {key: layered.origins.get(key, "default") for key in values}
     if options.json:
-        print_json({key: {"value": value, "origin": _origin(key, layered.origins)} for key, value in leaves.items()})
+        print_json({key: {"value": value, "origin": origins[key]} for key, value in values.items()})
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("setting", "value", "origin"):
         table.add_column(name, overflow="fold")
-    for key, value in leaves.items():
-        table.add_row(key, str(value), _origin(key, layered.origins))
-    output().print(table)
+    for key, value in values.items():
+        table.add_row(key, str(value), origins[key])
+    stdout_console().print(table)
 
 
 @app.command()
 @command
-def schema(options: Globals) -> None:  # noqa: ARG001 - every command takes them
-    """The JSON schema of a configuration file, for editors.
+def schema(options: GlobalOptions) -> None:  # noqa: ARG001 - every command has them
+    """Print the JSON schema of a configuration file, for editors.
 
     Example: rag config schema > rag.schema.json
     """
@@ -76,14 +76,11 @@ def schema(options: Globals) -> None:  # noqa: ARG001 - every command takes them
     print_json(file_schema())
 
 
-def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields each setting as its dotted name and its value."""
     for key, value in tree.items():
-        leaf = f"{path}{key}"
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{leaf}.")
+            yield from _flatten_settings(value, f"{name}.")
         else:
-            yield leaf, value
-
-
-def _origin(key: str, origins: Mapping[str, str]) -> str:
-    return origins.get(key, "default")
+            yield name, value

@@ -1,35 +1,35 @@
-"""The store as commands that only read it want it: one connection, one tenant."""
+"""The store for commands: one connection, one tenant."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobs.options import Globals
+from jobs.options import GlobalOptions
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 
 
 @contextmanager
-def catalog(options: Globals) -> Iterator[Catalog]:
+def open_catalog(options: GlobalOptions) -> Iterator[Catalog]:
     settings = options.settings
     with Postgres.open(settings.store.url).connect() as connection:
         yield Catalog(connection, settings.tenant)
 
 
 @contextmanager
-def claimed(options: Globals, collection: str, *uris: str) -> Iterator[Catalog]:
-    """The catalog, while no job can begin on these sources of the collection: all of them where none is named.
+def claim_sources(options: GlobalOptions, collection: str, *uris: str) -> Iterator[Catalog]:
+    """Yields the catalog, and keeps jobs from starting on these sources of the collection; without uris, on all.
 
-    BusyError if a job is at work on one.
+    Raises BusyError if a job is running on one of them.
     """
-    with catalog(options) as known:
-        sources = [source.id for source in known.sources(collection) if not uris or source.uri in uris]
-        Ledger(known.connection, options.settings.tenant).claim(known.collection(collection).id, sources)
-        yield known
+    with open_catalog(options) as catalog:
+        sources = [source.id for source in catalog.sources(collection) if not uris or source.uri in uris]
+        Ledger(catalog.connection, options.settings.tenant).claim(catalog.collection(collection).id, sources)
+        yield catalog
 
 
 @contextmanager
-def ledger(options: Globals) -> Iterator[Ledger]:
+def open_ledger(options: GlobalOptions) -> Iterator[Ledger]:
     settings = options.settings
     with Postgres.open(settings.store.url).connect() as connection:
         yield Ledger(connection, settings.tenant)

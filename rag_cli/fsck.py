@@ -4,47 +4,46 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from time import monotonic
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jobs.options import Globals, command, print_json
-from jobs.progress import TERMINAL_LINE
-from rag_core.storage.fsck import INVARIANTS, REPAIRS, Tell, violations
+from jobs.options import GlobalOptions, command, print_json
+from jobs.progress import ProgressLines
+from rag_core.storage.fsck import INVARIANTS, REPAIRS, ProgressListener, find_violations
 from rag_core.storage.postgres import Postgres
 
 
 @command
-def fsck(options: Globals) -> None:
-    """Check the store's invariants, for all tenants. Exit code 1 if one is broken.
+def fsck(options: GlobalOptions) -> None:
+    """Check the store's invariants, for all tenants. The exit code is 1 if one is broken.
 
     Example: rag fsck
     """
     with (
         Postgres.open(options.settings.store.url).connect("rag_worker") as connection,
-        _progress(Console(stderr=True, quiet=options.quiet)) as tell,
+        _show_progress(Console(stderr=True, quiet=options.quiet)) as report_progress,
     ):
-        found = violations(connection, tell=tell)
+        violations = find_violations(connection, report_progress=report_progress)
     if options.json:
-        print_json({"ok": not found, "violations": [asdict(violation) for violation in found]})
+        print_json({"ok": not violations, "violations": [asdict(violation) for violation in violations]})
     else:
-        broken = Counter(violation.invariant for violation in found)
+        broken = Counter(violation.invariant for violation in violations)
         for invariant in INVARIANTS:
             if not options.quiet or broken[invariant]:
                 typer.echo(f"{'broken' if broken[invariant] else 'ok':7}{invariant}")
-        for violation in found:
+        for violation in violations:
             typer.echo(f"  {violation.invariant.split()[0]} {violation.tenant}: {violation.subject}")
         for invariant in sorted(REPAIRS.keys() & broken.keys()):
-            typer.echo(f"`{REPAIRS[invariant]}` repairs: {invariant}")
-    if found:
+            typer.echo(f"run `{REPAIRS[invariant]}` to repair: {invariant}")
+    if violations:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Tell]:
-    """A bar on a terminal; elsewhere now and then a line."""
+def _show_progress(console: Console) -> Iterator[ProgressListener]:
+    """Shows a bar on a terminal, or else lines of progress."""
     bar = Progress(
         BarColumn(),
         MofNCompleteColumn(),
@@ -54,15 +53,11 @@ def _progress(console: Console) -> Iterator[Tell]:
         transient=True,
         disable=not console.is_terminal,
     )
-    task, spoken = bar.add_task("", total=None), monotonic()
+    task, lines = bar.add_task("", total=None), ProgressLines(console)
 
-    def tell(invariant: str, done: int, of: int) -> None:
-        nonlocal spoken
-        bar.update(task, description=invariant, completed=done, total=of or None)
-        if not console.is_terminal and monotonic() - spoken > TERMINAL_LINE:
-            spoken = monotonic()
-            line = f"{invariant}: {done} of {of} chunks" if of else invariant
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def show(invariant: str, checked: int, total: int) -> None:
+        bar.update(task, description=invariant, completed=checked, total=total or None)
+        lines.print(f"{invariant}: {checked} of {total} chunks" if total else invariant)
 
     with bar:
-        yield tell
+        yield show

@@ -1,161 +1,158 @@
 """`rag jobs`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 from rich.console import Console
 
-from jobs.ingest import SHOWN_FAILURES, RunnerName, runner_named, show_report
-from jobs.options import Globals, command, output, print_json
-from jobs.progress import POLL, JobProgress
-from rag_cli.connections import ledger
-from rag_cli.output import show_facts, show_rows, tell_more
+from jobs.ingest import MAX_SHOWN_FAILURES, RunnerName, build_runner, print_report
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from jobs.progress import POLL_SECONDS, JobProgress
+from rag_cli.connections import open_ledger
+from rag_cli.output import print_facts, print_more, print_rows
 from rag_core.errors import NotFoundError
 from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
-app = typer.Typer(help="Jobs: what was done, when, and what failed.", no_args_is_help=True)
+app = typer.Typer(help="Jobs: their results, times and failures.", no_args_is_help=True)
 
 
-JobArgument = Annotated[str, typer.Argument(help="The job's id, or the beginning of it.")]
+JobArgument = Annotated[str, typer.Argument(help="The id of the job, or the beginning of it.")]
+LimitOption = Annotated[int, typer.Option(help="The maximum number of jobs.", min=1)]
 
 
 @app.command("list")
 @command
-def list_(options: Globals, limit: Annotated[int, typer.Option(help="How many at the most.", min=1)] = 20) -> None:
-    """The jobs, newest first.
+def list_(options: GlobalOptions, limit: LimitOption = 20) -> None:
+    """List the jobs, newest first.
 
     Example: rag jobs list
     """
-    with ledger(options) as known:
-        rows = [_seen(row) for row in known.jobs(limit + 1)]
-    shown = rows[:limit] if options.json else [_brief(row) for row in rows[:limit]]
+    with open_ledger(options) as ledger:
+        rows = [_with_interruption(row) for row in ledger.jobs(limit + 1)]
+    shown_rows = rows[:limit]
+    if not options.json:
+        shown_rows = [{**row, "job": str(row["id"])[:8], "seconds": _format_duration(row)} for row in shown_rows]
     columns = ("job", "collection", "status", "documents", "failed", "same", "started_at", "seconds", "reason")
-    show_rows(shown, columns, options, "no jobs yet: `rag ingest FOLDER` runs one")
+    print_rows(shown_rows, columns, options, "no jobs yet; `rag ingest FOLDER` runs one")
     if len(rows) > limit:
-        tell_more(f"--limit {2 * limit}", options)
+        print_more(f"--limit {2 * limit}", options)
 
 
 @app.command()
 @command
-def watch(job: JobArgument, options: Globals) -> None:
-    """Follow a job until it ends, from any process. Exit code 1 if it failed or was killed, or a document failed.
+def watch(job: JobArgument, options: GlobalOptions) -> None:
+    """Follow a job until it ends, from any process. The exit code is 1 if the job or a document failed.
 
     Example: rag jobs watch 1f0c2ab4
     """
     postgres, tenant = Postgres.open(options.settings.store.url), options.settings.tenant
     console = Console(stderr=True, quiet=options.quiet)
-    with ledger(options) as known:
-        id = known.job(job)["id"]
-        if known.job(str(id))["status"] == "queued":
-            console.print("queued: it begins when a runner of ingest jobs is free", highlight=False)
-        _wait(known, id, "queued")
+    with open_ledger(options) as ledger:
+        id = ledger.job(job)["id"]
+        if ledger.job(str(id))["status"] == "queued":
+            console.print("queued: the job starts when a runner of ingest jobs is free", highlight=False)
+        _wait_while(ledger, id, "queued")
         with JobProgress(postgres, tenant, console) as progress:
-            progress.follow(id, sum(known.progress(id)[action] for action in ("added", "changed")))
-            ended = _wait(known, id, "queued", "running")
-    _show_end(ended, options)
-    if ended["status"] != "completed" or ended["failed"]:
+            progress.follow(id, sum(ledger.progress(id)[action] for action in ("added", "changed")))
+            ended_job = _wait_while(ledger, id, "queued", "running")
+    _print_status(ended_job, options)
+    if ended_job["status"] != "completed" or ended_job["failed"]:
         raise typer.Exit(1)
 
 
 @app.command()
 @command
-def cancel(job: JobArgument, options: Globals) -> None:
-    """End a job: what it has published stays, nothing more is written. The next sync does the rest.
+def cancel(job: JobArgument, options: GlobalOptions) -> None:
+    """Cancel a job. What it has published is kept, and the next sync does the rest.
 
     Example: rag jobs cancel 1f0c2ab4
     """
-    with ledger(options) as known:
-        id = known.job(job)["id"]
-        known.end(id, "cancelled", "by rag jobs cancel")
-        _show_end(_seen(known.job(str(id))), options)
+    with open_ledger(options) as ledger:
+        id = ledger.job(job)["id"]
+        ledger.end(id, "cancelled", "by rag jobs cancel")
+        _print_status(_with_interruption(ledger.job(str(id))), options)
 
 
 @app.command()
 @command
-def retry(job: JobArgument, options: Globals) -> None:
-    """Do the dead letters of a job once more, with the configuration that the job had: those of its documents that
-    failed for the moment only. What failed for good is done again when it, or a setting that concerns it, changes.
+def retry(job: JobArgument, options: GlobalOptions) -> None:
+    """Process the dead letters of a job again, with the configuration of the job.
+
+    Dead letters are the documents that failed temporarily. Other failed documents are processed again when they, or
+    settings that apply to them, change.
 
     Example: rag jobs retry 1f0c2ab4
     """
-    from rag_core.wiring.ingestion import retry as again
-    from rag_core.wiring.ingestion import settings_of
+    from rag_core.wiring.ingestion import build_retry_sync, settings_from_job
 
     settings = options.settings
     postgres = Postgres.open(settings.store.url)
-    with ledger(options) as known:
-        found = known.job(job)
-        letters = known.dead_letters(found["id"])
+    with open_ledger(options) as ledger:
+        row = ledger.job(job)
+        letters = ledger.dead_letters(row["id"])
     if not letters:
-        raise NotFoundError(f"job {found['id']} has no failed documents that a retry may heal")
-    frozen = settings_of(found, settings)
-    work = again(frozen, postgres, found, letters)
+        raise NotFoundError(f"job {row['id']} has no failed documents to retry")
+    job_settings = settings_from_job(row, settings)
+    sync = build_retry_sync(job_settings, postgres, row, letters)
     with JobProgress(postgres, settings.tenant, Console(stderr=True, quiet=options.quiet)) as progress:
-        report = work.run(runner_named(RunnerName.auto, frozen), progress.begin)
-    show_report(report, options)
+        report = sync.run(build_runner(RunnerName.auto, job_settings), progress.begin)
+    print_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)
 
 
-def _wait(known: Ledger, id: UUID, *states: str) -> dict[str, Any]:
-    """The job, when it is in none of them. From running it may go back to the queue."""
-    while (found := _seen(known.job(str(id))))["status"] in states:
-        time.sleep(POLL)
-    return found
+@app.command()
+@command
+def show(job: JobArgument, options: GlobalOptions) -> None:
+    """Show a job with its counts, stage times and failures; with --json also its events.
+
+    Example: rag jobs show 1f0c2ab4
+    """
+    with open_ledger(options) as ledger:
+        row = _with_interruption(ledger.job(job))
+        counts, events = ledger.progress(row["id"]), ledger.events(row["id"])
+        failures = ledger.failures(row["id"], "failed", "quarantined", "skipped")
+    counts["same"] += row["same"]
+    if options.json:
+        print_json({**row, "counts": counts, "failures": failures, "events": events})
+        return
+    hidden = set() if options.verbose else {"settings"}
+    facts = {**row, "counts": counts, "events": len(events)}
+    print_facts({name: value for name, value in facts.items() if name not in hidden})
+    reached = [failure for failure in failures if failure["reason"] != INTERRUPTED]
+    console = stdout_console()
+    for failure in reached if options.verbose else reached[:MAX_SHOWN_FAILURES]:
+        line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
+        console.print(line, markup=False, soft_wrap=True)
+    if len(reached) > MAX_SHOWN_FAILURES and not options.verbose:
+        print_more("-v", options)
+    if unreached := len(failures) - len(reached):
+        console.print(f"{unreached} documents: {INTERRUPTED}")
 
 
-def _seen(job: Mapping[str, Any]) -> dict[str, Any]:
-    """`interrupted` while nobody has ended a job that was killed: the next sync of its sources will."""
-    seen = {name: value for name, value in job.items() if name != "abandoned"}
-    return {**seen, "status": "interrupted"} if job["abandoned"] else seen
+def _wait_while(ledger: Ledger, id: UUID, *statuses: str) -> dict[str, Any]:
+    """Waits until the job has none of these statuses, and returns it. A running job can become queued again."""
+    while (row := _with_interruption(ledger.job(str(id))))["status"] in statuses:
+        time.sleep(POLL_SECONDS)
+    return row
 
 
-def _show_end(job: Mapping[str, Any], options: Globals) -> None:
+def _with_interruption(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with the status `interrupted` if the job was killed and not yet ended by the next sync of its sources."""
+    row = {name: value for name, value in job.items() if name != "abandoned"}
+    return {**row, "status": "interrupted"} if job["abandoned"] else row
+
+
+def _format_duration(job: Mapping[str, Any]) -> str:
+    return f"{(job['finished_at'] - job['started_at']).total_seconds():.1f}" if job["finished_at"] else ""
+
+
+def _print_status(job: Mapping[str, Any], options: GlobalOptions) -> None:
     if options.json:
         print_json(job)
     elif not options.quiet:
         typer.echo(f"{job['status']}  {job['reason'] or ''}".rstrip())
-
-
-def _brief(job: Mapping[str, Any]) -> dict[str, Any]:
-    """With the beginning of its id, which is enough to name it, and how long it took."""
-    took = f"{(job['finished_at'] - job['started_at']).total_seconds():.1f}" if job["finished_at"] else ""
-    return {**job, "job": str(job["id"])[:8], "seconds": took}
-
-
-@app.command()
-@command
-def show(job: JobArgument, options: Globals) -> None:
-    """A job with its counts, stage times and failures; with --json its events, too.
-
-    Example: rag jobs show 1f0c2ab4
-    """
-    with ledger(options) as known:
-        found = _seen(known.job(job))
-        counts, events = known.progress(found["id"]), known.events(found["id"])
-        failures = known.failures(found["id"], "failed", "quarantined", "skipped")
-    counts["same"] += found["same"]
-    if options.json:
-        print_json({**found, "counts": counts, "failures": failures, "events": events})
-        return
-    hidden = set() if options.verbose else {"settings"}
-    facts = {**found, "counts": counts, "events": len(events)}
-    show_facts({name: value for name, value in facts.items() if name not in hidden})
-    _show_failures(failures, options)
-
-
-def _show_failures(failures: Sequence[Mapping[str, Any]], options: Globals) -> None:
-    """The first of them, unless more is to be said; of documents that the job never came to, how many."""
-    reached = [each for each in failures if each["reason"] != INTERRUPTED]
-    console = output()
-    for failure in reached if options.verbose else reached[:SHOWN_FAILURES]:
-        line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
-        console.print(line, markup=False, soft_wrap=True)
-    if len(reached) > SHOWN_FAILURES and not options.verbose:
-        tell_more("-v", options)
-    if left := len(failures) - len(reached):
-        console.print(f"{left} documents: {INTERRUPTED}")

@@ -1,11 +1,11 @@
-"""What `rag doctor` finds out about models: those of this process are loaded, those behind an endpoint are asked."""
+"""The checks of `rag doctor` on models: local ones are loaded, and those at an endpoint are called."""
 
 import asyncio
 import time
 from collections.abc import Iterator
 from functools import partial
 
-from rag_cli.doctor_checks import Finding, attempt
+from rag_cli.doctor_checks import Finding, run_check
 from rag_core.config import (
     CrossEncoderJudge,
     CrossEncoderReranker,
@@ -19,82 +19,83 @@ from rag_core.config import (
     SpladeSettings,
 )
 
-WORD = 16
-"""Tokens of an answer: some models think before they write, and refuse a limit that leaves no room for it."""
+ANSWER_TOKENS = 16
+"""The token limit of an answer. Some models think before they write, and refuse a limit with no room for it."""
 
 
-def models(settings: Settings) -> Iterator[Finding]:
-    """Of each part of the profile that has one."""
-    from rag_core.wiring.models import rerankers
+def check_models(settings: Settings) -> Iterator[Finding]:
+    """Checks the GPU, and the model of each part of the profile that has one."""
+    from rag_core.wiring.models import list_rerankers
 
-    yield _gpu()
-    yield attempt("model", partial(_embedder, settings.embedding))
+    yield _check_gpu()
+    yield run_check("model", partial(_check_embedder, settings.embedding))
     if splade := settings.splade:
-        yield attempt("splade model", partial(_splade, splade))
-    for reranker in rerankers(settings.retrieval):
-        yield from _scoring("reranker", reranker)
+        yield run_check("splade model", partial(_check_splade, splade))
+    for reranker in list_rerankers(settings.retrieval):
+        yield from _check_scorer("reranker", reranker)
     if isinstance(settings.generation, ExtractiveGenerator):
-        return  # it only quotes, which nothing judges
+        return  # it only quotes, so there is nothing to judge
     if isinstance(settings.generation, Endpoint):
-        yield attempt("generator", partial(_answering, "generator", settings.generation))
-    yield from _scoring("judge", settings.guard.judge)
+        yield run_check("generator", partial(_check_endpoint, "generator", settings.generation))
+    yield from _check_scorer("judge", settings.guard.judge)
 
 
-def _gpu() -> Finding:
+def _check_gpu() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("gpu", "note", f"PyTorch {torch.__version__} finds none: models of this machine run on its CPUs")
-    found = [torch.cuda.get_device_properties(each) for each in range(torch.cuda.device_count())]
-    return Finding("gpu", "ok", ", ".join(f"{each.name} with {each.total_memory / 1e9:.0f} GB" for each in found))
+        return Finding("gpu", "note", f"PyTorch {torch.__version__} finds none: local models run on the CPUs")
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return Finding("gpu", "ok", ", ".join(f"{gpu.name} with {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus))
 
 
-def _embedder(embedding: EmbeddingSettings) -> Finding:
-    from rag_core.wiring.embedding import embedding_space, refuse_missing_device
+def _check_embedder(embedding: EmbeddingSettings) -> Finding:
+    from rag_core.wiring.embedding import check_device, embedding_space
 
-    refuse_missing_device(embedding)
+    check_device(embedding)
     space = embedding_space(embedding)
     return Finding("model", "ok", f"{space.model}: {space.dimension} dimensions, reads {space.window} tokens")
 
 
-def _splade(settings: SpladeSettings) -> Finding:
-    from rag_core.wiring.splade import fingerprint
+def _check_splade(settings: SpladeSettings) -> Finding:
+    from rag_core.wiring.splade import weigher_fingerprint
 
-    return Finding("splade model", "ok", f"fingerprint {fingerprint(settings)}")
+    return Finding("splade model", "ok", f"fingerprint {weigher_fingerprint(settings)}")
 
 
-def _scoring(name: str, chosen: RerankerSettings | JudgeSettings) -> Iterator[Finding]:
-    """Nothing of those that have no model."""
-    match chosen:
+def _check_scorer(name: str, settings: RerankerSettings | JudgeSettings) -> Iterator[Finding]:
+    """Yields a finding if the reranker or judge has a model."""
+    match settings:
         case Endpoint():
-            yield attempt(name, partial(_answering, name, chosen))
+            yield run_check(name, partial(_check_endpoint, name, settings))
         case CrossEncoderReranker() | LateInteractionReranker():
-            yield attempt(name, partial(_reranker, chosen))
+            yield run_check(name, partial(_load_reranker, settings))
         case CrossEncoderJudge():
-            yield attempt(name, partial(_judge, chosen))
+            yield run_check(name, partial(_load_judge, settings))
         case _:
             return
 
 
-def _reranker(chosen: CrossEncoderReranker | LateInteractionReranker) -> Finding:
-    from rag_core.wiring.reranking import load
+def _load_reranker(settings: CrossEncoderReranker | LateInteractionReranker) -> Finding:
+    from rag_core.wiring.reranking import load_reranker
 
-    load(chosen)
-    return Finding("reranker", "ok", f"{chosen.model} on {chosen.device}")
-
-
-def _judge(chosen: CrossEncoderJudge) -> Finding:
-    from rag_core.wiring.judging import judge_pairs
-
-    judge_pairs(chosen).load()
-    return Finding("judge", "ok", f"{chosen.model} on {chosen.device}")
+    load_reranker(settings)
+    return Finding("reranker", "ok", f"{settings.model} on {settings.device}")
 
 
-def _answering(name: str, endpoint: Endpoint) -> Finding:
-    """It is asked for a few tokens: that tells more than that something listens."""
-    from rag_core.wiring.endpoint import client
+def _load_judge(settings: CrossEncoderJudge) -> Finding:
+    from rag_core.wiring.judging import judge_model
 
-    began = time.perf_counter()
-    asyncio.run(client(endpoint).complete([{"role": "user", "content": "Say yes."}], max_tokens=WORD))
-    took = time.perf_counter() - began
-    return Finding(name, "ok", f"{endpoint.model} at {endpoint.base_url} answers in {took:.1f} s")
+    judge_model(settings).load()
+    return Finding("judge", "ok", f"{settings.model} on {settings.device}")
+
+
+def _check_endpoint(name: str, endpoint: Endpoint) -> Finding:
+    """Requests a few tokens, because an open port alone does not prove that the model works."""
+    from rag_core.wiring.endpoint import build_client
+
+    started = time.perf_counter()
+    messages = [{"role": "user", "content": "Say yes."}]
+    asyncio.run(build_client(endpoint).complete(messages, max_tokens=ANSWER_TOKENS))
+    seconds = time.perf_counter() - started
+    return Finding(name, "ok", f"{endpoint.model} at {endpoint.base_url} answers in {seconds:.1f} s")

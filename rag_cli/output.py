@@ -1,4 +1,4 @@
-"""Tables for people, JSON for machines."""
+"""Output of rows and values: tables for people, JSON for programs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,11 +7,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jobs.options import Globals, output, print_json
+from jobs.options import GlobalOptions, print_json, stdout_console
 
 
-def show_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options: Globals, empty: str) -> None:
-    """As a JSON list with everything, or as a table of these columns; `empty` says why there may be none."""
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options: GlobalOptions, empty: str) -> None:
+    """Prints the rows as JSON with all fields, or as a table of `columns`; `empty` is the message if there are none."""
     if options.json:
         print_json(rows)
         return
@@ -23,30 +23,30 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options
     for name in names:
         table.add_column(name, overflow="fold", justify="right" if isinstance(rows[0][name], int) else "left")
     for row in rows:
-        table.add_row(*(_cell(row[name]) for name in names))
-    output().print(table)
+        table.add_row(*(_format_cell(row[name]) for name in names))
+    stdout_console().print(table)
 
 
-def tell_more(option: str, options: Globals) -> None:
-    """That the rows are not all, and how to see others."""
+def print_more(option: str, options: GlobalOptions) -> None:
+    """Reports that there are more rows, and which option shows them."""
     if not options.quiet:
         typer.echo(f"... and more: {option}", err=True)
 
 
-def show_facts(facts: Mapping[str, Any]) -> None:
-    """One a line; those that say nothing are left out."""
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Prints one value per line, without empty values."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in facts.items():
         if value not in (None, "", [], {}):
-            table.add_row(name, _cell(value))
-    output().print(table)
+            table.add_row(name, _format_cell(value))
+    stdout_console().print(table)
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_cell(each)}" for key, each in value.items())
+        return ", ".join(f"{key} {_format_cell(inner)}" for key, inner in value.items())
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:%M:%S"))
     if isinstance(value, list):

@@ -15,17 +15,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jobs.confirmation import says_yes
-from jobs.options import Globals, command, output, print_json
-from rag_cli.question_options import refuse_unheard
+from jobs.confirmation import confirm
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from rag_cli.question_options import refuse_local_options
 from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, error_from_reason
 
 if TYPE_CHECKING:
-    from rag_cli.remote import File
+    from rag_cli.server_client import File
     from rag_core.ingestion.sources.files import FilesSource
 
 MEGABYTE = 1_000_000
-MOST_FILES = 1_000
+MAX_BATCH_FILES = 1_000
 LARGEST_BATCH = 64 * MEGABYTE
 LARGEST_FILE = 50 * MEGABYTE
 """What one request may bring is the server's to say; this is what it says."""
@@ -43,10 +43,10 @@ Server = Annotated[
 ]
 
 
-def with_server(ingest: Callable[..., None]) -> Callable[..., None]:
+def add_server_option(ingest: Callable[..., None]) -> Callable[..., None]:
     """The command with the option `--server`."""
     known = list(inspect.signature(ingest).parameters.values())
-    shared = inspect.signature(Globals).parameters
+    shared = inspect.signature(GlobalOptions).parameters
 
     @wraps(ingest)
     def either(**values: Any) -> None:
@@ -57,7 +57,7 @@ def with_server(ingest: Callable[..., None]) -> Callable[..., None]:
         given = [each.name for each in known if values[each.name] not in (each.default, None, [], ())]
         push(
             server=server,
-            asked=Asked(**{name: values[name] for name in Asked.__slots__}),
+            asked=PushRequest(**{name: values[name] for name in PushRequest.__slots__}),
             meaningless=[name for name in given if name not in MEANT_THERE],
             **{name: values[name] for name in shared},
         )
@@ -68,7 +68,7 @@ def with_server(ingest: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PushRequest:
     """As `rag ingest` names it."""
 
     sources: Sequence[str]
@@ -96,11 +96,11 @@ class Asked:
 
 
 @command
-def push(server: str, asked: Asked, meaningless: Sequence[str], options: Globals) -> None:
+def push(server: str, asked: PushRequest, meaningless: Sequence[str], options: GlobalOptions) -> None:
     """Exits as `rag ingest` does."""
     _refuse(asked, meaningless)
     console = Console(stderr=True, quiet=options.quiet)
-    sent = Sent(server=server, asked=asked, profile=options.profile or "")
+    sent = Push(server=server, asked=asked, profile=options.profile or "")
     try:
         sent.send(console)
         ended = [_followed(server, job, documents, console) for job, documents in sent.jobs.items()]
@@ -116,33 +116,33 @@ def push(server: str, asked: Asked, meaningless: Sequence[str], options: Globals
         raise typer.Exit(1)
 
 
-def _refuse(asked: Asked, meaningless: Sequence[str]) -> None:
-    refuse_unheard(meaningless)
+def _refuse(asked: PushRequest, meaningless: Sequence[str]) -> None:
+    refuse_local_options(meaningless)
     if asked.remote and asked.metadata:
         raise UsageError(f"--meta with --server is of files that are sent, and not of {' '.join(asked.remote)}")
 
 
 @dataclass(slots=True, kw_only=True)
-class Sent:
+class Push:
     """`jobs` are those that the server has made of it, with how many documents each was given. `failures` came to none
     of them; `skipped` counts files that hold nothing."""
 
     server: str
-    asked: Asked
+    asked: PushRequest
     profile: str
     jobs: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     skipped: int = 0
 
     def send(self, console: Console) -> None:
-        from rag_cli.remote import reachable, sent_files, sent_source
+        from rag_cli.server_client import check_server, send_files, send_source
 
-        reachable(self.server)
+        check_server(self.server)
         for batch in self._batches():
-            self._entered(sent_files(self.server, self._fields(), batch), batch)
+            self._entered(send_files(self.server, self._fields(), batch), batch)
             console.print(f"{sum(self.jobs.values())} documents sent", highlight=False)
         if self.asked.remote:
-            self._entered(sent_source(self.server, self._source()), ())
+            self._entered(send_source(self.server, self._source()), ())
         if self.asked.local and not self.asked.no_prune:
             console.print("note: what is no longer in these folders stays there: a push deletes nothing")
 
@@ -158,7 +158,7 @@ class Sent:
         batch: list[File] = []
         size = 0
         for file in self._files():
-            if batch and (len(batch) == MOST_FILES or size + len(file.body) > LARGEST_BATCH):
+            if batch and (len(batch) == MAX_BATCH_FILES or size + len(file.body) > LARGEST_BATCH):
                 yield batch
                 batch, size = [], 0
             batch.append(file)
@@ -223,12 +223,12 @@ def _failure(uri: str, stage: str, reason: str, retryable: bool = False) -> Fail
 
 def _followed(server: str, job: str, documents: int, console: Console) -> Mapping[str, Any]:
     """The job with all its failures, when it has ended."""
-    from rag_cli.remote import ended_job, job_events
+    from rag_cli.server_client import job_events, read_ended_job
 
     with _Shown(console, documents) as shown:
         for event in job_events(server, job):
             shown.update(event)
-    return ended_job(server, job)
+    return read_ended_job(server, job)
 
 
 class _Shown:
@@ -264,24 +264,24 @@ class _Shown:
             self._console.print(f"{done} of {total} documents  {rate}", highlight=False)
 
 
-def _leave(server: str, jobs: Iterable[str], options: Globals) -> None:
+def _leave(server: str, jobs: Iterable[str], options: GlobalOptions) -> None:
     """Cancels what was sent if the user says so. Else it goes on without this process."""
-    from rag_cli.remote import cancelled
+    from rag_cli.server_client import cancel_job
 
     left = list(jobs)
     if not left:
         return
     if _wanted(options, f"Cancel what the server does? ({len(left)} job{'s' if len(left) > 1 else ''})"):
         for job in left:
-            cancelled(server, job)
+            cancel_job(server, job)
         return
     for job in left:
         typer.echo(f"job {job} goes on there; to watch it: curl -N {server.rstrip('/')}/v1/jobs/{job}/events", err=True)
 
 
-def _wanted(options: Globals, question: str) -> bool:
+def _wanted(options: GlobalOptions, question: str) -> bool:
     try:
-        return says_yes(question, options)
+        return confirm(question, options)
     except typer.Abort:  # once more Ctrl-C
         return False
 
@@ -292,12 +292,12 @@ def _why(job: Mapping[str, Any]) -> RagError:
     return error_from_reason(job["reason"] or f"job {job['job_id']} failed")
 
 
-def _show(sent: Sent, ended: Sequence[Mapping[str, Any]], options: Globals) -> None:
+def _show(sent: Push, ended: Sequence[Mapping[str, Any]], options: GlobalOptions) -> None:
     report = report_json(sent, ended)
     if options.json:
         print_json(report)
         return
-    console = output(options.quiet)
+    console = stdout_console(options.quiet)
     counts = ", ".join(f"{count:,} {name}" for name, count in report["documents"].items() if count)
     console.print(f"{sent.asked.collection}: {counts or 'nothing to do'}", markup=False)
     for failure in report["failures"][:SHOWN_FAILURES]:
@@ -309,7 +309,7 @@ def _show(sent: Sent, ended: Sequence[Mapping[str, Any]], options: Globals) -> N
         console.print(f"... and {hidden} more: --json tells of all")
 
 
-def report_json(sent: Sent, ended: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def report_json(sent: Push, ended: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts as `rag ingest --json` has them, of all jobs together and of what came to none."""
     here = {"failed": len(sent.failures), "skipped": sent.skipped, "listed": len(sent.failures) + sent.skipped}
     counts: Counter[str] = Counter()

@@ -1,29 +1,30 @@
-"""Options of every command that asks a question."""
+"""The options of commands that take a question, and those that `--server` cannot be combined with."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from jobs.options import Globals
+from jobs.options import GlobalOptions
 from rag_core.errors import UsageError
 
-Hits = Annotated[int, typer.Option("-k", help="How many hits.", min=1, max=1000)]
-Collection = Annotated[str, typer.Option(help="Where it is asked.")]
-Filter = Annotated[str | None, typer.Option(metavar="JSON", help="A condition on metadata.", show_default=False)]
-Server = Annotated[
-    str | None, typer.Option(metavar="URL", help="Ask a gateway there, and not this store.", show_default=False)
+HitsOption = Annotated[int, typer.Option("-k", help="The number of hits.", min=1, max=1000)]
+CollectionOption = Annotated[str, typer.Option(help="The collection to search.")]
+FilterOption = Annotated[str | None, typer.Option(metavar="JSON", help="A metadata filter.", show_default=False)]
+ServerOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="Send the question to this gateway.", show_default=False)
 ]
 
 
-def asked_there(options: Globals) -> dict[str, Any]:
-    """What of the global options a gateway hears. UsageError for those that it does not."""
-    given = {"config": options.config, "set": options.set, "store": options.store, "tenant": options.tenant}
-    refuse_unheard([name for name, value in given.items() if value])
+def server_options(options: GlobalOptions) -> dict[str, Any]:
+    """The global options that a request to a gateway contains. Raises UsageError for those that it cannot contain."""
+    local = {"config": options.config, "set": options.set, "store": options.store, "tenant": options.tenant}
+    refuse_local_options([name for name, value in local.items() if value])
     return {"profile": options.profile} if options.profile else {}
 
 
-def refuse_unheard(names: Sequence[str]) -> None:
+def refuse_local_options(names: Sequence[str]) -> None:
+    """Raises UsageError if there are names, which are those of options or parameters."""
     if names:
         listed = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"--server works with its own store and settings: {listed} would change nothing there")
+        raise UsageError(f"the server has its own store and settings; these cannot be used with --server: {listed}")

@@ -5,80 +5,68 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from jobs.options import Globals, command, output, print_json
-from rag_cli.explain import Move, moves, side_by_side, waterfall, ways
-from rag_cli.question_options import Collection, Filter, Hits, Server, asked_there
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from rag_cli.question_options import CollectionOption, FilterOption, HitsOption, ServerOption, server_options
+from rag_cli.ranking_view import comparison_table, hits_table, list_moves, waterfall
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
-from rag_core.wire import highlights, in_order, retrieval_json
+from rag_core.wire import find_highlights, retrieval_json, sort_stages
 
-if TYPE_CHECKING:
-    from rag_core.knowledge_base import KnowledgeBase
-
-PASSAGE = 600
+MAX_PASSAGE_CHARS = 600
 """Characters of a passage that are shown."""
 
 
 @command
 def search(
-    question: Annotated[str, typer.Argument(help="What is asked.")],
-    options: Globals,
-    k: Hits = 10,
-    collection: Collection = DEFAULT_COLLECTION,
-    filter: Filter = None,
-    context: Annotated[int, typer.Option(help="Show so many chunks before and after each hit.", min=0, max=100)] = 0,
+    question: Annotated[str, typer.Argument(help="The question.")],
+    options: GlobalOptions,
+    k: HitsOption = 10,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    filter: FilterOption = None,
+    context: Annotated[
+        int, typer.Option(help="The number of chunks to show before and after each hit.", min=0, max=100)
+    ] = 0,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Each hit's rank and score at every step, and every stage's time.")
+        bool, typer.Option("--explain", help="Show each hit's rank and score at every step, and each stage's time.")
     ] = False,
     compare: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="Beside that profile's hits.", show_default=False)
+        str | None, typer.Option(metavar="PROFILE", help="Compare with the hits of this profile.", show_default=False)
     ] = None,
-    server: Server = None,
+    server: ServerOption = None,
 ) -> None:
-    """Passages that answer a question, best first.
+    """Find passages that answer a question, best first.
 
     Example: rag search "how do I rotate the keys?" -k 3 --filter '{"key": "language", "type": "eq", "value": "en"}'
     """
-    asked = Asked(question=question, k=k, collection=collection, filter=parsed_option(filter), context=context)
+    request = SearchRequest(
+        question=question, k=k, collection=collection, filter=parse_filter_option(filter), context=context
+    )
     if server is not None:
-        _search_there(server, asked, options, explain, compare)
+        _search_server(server, request, options, explain, compare)
         return
-    found = _searched(options.settings, asked)
+    retrieval = _search_store(options.settings, request)
     if compare is not None:
-        other = _searched(replace(options, profile=compare).settings, asked)
-        _compare(found, other, options, explain)
+        other = _search_store(replace(options, profile=compare).settings, request)
+        _print_comparison(retrieval, other, options, explain)
     elif options.json:
-        print_json(_json(found, explain))
+        print_json(_full_retrieval_json(retrieval, explain))
     else:
-        _print(found, explain, options.quiet)
-    if not found.hits:
+        _print_retrieval(retrieval, explain, options.quiet)
+    if not retrieval.hits:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {collection}")
 
 
-def _search_there(server: str, asked: "Asked", options: Globals, explain: bool, compare: str | None) -> None:
-    from rag_cli.remote import hits, retrieved
-
-    if asked.context or compare is not None or (explain and not options.json):
-        raise UsageError("--server shows hits only: --context, --compare and --explain want the store itself")
-    body = {"query": asked.question, "collection": asked.collection, "top_k": asked.k, "filters": asked.filter}
-    found = retrieved(server, {**body, **asked_there(options), "explain": explain})
-    if options.json:
-        print_json(found)
-    for rank, hit in enumerate([] if options.json else hits(found), start=1):
-        _show(output(), rank, hit, [], asked.question)
-    if not found["results"]:
-        Console(stderr=True, quiet=options.quiet).print(f"no hits in {asked.collection}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SearchRequest:
+    """The parameters of a search. `context` is the number of chunks to fetch before and after each hit."""
+
     question: str
     k: int
     collection: str
@@ -87,10 +75,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """`neighbours` has a list for each hit. `seconds` are without the loading of models."""
+class Retrieval:
+    """The hits of a search. `neighbours` has one list per hit; `seconds` does not include the loading of models."""
 
-    asked: Asked
+    request: SearchRequest
     settings: Settings
     hits: Sequence[Hit]
     neighbours: Sequence[Sequence[Chunk]]
@@ -98,93 +86,111 @@ class Found:
     seconds: float
 
 
-def _searched(settings: Settings, asked: Asked) -> Found:
+def _search_server(
+    server: str, request: SearchRequest, options: GlobalOptions, explain: bool, compare: str | None
+) -> None:
+    from rag_cli.server_client import request_retrieval
+    from rag_cli.server_json import hits_from_json
+
+    if request.context or compare is not None or (explain and not options.json):
+        raise UsageError(
+            "--context, --compare, and --explain without --json need direct access to the store; they cannot be used "
+            "with --server"
+        )
+    body = {"query": request.question, "collection": request.collection, "top_k": request.k, "filters": request.filter}
+    retrieval = request_retrieval(server, {**body, **server_options(options), "explain": explain})
+    if options.json:
+        print_json(retrieval)
+    else:
+        for rank, hit in enumerate(hits_from_json(retrieval), start=1):
+            _print_hit(stdout_console(), rank, hit, [], request.question)
+    if not retrieval["results"]:
+        Console(stderr=True, quiet=options.quiet).print(f"no hits in {request.collection}")
+
+
+def _search_store(settings: Settings, request: SearchRequest) -> Retrieval:
     from rag_core.knowledge_base import KnowledgeBase
 
+    arguments = (request.question, request.k, request.collection, request.filter)
     with KnowledgeBase(settings) as knowledge:
         knowledge.load()
-        began = time.perf_counter()
-        hits, neighbours, stages = _hits(knowledge, asked)
-        seconds = time.perf_counter() - began
-    return Found(asked=asked, settings=settings, hits=hits, neighbours=neighbours, stages=stages, seconds=seconds)
+        started = time.perf_counter()
+        if request.context:
+            hits, neighbours, stages = knowledge.search_around(*arguments, request.context)
+        else:
+            hits, stages = knowledge.explain(*arguments)
+            neighbours = [[] for _ in hits]
+        seconds = time.perf_counter() - started
+    return Retrieval(
+        request=request, settings=settings, hits=hits, neighbours=neighbours, stages=stages, seconds=seconds
+    )
 
 
-def _hits(knowledge: "KnowledgeBase", asked: Asked) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
-    if asked.context:
-        return knowledge.search_around(asked.question, asked.k, asked.collection, asked.filter, asked.context)
-    hits, stages = knowledge.explain(asked.question, asked.k, asked.collection, asked.filter)
-    return hits, [[] for _ in hits], stages
+def _full_retrieval_json(retrieval: Retrieval, explain: bool) -> dict[str, Any]:
+    """The retrieval as the gateway returns it. With `--context`, each result has the texts around it, too."""
+    request, settings, hits = retrieval.request, retrieval.settings, retrieval.hits
+    body = retrieval_json(request.question, hits, retrieval.stages, settings.profile, retrieval.seconds, explain)
+    body["pipeline_version"] = settings.pipeline_version
+    if not request.context:
+        return body
+    texts = (surrounding_text(hit.chunk, chunks) for hit, chunks in zip(hits, retrieval.neighbours, strict=True))
+    results = [
+        {**row, "context": {"before": before, "after": after}}
+        for row, (before, after) in zip(body["results"], texts, strict=True)
+    ]
+    return {**body, "results": results}
 
 
-def _json(found: Found, explain: bool) -> dict[str, Any]:
-    question, hits = found.asked.question, found.hits
-    retrieval = retrieval_json(question, hits, found.stages, found.settings.profile, found.seconds, explain)
-    retrieval["pipeline_version"] = found.settings.pipeline_version
-    return _with_neighbours(retrieval, hits, found.neighbours) if found.asked.context else retrieval
-
-
-def _print(found: Found, explain: bool, quiet: bool) -> None:
-    console = output()
-    for stage in in_order(found.stages):
+def _print_retrieval(retrieval: Retrieval, explain: bool, quiet: bool) -> None:
+    console = stdout_console()
+    for stage in sort_stages(retrieval.stages):
         if stage.error and not explain and not quiet:
-            typer.echo(f"without {stage.stage}: {stage.error}", err=True)
-    for rank, (hit, near) in enumerate(zip(found.hits, found.neighbours, strict=True), start=1):
-        _show(console, rank, hit, near, found.asked.question)
+            typer.echo(f"left out {stage.stage}: {stage.error}", err=True)
+    for rank, (hit, neighbours) in enumerate(zip(retrieval.hits, retrieval.neighbours, strict=True), start=1):
+        _print_hit(console, rank, hit, neighbours, retrieval.request.question)
     if explain:
-        if found.hits:
-            console.print(ways(found.hits, found.stages, console.width))
+        if retrieval.hits:
+            console.print(hits_table(retrieval.hits, retrieval.stages, console.width))
             console.print()
-        console.print(waterfall(found.stages))
+        console.print(waterfall(retrieval.stages))
 
 
-def _compare(found: Found, other: Found, options: Globals, explain: bool) -> None:
-    names = (found.settings.profile, other.settings.profile)
+def _print_comparison(retrieval: Retrieval, other: Retrieval, options: GlobalOptions, explain: bool) -> None:
+    names = (retrieval.settings.profile, other.settings.profile)
     if options.json:
-        print_json(
+        moves = [
             {
-                "object": "comparison",
-                "query": found.asked.question,
-                "profiles": names,
-                "moves": [_move_json(move) for move in moves(found.hits, other.hits)],
-                "retrievals": [_json(each, explain) for each in (found, other)],
+                "chunk_id": move.hit.chunk.id,
+                "url": move.hit.origin.uri,
+                "title": move.hit.origin.title,
+                "ranks": [move.before or None, move.after or None],
             }
-        )
+            for move in list_moves(retrieval.hits, other.hits)
+        ]
+        retrievals = [_full_retrieval_json(retrieval, explain), _full_retrieval_json(other, explain)]
+        comparison = {"object": "comparison", "query": retrieval.request.question, "profiles": names}
+        print_json({**comparison, "moves": moves, "retrievals": retrievals})
         return
-    console = output()
-    console.print(side_by_side(names, found.hits, other.hits, console.width))
+    console = stdout_console()
+    console.print(comparison_table(names, retrieval.hits, other.hits, console.width))
     if explain:
-        for each in (found, other):
-            console.print(Text(f"\n{each.settings.profile}", style="bold"))
-            console.print(ways(each.hits, each.stages, console.width))
+        for side in (retrieval, other):
+            console.print(Text(f"\n{side.settings.profile}", style="bold"))
+            console.print(hits_table(side.hits, side.stages, console.width))
             console.print()
-            console.print(waterfall(each.stages))
+            console.print(waterfall(side.stages))
 
 
-def _move_json(move: Move) -> dict[str, Any]:
-    chunk, origin = move.hit.chunk, move.hit.origin
-    ranks = [move.before or None, move.after or None]
-    return {"chunk_id": chunk.id, "url": origin.uri, "title": origin.title, "ranks": ranks}
+def surrounding_text(chunk: Chunk, neighbours: Sequence[Chunk]) -> tuple[str, str]:
+    """The text before and after the chunk. Text that chunks have in common is included only once."""
+    chunks = sorted((chunk, *neighbours), key=lambda neighbour: neighbour.ordinal)
+    index = chunks.index(chunk)
+    before = [left.text[: max(0, right.start - left.start)] for left, right in pairwise(chunks[: index + 1])]
+    after = [right.text[max(0, left.end - right.start) :] for left, right in pairwise(chunks[index:])]
+    return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, after))
 
 
-def surroundings(chunk: Chunk, neighbours: Sequence[Chunk]) -> tuple[str, str]:
-    """What stands before and after the chunk; what chunks share with each other is said once."""
-    in_order = sorted((chunk, *neighbours), key=lambda each: each.ordinal)
-    place = in_order.index(chunk)
-    before = [each.text[: max(0, after.start - each.start)] for each, after in pairwise(in_order[: place + 1])]
-    behind = [each.text[max(0, before.end - each.start) :] for before, each in pairwise(in_order[place:])]
-    return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, behind))
-
-
-def _with_neighbours(
-    found: dict[str, Any], hits: Sequence[Hit], neighbours: Sequence[Sequence[Chunk]]
-) -> dict[str, Any]:
-    pairs = zip(hits, neighbours, strict=True)
-    around = [dict(zip(("before", "after"), surroundings(hit.chunk, near), strict=True)) for hit, near in pairs]
-    results = [{**result, "context": texts} for result, texts in zip(found["results"], around, strict=True)]
-    return {**found, "results": results}
-
-
-def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], question: str) -> None:
+def _print_hit(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], question: str) -> None:
     heading = Text.assemble((f"{rank}. ", "bold"), (hit.origin.title, "bold"), f"  {hit.score:.3f}")
     section = str(hit.chunk.metadata.get("section", ""))
     if section:
@@ -193,11 +199,14 @@ def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], qu
         heading.append(f"  page {hit.chunk.metadata['page']}", style="cyan")
     console.print(heading)
     console.print(Text(hit.origin.uri, style="dim"), soft_wrap=True)
-    before, after = surroundings(hit.chunk, neighbours)
+    before, after = surrounding_text(hit.chunk, neighbours)
     if before:
         console.print(Text(before, style="dim"))
-    passage = Text(hit.chunk.text if neighbours else _shortened(hit.chunk.text))
-    for start, end in highlights(question, passage.plain):
+    text = hit.chunk.text
+    if not neighbours and len(text) > MAX_PASSAGE_CHARS:
+        text = text[:MAX_PASSAGE_CHARS].rsplit(" ", 1)[0] + " …"
+    passage = Text(text)
+    for start, end in find_highlights(question, passage.plain):
         passage.stylize("bold yellow", start, end)
     console.print(passage)
     if after:
@@ -205,17 +214,14 @@ def _show(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk], qu
     console.print()
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= PASSAGE else text[:PASSAGE].rsplit(" ", 1)[0] + " …"
-
-
-def parsed_option(text: str | None) -> Mapping[str, Any] | None:
+def parse_filter_option(text: str | None) -> Mapping[str, Any] | None:
+    """The JSON value of the option `--filter`. Raises FilterError if it is not JSON, or null."""
     if text is None:
         return None
     try:
-        parsed: Mapping[str, Any] = json.loads(text)
+        filter: Mapping[str, Any] = json.loads(text)
     except ValueError as error:
         raise FilterError(f"--filter must be JSON, got {text!r}: {error}") from None
-    if parsed is None:
+    if filter is None:
         raise FilterError("--filter must be an object with `type`, got null")
-    return parsed
+    return filter

@@ -1,6 +1,5 @@
 """`rag serve`."""
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jobs.options import Globals, command, output, print_json
-from jobs.runner import STDERR
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from jobs.ray_runner import terminal_console
 from rag_core.errors import ConfigError, RagError
 
 HOST, PORT = "127.0.0.1", 8000
@@ -21,68 +20,75 @@ HOST, PORT = "127.0.0.1", 8000
 
 @command
 def serve(
-    options: Globals,
+    options: GlobalOptions,
     host: Annotated[
         str | None,
-        typer.Option(help=f"The address that it listens on; {HOST} if nothing says more.", show_default=False),
+        typer.Option(help=f"The address to listen on; by default that of the config, or {HOST}.", show_default=False),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            help=f"The port that it listens on; {PORT} if nothing says more.", min=1, max=65_535, show_default=False
+            help=f"The port to listen on; by default that of the config, or {PORT}.",
+            min=1,
+            max=65_535,
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """The HTTP API on Ray Serve, until it is interrupted: with its models in one process, or as a Serve config says.
+    """Serve the HTTP API on Ray Serve until interrupted, with all models in one process or as a Serve config defines.
 
-    A --config file with the key `applications` is a Serve config, such as cluster/serve/gpu.yaml; its settings stand in
-    it. SIGUSR1 has it read again: what may change while it serves is changed then. Any other file is one of settings.
+    A --config file with the key `applications` is a Serve config, such as cluster/serve/gpu.yaml, and contains the
+    settings. SIGUSR1 reloads it and applies the changes that are possible while serving. Any other file has settings.
 
     Example: rag serve --port 8000
     """
-    began = time.perf_counter()
-    # its own descriptor: standard error is taken away from Ray's native code
+    started = time.perf_counter()
     with (
-        os.fdopen(os.dup(STDERR), "w", buffering=1) as told,
-        _served(options, host, port, Console(file=told, quiet=options.quiet, soft_wrap=True)) as url,
+        terminal_console(options.quiet, soft_wrap=True) as terminal,
+        _run_server(options, host, port, terminal) as url,
     ):
-        seconds = round(time.perf_counter() - began, 1)
+        seconds = round(time.perf_counter() - started, 1)
         if options.json:
             print_json({"url": url, "seconds": seconds})
         else:
-            output(options.quiet).print(f"{url} answers, after {seconds} s; {url}/docs shows what. Ctrl-C ends it.")
+            message = f"serving at {url} after {seconds} s; {url}/docs lists the routes; stop with Ctrl-C"
+            stdout_console(options.quiet).print(message)
         while True:
             signal.pause()
 
 
 @contextmanager
-def _served(options: Globals, host: str | None, port: int | None, terminal: Console) -> Iterator[str]:
-    from serve.shape.local import serve_locally, serve_shape, set_environment
+def _run_server(options: GlobalOptions, host: str | None, port: int | None, terminal: Console) -> Iterator[str]:
+    """Serves during the block, and yields the URL."""
+    from serve.shape.local import serve_from_config, serve_locally, set_environment
 
     terminal.print("starting Ray, loading models …")
     set_environment()
-    from serve.shape.config import is_shape, read_shape
+    from serve.shape.config import is_serve_config, read_serve_config
 
-    if options.config is None or not is_shape(options.config):
-        from serve.app import local_app
+    if options.config is None or not is_serve_config(options.config):
+        from serve.app import build_local_app
 
-        with serve_locally(partial(local_app, options.settings), host or HOST, port or PORT, terminal.print) as url:
+        build_app = partial(build_local_app, options.settings)
+        with serve_locally(build_app, host or HOST, port or PORT, terminal.print) as url:
             yield url
         return
-    if given := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
-        raise ConfigError(f"--{given[0]} goes into the args of {options.config}, which is a Serve config")
-    with serve_shape(read_shape(options.config), host or "", port or 0, terminal.print) as url:
-        signal.signal(signal.SIGUSR1, partial(_read_again, options.config, terminal))
+    if overrides := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
+        raise ConfigError(
+            f"--{overrides[0]} cannot be used with the Serve config {options.config}; set it in the args there"
+        )
+    with serve_from_config(read_serve_config(options.config), host or "", port or 0, terminal.print) as url:
+        signal.signal(signal.SIGUSR1, partial(_reload_config, options.config, terminal))
         yield url
 
 
-def _read_again(file: Path, terminal: Console, *_signal: object) -> None:
-    from serve.shape.config import read_shape
+def _reload_config(file: Path, terminal: Console, *_signal: object) -> None:
+    from serve.shape.config import read_serve_config
     from serve.shape.local import deploy
 
     try:
-        deploy(read_shape(file))
+        deploy(read_serve_config(file))
     except RagError as error:
-        terminal.print(f"error: {error}; all stays as it was")
+        terminal.print(f"error: {error}; nothing was changed")
     else:
-        terminal.print(f"{file} is read again")
+        terminal.print(f"reloaded {file}")

@@ -1,34 +1,34 @@
-"""`rag store`: the embedded server, and the upkeep of any."""
+"""`rag store`: the embedded server, and maintenance of any store."""
 
 from dataclasses import asdict
 
 import typer
 from rich.console import Console
 
-from jobs.options import Globals, command, print_json
-from rag_cli.output import show_rows
+from jobs.options import GlobalOptions, command, print_json
+from rag_cli.output import print_rows
 from rag_core.errors import UsageError
 from rag_core.storage import embedded
 from rag_core.storage.maintenance import Maintenance
-from rag_core.storage.postgres import Postgres, shown
+from rag_core.storage.postgres import Postgres, redact_dsn
 
-app = typer.Typer(help="The store: a private Postgres that is started when needed, or your own.", no_args_is_help=True)
+app = typer.Typer(help="The store: an embedded Postgres that starts when needed, or your own.", no_args_is_help=True)
 
 
 @app.command()
 @command
-def status(options: Globals) -> None:
-    """Whether the store runs, and where. The embedded one is not started by this, and no schema is changed.
+def status(options: GlobalOptions) -> None:
+    """Show where the store is, and if it is running. This starts no server and changes no schema.
 
     Example: rag store status
     """
     url = options.settings.store.url
     if url == "embedded":
-        dsn = embedded.answering(embedded.data_folder())
+        dsn = embedded.server_dsn(embedded.data_folder())
         facts = {"store": url, "running": bool(dsn), "folder": str(embedded.data_folder()), "dsn": dsn}
     else:
-        Postgres.as_it_is(url).connect().close()
-        facts = {"store": shown(url), "running": True, "folder": "", "dsn": shown(url)}
+        Postgres.open_unmigrated(url).connect().close()
+        facts = {"store": redact_dsn(url), "running": True, "folder": "", "dsn": redact_dsn(url)}
     if options.json:
         print_json(facts)
     else:
@@ -39,32 +39,33 @@ def status(options: Globals) -> None:
 
 @app.command()
 @command
-def stop(options: Globals) -> None:
-    """Stop the embedded server; what it stores stays.
+def stop(options: GlobalOptions) -> None:
+    """Stop the embedded server. Its data are kept.
 
     Example: rag store stop
     """
     if (url := options.settings.store.url) != "embedded":
-        raise UsageError(f"only the embedded server is stopped by rag, and the store is {shown(url)}")
+        raise UsageError(f"rag can only stop the embedded server, but the store is {redact_dsn(url)}")
     stopped = embedded.stop(embedded.data_folder())
     if options.json:
         print_json({"stopped": stopped})
     elif not options.quiet:
-        typer.echo("stopped" if stopped else "it was not running")
+        typer.echo("stopped" if stopped else "the server was not running")
 
 
 @app.command()
 @command
-def maintain(options: Globals) -> None:
-    """Build the vector index of every collection that has grown large, drop those not needed, complete and merge the
-    segments of the lexical index, remove what breaks the graph's invariants, refresh statistics.
+def maintain(options: GlobalOptions) -> None:
+    """Bring the indexes and statistics of all collections up to date.
 
-    Every sync does this for its collection, but for the graph. Searches and syncs go on meanwhile.
+    Builds the vector indexes of large collections and drops those that are not needed, completes and merges the
+    segments of the lexical index, removes rows that break the invariants of the graph, and refreshes statistics. Every
+    sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
 
     Example: rag store maintain
     """
     settings = options.settings
-    with Console(stderr=True, quiet=options.quiet).status("bringing indexes and statistics up to date"):
+    with Console(stderr=True, quiet=options.quiet).status("updating indexes and statistics"):
         changes = Maintenance().run_all(Postgres.open(settings.store.url), settings.tenant)
     rows = [asdict(change) for change in changes]
-    show_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")
+    print_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")

@@ -9,113 +9,103 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from jobs.options import Globals, command, output, print_json
-from rag_cli.question_options import Collection, Filter, Hits
-from rag_cli.search import parsed_option
-from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, StepFacts, Verdict, verdict
+from jobs.options import GlobalOptions, command, print_json, stdout_console
+from rag_cli.question_options import CollectionOption, FilterOption, HitsOption
+from rag_cli.search import parse_filter_option
+from rag_core.retrieval.why import UNRANKED, ChunkRank, Facts, Verdict, verdict
 from rag_core.types import DEFAULT_COLLECTION
 
-KEPT, LOST = ("✔", "green"), ("✘", "bold red")
+KEPT_MARK, LOST_MARK = ("✔", "green"), ("✘", "bold red")
 
 
 @command
 def why(
-    question: Annotated[str, typer.Argument(help="What is asked.")],
-    uri: Annotated[str, typer.Argument(help="The document: its uri, or a path to it.")],
-    options: Globals,
-    k: Hits = 10,
-    collection: Collection = DEFAULT_COLLECTION,
-    filter: Filter = None,
+    question: Annotated[str, typer.Argument(help="The question.")],
+    uri: Annotated[str, typer.Argument(help="The document: its uri, or a path.")],
+    options: GlobalOptions,
+    k: HitsOption = 10,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    filter: FilterOption = None,
     group: Annotated[
-        list[str] | None, typer.Option(help="Asked as a member of this group; several times.", show_default=False)
+        list[str] | None, typer.Option(help="Search as a member of this group; repeatable.", show_default=False)
     ] = None,
     span: Annotated[
         str, typer.Option(metavar="TEXT", help="Words of the document that should be found.", show_default=False)
     ] = "",
 ) -> None:
-    """Why a document is among a question's hits or not: the step that lost it, and what would have kept it.
+    """Explain why a document is a hit of a question, or which step lost it and what would have kept it.
 
-    Of a document that only other groups may read it shows what it shows of one that was never stored.
+    A document that only other groups can read appears as never stored.
 
     Example: rag why "how do I rotate the keys?" docs/keys.md
     """
     from rag_core.knowledge_base import KnowledgeBase
 
+    document_uri = uri if "://" in uri else Path(uri).resolve().as_uri()
     with KnowledgeBase(options.settings) as knowledge:
         facts = knowledge.why(
-            question, _uri(uri), k, collection, parsed_option(filter), groups=tuple(group or ()), span=span
+            question, document_uri, k, collection, parse_filter_option(filter), groups=tuple(group or ()), span=span
         )
-    found = verdict(facts)
+    conclusion = verdict(facts)
     if options.json:
-        print_json(_json(question, facts, found))
+        print_json(_explanation_json(question, facts, conclusion))
         return
-    console = output()
+    console = stdout_console()
     console.print(Text(facts.stored.uri, style="bold"), soft_wrap=True)
-    console.print(_steps(facts, found))
-    console.print(Text.assemble("\n", _headline(found), " ", found.reason))
-    for remedy in found.remedies:
+    console.print(_steps_table(facts, conclusion))
+    heading = ("Found:", "bold green") if conclusion.step == "found" else (f"Lost at {conclusion.step}:", "bold red")
+    console.print(Text.assemble("\n", heading, " ", conclusion.reason))
+    for remedy in conclusion.remedies:
         console.print(Text(f"  would have kept it: {remedy}"))
 
 
-def _uri(text: str) -> str:
-    return text if "://" in text else Path(text).resolve().as_uri()
-
-
-def _headline(found: Verdict) -> tuple[str, str]:
-    return ("Found:", "bold green") if found.step == "found" else (f"Lost at {found.step}:", "bold red")
-
-
-def _steps(facts: Facts, found: Verdict) -> Table:
+def _steps_table(facts: Facts, conclusion: Verdict) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for _ in range(3):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for kept, step, place, remark in (*_stored(facts, found), *_ranked(facts)):
+    for is_kept, step, place, remark in (*_storage_steps(facts, conclusion), *_retrieval_steps(facts)):
         rank = f"rank {place.rank}" if place.rank else ""
         score = f"{place.score:.4f}" if place.rank else ""
-        table.add_row(Text(*(KEPT if kept else LOST)), step, rank, Text.assemble((score, "dim"), "  ", remark))
+        mark = KEPT_MARK if is_kept else LOST_MARK
+        table.add_row(Text(*mark), step, rank, Text.assemble((score, "dim"), "  ", remark))
     return table
 
 
-def _stored(facts: Facts, found: Verdict) -> Iterator[tuple[bool, str, Place, str]]:
+def _storage_steps(facts: Facts, conclusion: Verdict) -> Iterator[tuple[bool, str, ChunkRank, str]]:
+    """Yields the steps before the search: True if a step kept the document, its name, no rank, and a remark."""
     stored = facts.stored
     job = f" by job {str(stored.job)[:8]}" if stored.job and stored.status else ""
     state = f"{stored.status}{job}, {len(stored.chunks)} chunks" if stored.status else "not in this collection"
-    yield bool(stored.chunks), "stored", NOWHERE, state
+    yield bool(stored.chunks), "stored", UNRANKED, state
     if not stored.chunks:
         return
-    yield True, "access", NOWHERE, ", ".join(stored.groups) or "everyone"
-    yield bool(stored.passing), "filter", NOWHERE, f"{len(stored.passing)} of {len(stored.chunks)} chunks pass"
+    yield True, "access", UNRANKED, ", ".join(stored.groups) or "everyone"
+    passing = f"{len(stored.passing_chunks)} of {len(stored.chunks)} chunks pass"
+    yield bool(stored.passing_chunks), "filter", UNRANKED, passing
     if facts.span:
-        whole = ", ".join(map(str, facts.span.whole))
-        yield found.step != "span", "span", NOWHERE, f"whole in chunk {whole}" if whole else "whole in no chunk"
+        chunks = ", ".join(map(str, facts.span.whole))
+        yield conclusion.step != "span", "span", UNRANKED, f"whole in chunk {chunks}" if chunks else "whole in no chunk"
 
 
-def _ranked(facts: Facts) -> Iterator[tuple[bool, str, Place, str]]:
+def _retrieval_steps(facts: Facts) -> Iterator[tuple[bool, str, ChunkRank, str]]:
+    """Yields the steps of the search: True if a step kept the document, its name, its rank, and a remark."""
     for leg in facts.legs:
-        yield leg.handed_on, leg.leg, leg.place, _leg_remark(leg)
+        rank = f"chunk {leg.place.chunk}; the leg passes on {leg.depth}" if leg.place.rank else "not ranked"
+        yield leg.handed_on, leg.leg, leg.place, f"{rank}; {leg.error}" if leg.error else rank
     for step in facts.steps[len(facts.legs) == 1 :]:
-        yield step.kept, step.step, step.place, _step_remark(step)
+        limit = f"{step.passes} requested" if step.reader == "k" else f"{step.passes} read by {step.reader}"
+        yield step.kept, step.step, step.place, f"chunk {step.place.chunk}, {limit}" if step.place.rank else "dropped"
     if facts.legs:
         yield bool(facts.hit.rank), "hits", facts.hit, f"of {facts.k}"
 
 
-def _step_remark(step: StepFacts) -> str:
-    reader = "asked for" if step.reader == "k" else f"read by {step.reader}"
-    return f"chunk {step.place.chunk}, {step.passes} {reader}" if step.place.rank else "dropped"
-
-
-def _leg_remark(leg: LegFacts) -> str:
-    where = f"chunk {leg.place.chunk}, hands on {leg.depth}" if leg.place.rank else "not ranked at all"
-    return f"{where}; {leg.error}" if leg.error else where
-
-
-def _json(question: str, facts: Facts, found: Verdict) -> dict[str, Any]:
+def _explanation_json(question: str, facts: Facts, conclusion: Verdict) -> dict[str, Any]:
     stored = facts.stored
     return {
         "object": "why",
         "query": question,
-        "verdict": asdict(found),
+        "verdict": asdict(conclusion),
         "document": {
             "uri": stored.uri,
             "collection": stored.collection,
@@ -124,18 +114,18 @@ def _json(question: str, facts: Facts, found: Verdict) -> dict[str, Any]:
             "reason": stored.reason or None,
             "job": stored.job,
             "deleted": stored.deleted,
-            "elsewhere": stored.elsewhere,
+            "elsewhere": stored.other_collections,
             "groups": stored.groups,
             "chunks": len(stored.chunks),
-            "chunks_passing": len(stored.passing),
+            "chunks_passing": len(stored.passing_chunks),
         },
         "span": asdict(facts.span) if facts.span else None,
-        "legs": [{**asdict(leg), "place": _place(leg.place)} for leg in facts.legs],
-        "steps": [{**asdict(step), "place": _place(step.place)} for step in facts.steps],
-        "hit": _place(facts.hit),
+        "legs": [{**asdict(leg), "place": _rank_json(leg.place)} for leg in facts.legs],
+        "steps": [{**asdict(step), "place": _rank_json(step.place)} for step in facts.steps],
+        "hit": _rank_json(facts.hit),
         "k": facts.k,
     }
 
 
-def _place(place: Place) -> dict[str, Any] | None:
+def _rank_json(place: ChunkRank) -> dict[str, Any] | None:
     return asdict(place) if place.rank else None

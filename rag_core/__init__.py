@@ -1,4 +1,4 @@
-"""A Postgres knowledge base that is kept in step with its sources, and searched."""
+"""A knowledge base in Postgres that is synchronized with its sources, searched, and asked questions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Late, because a command that only reads the store should not pay for the whole library."""
+    """Imports the knowledge base on first use, so that commands that only read the store do not load all modules."""
     if name in __all__:
         import rag_core.knowledge_base
 

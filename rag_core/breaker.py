@@ -1,37 +1,36 @@
-"""A circuit breaker: what failed several times in a row is not asked for a while.
+"""A circuit breaker: a dependency that failed several times in a row is not called for a while.
 
 closed ── 5 failures in a row ──> open ── its pause is over ──> half_open ── one call succeeds ──> closed
                                    ^                                 │
-                                   └──── it fails: a longer pause ───┘
+                                   └── it fails: a longer pause ─────┘
 """
 
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
 
 from rag_core.errors import CircuitOpenError, OverloadedError, UsageError
+from rag_core.telemetry.metrics import BreakerState
 
-State: TypeAlias = Literal["closed", "open", "half_open"]
-
-FAILURES = 5
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-MOST_DOUBLINGS = 6
-"""Makes the longest pause; 1024, after a night, would be more than a float holds."""
-_BLAMELESS = (UsageError, OverloadedError, CircuitOpenError)
+FAILURE_LIMIT = 5
+FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0
+MAX_DOUBLINGS = 6
+"""Enough doublings to reach the longest pause. Without a limit, one night of failures would overflow a float."""
+_IGNORED_ERRORS = (UsageError, OverloadedError, CircuitOpenError)
 
 
-def ignore_state(_state: State) -> None:
+def ignore_state(_state: BreakerState) -> None:
     pass
 
 
 class Breaker:
-    """Of what `name` says, for the calls of one event loop.
+    """The circuit breaker of one dependency, for the calls of one event loop. `name` is the dependency in messages.
 
-    Failures are exceptions, but for what the caller did wrong and for refusals because of load; a call that is
-    cancelled says nothing either way. Pauses in seconds double from 1 to 60, and are shortened by up to a half, so that
-    not all processes ask again at once. `clock` is in seconds, `jitter` from 0 to 1; `tell` hears of each new state.
+    Every exception counts as a failure, except mistakes of the caller and refusals because of load. A cancelled call
+    counts neither as a failure nor as a success. Pauses double from 1 to 60 seconds. Each is shortened by up to half,
+    so that processes do not all retry at the same moment. `clock` is in seconds, `jitter` is from 0 to 1; `on_change`
+    receives each new state.
     """
 
     def __init__(
@@ -40,60 +39,62 @@ class Breaker:
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
-        on_change: Callable[[State], None] = ignore_state,
+        on_change: Callable[[BreakerState], None] = ignore_state,
     ) -> None:
-        self.name, self._clock, self._jitter, self._tell = name, clock, jitter, on_change
+        self.name, self._clock, self._jitter, self._on_change = name, clock, jitter, on_change
         self._failures, self._openings = 0, 0
         self._changes = 0
-        self._again_at = 0.0
-        self._probing = False
+        self._retry_at = 0.0
+        self._is_probing = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         if not self._openings:
             return "closed"
-        return "open" if self._clock() < self._again_at else "half_open"
+        return "open" if self._clock() < self._retry_at else "half_open"
 
     @contextmanager
     def protect(self) -> Iterator[None]:
-        """Around a call. CircuitOpenError, without making it, if it is open, or half open with a call under way."""
-        probing, changes = self._admitted(), self._changes
+        """Records whether the block, which makes one call, succeeds.
+
+        Raises CircuitOpenError before the block if the breaker is open, or half open while another call is running.
+        """
+        is_probe, changes = self._admit_call(), self._changes
         try:
             yield
-        except _BLAMELESS:
+        except _IGNORED_ERRORS:
             raise
         except Exception:
-            if self._changes == changes:  # else the call began before, and says nothing new
-                self._failed()
+            if self._changes == changes:  # a call from before the last change of state is out of date
+                self._record_failure()
             raise
         else:
             if self._changes == changes:
-                self._succeeded(probing)
+                self._failures = self._openings = 0
+                self._changes += is_probe
+                if is_probe:
+                    self._on_change("closed")
         finally:
-            self._probing = self._probing and not probing
+            self._is_probing = self._is_probing and not is_probe
 
-    def _admitted(self) -> bool:
-        """Whether it is the one that tries."""
+    def _admit_call(self) -> bool:
+        """True if this call is the one that a half-open breaker lets through."""
         state = self.state
-        if state == "open" or (state == "half_open" and self._probing):
-            wait = max(0.0, self._again_at - self._clock())
-            raise CircuitOpenError(f"{self.name} failed {FAILURES} times in a row: it is asked again in {wait:.1f} s")
-        self._probing = state == "half_open"
-        if self._probing:
-            self._tell("half_open")
-        return self._probing
+        if state == "open" or (state == "half_open" and self._is_probing):
+            wait = max(0.0, self._retry_at - self._clock())
+            raise CircuitOpenError(
+                f"{self.name} failed {FAILURE_LIMIT} times in a row; the next try is in {wait:.1f} s"
+            )
+        self._is_probing = state == "half_open"
+        if self._is_probing:
+            self._on_change("half_open")
+        return self._is_probing
 
-    def _succeeded(self, probing: bool) -> None:
-        self._failures = self._openings = 0
-        self._changes += probing
-        if probing:
-            self._tell("closed")
-
-    def _failed(self) -> None:
+    def _record_failure(self) -> None:
         self._failures += 1
-        if self._openings or self._failures >= FAILURES:
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._openings, MOST_DOUBLINGS))
-            self._again_at = self._clock() + pause * (1 - self._jitter() / 2)
+        if self._openings or self._failures >= FAILURE_LIMIT:
+            pause = min(MAX_PAUSE, FIRST_PAUSE * 2 ** min(self._openings, MAX_DOUBLINGS))
+            self._retry_at = self._clock() + pause * (1 - self._jitter() / 2)
             self._openings += 1
             self._changes += 1
-            self._tell("open")
+            self._on_change("open")

@@ -1,8 +1,8 @@
-"""What a configuration may say: strict, frozen models.
+"""The settings: strict, frozen models with their rules and defaults.
 
-Every section with a `type` is a union: another type is another object. Which types a profile uses stands in its
-YAML; what a type's own settings default to stands here. How YAML, environment and command line become one
-`Settings` is `settings.py`; how settings become objects is `build/`.
+Every section with a `type` is a union: another type is another class. A profile's YAML file selects the types; this
+module holds the defaults within each type. `settings.py` merges YAML, environment and command line into one
+`Settings`; `wiring/` builds objects from it.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, assert_never
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
@@ -23,8 +24,44 @@ from pydantic import (
 
 from rag_core.types import DEFAULT_TENANT
 
-Device = Annotated[str, Field(pattern=r"^(?:cpu|cuda(?::[0-9]+)?|mps)$", examples=["cuda:1"])]
-"""As PyTorch names it."""
+
+def _restore_off(value: object) -> object:
+    """Returns "off" for False, because YAML reads an unquoted `off` as a boolean."""
+    return "off" if value is False else value
+
+
+OffIsFalse = BeforeValidator(_restore_off)
+Device = Annotated[
+    str,
+    Field(
+        pattern=r"^(?:cpu|cuda(?::[0-9]+)?|mps)$",
+        examples=["cuda:1"],
+        description="PyTorch device that computes the model: cpu, cuda, cuda:1 or mps.",
+    ),
+]
+Precision = Annotated[
+    Literal["auto", "bf16", "fp32"],
+    Field(description="Number format of the computation. auto selects bf16 if the hardware multiplies it, else fp32."),
+]
+ModelName = Annotated[str, Field(description="Folder of the model, or its name on the Hugging Face hub.")]
+BatchSize = Annotated[int, Field(ge=1, description="Number of texts in one forward pass.")]
+ChunkTokens = Annotated[
+    int, Field(ge=16, description="Maximum length of a chunk in tokens of the embedder, without its prefix.")
+]
+PrefixTokens = Annotated[
+    int,
+    Field(
+        ge=0,
+        description="Maximum length in tokens of the title and headings before a chunk; longer prefixes are shortened.",
+    ),
+]
+Concurrency = Annotated[int, Field(ge=1, description="Maximum number of parallel requests to the endpoint.")]
+SupportedScore = Annotated[
+    float, Field(ge=0, le=1, description="Minimum score of a sentence that its sources support.")
+]
+PartialScore = Annotated[
+    float, Field(ge=0, le=1, description="Minimum score of a sentence that its sources support in part.")
+]
 
 
 class Section(BaseModel):
@@ -32,176 +69,204 @@ class Section(BaseModel):
 
 
 class PythonObject(Section):
-    """The escape hatch: an object of your own, called with the arguments."""
+    """A user's own Python object: the escape hatch of every section with a `type`."""
 
     type: Literal["python"]
-    object: str = Field(pattern=r"^[\w.]+:\w+$", examples=["acme.embedding:Mine"])
-    arguments: dict[str, Any] = {}
+    object: str = Field(
+        pattern=r"^[\w.]+:\w+$",
+        examples=["acme.embedding:Mine"],
+        description="Class or function that returns the object, as module:name.",
+    )
+    arguments: dict[str, Any] = Field({}, description="Keyword arguments of the call.")
 
 
 class StoreSettings(Section):
-    url: str = Field("embedded", min_length=1, description="`embedded`, or a Postgres DSN whose server has pgvector")
-    patience_s: float = Field(60.0, ge=0, description="for how long a job waits for a store that is away")
+    """The Postgres database."""
+
+    url: str = Field(
+        "embedded",
+        min_length=1,
+        description="`embedded` for a private server, or the DSN of a Postgres server with pgvector.",
+    )
+    patience_s: float = Field(
+        60.0, ge=0, description="Seconds that a job waits for an unreachable store; 0 makes it fail at once."
+    )
 
 
 class TelemetrySettings(Section):
-    """What servers and jobs tell of their work. Traces are configured by OpenTelemetry's own variables, OTEL_*."""
+    """The logs and metrics of servers and jobs. OpenTelemetry's own variables, OTEL_*, configure traces."""
 
-    log_queries: Literal["hash", "full"] = Field("hash", description="`full` writes what was asked into the logs")
+    log_queries: Literal["hash", "full"] = Field(
+        "hash", description="Form of questions in the logs: `hash` logs a hash, `full` logs the text."
+    )
     metric_tenants: tuple[str, ...] = Field(
-        (DEFAULT_TENANT,), description="tenants that metrics name; all others are `other` there"
+        (DEFAULT_TENANT,),
+        description="Tenants with their own label value in metrics; all others share the value `other`.",
     )
 
 
 class FilesSettings(Section):
-    """Which files of a source count, as glob patterns on the path below its root; empty includes everything."""
+    """The files of a source that are ingested, as glob patterns for the path below the source's root."""
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = (".git/**", "**/.git/**", "**/.DS_Store", "**/~$*")
-    recursive: bool = True
+    include: tuple[str, ...] = Field((), description="Patterns of the files to ingest; empty includes every file.")
+    exclude: tuple[str, ...] = Field(
+        (".git/**", "**/.git/**", "**/.DS_Store", "**/~$*"),
+        description="Patterns of the files to skip, even if `include` matches them.",
+    )
+    recursive: bool = Field(True, description="Ingest subfolders too.")
 
 
 class ParsingSettings(Section):
-    detect_language: bool = True
-    sandbox: bool = Field(True, description="parse in a child process with limits; false trusts every document")
-    timeout_s: float = Field(30.0, gt=0, description="a document that takes longer fails")
-    memory_mb: float = Field(1024.0, ge=64, description="a document that needs more fails")
+    """The limits for reading a document."""
+
+    detect_language: bool = Field(True, description="Detect the language of documents that do not declare one.")
+    sandbox: bool = Field(
+        True, description="Parse in a child process with limits; set false only if every document is trusted."
+    )
+    timeout_s: float = Field(30.0, gt=0, description="Seconds that parsing a document can take before it fails.")
+    memory_mb: float = Field(
+        1024.0, ge=64, description="Megabytes of memory that parsing a document can use before it fails."
+    )
 
 
 class ScanSettings(Section):
-    """What is done with documents that hold programs, hidden text or orders to a model."""
+    """The scan of documents for programs, hidden text and instructions to a language model."""
 
-    mode: Literal["off", "flag", "quarantine"] = Field(
-        "quarantine", description="`flag` only notes it in the metadata; `quarantine` also keeps the worst out"
+    mode: Annotated[Literal["off", "flag", "quarantine"], OffIsFalse] = Field(
+        "quarantine",
+        description="`flag` records findings in a document's metadata; `quarantine` also rejects the worst documents.",
     )
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _off_is_false_in_yaml(cls, value: object) -> object:
-        return "off" if value is False else value
 
 
 class MetadataSettings(Section):
-    """What becomes of documents' metadata once it has been normalised: renamed, dropped, read from the uri, set."""
+    """Changes to the normalized metadata of documents, in the order rename, drop, from_path, set."""
 
-    rename: dict[str, str] = {}
-    drop: tuple[str, ...] = ()
-    from_path: str = Field("", description="a regular expression: its named groups, found in the uri, become metadata")
-    set: dict[str, str | int | float | bool | tuple[str, ...]] = {}
+    rename: dict[str, str] = Field({}, description="New metadata key, by old key.")
+    drop: tuple[str, ...] = Field((), description="Metadata keys to remove.")
+    from_path: str = Field(
+        "", description="Regular expression for the document's URI; its named groups become metadata."
+    )
+    set: dict[str, str | int | float | bool | tuple[str, ...]] = Field(
+        {}, description="Constant metadata of every document, by key."
+    )
 
     @field_validator("from_path")
     @classmethod
-    def _with_named_groups(cls, pattern: str) -> str:
+    def _check_from_path(cls, pattern: str) -> str:
         try:
-            named = re.compile(pattern).groupindex
+            groups = re.compile(pattern).groupindex
         except re.error as error:
             raise ValueError(f"from_path must be a regular expression: {error}") from None
-        if pattern and not named:
+        if pattern and not groups:
             raise ValueError("from_path must have named groups, such as (?P<year>[0-9]{4})")
         return pattern
 
 
 class _PackedChunker(Section):
-    tokens: int = Field(200, ge=16)
-    overlap: int = Field(40, ge=0)
-    prefix_tokens: int = Field(
-        48, ge=0, description="title and headings before each chunk; a longer prefix is shortened"
+    tokens: ChunkTokens = 200
+    overlap: int = Field(
+        40, ge=0, description="Maximum number of tokens at the end of a chunk that the next chunk repeats."
     )
+    prefix_tokens: PrefixTokens = 48
 
     @model_validator(mode="after")
-    def _overlap_below_size(self) -> Self:
+    def _check_overlap(self) -> Self:
         if self.overlap >= self.tokens:
             raise ValueError(f"overlap must be in [0, tokens), got {self.overlap} of {self.tokens}")
         return self
 
 
 class SectionsChunker(_PackedChunker):
-    """Whole sentences, packed within a section up to `tokens`, the last `overlap` tokens of them repeated."""
+    """Whole sentences, packed up to `tokens`. No chunk crosses the border of a section."""
 
     type: Literal["sections"]
 
 
 class SentencesChunker(_PackedChunker):
-    """Whole sentences, packed as by `sections`, but wherever sections begin."""
+    """Whole sentences, packed up to `tokens` without regard to sections."""
 
     type: Literal["sentences"]
 
 
 class ClinicalChunker(_PackedChunker):
-    """As `sections`, but no chunk holds text of two clinical roles (eligibility, outcomes, dosage ...)."""
+    """Sections of trials and drug labels, packed as by `sections`.
+
+    No chunk mixes two clinical roles, such as dosage and warnings.
+    """
 
     type: Literal["clinical"]
 
 
 class SemanticChunker(Section):
-    """Whole sentences, cut where their embeddings change most. The embedder's work doubles at the most."""
+    """Whole sentences, cut where their embeddings change most. The embedder does at most twice the work."""
 
     type: Literal["semantic"]
-    tokens: int = Field(200, ge=16)
-    prefix_tokens: int = Field(48, ge=0)
+    tokens: ChunkTokens = 200
+    prefix_tokens: PrefixTokens = 48
 
 
 class FixedChunker(Section):
-    """`size` tokens or characters, the last `overlap` of them repeated. Where characters are counted, a chunk ends
-    before its size if it fills the embedder's window."""
+    """Chunks of a fixed length. A chunk counted in characters ends earlier if it fills the embedder's window."""
 
     type: Literal["fixed"]
-    unit: Literal["tokens", "chars"] = "tokens"
-    size: int = Field(200, ge=16)
-    overlap: int = Field(40, ge=0)
-    prefix_tokens: int = Field(48, ge=0)
+    unit: Literal["tokens", "chars"] = Field("tokens", description="Unit of `size` and `overlap`.")
+    size: int = Field(200, ge=16, description="Length of a chunk, without its prefix.")
+    overlap: int = Field(40, ge=0, description="Length of the end of a chunk that the next chunk repeats.")
+    prefix_tokens: PrefixTokens = 48
 
     @model_validator(mode="after")
-    def _overlap_below_size(self) -> Self:
+    def _check_overlap(self) -> Self:
         if self.overlap >= self.size:
             raise ValueError(f"overlap must be in [0, size), got {self.overlap} of {self.size}")
         return self
 
 
 class BertEmbedder(Section):
-    """Encoders of BERT's and RoBERTa's architecture (MiniLM, bge, e5, gte, bge-m3) by a forward pass of our own, which
-    starts fast and needs no padding."""
+    """Encoders of the BERT and RoBERTa architectures: MiniLM, bge, e5, gte, bge-m3.
+
+    The forward pass is this project's own: it starts fast and needs no padding.
+    """
 
     type: Literal["bert"]
-    model: str = Field(description="a folder, or a name on the model hub")
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    model: ModelName
+    precision: Precision = "auto"
     device: Device = "cpu"
-    query_prompt: str = ""
-    document_prompt: str = ""
+    query_prompt: str = Field("", description="Text before every question.")
+    document_prompt: str = Field("", description="Text before every chunk.")
 
 
 class SentenceTransformersEmbedder(Section):
     """Any model that sentence-transformers can load."""
 
     type: Literal["sentence_transformers"]
-    model: str
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    model: ModelName
+    precision: Precision = "auto"
     device: Device = "cpu"
-    batch_size: int = Field(8, ge=1)
-    query_prompt: str = ""
-    document_prompt: str = ""
+    batch_size: BatchSize = 8
+    query_prompt: str = Field("", description="Text before every question.")
+    document_prompt: str = Field("", description="Text before every chunk.")
 
 
 class HashingEmbedder(Section):
-    """Words hashed into buckets: no model, no meaning. For tests and benchmarks."""
+    """Words hashed into buckets, without a model and without meaning. For tests and benchmarks."""
 
     type: Literal["hashing"]
-    dimension: int = Field(384, ge=8)
-    window: int = Field(512, ge=16)
+    dimension: int = Field(384, ge=8, description="Number of buckets, which is the length of a vector.")
+    window: int = Field(512, ge=16, description="Maximum length of a text in tokens.")
 
 
 class SentenceTransformersSplade(Section):
-    """Any model that sentence-transformers can load as a SPLADE encoder, also one that only looks the question up."""
+    """Any SPLADE encoder that sentence-transformers can load, including those that encode only documents."""
 
     type: Literal["sentence_transformers"]
-    model: str = Field(description="a folder, or a name on the model hub")
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    model: ModelName
+    precision: Precision = "auto"
     device: Device = "cpu"
-    batch_size: int = Field(8, ge=1)
+    batch_size: BatchSize = 8
 
 
 class DenseRetriever(Section):
-    """Vectors nearest to the question's."""
+    """The chunks whose vectors are nearest to the question's vector."""
 
     type: Literal["dense"]
 
@@ -210,89 +275,111 @@ class Bm25Retriever(Section):
     """Exact BM25 over stemmed words."""
 
     type: Literal["bm25"]
-    k1: float = Field(1.5, ge=0, description="how soon more of the same word in a chunk stops counting")
-    b: float = Field(0.75, ge=0, le=1, description="how much a long chunk is held back")
+    k1: float = Field(1.5, ge=0, description="Saturation of term frequency: a higher value counts repeated words more.")
+    b: float = Field(0.75, ge=0, le=1, description="Strength of length normalization: 0 is none, 1 is full.")
 
 
 class SpladeRetriever(Section):
-    """Learned term weights: the words of question and text, and those that a model adds to them. Needs `splade`."""
+    """Learned weights of the words in question and text, and of words that a model adds. Requires section `splade`."""
 
     type: Literal["splade"]
 
 
 class GraphRetriever(Section):
-    """What mentions the question's entities, or others within two relations. Needs `graph`, and finds nothing in a
-    collection that was ingested without it."""
+    """The chunks that mention the question's entities, or entities at most two relations away.
+
+    Requires section `graph`. Finds nothing in a collection that was ingested without it.
+    """
 
     type: Literal["graph"]
 
 
 class CrossEncoderReranker(Section):
-    """Question and text read together: the most exact, and too slow for a CPU with more than a few candidates."""
+    """A model that reads question and text together: the most exact type, but too slow on a CPU for many candidates."""
 
     type: Literal["cross_encoder"]
-    model: str = Field(description="a folder, or a name on the model hub")
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    model: ModelName
+    precision: Precision = "auto"
     device: Device = "cpu"
-    batch_size: int = Field(16, ge=1)
+    batch_size: BatchSize = 16
 
 
 class LateInteractionReranker(Section):
-    """MaxSim over the vectors of tokens: of a model trained for it (ColBERT), or of any other text encoder."""
+    """MaxSim over token vectors, of a ColBERT model or of any other text encoder."""
 
     type: Literal["late_interaction"]
-    model: str = Field(description="a folder, or a name on the model hub")
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    model: ModelName
+    precision: Precision = "auto"
     device: Device = "cpu"
-    batch_size: int = Field(16, ge=1)
+    batch_size: BatchSize = 16
 
 
 class LexicalReranker(Section):
-    """BM25 over the candidates alone: no model."""
+    """BM25 over the candidates alone, without a model."""
 
     type: Literal["lexical"]
-    language: str = Field("en", description="of stemmer and stop words, ISO 639-1; of an unknown one words stay whole")
+    language: str = Field(
+        "en",
+        description="ISO 639-1 code that selects stemmer and stop words; words stay unstemmed in an unknown language.",
+    )
 
 
 class Endpoint(Section):
-    """Of a model that is asked over HTTP as OpenAI's are: vLLM, Ollama, or OpenAI itself."""
+    """A language model behind an HTTP API that is compatible with OpenAI's, such as vLLM, Ollama or OpenAI itself."""
 
-    model: str = Field(min_length=1)
-    base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://")
+    model: str = Field(min_length=1, description="Name of the model at the endpoint.")
+    base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://", description="URL of the API.")
     api_key_env: str = Field(
         "",
         pattern=r"^(?:[A-Za-z_][A-Za-z0-9_]*)?$",
-        description="the environment variable that holds the key; without one, api.openai.com and no other host is sent"
-        " OPENAI_API_KEY",
+        description="Name of the environment variable that holds the API key. If empty, api.openai.com receives"
+        " OPENAI_API_KEY and other hosts receive no key.",
     )
-    first_token_timeout_ms: float = Field(20_000, gt=0, description="until the first word of an answer")
-    stall_timeout_ms: float = Field(10_000, gt=0, description="between two pieces of it")
-    attempts: int = Field(3, ge=1, description="as long as no word of an answer came")
+    first_token_timeout_ms: float = Field(
+        20_000, gt=0, description="Milliseconds until the first word of an answer, all attempts included."
+    )
+    stall_timeout_ms: float = Field(10_000, gt=0, description="Milliseconds between two pieces of an answer.")
+    attempts: int = Field(
+        3, ge=1, description="Maximum number of attempts. A request is not repeated after the first word of an answer."
+    )
 
 
 class LlmReranker(Endpoint):
-    """A language model grades each candidate: exact, slow, and as dear as its tokens."""
+    """A language model that grades each candidate: exact and slow, and its cost grows with the tokens it reads."""
 
     type: Literal["llm"]
-    concurrency: int = Field(8, ge=1, description="candidates that are graded side by side")
+    concurrency: Concurrency = 8
 
 
 class RuleGraph(Section):
-    """Entities and what stands together, by rules: capitalised names, acronyms, quoted terms, identifiers."""
+    """Entities that rules find: capitalized names, acronyms, quoted terms, identifiers.
+
+    Entities that occur together are related.
+    """
 
     type: Literal["rules"]
 
 
 class IngestionSettings(Section):
-    group: int = Field(128, ge=1, description="documents a transaction publishes at the most")
-    inline_documents: int = Field(10_000, ge=0, description="`--runner auto` starts Ray from this many documents on,")
-    inline_mb: float = Field(32.0, ge=0, description="or from this many megabytes")
-    delete_share: float = Field(0.5, gt=0, le=1, description="deleting more of a source than this share wants a yes")
+    """The size of transactions, the choice of a runner, and the guard against mass deletion."""
+
+    group: int = Field(128, ge=1, description="Maximum number of documents that one transaction publishes.")
+    inline_documents: int = Field(
+        10_000, ge=0, description="Number of documents from which `--runner auto` starts Ray."
+    )
+    inline_mb: float = Field(32.0, ge=0, description="Megabytes of documents from which `--runner auto` starts Ray.")
+    delete_share: float = Field(
+        0.5, gt=0, le=1, description="Largest share of a source that a sync deletes without confirmation (--yes)."
+    )
 
 
 class Limits(Section):
-    file_mb: float = Field(200.0, gt=0, description="a larger file is refused unread")
-    text_mb: float = Field(20.0, gt=0, description="a document with more text fails")
+    """The maximum sizes of files and documents."""
+
+    file_mb: float = Field(200.0, gt=0, description="Maximum size of a file in megabytes; larger files are not read.")
+    text_mb: float = Field(
+        20.0, gt=0, description="Maximum size of a document's text in megabytes; a larger document fails."
+    )
 
 
 ChunkingSettings = Annotated[
@@ -310,23 +397,29 @@ RerankerSettings = Annotated[
 
 
 class ExtractiveGenerator(Section):
-    """The sentences that answer, as they stand in their documents, each cited: no model writes."""
+    """Verbatim sentences of the documents that answer the question, each cited. No language model writes text."""
 
     type: Literal["extractive"]
-    sentences: int = Field(3, ge=1, description="of an answer, at the most")
-    passages: int = Field(5, ge=1, description="that they are chosen from")
-    threshold: float = Field(0.55, ge=0, le=2, description="below this confidence it says that it does not know")
+    sentences: int = Field(3, ge=1, description="Maximum number of sentences in an answer.")
+    passages: int = Field(5, ge=1, description="Number of best passages that the sentences are taken from.")
+    threshold: float = Field(
+        0.55, ge=0, le=2, description="Minimum confidence; below it the answer is that the sources do not answer."
+    )
 
 
 class OpenAIGenerator(Endpoint):
     """A language model behind an OpenAI-compatible endpoint."""
 
     type: Literal["openai"]
-    temperature: float = Field(0.1, ge=0, le=2)
-    max_tokens: int = Field(1024, ge=1)
-    tokenizer: str = Field("", description="a folder, or a name on the model hub; without it tokens are estimated")
+    temperature: float = Field(0.1, ge=0, le=2, description="Sampling temperature.")
+    max_tokens: int = Field(1024, ge=1, description="Maximum length of an answer in tokens.")
+    tokenizer: str = Field(
+        "",
+        description="Folder of the model's tokenizer, or its name on the Hugging Face hub. If empty, token counts are"
+        " estimated.",
+    )
     fallback: Literal["extractive", "none"] = Field(
-        "extractive", description="what answers where the endpoint did not give a word"
+        "extractive", description="Generator that answers if the endpoint fails before the first word."
     )
 
 
@@ -334,52 +427,70 @@ GenerationSettings = Annotated[ExtractiveGenerator | OpenAIGenerator | PythonObj
 
 
 class PromptSettings(Section):
-    pack: str = Field("conversational", description="conversational, qa, research, code, technical_writing, or a file")
-    citations: Literal["inline", "footnote", "endnote"] = "inline"
+    """The prompt of the generator and the style of its citations."""
+
+    pack: str = Field(
+        "conversational",
+        description="Prompt pack: conversational, qa, research, code, technical_writing, or the path of a file.",
+    )
+    citations: Literal["inline", "footnote", "endnote"] = Field(
+        "inline", description="Position of the sources in an answer."
+    )
 
 
 class PackingSettings(Section):
-    """Which of the hits a generator reads, and how they are laid before it."""
+    """The selection, order and format of the passages that a generator reads."""
 
-    strategy: Literal["concatenate", "weighted", "recency", "template"] = "concatenate"
-    order: Literal["relevance", "document"] = "relevance"
-    passages: int = Field(8, ge=1, description="at the most")
-    tokens: int = Field(3000, ge=64, description="of the generator's, of all passages together")
-    near_duplicate: float = Field(0.9, gt=0, le=1, description="share of equal word triples from which one is left out")
+    strategy: Literal["concatenate", "weighted", "recency", "template"] = Field(
+        "concatenate",
+        description="Note before each passage: `concatenate` none, `weighted` its relevance, `recency` its age (newest"
+        " passages first), `template` the text of `template`.",
+    )
+    order: Literal["relevance", "document"] = Field(
+        "relevance", description="Order of the passages; `document` keeps passages of one document together."
+    )
+    passages: int = Field(8, ge=1, description="Maximum number of passages.")
+    tokens: int = Field(3000, ge=64, description="Maximum length of all passages together, in tokens of the generator.")
+    near_duplicate: float = Field(
+        0.9, gt=0, le=1, description="Share of word triples in a better passage from which a passage is dropped."
+    )
     template: str = Field(
-        "{section} ({age})\n{text}", description="of the strategy template, up to {text}; also {title}, {uri} and {n}"
+        "{section} ({age})\n{text}",
+        description="Note of the strategy `template`, up to {text}. Fields: {section}, {age}, {title}, {uri} and {n}.",
     )
 
 
 class LexicalJudge(Section):
-    """Words, numbers, names and negations of a sentence against the passages: a proxy, and no detector of subtle
-    errors."""
+    """Words, numbers, names and negations of a sentence, compared with the passages.
+
+    This is a proxy: it does not detect subtle errors.
+    """
 
     type: Literal["lexical"]
-    supported: float = Field(0.6, ge=0, le=1, description="score from which a sentence is supported")
-    partial: float = Field(0.45, ge=0, le=1, description="score from which it is so in part")
+    supported: SupportedScore = 0.6
+    partial: PartialScore = 0.45
 
 
 class CrossEncoderJudge(Section):
-    """A sequence classifier that reads passage and sentence together: NLI, or a hallucination model."""
+    """A sequence classifier that reads passage and sentence together, such as an NLI or hallucination model."""
 
     type: Literal["cross_encoder"]
-    model: str = Field(description="a folder, or a name on the model hub")
-    label: str = Field("entailment", description="the class that means supported, of a model with several")
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    model: ModelName
+    label: str = Field("entailment", description="Class that means supported, for a model with several classes.")
+    precision: Precision = "auto"
     device: Device = "cpu"
-    batch_size: int = Field(16, ge=1)
-    supported: float = Field(0.5, ge=0, le=1)
-    partial: float = Field(0.3, ge=0, le=1)
+    batch_size: BatchSize = 16
+    supported: SupportedScore = 0.5
+    partial: PartialScore = 0.3
 
 
 class LlmJudge(Endpoint):
-    """A language model is asked about each sentence."""
+    """A language model that grades each sentence."""
 
     type: Literal["llm"]
-    concurrency: int = Field(8, ge=1, description="sentences that are judged side by side")
-    supported: float = Field(0.7, ge=0, le=1)
-    partial: float = Field(0.4, ge=0, le=1)
+    concurrency: Concurrency = 8
+    supported: SupportedScore = 0.7
+    partial: PartialScore = 0.4
 
 
 JudgeSettings = Annotated[LexicalJudge | CrossEncoderJudge | LlmJudge | PythonObject, Field(discriminator="type")]
@@ -389,147 +500,176 @@ Host = Annotated[str, AfterValidator(str.lower), Field(pattern=r"^[A-Za-z0-9-]+(
 
 
 class GuardSettings(Section):
-    """What is done with an answer that its sources do not support."""
+    """The check of an answer against its sources."""
 
-    judge: JudgeSettings
-    mode: Literal["off", "flag", "block", "regenerate"] = "flag"
-    stream: Literal["after", "sentence", "buffer"] = Field(
-        "after", description="what is shown unjudged: all of it, no sentence, or nothing"
+    judge: JudgeSettings = Field(description="Judge that grades the sentences of an answer.")
+    mode: Annotated[Literal["off", "flag", "block", "regenerate"], OffIsFalse] = Field(
+        "flag",
+        description="Treatment of an unsupported answer: `flag` marks it, `block` withholds it, `regenerate` writes it"
+        " once more and then blocks it; `off` disables the check.",
     )
-    on_judge_error: Literal["allow_flagged", "block"] = "allow_flagged"
-    timeout_ms: float = Field(10_000, gt=0)
-    link_hosts: tuple[Host, ...] = Field((), description="an answer may link to, beside those of its cited sources")
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _off_is_false_in_yaml(cls, value: object) -> object:
-        return "off" if value is False else value
+    stream: Literal["after", "sentence", "buffer"] = Field(
+        "after",
+        description="Text that is streamed before it is judged: `after` all of it, `sentence` no sentence before its"
+        " grade, `buffer` nothing before the whole answer is graded.",
+    )
+    on_judge_error: Literal["allow_flagged", "block"] = Field(
+        "allow_flagged", description="Treatment of an answer that the judge failed to grade."
+    )
+    timeout_ms: float = Field(10_000, gt=0, description="Milliseconds for one call of the judge.")
+    link_hosts: tuple[Host, ...] = Field(
+        (), description="Hosts that an answer can link to besides those of its cited sources."
+    )
 
     @model_validator(mode="after")
-    def _regenerates_whole_answers(self) -> Self:
+    def _check_stream(self) -> Self:
         if (self.mode, self.stream) == ("regenerate", "sentence"):
             raise ValueError("mode regenerate writes whole answers: stream must be after or buffer, got sentence")
         return self
 
 
 class AnsweringSettings(Section):
+    """The time limits and the sizes of an answer."""
+
     budget: Literal["standard", "realtime", "none"] = Field(
-        "standard", description="of the search: a leg 500 ms and all of it 1 s, or 50 and 120 ms"
+        "standard",
+        description="Time limits of a search: `standard` allows 500 ms per leg and 1 s in total, `realtime` 50 ms and"
+        " 120 ms, `none` sets no limit.",
     )
-    depth: int = Field(40, ge=1, description="hits that the passages are chosen from")
-    timeout_ms: float = Field(60_000, gt=0, description="of a whole answer")
-    history: int = Field(10, ge=0, description="messages of the conversation that a generator reads,")
-    history_tokens: int = Field(3000, ge=0, description="of as many tokens of the generator's at the most")
+    depth: int = Field(40, ge=1, description="Number of hits that the passages are selected from.")
+    timeout_ms: float = Field(60_000, gt=0, description="Milliseconds for a whole answer.")
+    history: int = Field(10, ge=0, description="Maximum number of earlier messages that the generator reads.")
+    history_tokens: int = Field(
+        3000, ge=0, description="Maximum length of these messages together, in tokens of the generator."
+    )
 
 
 FusionWeight = Annotated[FiniteFloat, Field(ge=0)]
+FusionWeights = Annotated[
+    dict[str, FusionWeight], Field(description="Weight by retriever name; empty weighs all retrievers equally.")
+]
 
 
 class DistributionFusion(Section):
-    """Z-scores over all candidates, each with every leg's exact score, weighted."""
+    """The weighted sum of z-scores over all candidates, each with every leg's exact score."""
 
     type: Literal["distribution"]
-    weights: dict[str, FusionWeight] = Field({}, description="by retriever; equal ones if there are none")
+    weights: FusionWeights = {}
 
 
 class WeightedFusion(Section):
-    """Scores scaled to [0, 1] over all candidates, weighted."""
+    """The weighted sum of scores that are scaled to [0, 1] over all candidates."""
 
     type: Literal["weighted"]
-    weights: dict[str, FusionWeight] = Field({}, description="by retriever; equal ones if there are none")
-    alpha: float | None = Field(None, ge=0, le=1, description="of two retrievers the first one's weight")
+    weights: FusionWeights = {}
+    alpha: float | None = Field(None, ge=0, le=1, description="Weight of the first of exactly two retrievers.")
 
     @model_validator(mode="after")
-    def _one_way_of_weighing(self) -> Self:
+    def _check_weights(self) -> Self:
         if self.alpha is not None and self.weights:
-            raise ValueError("give alpha or weights, not both")
+            raise ValueError("set alpha or weights, not both")
         return self
 
 
 class RrfFusion(Section):
-    """Reciprocal rank fusion: scores do not count."""
+    """Reciprocal rank fusion, which uses ranks and ignores scores."""
 
     type: Literal["rrf"]
-    k: int = Field(60, ge=0)
+    k: int = Field(60, ge=0, description="Constant that is added to each rank.")
 
 
 class LtrFusion(Section):
-    """Learned to rank: a logistic regression over each leg's z-score and reciprocal rank, trained on a dataset."""
+    """Learning to rank: a logistic regression over each leg's z-score and reciprocal rank, trained on a dataset."""
 
     type: Literal["ltr"]
-    intercept: FiniteFloat = 0.0
-    scores: dict[str, FiniteFloat] = Field({}, description="coefficients of the z-scores, by retriever")
-    ranks: dict[str, FiniteFloat] = Field({}, description="coefficients of 1 / rank, by retriever")
+    intercept: FiniteFloat = Field(0.0, description="Intercept of the regression.")
+    scores: dict[str, FiniteFloat] = Field({}, description="Coefficient of the z-score, by retriever name.")
+    ranks: dict[str, FiniteFloat] = Field({}, description="Coefficient of 1 / rank, by retriever name.")
 
 
 FusionSettings = Annotated[DistributionFusion | WeightedFusion | RrfFusion | LtrFusion, Field(discriminator="type")]
 
 
 class HybridRetriever(Section):
-    """Several retrievers, fused. One that is late or fails is left out, and reported."""
+    """Several retrievers whose rankings are fused. A retriever that is late or fails is left out and reported."""
 
     type: Literal["hybrid"]
-    retrievers: dict[str, "RetrievalSettings"] = Field(min_length=1)
-    fusion: FusionSettings
-    depth: int = Field(100, ge=1, description="candidates of each retriever")
-    timeout_ms: float = Field(5000, gt=0, description="for each retriever that has none in timeouts_ms")
-    timeouts_ms: dict[str, Annotated[float, Field(gt=0)]] = {}
+    retrievers: dict[str, "RetrievalSettings"] = Field(
+        min_length=1, description="Retrievers, by a name of the user's choice."
+    )
+    fusion: FusionSettings = Field(description="Function that merges the rankings.")
+    depth: int = Field(100, ge=1, description="Number of candidates from each retriever.")
+    timeout_ms: float = Field(
+        5000, gt=0, description="Milliseconds for each retriever that is not named in `timeouts_ms`."
+    )
+    timeouts_ms: dict[str, Annotated[float, Field(gt=0)]] = Field({}, description="Milliseconds, by retriever name.")
 
     @model_validator(mode="after")
-    def _names_are_retrievers(self) -> Self:
-        for setting, names in self._named().items():
+    def _check_retriever_names(self) -> Self:
+        for setting, names in self._names_by_setting().items():
             if unknown := sorted(names - self.retrievers.keys()):
-                known = ", ".join(self.retrievers)
-                raise ValueError(f"{setting} must be of retrievers ({known}), got {', '.join(unknown)}")
+                raise ValueError(
+                    f"{setting} must name retrievers ({', '.join(self.retrievers)}), got {', '.join(unknown)}"
+                )
         if isinstance(self.fusion, WeightedFusion) and self.fusion.alpha is not None and len(self.retrievers) != 2:
-            raise ValueError(f"fusion.alpha weighs two retrievers, got {len(self.retrievers)}: give fusion.weights")
+            raise ValueError(
+                f"fusion.alpha requires exactly two retrievers, got {len(self.retrievers)}: set fusion.weights instead"
+            )
         return self
 
-    def _named(self) -> dict[str, set[str]]:
+    def _names_by_setting(self) -> dict[str, set[str]]:
+        """The retriever names that each setting refers to, by setting."""
         match self.fusion:
             case DistributionFusion() | WeightedFusion():
-                of_fusion = {"fusion.weights": set(self.fusion.weights)}
+                fusion_names = {"fusion.weights": set(self.fusion.weights)}
             case LtrFusion():
-                of_fusion = {"fusion.scores": set(self.fusion.scores), "fusion.ranks": set(self.fusion.ranks)}
+                fusion_names = {"fusion.scores": set(self.fusion.scores), "fusion.ranks": set(self.fusion.ranks)}
             case RrfFusion():
-                of_fusion = {}
+                fusion_names = {}
             case _:
                 assert_never(self.fusion)
-        return {"timeouts_ms": set(self.timeouts_ms), **of_fusion}
+        return {"timeouts_ms": set(self.timeouts_ms), **fusion_names}
 
 
 class RerankedRetriever(Section):
-    """The first hits in the order of a reranker; if it is late or fails they keep theirs, which is reported."""
+    """The best hits of a retriever in the order of a reranker.
+
+    If the reranker is late or fails, the hits keep the retriever's order and the failure is reported.
+    """
 
     type: Literal["reranked"]
-    retriever: "RetrievalSettings"
-    reranker: RerankerSettings
-    depth: int = Field(100, ge=1, description="how many hits the reranker reads")
-    timeout_ms: float = Field(30_000, gt=0)
+    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
+    reranker: RerankerSettings = Field(description="Reranker that reads them.")
+    depth: int = Field(100, ge=1, description="Number of hits that the reranker reads.")
+    timeout_ms: float = Field(30_000, gt=0, description="Milliseconds for the reranker.")
 
 
 class PerDocumentRetriever(Section):
-    """At most so many hits of one document."""
+    """The hits of a retriever with a maximum number per document."""
 
     type: Literal["per_document"]
-    retriever: "RetrievalSettings"
-    max_chunks_per_document: int = Field(ge=1)
-    depth: int = Field(100, ge=1, description="hits that they are chosen from")
+    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
+    max_chunks_per_document: int = Field(ge=1, description="Maximum number of hits of one document.")
+    depth: int = Field(100, ge=1, description="Number of hits that they are selected from.")
 
 
 class RecencySignal(Section):
-    half_life_days: float = Field(gt=0)
-    weight: FiniteFloat = Field(description="of a document of today, in standard deviations of the hits' scores")
+    """A bonus for recent documents that decays exponentially with their age."""
+
+    half_life_days: float = Field(gt=0, description="Age in days at which the bonus is half of `weight`.")
+    weight: FiniteFloat = Field(
+        description="Bonus of a document updated today, in standard deviations of the hits' scores."
+    )
 
 
 class SignalsRetriever(Section):
-    """What metadata says for a hit is added to its score, in standard deviations of the hits' scores."""
+    """The hits of a retriever with bonuses for their metadata, in standard deviations of the hits' scores."""
 
     type: Literal["signals"]
-    retriever: "RetrievalSettings"
-    recency: RecencySignal | None = None
-    weights: dict[str, dict[str, FiniteFloat]] = Field({}, description="by metadata key and value")
-    depth: int = Field(100, ge=1, description="hits that are reordered")
+    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
+    recency: RecencySignal | None = Field(None, description="Bonus for recent documents.")
+    weights: dict[str, dict[str, FiniteFloat]] = Field({}, description="Bonus by metadata key and value.")
+    depth: int = Field(100, ge=1, description="Number of hits that are reordered.")
 
 
 LegSettings = DenseRetriever | Bm25Retriever | SpladeRetriever | GraphRetriever
@@ -539,78 +679,88 @@ RetrievalSettings = Annotated[
 ]
 
 
-def outer_reranked(retrieval: RetrievalSettings) -> RerankedRetriever | None:
-    """The outermost one that reranks all that is found."""
+def find_reranked_retriever(retrieval: RetrievalSettings) -> RerankedRetriever | None:
+    """The outermost reranked retriever that no hybrid retriever encloses, so that it reranks all hits."""
     match retrieval:
         case RerankedRetriever():
             return retrieval
         case PerDocumentRetriever() | SignalsRetriever():
-            return outer_reranked(retrieval.retriever)
+            return find_reranked_retriever(retrieval.retriever)
         case _:
             return None
 
 
-def _asks(leg: str, retrieval: RetrievalSettings) -> bool:
+def _uses_leg(leg: str, retrieval: RetrievalSettings) -> bool:
     match retrieval:
         case HybridRetriever():
-            return any(_asks(leg, each) for each in retrieval.retrievers.values())
+            return any(_uses_leg(leg, retriever) for retriever in retrieval.retrievers.values())
         case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return _asks(leg, retrieval.retriever)
+            return _uses_leg(leg, retrieval.retriever)
         case _:
             return retrieval.type == leg
 
 
-SectionOfLeg = SpladeSettings | RuleGraph | None
-_SECTIONS_OF_LEGS = {"splade": "{type: sentence_transformers, model: ...}", "graph": "{type: rules}"}
-"""By the leg that finds nothing without the section of its name, what it may be."""
+LegSection = SpladeSettings | RuleGraph | None
+_LEG_SECTION_EXAMPLES = {"splade": "{type: sentence_transformers, model: ...}", "graph": "{type: rules}"}
+"""An example of the section that a leg requires. Leg and section have the same name."""
 
 CONFIG_VERSION = 1
-"""Raised when the same settings come to mean something else."""
+"""A number to raise when the same settings come to mean something else."""
 
 
 class Settings(Section):
-    profile: str = "default"
-    tenant: str = Field(DEFAULT_TENANT, pattern=r"^[a-z0-9-]{8,64}$")
-    chunking: ChunkingSettings
-    embedding: EmbeddingSettings
-    retrieval: RetrievalSettings
-    generation: GenerationSettings
-    guard: GuardSettings
+    """All settings of one profile."""
+
+    profile: str = Field("default", description="Name of the profile.")
+    tenant: str = Field(
+        DEFAULT_TENANT,
+        pattern=r"^[a-z0-9-]{8,64}$",
+        description="Owner of the data: every document, search and job belongs to one tenant.",
+    )
+    chunking: ChunkingSettings = Field(description="Division of documents into chunks.")
+    embedding: EmbeddingSettings = Field(description="Model that embeds chunks and questions.")
+    retrieval: RetrievalSettings = Field(description="Search: one retriever, or retrievers within retrievers.")
+    generation: GenerationSettings = Field(description="Generator that writes the answers.")
+    guard: GuardSettings = Field(description="Check of an answer against its sources.")
     splade: SpladeSettings | None = Field(
-        None, validate_default=True, description="chunks get term weights for the splade retriever"
+        None, validate_default=True, description="Model that computes the term weights for the splade retriever."
     )
     graph: RuleGraph | None = Field(
-        None, validate_default=True, description="what documents speak of is stored for the graph retriever"
+        None, validate_default=True, description="Extraction of entities and relations for the graph retriever."
     )
-    prompt: PromptSettings = PromptSettings()
-    packing: PackingSettings = PackingSettings()
-    answering: AnsweringSettings = AnsweringSettings()
-    store: StoreSettings = StoreSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
-    files: FilesSettings = FilesSettings()
-    parsing: ParsingSettings = ParsingSettings()
-    scan: ScanSettings = ScanSettings()
-    metadata: MetadataSettings = MetadataSettings()
-    ingestion: IngestionSettings = IngestionSettings()
-    limits: Limits = Limits()
+    prompt: PromptSettings = Field(PromptSettings(), description="Prompt of the generator and style of its citations.")
+    packing: PackingSettings = Field(PackingSettings(), description="Passages that the generator reads.")
+    answering: AnsweringSettings = Field(AnsweringSettings(), description="Time limits and sizes of an answer.")
+    store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
+    telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
+    files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
+    parsing: ParsingSettings = Field(ParsingSettings(), description="Limits for reading a document.")
+    scan: ScanSettings = Field(
+        ScanSettings(), description="Scan of documents for programs, hidden text and instructions to a language model."
+    )
+    metadata: MetadataSettings = Field(MetadataSettings(), description="Changes to the metadata of documents.")
+    ingestion: IngestionSettings = Field(
+        IngestionSettings(), description="Transactions, runner and deletion guard of a sync."
+    )
+    limits: Limits = Field(Limits(), description="Maximum sizes of files and documents.")
 
-    @field_validator(*_SECTIONS_OF_LEGS)
+    @field_validator(*_LEG_SECTION_EXAMPLES)
     @classmethod
-    def _there_for_its_retriever(cls, section: SectionOfLeg, others: ValidationInfo) -> SectionOfLeg:
-        leg = str(others.field_name)
-        if section is None and "retrieval" in others.data and _asks(leg, others.data["retrieval"]):
-            raise ValueError(f"a {leg} retriever needs it: give {_SECTIONS_OF_LEGS[leg]}")
+    def _check_leg_section(cls, section: LegSection, fields: ValidationInfo) -> LegSection:
+        leg = str(fields.field_name)
+        if section is None and "retrieval" in fields.data and _uses_leg(leg, fields.data["retrieval"]):
+            raise ValueError(f"a {leg} retriever requires this section: set it to {_LEG_SECTION_EXAMPLES[leg]}")
         return section
 
     @model_validator(mode="after")
-    def _notes_are_not_judged_by_sentence(self) -> Self:
+    def _check_citations(self) -> Self:
         if self.guard.stream == "sentence" and self.prompt.citations != "inline":
-            raise ValueError(f"guard.stream sentence needs prompt.citations inline, got {self.prompt.citations}")
+            raise ValueError(f"guard.stream sentence requires prompt.citations inline, got {self.prompt.citations}")
         return self
 
     @property
     def pipeline_version(self) -> str:
-        """`profile:vN+hash`: equal for pipelines that are configured alike, wherever their store is."""
+        """`profile:vN+hash`, equal for pipelines with equal settings; tenant, store and telemetry do not count."""
         configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store", "telemetry"})
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

@@ -1,46 +1,44 @@
-"""Which profile suits a source, by what is known about it."""
+"""The profile that suits a source, detected from the source's metadata."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from rag_core.types import Metadata, Value
+from rag_core.types import Metadata
 
-Signs: TypeAlias = Mapping[str, Sequence[str]]
-"""Metadata keys, and the patterns (`*`, `?`, `[...]`, in any case) of which one value has to match one."""
+DetectPatterns: TypeAlias = Mapping[str, Sequence[str]]
+"""Glob patterns (`*`, `?`, `[...]`) by metadata key; case does not count. One match with one value is enough."""
 
 DEFAULT_PROFILE = "default"
 _log = logging.getLogger(__name__)
 
 
-def detected_profile(metadata: Metadata, profiles: Mapping[str, Signs]) -> str:
-    """The first profile that has a sign which matches; empty if none has."""
-    return next((name for name, signs in profiles.items() if _any_matches(metadata, signs)), "")
+def detect_profile(metadata: Metadata, profiles: Mapping[str, DetectPatterns]) -> str:
+    """The first profile with a pattern that matches the metadata; empty if no profile has one."""
+    return next((name for name, patterns in profiles.items() if _has_match(metadata, patterns)), "")
 
 
-def chosen_profile(explicit: str, sources: Sequence[Metadata], profiles: Mapping[str, Signs]) -> str:
-    """The explicit one, else the one that every source is detected as, else the default. The decision is logged."""
+def choose_profile(explicit: str, sources: Sequence[Metadata], profiles: Mapping[str, DetectPatterns]) -> str:
+    """Returns the explicit profile, else the one detected for every source, else the default. Logs the choice."""
     if explicit:
         _log.info("profile %s: explicit", explicit)
         return explicit
-    found = {detected_profile(metadata, profiles) for metadata in sources}
-    if len(found) == 1 and (name := found.pop()):
+    detected = {detect_profile(metadata, profiles) for metadata in sources}
+    if len(detected) == 1 and (name := detected.pop()):
         _log.info("profile %s: detected", name)
         return name
-    reason = f"the sources are of different profiles: {', '.join(sorted(found))}" if len(found) > 1 else "none detected"
+    reason = "none detected"
+    if len(detected) > 1:
+        reason = f"the sources match different profiles: {', '.join(sorted(detected))}"
     _log.info("profile %s: %s", DEFAULT_PROFILE, reason)
     return DEFAULT_PROFILE
 
 
-def _any_matches(metadata: Metadata, signs: Signs) -> bool:
-    return any(
-        fnmatchcase(value.lower(), pattern.lower())
-        for key, patterns in signs.items()
-        for value in _strings(metadata.get(key, ()))
-        for pattern in patterns
-    )
-
-
-def _strings(value: Value) -> list[str]:
-    return [str(value)] if isinstance(value, str | int | float) else list(value)
+def _has_match(metadata: Metadata, patterns: DetectPatterns) -> bool:
+    for key, key_patterns in patterns.items():
+        value = metadata.get(key, ())
+        texts = [str(value)] if isinstance(value, str | int | float) else value
+        if any(fnmatchcase(text.lower(), pattern.lower()) for text in texts for pattern in key_patterns):
+            return True
+    return False

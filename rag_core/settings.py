@@ -1,12 +1,13 @@
-"""How settings come about: layers of YAML, environment and command line, each leaf with where it was set.
+"""The loader of settings: merges layers of YAML, environment and command line, and records the origin of each value.
 
-From weakest to strongest: the shipped default profile, the configuration file, the chosen profile and what it
-extends, the environment (`RAG_SECTION__KEY`), the command line (`--set section.key=value`). A layer that gives a
-section another `type` starts that section anew; `null` removes a key, and so brings its default back.
+The layers, from weakest to strongest, are the shipped default profile, the configuration file, the selected profile and
+the profiles that it extends, the environment (`RAG_SECTION__KEY`), and the command line (`--set section.key=value`). A
+layer that changes the `type` of a section discards the section's earlier keys. `null` removes a key, so that its
+default applies again.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -16,19 +17,20 @@ import yaml
 from pydantic import ValidationError
 
 from rag_core.config import Settings
-from rag_core.detection import DEFAULT_PROFILE, Signs
+from rag_core.detection import DEFAULT_PROFILE, DetectPatterns
 from rag_core.errors import ConfigError
 from rag_core.telemetry.scrubbing import scrub, scrub_text
 from rag_core.types import comparison_text
 
 PROFILES = files("rag_core") / "profiles"
 FILE_KEYS = {"profiles", "extends"}
-TENANT = ["tenant"]
+"""Keys of a configuration file that are not sections."""
+TENANT_PATH = ["tenant"]
 
 
 @dataclass(frozen=True, slots=True)
-class Layered:
-    """Valid settings; `origins` names for every leaf that was set, as `section.key`, who set it last."""
+class LayeredSettings:
+    """Valid settings; `origins` holds, by `section.key`, the layer that last set each value."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -41,16 +43,16 @@ class _Layer:
 
 
 @dataclass(slots=True)
-class _Merged:
+class _MergedLayers:
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
 
-class _Loader(yaml.SafeLoader):
-    """Dates stay text: no setting is one."""
+class _SettingsLoader(yaml.SafeLoader):
+    """A YAML loader that reads dates as text, because no setting is a date."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_SettingsLoader.yaml_implicit_resolvers = {
     first: [resolver for resolver in resolvers if resolver[0] != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -62,211 +64,220 @@ def load_settings(
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """ConfigError names the setting, the rule and the value."""
-    return load_layered(file, profile, overrides, environment).settings
+    """Merges and validates all layers. Raises ConfigError with the setting, the rule and the value."""
+    return load_layered_settings(file, profile, overrides, environment).settings
 
 
-def load_layered(
+def load_layered_settings(
     file: Path | None = None,
     profile: str | None = None,
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-) -> Layered:
-    given = os.environ if environment is None else environment
-    chosen = profile or given.get("RAG_PROFILE") or DEFAULT_PROFILE
-    merged = _Merged()
+) -> LayeredSettings:
+    """Merges and validates all layers, with origins. Raises ConfigError with the setting, the rule and the value."""
+    variables = os.environ if environment is None else environment
+    profile = profile or variables.get("RAG_PROFILE") or DEFAULT_PROFILE
+    merged = _MergedLayers()
     for layer in (
-        *_file_layers(file, chosen),
-        _Layer("environment", _tree(_environment(given))),
-        _Layer("command line", _tree(map(_assignment, overrides))),
+        *_file_layers(file, profile),
+        _Layer("environment", _build_tree(_environment_leaves(variables))),
+        _Layer("command line", _build_tree(map(_parse_assignment, overrides))),
     ):
-        _merge(merged.tree, layer.tree, layer.origin, (), merged.origins)
-    merged.tree["profile"] = chosen
-    return Layered(settings=_validated(merged), origins=merged.origins)
+        _merge_layer(merged.tree, layer.tree, layer.origin, (), merged.origins)
+    merged.tree["profile"] = profile
+    return LayeredSettings(settings=_validate(merged), origins=merged.origins)
 
 
-def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """The same with these overrides, as the command line takes them. ConfigError as of `load_settings`."""
-    merged = _Merged(tree=settings.model_dump(mode="json"))
-    _merge(merged.tree, _tree(map(_assignment, overrides)), "a change", (), merged.origins)
-    return _validated(merged)
+def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Changes the settings by `SECTION.KEY=VALUE` overrides. Raises ConfigError as `load_settings` does."""
+    merged = _MergedLayers(tree=settings.model_dump(mode="json"))
+    _merge_layer(merged.tree, _build_tree(map(_parse_assignment, overrides)), "override", (), merged.origins)
+    return _validate(merged)
 
 
-def profile_signs(file: Path | None = None) -> dict[str, Signs]:
-    """By what each profile that can be detected is known: those of the file, or by name the shipped ones where there is
-    none. One that nobody has named is not laid over what a file says."""
-    shipped = [] if file else shipped_profiles()
-    profiles = own_profiles(file) | {name: _read(PROFILES / f"{name}.yaml", f"profile {name}") for name in shipped}
-    trees = {name: _mapping(tree, f"profile {name}") for name, tree in profiles.items()}
-    return {name: _signs(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
+def read_detect_patterns(file: Path | None = None) -> dict[str, DetectPatterns]:
+    """The patterns that detect each profile, by profile; a profile without `detect` is left out.
+
+    With a file these are the file's own profiles, else the shipped ones in the order of their names. A shipped profile
+    that nobody named would override the file's values.
+    """
+    shipped = [] if file else list_shipped_profiles()
+    profiles = read_profiles(file) | {
+        name: _read_mapping(PROFILES / f"{name}.yaml", f"profile {name}") for name in shipped
+    }
+    trees = {name: _check_mapping(tree, f"profile {name}") for name, tree in profiles.items()}
+    return {name: _check_patterns(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
 
 
-def own_profiles(file: Path | None) -> dict[str, Any]:
-    """Those of the file, as they stand there."""
-    return _mapping(_read(file, str(file)).get("profiles"), "profiles", "profiles") if file else {}
+def read_profiles(file: Path | None) -> dict[str, Any]:
+    """The file's own profiles by name, not validated."""
+    return _check_mapping(_read_mapping(file, str(file)).get("profiles"), "profiles", "profiles") if file else {}
 
 
-def _signs(detect: Any, profile: str) -> Signs:
-    signs = _mapping(detect, f"detect of profile {profile}", "patterns")
-    for key, patterns in signs.items():
+def _check_patterns(detect: Any, profile: str) -> DetectPatterns:
+    patterns_by_key = _check_mapping(detect, f"detect of profile {profile}", "patterns")
+    for key, patterns in patterns_by_key.items():
         if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
             raise ConfigError(f"detect.{key} of profile {profile} must be a list of patterns, got {patterns!r:.60}")
-    return signs
+    return patterns_by_key
 
 
-def shipped_profiles() -> list[str]:
+def list_shipped_profiles() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in PROFILES.iterdir())
 
 
 def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
-    document = _read(file, str(file)) if file else {}
-    own = _mapping(document.get("profiles"), "profiles", "profiles")
-    top = {key: value for key, value in document.items() if key not in FILE_KEYS}
-    base = _chain(str(document.get("extends") or DEFAULT_PROFILE), own={})
-    chosen = [layer for layer in _chain(profile, own) if layer != base[0]]
-    return [*base, _Layer(str(file), top), *chosen]
+    """The layers of the default profile, the file and the selected profile, weakest first."""
+    document = _read_mapping(file, str(file)) if file else {}
+    file_profiles = _check_mapping(document.get("profiles"), "profiles", "profiles")
+    sections = {key: value for key, value in document.items() if key not in FILE_KEYS}
+    base = _profile_layers(str(document.get("extends") or DEFAULT_PROFILE), file_profiles={})
+    selected = [layer for layer in _profile_layers(profile, file_profiles) if layer != base[0]]
+    return [*base, _Layer(str(file), sections), *selected]
 
 
-def _chain(name: str, own: Mapping[str, Any], seen: tuple[str, ...] = ()) -> list[_Layer]:
-    """The profile and all that it extends, the root first."""
-    if name in seen:
-        raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*seen, name))}")
+def _profile_layers(name: str, file_profiles: Mapping[str, Any], children: tuple[str, ...] = ()) -> list[_Layer]:
+    """The layers of the profile and of all profiles that it extends, root first; `children` extend it."""
+    if name in children:
+        raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*children, name))}")
     origin = f"profile {name}"
-    tree = _mapping(own[name], origin) if name in own else _read(PROFILES / f"{name}.yaml", origin)
+    if name in file_profiles:
+        tree = _check_mapping(file_profiles[name], origin)
+    else:
+        tree = _read_mapping(PROFILES / f"{name}.yaml", origin)
     tree.pop("detect", None)
     parent = tree.pop("extends", None if name == DEFAULT_PROFILE else DEFAULT_PROFILE)
-    before = _chain(str(parent), own, (*seen, name)) if parent else []
-    return [*before, _Layer(origin, tree)]
+    parents = _profile_layers(str(parent), file_profiles, (*children, name)) if parent else []
+    return [*parents, _Layer(origin, tree)]
 
 
-def _read(path: Any, origin: str) -> dict[str, Any]:
+def _read_mapping(path: Any, origin: str) -> dict[str, Any]:
     try:
-        document = _parsed(path.read_text())
+        document = _parse_yaml(path.read_text())
     except FileNotFoundError:
-        known = f"; shipped profiles: {', '.join(shipped_profiles())}" if origin.startswith("profile ") else ""
-        raise ConfigError(f"there is no {origin}{known}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError of `0b_`, which YAML takes for a number
+        shipped = f"; shipped profiles: {', '.join(list_shipped_profiles())}" if origin.startswith("profile ") else ""
+        raise ConfigError(f"there is no {origin}{shipped}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: PyYAML takes `0b_` for a number
         raise ConfigError(f"cannot read {origin}: {scrub_text(str(error))}") from error
-    return _mapping(document, origin)
+    return _check_mapping(document, origin)
 
 
-def _mapping(document: Any, origin: str, of: str = "sections") -> dict[str, Any]:
+def _check_mapping(document: Any, origin: str, content: str = "sections") -> dict[str, Any]:
+    """Returns the mapping with text keys; None is an empty mapping. Raises ConfigError for any other value."""
     if not isinstance(document, dict | None):
-        raise ConfigError(f"{origin} must be a mapping of {of}, got {_shown(document)}")
+        raise ConfigError(f"{origin} must be a mapping of {content}, got {_render_value(document)}")
     return {str(key): value for key, value in (document or {}).items()}
 
 
-def _environment(environment: Mapping[str, str]) -> Iterable[tuple[list[str], Any]]:
-    """`RAG_SECTION__KEY`, and what has no section; other tools may have their `RAG_` names, too."""
+def _environment_leaves(environment: Mapping[str, str]) -> Iterator[tuple[list[str], Any]]:
+    """Yields path and value of each variable that names a setting, sorted by variable.
+
+    These are RAG_SECTION__KEY and RAG_TENANT; other RAG_ variables can belong to other tools.
+    """
     for name, value in sorted(environment.items()):
         path = name.removeprefix("RAG_").lower().split("__")
-        if name.startswith("RAG_") and (len(path) > 1 or path == TENANT):
-            yield path, _value(path, value)
+        if name.startswith("RAG_") and (len(path) > 1 or path == TENANT_PATH):
+            yield path, _parse_value(path, value)
 
 
-def _assignment(text: str) -> tuple[list[str], Any]:
+def _parse_assignment(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError(f"--set takes SECTION.KEY=VALUE, got {scrub_text(text)!r}")
     path = key.strip().split(".")
-    return path, _value(path, value)
+    return path, _parse_value(path, value)
 
 
-def _value(path: Sequence[str], text: str) -> Any:
-    """As YAML has it, but that a tenant of digits is no number."""
+def _parse_value(path: Sequence[str], text: str) -> Any:
+    """Parses the text as YAML. A tenant of digits stays text, and so does text that is not valid YAML."""
     try:
-        value = _parsed(text)
+        value = _parse_yaml(text)
     except (ValueError, yaml.YAMLError):
         return text
-    return value if path != TENANT or isinstance(value, str | None) else text
+    return value if path != TENANT_PATH or isinstance(value, str | None) else text
 
 
-def _parsed(text: str) -> Any:
-    return yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
+def _parse_yaml(text: str) -> Any:
+    return yaml.load(text, _SettingsLoader)  # noqa: S506  # a SafeLoader
 
 
-def _tree(leaves: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
+def _build_tree(leaves: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path, value in leaves:
         branch = tree
         for key in path[:-1]:
             if not isinstance(branch.get(key), dict):
-                branch[key] = {}  # said again, as a section
+                branch[key] = {}  # replaces an earlier single value
             branch = branch[key]
         branch[path[-1]] = value
     return tree
 
 
-def _merge(
+def _merge_layer(
     tree: dict[str, Any], layer: Mapping[str, Any], origin: str, path: tuple[str, ...], origins: dict[str, str]
 ) -> None:
     if "type" in layer and tree.get("type") not in (None, layer["type"]):
-        _forget(tree, path, origins)
+        tree.clear()  # keys of another type do not apply to this one
+        _remove_origins(".".join(path), origins)
     for key, value in ((comparison_text(key), value) for key, value in layer.items()):
         leaf = ".".join((*path, key))
         if value is None:
             tree.pop(key, None)
-            _forget_origins(leaf, origins)
+            _remove_origins(leaf, origins)
         elif isinstance(value, Mapping):
             inner = tree.get(key)
             tree[key] = dict(inner) if isinstance(inner, dict) else {}
-            _merge(tree[key], value, origin, (*path, key), origins)
+            _merge_layer(tree[key], value, origin, (*path, key), origins)
         else:
             tree[key] = value
             origins[leaf] = origin
 
 
-def _forget(tree: dict[str, Any], path: tuple[str, ...], origins: dict[str, str]) -> None:
-    """What another type was told means nothing to this one."""
-    tree.clear()
-    _forget_origins(".".join(path), origins)
-
-
-def _forget_origins(setting: str, origins: dict[str, str]) -> None:
-    for leaf in [leaf for leaf in origins if _at_or_below(leaf, setting)]:
+def _remove_origins(setting: str, origins: dict[str, str]) -> None:
+    for leaf in [leaf for leaf in origins if _is_within(leaf, setting)]:
         del origins[leaf]
 
 
-def _at_or_below(leaf: str, setting: str) -> bool:
+def _is_within(leaf: str, setting: str) -> bool:
+    """True if the leaf is the setting itself or below it."""
     return leaf == setting or leaf.startswith(setting + ".")
 
 
-def _validated(merged: _Merged) -> Settings:
+def _validate(merged: _MergedLayers) -> Settings:
     try:
         return Settings.model_validate(merged.tree)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_complaint(each, merged) for each in error.errors())) from None
+    except ValidationError as failure:
+        raise ConfigError("\n".join(_error_line(error, merged) for error in failure.errors())) from None
 
 
-def _complaint(error: Any, merged: _Merged) -> str:
-    setting = _setting(error["loc"], merged.tree)
-    origins = _origins(setting, merged.origins)
-    where = f" (set by {', '.join(origins)})" if origins else ""
-    if not setting:  # of all settings together
+def _error_line(error: Any, merged: _MergedLayers) -> str:
+    """One line with the setting, the rule, the value, and the origins of the setting, its section and its parts."""
+    setting = _setting_name(error["loc"], merged.tree)
+    if not setting:  # the rule concerns all settings together
         return str(error["msg"])
-    return f"{setting}: {error['msg']}, got {_shown(error['input'], setting.rpartition('.')[2])}{where}"
+    origins = dict.fromkeys(
+        origin for leaf, origin in merged.origins.items() if _is_within(setting, leaf) or _is_within(leaf, setting)
+    )
+    set_by = f" (set by {', '.join(origins)})" if origins else ""
+    return f"{setting}: {error['msg']}, got {_render_value(error['input'], setting.rpartition('.')[2])}{set_by}"
 
 
-def _shown(given: Any, name: str = "") -> str:
-    """Its first 60 characters, without what opens a door: where a key's variable is to be named, the key may stand."""
-    (clean,) = scrub({name.removesuffix("_env"): given}).values()
+def _render_value(value: Any, name: str = "") -> str:
+    """The first 60 characters of the value, with secrets removed.
+
+    A setting that should name the variable of a key (`api_key_env`) can hold the key itself by mistake.
+    """
+    (clean,) = scrub({name.removesuffix("_env"): value}).values()
     return f"{clean!r:.60}"
 
 
-def _setting(place: Sequence[str | int], tree: Mapping[str, Any]) -> str:
-    """As it is set: without the types of sections, which pydantic puts behind their names."""
+def _setting_name(location: Sequence[str | int], tree: Mapping[str, Any]) -> str:
+    """The setting as a user writes it: without the section types that pydantic adds to an error's location."""
     names: list[str] = []
     section: Any = tree
-    for part in place:
+    for part in location:
         if names and isinstance(section, Mapping) and section.get("type") == part and part not in section:
             continue
         names.append(str(part))
         section = section.get(part) if isinstance(section, Mapping) else None
     return ".".join(names)
-
-
-def _origins(setting: str, origins: Mapping[str, str]) -> list[str]:
-    """Who set it, or what it is a part of, or the parts of it."""
-    return list(
-        dict.fromkeys(o for leaf, o in origins.items() if _at_or_below(setting, leaf) or _at_or_below(leaf, setting))
-    )

@@ -1,14 +1,19 @@
-"""What a configuration file may say, for editors."""
+"""The JSON schema of a configuration file, for editors."""
 
 from typing import Any
 
 from rag_core.config import Settings
 
+_NULL = {"type": "null"}
+
 
 def file_schema() -> dict[str, Any]:
-    """JSON schema. Nothing is required: what a file leaves out, also within a section, its profile says."""
-    schema = _partial(Settings.model_json_schema())
-    extends = {"type": ["string", "null"], "description": "a shipped profile"}
+    """The schema requires no key, because the profile supplies every key that a file leaves out."""
+    schema = _make_optional(Settings.model_json_schema())
+    extends = {
+        "type": ["string", "null"],
+        "description": "Profile whose settings apply where this one has none.",
+    }
     patterns = {"type": ["object", "null"], "additionalProperties": {"type": "array", "items": {"type": "string"}}}
     sections = {**schema["properties"], "extends": extends}
     profile = {**schema, "type": ["object", "null"], "properties": {**sections, "detect": patterns}}
@@ -17,21 +22,26 @@ def file_schema() -> dict[str, Any]:
     return {**schema, "properties": {**sections, "profiles": profiles}}
 
 
-def _partial(node: Any) -> Any:
-    """Nothing is required, and anything may be null, which takes away what a profile says. Several kinds of a section
-    may then take the same values."""
+def _make_optional(node: Any) -> Any:
+    """Makes every property optional and nullable; null removes the profile's value.
+
+    `oneOf` becomes `anyOf`, because a partial section can be valid for several types.
+    """
     match node:
         case {"properties": properties}:
-            own = {name: {"anyOf": [_partial(value), {"type": "null"}]} for name, value in properties.items()}
-            rest = {key: _partial(value) for key, value in node.items() if key not in ("properties", "required")}
-            return {**rest, "properties": own}
-        case {"oneOf": kinds}:
-            return {"anyOf": _partial(kinds)}
-        case {"additionalProperties": dict() as named}:
-            return {**node, "additionalProperties": {"anyOf": [_partial(named), {"type": "null"}]}}
+            nullable = {name: {"anyOf": [_make_optional(value), _NULL]} for name, value in properties.items()}
+            others = {
+                key: _make_optional(value) for key, value in node.items() if key not in ("properties", "required")
+            }
+            return {**others, "properties": nullable}
+        case {"oneOf": types}:
+            description = {key: value for key, value in node.items() if key == "description"}
+            return {**description, "anyOf": _make_optional(types)}
+        case {"additionalProperties": dict() as values}:
+            return {**node, "additionalProperties": {"anyOf": [_make_optional(values), _NULL]}}
         case dict():
-            return {key: _partial(value) for key, value in node.items()}
+            return {key: _make_optional(value) for key, value in node.items()}
         case list():
-            return [_partial(each) for each in node]
+            return [_make_optional(item) for item in node]
         case _:
             return node

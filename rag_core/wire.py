@@ -1,4 +1,4 @@
-"""Hits and answers as the JSON that every door gives."""
+"""Conversion of hits and answers to the JSON that the Python API, the command line and the gateway share."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,17 @@ from uuid import uuid4
 from pydantic_core import to_json
 
 from rag_core.detection import DEFAULT_PROFILE
-from rag_core.retrieval.explanation import LAST, ranks, way
+from rag_core.retrieval.explanation import STEPS_AFTER_LEGS, explain_hit, ranks_by_stage
 from rag_core.types import Answer, Citation, Hit, Passage, Reply, StageReport, Verdict
 
-SHORTEST_WORD = 3
+MIN_WORD_CHARS = 3
 _WORD = re.compile(r"\w+")
 
 
 def json_bytes(value: object) -> bytes:
-    """Times as RFC 3339 has them, ids and paths as text. In a quarter of the time that `json` takes.
+    """Writes times in RFC 3339, ids and paths as text. Takes a quarter of the time of `json`.
 
-    ValueError for half a surrogate pair.
+    Raises ValueError for an unpaired surrogate.
     """
     return to_json(value)
 
@@ -73,6 +73,7 @@ def source_json(passage: Passage) -> dict[str, Any]:
 
 
 def citation_json(number: int, citation: Citation, now: datetime) -> dict[str, Any]:
+    claim_start, claim_end = citation.claim
     return {
         "n": citation.n,
         "id": f"cit_{number:02}",
@@ -88,8 +89,8 @@ def citation_json(number: int, citation: Citation, now: datetime) -> dict[str, A
         "start": citation.start,
         "end": citation.end,
         "quote": citation.quote,
-        "spans": [_span(*span) for span in citation.spans],
-        "claim": _span(*citation.claim),
+        "spans": [{"start": start, "end": end} for start, end in citation.spans],
+        "claim": {"start": claim_start, "end": claim_end},
         "score": round(citation.score, 4),
         "verdict": citation.grade,
         "updated_at": citation.updated_at,
@@ -97,24 +98,22 @@ def citation_json(number: int, citation: Citation, now: datetime) -> dict[str, A
     }
 
 
-def _span(start: int, end: int) -> dict[str, int]:
-    return {"start": start, "end": end}
-
-
 def retrieval_json(
     question: str, hits: Sequence[Hit], stages: Sequence[StageReport], profile: str, seconds: float, explain: bool
 ) -> dict[str, Any]:
-    """All but the version of the pipeline."""
+    """A retrieval without its pipeline version; `explain` adds the ranks of each hit and the stages."""
     timings = {report.stage: round(report.seconds * 1000, 1) for report in stages}
-    ranked = ranks(stages)
-    explained = [(hit, {"explain": way(hit, ranked)} if explain else {}) for hit in hits]
+    results = [_result_json(rank, hit, question) for rank, hit in enumerate(hits, start=1)]
+    if explain:
+        ranks = ranks_by_stage(stages)
+        results = [{**row, "explain": explain_hit(hit, ranks)} for row, hit in zip(results, hits, strict=True)]
     return {
         "id": f"ret_{uuid4().hex}",
         "object": "retrieval",
         "query": question,
         "standalone_query": question,
-        "results": [{**_result(rank, hit, question), **each} for rank, (hit, each) in enumerate(explained, start=1)],
-        "profile": {"name": profile, "selected_by": _selected_by(profile)},
+        "results": results,
+        "profile": {"name": profile, "selected_by": "default" if profile == DEFAULT_PROFILE else "explicit"},
         "partial": any(report.error for report in stages),
         "degraded": [report.stage for report in stages if report.error],
         "timings_ms": {**timings, "total": round(seconds * 1000, 1)},
@@ -123,19 +122,18 @@ def retrieval_json(
     }
 
 
-def _selected_by(profile: str) -> str:
-    return "default" if profile == DEFAULT_PROFILE else "explicit"
+def count_tokens(reply: Reply) -> tuple[int, int, int]:
+    """Prompt tokens, completion tokens, and the part of the prompt tokens that was cached.
 
-
-def tokens(reply: Reply) -> tuple[int, int, int]:
-    """Of the prompts, of all that was written, also what was not shown, and of the prompts those that were cached."""
+    Completions that were withheld count too.
+    """
     names = ("prompt_tokens", "completion_tokens", "cached_tokens")
     prompt, completion, cached = (sum(int(report.figures.get(name, 0)) for report in reply.stages) for name in names)
     return prompt, completion, cached
 
 
 def stage_rows(stages: Sequence[StageReport]) -> list[dict[str, Any]]:
-    return [stage_row(report) for report in in_order(stages)]
+    return [stage_row(report) for report in sort_stages(stages)]
 
 
 def stage_row(report: StageReport) -> dict[str, Any]:
@@ -152,31 +150,33 @@ def stage_row(report: StageReport) -> dict[str, Any]:
     }
 
 
-def in_order(stages: Sequence[StageReport]) -> list[StageReport]:
+def sort_stages(stages: Sequence[StageReport]) -> list[StageReport]:
+    """Sorts by start; of stages that start together the longest is first, because it encloses the others."""
     return sorted(stages, key=lambda report: (report.started, -report.seconds))
 
 
-def highlights(question: str, text: str) -> list[tuple[int, int]]:
-    """Where words of the text begin like a word of the question: `key` also finds `keys`."""
-    words, lowered = {word for word in _WORD.findall(_lower(question)) if len(word) >= SHORTEST_WORD}, _lower(text)
-    return sorted({span for word in words for span in _beginning(word, lowered)})
+def find_highlights(question: str, text: str) -> list[tuple[int, int]]:
+    """The spans of the words in the text that begin with a word of the question: `key` also finds `keys`."""
+    words = {word for word in _WORD.findall(_lower_same_length(question)) if len(word) >= MIN_WORD_CHARS}
+    lower_text = _lower_same_length(text)
+    return sorted({span for word in words for span in _find_words(word, lower_text)})
 
 
-def _beginning(word: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where the words stand that begin with it, each read once however often it holds it."""
-    at = text.find(word)
-    while at >= 0 and (rest := _WORD.match(text, at)):
-        if not at or not _WORD.match(text[at - 1]):
-            yield rest.span()
-        at = text.find(word, rest.end())
+def _find_words(prefix: str, text: str) -> Iterator[tuple[int, int]]:
+    """Yields the spans of the words that begin with the prefix. Reads each word once, even if it repeats the prefix."""
+    start = text.find(prefix)
+    while start >= 0 and (match := _WORD.match(text, start)):
+        if not start or not _WORD.match(text[start - 1]):
+            yield match.span()
+        start = text.find(prefix, match.end())
 
 
-def _lower(text: str) -> str:
-    """As long as the text: the one letter that becomes two is replaced before."""
+def _lower_same_length(text: str) -> str:
+    """Converts to lower case and keeps the length: the only letter that would become two is replaced first."""
     return text.replace("\u0130", "i").lower()
 
 
-def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
+def _result_json(rank: int, hit: Hit, question: str) -> dict[str, Any]:
     chunk, origin = hit.chunk, hit.origin
     return {
         "rank": rank,
@@ -190,7 +190,7 @@ def _result(rank: int, hit: Hit, question: str) -> dict[str, Any]:
         "start": chunk.start,
         "end": chunk.end,
         "score": round(hit.score, 6),
-        "retrievers": [name for name in hit.scores if name not in LAST],
-        "highlights": highlights(question, chunk.text),
+        "retrievers": [name for name in hit.scores if name not in STEPS_AFTER_LEGS],
+        "highlights": find_highlights(question, chunk.text),
         "metadata": dict(origin.metadata),
     }

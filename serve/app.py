@@ -1,4 +1,4 @@
-"""The gateway as a deployment of Ray Serve, and the application that it and the models around it make."""
+"""The gateway as a deployment of Ray Serve, and the application that consists of it and the model deployments."""
 
 import asyncio
 import logging
@@ -12,93 +12,96 @@ from ray.serve import Application
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, RagError
 from serve.gateway import build_app
-from serve.graph import Graph, ground
+from serve.graph import open_graph_resources
 from serve.ingest_runner import runner_app
-from serve.models.distributed import VLLM, Engine, Handle, model_deployment, reached
+from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
 from serve.readiness import Dependency
-from serve.shape.arguments import GATEWAY, Arguments, Parts, check_parts, settings_of
-from serve.shape.garbage_collection import settle
-from serve.shape.reload import changed_while_serving, user_config
-from serve.telemetry import observe
+from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, settings_from_arguments
+from serve.shape.garbage_collection import freeze_loaded_objects
+from serve.shape.reload import parse_user_config, reload_settings
+from serve.telemetry import configure_telemetry
 
-ONGOING = 64
-"""Requests that a replica works on at once: most of their time they wait for the store or a model."""
+MAX_ONGOING_REQUESTS = 64
+"""Requests that a replica processes at the same time. Most of their time they wait for the store or a model."""
 
-QUEUED = 512
-"""Requests that wait for a replica with each proxy; the others are refused."""
+MAX_QUEUED_REQUESTS = 512
+"""Requests that each proxy queues for a replica. Further requests are rejected."""
 
 _log = logging.getLogger(__name__)
 
 
 @serve.deployment(
-    name=GATEWAY,
-    max_ongoing_requests=ONGOING,
-    max_queued_requests=QUEUED,
+    name=GATEWAY_NAME,
+    max_ongoing_requests=MAX_ONGOING_REQUESTS,
+    max_queued_requests=MAX_QUEUED_REQUESTS,
     backpressure_config={"status_code": 503, "retry_after_s": 1},
     ray_actor_options={"num_cpus": 1},
     health_check_period_s=10,
 )
 @serve.ingress()
 class Gateway:
-    """All that is no model's deployment. The application is built by the replica: one that is handed over would be
-    frozen by pickling."""
+    """The HTTP API. Each replica builds its own FastAPI application: pickling one would freeze it."""
 
     def __init__(self, settings: str, handles: Mapping[str, Handle], engine: Engine) -> None:
-        self._settings, self._serving, self._refused = Settings.model_validate_json(settings), False, ""
-        observe("gateway", self._settings.telemetry)
-        there = reached(self._settings, handles, engine)
-        own = {"settings": Dependency(self._ask_settings, required=False)}
-        self._ground = ground(self._settings, there.elsewhere, {**there.dependencies, **own})
-        self._application = build_app(self._ground.graph(self._settings))
+        self._settings, self._is_serving, self._reload_error = Settings.model_validate_json(settings), False, ""
+        configure_telemetry("gateway", self._settings.telemetry)
+        connected = connect_models(self._settings, handles, engine)
+        reload_check = Dependency(self._check_reload, required=False)
+        dependencies = {**connected.dependencies, "settings": reload_check}
+        self._resources = open_graph_resources(self._settings, connected.remote_models, dependencies)
+        self._app = build_app(self._resources.build_graph(self._settings))
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        return self._application
+        return self._app
 
     async def check_health(self) -> None:
-        """Asked for the first time when the replica has started."""
-        self._serving = True
+        """Notes that the replica has started: Serve calls this first when it has."""
+        self._is_serving = True
 
-    async def reconfigure(self, given: Mapping[str, Any]) -> None:
-        """Requests from now on go by the changed settings, those under way by the ones that they began with.
+    async def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Applies changed settings to new requests; running requests keep the settings that they started with.
 
-        ConfigError while the replica starts. Later a change that is refused is logged and told by /readyz, and the
-        settings stay: for an error Serve would stop the replica.
+        Raises ConfigError while the replica starts. Later, an invalid change is logged and reported by /readyz, and the
+        settings stay as they are, because Serve would stop a replica that raises.
         """
         try:
-            self._application.state.graph = await asyncio.to_thread(self._changed, given)
-            self._refused = ""
-            if self._serving:
-                settle()
+            self._app.state.graph = await asyncio.to_thread(
+                lambda: self._resources.build_graph(reload_settings(self._settings, parse_user_config(config).set))
+            )
+            self._reload_error = ""
+            if self._is_serving:
+                freeze_loaded_objects()
         except RagError as error:
-            if not self._serving:
+            if not self._is_serving:
                 raise
-            self._refused = str(error)
-            _log.error("the change is refused: %s", error)
+            self._reload_error = str(error)
+            _log.error("cannot apply the changed settings: %s", error)
 
-    def _changed(self, given: Mapping[str, Any]) -> Graph:
-        return self._ground.graph(changed_while_serving(self._settings, user_config(given).set))
-
-    async def _ask_settings(self) -> None:
-        if self._refused:
-            raise ConfigError(self._refused)
+    async def _check_reload(self) -> None:
+        if self._reload_error:
+            raise ConfigError(self._reload_error)
 
 
 def build(arguments: Arguments) -> Application:
-    """What a Serve config names as `import_path: serve.app:build`. ConfigError if settings and parts do not fit."""
-    return application(settings_of(arguments), arguments)
+    """The builder that a Serve config names as `import_path: serve.app:build`.
+
+    Raises ConfigError if the settings are invalid, or do not match the deployments.
+    """
+    return build_application(settings_from_arguments(arguments), arguments)
 
 
-def local_app(settings: Settings) -> Application:
-    """The local shape: all models in the gateway's process, which fits two CPUs."""
-    return application(settings, Parts())
+def build_local_app(settings: Settings) -> Application:
+    """The application with all models in the gateway's process, for machines with two CPUs."""
+    return build_application(settings, Parts())
 
 
-def application(settings: Settings, parts: Parts, engine: Engine = VLLM) -> Application:
+def build_application(settings: Settings, parts: Parts, engine: Engine = VLLM) -> Application:
+    """Raises ConfigError if the settings do not match the deployments."""
     check_parts(settings, parts)
     handles: dict[str, Application] = {role: model_deployment(settings, role) for role in sorted(parts.deployments)}
     if parts.generator:
         handles["generator"] = engine.deployment(parts.generator)
     if parts.ingest:
         handles["ingest"] = runner_app(settings)
-    bound: Application = Gateway.bind(settings.model_dump_json(), handles, engine)  # type: ignore[attr-defined]
-    return bound
+    app: Application = Gateway.bind(settings.model_dump_json(), handles, engine)  # type: ignore[attr-defined]
+    return app

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version as version_of
 from urllib.parse import quote
 from uuid import UUID, uuid4
@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.bodies.openapi import EVERYWHERE, documented
+from serve.bodies.openapi import COMMON_PROBLEMS, fix_problem_media_types
 from serve.graph import Graph
-from serve.http.problems import handle_problems, response_to
+from serve.http.problems import add_problem_handlers, error_response
 from serve.routes import (
     answers,
     chat,
@@ -24,27 +24,28 @@ from serve.routes import (
     documents,
     health,
     ingest,
+    job_events,
     jobs,
     profiles,
     retrieval,
     sources,
     vector_stores,
 )
-from serve.telemetry import request_ended, request_operation
-from serve.variants import pipeline_version
+from serve.telemetry import report_request, request_operation
+from serve.variants import current_variants
 
 API_VERSION = "1.0"
 VENDOR = "application/vnd.medkg.orchestration."
 VENDOR_JSON = f"{VENDOR}v1+json"
-LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.LARGEST_UPLOAD}
-"""Bytes that a body may have, by the beginning of its path; the longest that fits counts."""
-CLIENT_GONE = 499
-"""Never sent: what the log has for a request whose client did not wait for the end."""
-LONGEST_REQUEST_ID = 200
-SAFE = ("GET", "HEAD", "OPTIONS")
-OWN_SITE = ("same-origin", "none")
-"""What `Sec-Fetch-Site` says of a gateway's own pages, and of what the reader entered."""
-PARTS = (
+BODY_LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.MAX_UPLOAD_BYTES}
+"""The largest request body in bytes, by path prefix. The longest matching prefix applies."""
+CLIENT_CLOSED_REQUEST = 499
+"""The status that is logged when a client disconnects before the response ends. It is not sent to anyone."""
+MAX_REQUEST_ID_CHARS = 200
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+SAME_SITE = ("same-origin", "none")
+"""The values of `Sec-Fetch-Site` for the gateway's own pages, and for addresses that the user typed."""
+ROUTE_MODULES = (
     retrieval,
     vector_stores,
     answers,
@@ -55,12 +56,13 @@ PARTS = (
     profiles,
     ingest,
     jobs,
+    job_events,
     health,
 )
 
 
 def build_app(graph: Graph) -> FastAPI:
-    """Closes the graph when it ends."""
+    """The HTTP application. It closes its current graph when it shuts down."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -69,16 +71,16 @@ def build_app(graph: Graph) -> FastAPI:
 
     app = FastAPI(title="rag-on-ray", version=version_of("rag-on-ray"), lifespan=lifespan)
     app.state.graph = graph
-    handle_problems(app)
-    app.add_middleware(Envelope)
-    for part in PARTS:
-        app.include_router(part.router, responses=EVERYWHERE)
-    return documented(app)
+    add_problem_handlers(app)
+    app.add_middleware(GatewayMiddleware)
+    for module in ROUTE_MODULES:
+        app.include_router(module.router, responses=COMMON_PROBLEMS)
+    return fix_problem_media_types(app)
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """What every request is held to and every response has, whichever its route. Of a stream it keeps nothing."""
+class GatewayMiddleware:
+    """Checks every request and adds the common headers to every response. It does not buffer bodies."""
 
     app: ASGIApp
 
@@ -89,125 +91,119 @@ class Envelope:
         headers = Headers(scope=scope)
         id = _correlation_id(headers.get("x-correlation-id", ""))
         scope["state"] = {**scope.get("state", {}), "correlation_id": id}
-        exchange = _Exchange(scope, receive, send, headers, id, left=_limit(scope["path"]))
+        exchange = _Exchange(scope, receive, send, headers, id, bytes_left=_body_limit(scope["path"]))
         with request_operation(scope, id, scope["app"].state.graph.settings.profile) as operation:
             try:
-                exchange.check()
+                exchange.check_request()
                 await self.app(scope, exchange.receive, exchange.send)
             except Exception as error:
-                if exchange.status:  # it is too late for a problem: the connection breaks off
-                    exchange.broken = not isinstance(error, ClientDisconnect)
+                if exchange.status:  # too late to send a problem: the server closes the connection
+                    exchange.failed_midway = not isinstance(error, ClientDisconnect)
                     raise
-                await response_to(error, scope["path"], id)(scope, receive, exchange.send)
+                await error_response(error, scope["path"], id)(scope, receive, exchange.send)
             finally:
-                request_ended(operation, exchange.outcome)
+                report_request(operation, exchange.final_status)
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request and its response on their way. `left` is how many bytes of the body may still come; `status` is 0 until
-    the response begins, `gone` whether the client went before, and `broken` whether the response failed after it."""
+    """A request and its response in progress.
+
+    `bytes_left` is how much more body the request may have. `status` is 0 until the response starts. `disconnected`:
+    the client left before that. `failed_midway`: the response failed after that. `complete`: all of it was sent.
+    """
 
     scope: Scope
-    incoming: Receive
-    outgoing: Send
+    server_receive: Receive
+    server_send: Send
     headers: Headers
     correlation_id: str
-    left: int
-    began: float = 0.0
+    bytes_left: int
+    started: float = field(default_factory=time.perf_counter)
     status: int = 0
-    whole: bool = False
-    gone: bool = False
-    broken: bool = False
-
-    def __post_init__(self) -> None:
-        self.began = time.perf_counter()
+    complete: bool = False
+    disconnected: bool = False
+    failed_midway: bool = False
 
     @property
-    def outcome(self) -> int:
-        if self.broken:
+    def final_status(self) -> int:
+        if self.failed_midway:
             return 500
-        return self.status if self.whole and not self.gone else CLIENT_GONE
+        return self.status if self.complete and not self.disconnected else CLIENT_CLOSED_REQUEST
 
-    def check(self) -> None:
-        """HTTPException for what no route would take."""
-        announced = self.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > self.left:
-            raise _too_large(self.left)
+    def check_request(self) -> None:
+        """Raises HTTPException for a request that every route would reject."""
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self.bytes_left:
+            raise _too_large(self.bytes_left)
         if "\0" in self.scope["path"] or b"%00" in self.scope["query_string"]:
-            raise HTTPException(422, "a path and its parameters must not hold NUL")
+            raise HTTPException(422, "the path and the query string must not contain NUL")
         _check_version(self.headers.get("accept", ""))
-        if self.scope["method"] not in SAFE:
+        if self.scope["method"] not in SAFE_METHODS:
             _check_origin(self.headers)
 
     async def receive(self) -> Message:
-        message = await self.incoming()
-        self.gone = self.gone or (message["type"] == "http.disconnect" and not self.status)
+        message = await self.server_receive()
+        self.disconnected = self.disconnected or (message["type"] == "http.disconnect" and not self.status)
         if message["type"] == "http.request" and not self.status:
-            self.left -= len(message.get("body", b""))
-            if self.left < 0:
-                raise _too_large(_limit(self.scope["path"]))
+            self.bytes_left -= len(message.get("body", b""))
+            if self.bytes_left < 0:
+                raise _too_large(_body_limit(self.scope["path"]))
         return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._label(MutableHeaders(raw=message["headers"]))
-        await self.outgoing(message)
-        self.whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+            self._add_headers(MutableHeaders(raw=message["headers"]))
+        await self.server_send(message)
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
-    def _label(self, headers: MutableHeaders) -> None:
-        state = self.scope["state"]
+    def _add_headers(self, headers: MutableHeaders) -> None:
+        version = self.scope["state"].get("pipeline_version") or current_variants(self.scope["app"]).pipeline_version
         headers["X-Correlation-ID"] = self.correlation_id
-        headers["X-Request-ID"] = self._request_id()
+        request_id = self.headers.get("x-request-id", "")
+        is_valid = len(request_id) <= MAX_REQUEST_ID_CHARS and request_id.isascii() and request_id.isprintable()
+        headers["X-Request-ID"] = (request_id if is_valid else "") or self.correlation_id
         headers["X-API-Version"] = API_VERSION
-        version = state.get("pipeline_version") or pipeline_version(self.scope["app"])
-        headers["X-Pipeline-Version"] = quote(version, safe=":+")  # a profile has whatever name its file gives it
-        headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - self.began):.1f}")
+        headers["X-Pipeline-Version"] = quote(version, safe=":+")  # a YAML file can give a profile any name
+        headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - self.started):.1f}")
         if headers.get("content-type") == "application/json" and VENDOR_JSON in self.headers.get("accept", ""):
             headers["Content-Type"] = VENDOR_JSON
 
-    def _request_id(self) -> str:
-        given = self.headers.get("x-request-id", "")
-        proper = len(given) <= LONGEST_REQUEST_ID and given.isascii() and given.isprintable()
-        return (given if proper else "") or self.correlation_id
 
-
-def _limit(path: str) -> int:
-    fitting = max((beginning for beginning in LIMITS if path.startswith(beginning)), key=len, default="/")
-    return LIMITS[fitting]
+def _body_limit(path: str) -> int:
+    return BODY_LIMITS[max((prefix for prefix in BODY_LIMITS if path.startswith(prefix)), key=len, default="/")]
 
 
 def _too_large(limit: int) -> HTTPException:
-    return HTTPException(413, f"a body must be at most {limit} bytes long here")
+    return HTTPException(413, f"the request body is too large: the limit for this path is {limit} bytes")
 
 
 def _check_version(accept: str) -> None:
-    """Whatever else a client accepts, it gets what there is; only one that knows another version alone does not."""
-    kinds = [kind.partition(";")[0].strip() for kind in accept.split(",")]
-    if all(kind.startswith(VENDOR) and kind != VENDOR_JSON for kind in kinds):
-        raise HTTPException(406, f"of {VENDOR}* there is {VENDOR_JSON} only, got {accept}")
+    """Raises HTTPException if the client accepts only other versions of the vendor media type."""
+    media_types = [media_type.partition(";")[0].strip() for media_type in accept.split(",")]
+    if all(media_type.startswith(VENDOR) and media_type != VENDOR_JSON for media_type in media_types):
+        raise HTTPException(406, f"the only supported media type of {VENDOR}* is {VENDOR_JSON}, got {accept}")
 
 
 def _check_origin(headers: Headers) -> None:
-    """A browser sends forms and uploads from any page to a gateway that only it can reach, without asking first."""
-    if not _of_own_site(headers):
-        told = headers.get("origin") or headers["sec-fetch-site"]
-        raise HTTPException(403, f"a page of another site must not send anything here, got one of {told}")
+    """Raises HTTPException for a browser's request from another site.
+
+    Browsers send forms and uploads of any page without asking, even to a gateway on the user's own loopback.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site:
+        is_same_site = site in SAME_SITE
+    else:  # older browsers send `Origin` only, which can be `null`; other clients send neither header
+        is_same_site = not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+    if not is_same_site:
+        raise HTTPException(403, f"cross-site requests are not allowed, got one from {origin or site}")
 
 
-def _of_own_site(headers: Headers) -> bool:
-    """An older browser tells the origin alone, which may be `null`; what is no browser has neither header."""
-    if site := headers.get("sec-fetch-site"):
-        return site in OWN_SITE
-    origin = headers.get("origin")
-    return not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
-
-
-def _correlation_id(given: str) -> str:
-    """As it was sent, if it is a UUID of version 4; else a new one."""
+def _correlation_id(header: str) -> str:
+    """The client's id if it is a UUID of version 4, else a new one."""
     try:
-        sent = UUID(given)
+        id = UUID(header)
     except ValueError:
         return str(uuid4())
-    return str(sent) if sent.version == 4 else str(uuid4())
+    return str(id) if id.version == 4 else str(uuid4())

@@ -1,4 +1,4 @@
-"""The composed graph: the objects of one profile, wherever their models run, and the store behind them."""
+"""The object graph of one profile: retriever, answerer, store and remote models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,18 +10,18 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
-from rag_core.wiring.models import HERE, Elsewhere
-from rag_core.wiring.pipeline import pipeline
-from rag_core.wiring.retrieval import retriever
+from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels
+from rag_core.wiring.pipeline import build_pipeline
+from rag_core.wiring.retrieval import build_retriever
 from serve.readiness import Dependency, store_dependency
 
-LONGEST_QUERY = 1_000
-"""Characters of what is searched with."""
+MAX_QUERY_CHARS = 1_000
+"""The longest text that is searched, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """`limits` are those of a search's stages, in seconds, by name; `dependencies` also go by name."""
+    """`limits` holds the timeouts of a search's stages, in seconds, by name; `dependencies` are by name too."""
 
     settings: Settings
     postgres: Postgres
@@ -30,71 +30,73 @@ class Graph:
     answerer: Answerer
     limits: Mapping[str, float]
     dependencies: Mapping[str, Dependency]
-    elsewhere: Elsewhere = HERE
+    remote_models: RemoteModels = NO_REMOTE_MODELS
 
     async def close(self) -> None:
         await self.corpus.close()
 
 
 @dataclass(frozen=True, slots=True)
-class ShortQueries:
-    """A Retriever that searches with the beginning of a long message, up to the end of a word: all of it is read by who
-    answers."""
+class ShortQueryRetriever:
+    """A Retriever that searches only the beginning of a long message. The generator still reads the whole message.
+
+    The beginning ends with a word if possible.
+    """
 
     retriever: Retriever
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
-        return await self.retriever.retrieve(replace(query, text=_beginning(query.text)), k)
-
-
-def _beginning(text: str) -> str:
-    """The end of a word is also LONGEST_QUERY, where there is no other."""
-    if len(text) <= LONGEST_QUERY:
-        return text
-    return text[: LONGEST_QUERY + 1].rsplit(maxsplit=1)[0][:LONGEST_QUERY]
+        text = query.text
+        if len(text) > MAX_QUERY_CHARS:
+            text = text[: MAX_QUERY_CHARS + 1].rsplit(maxsplit=1)[0][:MAX_QUERY_CHARS]
+        return await self.retriever.retrieve(replace(query, text=text), k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What stays when settings change while they are served: graphs of one ground can follow each other, and each may
-    still be asked when the next one is."""
+class GraphResources:
+    """The objects that stay the same when settings are reloaded. Graphs of the same resources can be used at once."""
 
     postgres: Postgres
     corpus: CorpusReader
     conversations: Conversations
-    elsewhere: Elsewhere
+    remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
 
-    def graph(self, settings: Settings) -> Graph:
-        """Loads the models of this process that no graph before it has loaded. ModelError without one that it cannot
-        do without."""
-        found = retriever(settings, self.corpus, self.elsewhere)
+    def build_graph(self, settings: Settings) -> Graph:
+        """Builds a graph, and loads the local models that no earlier graph has loaded.
+
+        Raises ModelError if a model that it cannot do without cannot be loaded.
+        """
+        retriever = build_retriever(settings, self.corpus, self.remote_models)
+        short = ShortQueryRetriever(retriever)
         return Graph(
             settings=settings,
             postgres=self.postgres,
             corpus=self.corpus,
-            retriever=found,
-            answerer=pipeline(settings, self.corpus, ShortQueries(found), self.conversations, self.elsewhere),
+            retriever=retriever,
+            answerer=build_pipeline(settings, self.corpus, short, self.conversations, self.remote_models),
             limits=stage_limits(settings.answering.budget, settings.retrieval),
-            elsewhere=self.elsewhere,
+            remote_models=self.remote_models,
             dependencies=self.dependencies,
         )
 
 
-def ground(
-    settings: Settings, elsewhere: Elsewhere = HERE, dependencies: Mapping[str, Dependency] | None = None
-) -> Ground:
-    """`dependencies` are those beside the store. StoreError if that cannot be reached."""
+def open_graph_resources(
+    settings: Settings,
+    remote_models: RemoteModels = NO_REMOTE_MODELS,
+    dependencies: Mapping[str, Dependency] | None = None,
+) -> GraphResources:
+    """Connects to the store. `dependencies` are those besides the store. Raises StoreError if it cannot be reached."""
     postgres = Postgres.open(settings.store.url)
-    return Ground(
+    return GraphResources(
         postgres=postgres,
         corpus=CorpusReader(postgres),
         conversations=InMemoryConversations(),
-        elsewhere=elsewhere,
+        remote_models=remote_models,
         dependencies={"store": store_dependency(postgres), **(dependencies or {})},
     )
 
 
-def local_graph(settings: Settings) -> Graph:
-    """With all models in this process: seconds."""
-    return ground(settings).graph(settings)
+def build_local_graph(settings: Settings) -> Graph:
+    """A graph with all models in this process. Loading them takes seconds."""
+    return open_graph_resources(settings).build_graph(settings)

@@ -1,49 +1,50 @@
-"""The jobs of the queue, done by deployments of Ray Serve: as many replicas as there shall be jobs side by side."""
+"""A deployment that runs the queued ingest jobs. Each of its replicas runs one job at a time."""
 
 from threading import Event, Thread
 
 from ray import serve
 from ray.serve import Application
 
-from jobs.worker import AGAIN, Worker
+from jobs.worker import RETRY_SECONDS, Worker
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, StoreError
 from rag_core.storage.postgres import Postgres
-from serve.telemetry import keep_telling_depths, observe
+from serve.telemetry import configure_telemetry, poll_queue_depths
 
-ENDING = 5.0
-"""Seconds that a job which was given back has to notice that."""
+STOP_TIMEOUT = 5.0
+"""Seconds that a stopping replica waits for its worker to give its job back."""
 
 
 @serve.deployment(num_replicas=1, ray_actor_options={"num_cpus": 0}, health_check_period_s=10)
 class IngestRunner:
-    """Killed at any moment, another takes its job when the lease has run out."""
+    """A worker of the job queue. If it is killed, another one takes its job over when the lease has expired."""
 
     def __init__(self, settings: str) -> None:
-        own = Settings.model_validate_json(settings)
-        observe("ingest", own.telemetry)
-        self._worker, self._ended = Worker(own), Event()
-        self._working = Thread(target=self._worker.run, daemon=True)
-        self._working.start()
-        Thread(target=_tell_depths, args=(own.store.url, self._ended), daemon=True).start()
+        parsed = Settings.model_validate_json(settings)
+        configure_telemetry("ingest", parsed.telemetry)
+        self._worker, self._stopping = Worker(parsed), Event()
+        self._worker_thread = Thread(target=self._worker.run, daemon=True)
+        self._worker_thread.start()
+        Thread(target=_record_queue_depths, args=(parsed.store.url, self._stopping), daemon=True).start()
 
     def check_health(self) -> None:
-        """That the store is away is no reason to be started again: so it would still be away."""
-        if not self._working.is_alive():
-            raise ClusterError("the loop of the ingest runner has ended")
+        """Raises ClusterError if the worker has died. An unavailable store is no reason to restart the replica."""
+        if not self._worker_thread.is_alive():
+            raise ClusterError("the worker thread of the ingest runner has died")
 
     def __del__(self) -> None:
-        self._ended.set()
+        self._stopping.set()
         self._worker.stop()
-        self._working.join(ENDING)
+        self._worker_thread.join(STOP_TIMEOUT)
 
 
-def _tell_depths(url: str, ended: Event) -> None:
-    while not ended.is_set():
+def _record_queue_depths(url: str, stopping: Event) -> None:
+    """Retries when the store is unavailable."""
+    while not stopping.is_set():
         try:
-            keep_telling_depths(Postgres.open(url), ended)
+            poll_queue_depths(Postgres.open(url), stopping)
         except StoreError:
-            ended.wait(AGAIN)
+            stopping.wait(RETRY_SECONDS)
 
 
 def runner_app(settings: Settings) -> Application:

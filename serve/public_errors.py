@@ -1,17 +1,17 @@
-"""Error messages that clients may read: without the store's address, its user, and the words of foreign errors."""
+"""Error messages for clients, without the store's address and user, and without the text of foreign errors."""
 
 import re
 
 STORE_UNREACHABLE = "the store cannot be reached"
-_STORE = re.compile(r"(?:(?:cannot (?:use|reach|read from)|lost) the store|the embedded Postgres)\b.*", re.DOTALL)
-_FOREIGN = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Timeout|Interrupt)): .*", re.DOTALL)
+_STORE_ERROR = re.compile(r"(?:(?:cannot (?:use|reach|read from)|lost) the store|the embedded Postgres)\b.*", re.DOTALL)
+_FOREIGN_ERROR = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Timeout|Interrupt)): .*", re.DOTALL)
 
 
 def public_message(text: str) -> str:
-    """Keeps only the class name of an error that is not ours: a user's own model or leg may raise anything."""
-    return _FOREIGN.sub(r"\1", hide_store(text))
+    """Reduces foreign errors to their class names: the errors of users' own models and legs can contain anything."""
+    return _FOREIGN_ERROR.sub(r"\1", hide_store(text))
 
 
 def hide_store(text: str) -> str:
-    """Replaces what Postgres says of an unreachable store; the address and the user are in the log only."""
-    return _STORE.sub(STORE_UNREACHABLE, text)
+    """Replaces a Postgres error about an unreachable store, which has the address and the user; only the log has it."""
+    return _STORE_ERROR.sub(STORE_UNREACHABLE, text)

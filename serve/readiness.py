@@ -1,4 +1,4 @@
-"""What the gateway cannot work without, or not well, and whether it is there."""
+"""The state of the gateway's dependencies: those that it requires, and those that it can do without."""
 
 import asyncio
 import logging
@@ -13,30 +13,32 @@ from rag_core.errors import OverloadedError, RagError, StageTimeoutError, StoreE
 from rag_core.storage.postgres import Postgres
 from serve.public_errors import hide_store
 
-PATIENCE = 1.0
-"""Seconds that a dependency has to answer."""
+CHECK_TIMEOUT = 1.0
+"""Seconds in which a dependency must respond."""
 
-KEPT = 2.0
-"""Seconds that an answer holds, so that probes cost nothing, however many come."""
+CACHE_SECONDS = 2.0
+"""Seconds for which a result is reused, so that frequent probes cost nothing."""
 
 _log = logging.getLogger(__name__)
 
-Ask: TypeAlias = Callable[[], Awaitable[object]]
+Check: TypeAlias = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Presence:
-    """`reason` is why it is not `there`, in words that are not for clients; `breaker` is the state of the circuit to
-    it, if there is one."""
+class DependencyStatus:
+    """`reason` is why the dependency is not `ok`; clients must not see it unchanged.
 
-    there: bool
+    `breaker` is the state of the dependency's circuit breaker, or empty if it has none.
+    """
+
+    ok: bool
     required: bool
     reason: str = ""
     breaker: str = ""
 
-    def as_json(self) -> Mapping[str, Any]:
-        told = {"reason": hide_store(self.reason), "breaker": self.breaker}
-        return {"ok": self.there, "required": self.required, **{key: value for key, value in told.items() if value}}
+    def to_json(self) -> Mapping[str, Any]:
+        details = {"reason": hide_store(self.reason), "breaker": self.breaker}
+        return {"ok": self.ok, "required": self.required, **{key: value for key, value in details.items() if value}}
 
 
 def no_breaker() -> str:
@@ -44,52 +46,54 @@ def no_breaker() -> str:
 
 
 class Dependency:
-    """`ask` is the smallest call that shows that it works, and raises RagError if it does not. Without one that is
-    `required` no question can be answered."""
+    """Something that the gateway calls. Without a `required` one it cannot answer any question.
 
-    def __init__(self, ask: Ask, *, required: bool, breaker: Callable[[], str] = no_breaker) -> None:
-        self._ask, self._required, self._breaker = ask, required, breaker
-        self._asking = asyncio.Lock()
-        self._reason, self._until = "", 0.0
+    `check` is the cheapest call that proves the dependency works; it raises RagError if it does not. `breaker` returns
+    the state of the circuit breaker.
+    """
 
-    async def presence(self) -> Presence:
-        """Within `PATIENCE`, and not asked again for `KEPT` seconds."""
-        async with self._asking:
-            if time() >= self._until:
-                before, self._reason = self._reason, await self._why_not()
-                if self._reason and not before:
-                    _log.warning("a dependency is away: %s", self._reason)
-                self._until = time() + KEPT
-        return Presence(there=not self._reason, required=self._required, reason=self._reason, breaker=self._breaker())
+    def __init__(self, check: Check, *, required: bool, breaker: Callable[[], str] = no_breaker) -> None:
+        self._check, self._required, self._breaker = check, required, breaker
+        self._checking = asyncio.Lock()
+        self._reason, self._fresh_until = "", 0.0
 
-    async def _why_not(self) -> str:
+    async def status(self) -> DependencyStatus:
+        """The status, at most `CACHE_SECONDS` old. Takes at most `CHECK_TIMEOUT` seconds."""
+        async with self._checking:
+            if time() >= self._fresh_until:
+                previous, self._reason = self._reason, await self._failure_reason()
+                if self._reason and not previous:
+                    _log.warning("a dependency is unavailable: %s", self._reason)
+                self._fresh_until = time() + CACHE_SECONDS
+        return DependencyStatus(
+            ok=not self._reason, required=self._required, reason=self._reason, breaker=self._breaker()
+        )
+
+    async def _failure_reason(self) -> str:
+        """Empty if the dependency works. A full queue is not a failure: the dependency is running, but busy."""
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._ask()
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                await self._check()
         except TimeoutError:
-            return f"no answer within {PATIENCE:g} s"
+            return f"no response within {CHECK_TIMEOUT:g} s"
         except OverloadedError:
-            return ""  # it is there, and busy
+            return ""
         except RagError as error:
             return str(error)
         return ""
 
 
-async def because_of(store: Dependency, late: StageTimeoutError) -> RagError:
-    """StoreError if a stage ran out of its time because the store is away, else what it was late with."""
-    found = await store.presence()
-    return late if found.there else StoreError(found.reason)
+async def explain_timeout(store: Dependency, timeout: StageTimeoutError) -> RagError:
+    """StoreError if a stage timed out because the store is unavailable, else the timeout itself."""
+    status = await store.status()
+    return timeout if status.ok else StoreError(status.reason)
 
 
 def store_dependency(postgres: Postgres) -> Dependency:
-    """At most one thread of this process waits for a store that does not answer."""
-    one = CapacityLimiter(1)
+    """The store, checked by a new connection. At most one thread of this process waits for an unresponsive store."""
+    one_thread = CapacityLimiter(1)
 
-    async def ask() -> None:
-        await to_thread.run_sync(_ask_store, postgres, abandon_on_cancel=True, limiter=one)
+    async def check() -> None:
+        await to_thread.run_sync(lambda: postgres.connect().close(), abandon_on_cancel=True, limiter=one_thread)
 
-    return Dependency(ask, required=True)
-
-
-def _ask_store(postgres: Postgres) -> None:
-    postgres.connect().close()
+    return Dependency(check, required=True)

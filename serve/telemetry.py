@@ -1,7 +1,7 @@
-"""What the gateway tells of a request, and what goes with its calls to other deployments.
+"""Telemetry of requests, and of calls between deployments.
 
-Another deployment begins with `observe(role, settings.telemetry)`. A caller hands it `carried()`, and it does its part
-in `with carrying(values, name)`.
+Each deployment first calls `configure_telemetry(role, settings.telemetry)`. A caller passes `outgoing_values()` to the
+deployment that it calls, which does the work in `with continuing_operation(values, name)`.
 """
 
 import logging
@@ -12,21 +12,21 @@ from opentelemetry.trace import SpanKind
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from jobs.telemetry import job_operation, keep_telling_depths, observe
+from jobs.telemetry import configure_telemetry, job_operation, poll_queue_depths
 from rag_core.telemetry.metrics import record_breaker_state
-from rag_core.telemetry.operation import Operation, Status, operating
-from rag_core.telemetry.propagation import TRACE, continuing_operation, outgoing_values
+from rag_core.telemetry.operation import Operation, Status, enter_operation
+from rag_core.telemetry.propagation import TRACE_HEADERS, continuing_operation, outgoing_values
 from rag_core.telemetry.reporting import report_operation
-from rag_core.telemetry.traces import span_of
+from rag_core.telemetry.traces import operation_span
 
 __all__ = [
+    "configure_telemetry",
     "continuing_operation",
     "job_operation",
-    "keep_telling_depths",
-    "observe",
     "outgoing_values",
+    "poll_queue_depths",
     "record_breaker_state",
-    "request_ended",
+    "report_request",
     "request_operation",
 ]
 
@@ -48,41 +48,35 @@ OPERATIONS = frozenset(
         "vector_stores",
     }
 )
-"""What metrics call requests, by the first word of their path. A stranger's path is `other`: labels have few values."""
+"""The names of requests in metrics: the first segment of their paths. All other paths are `other`, because a metric
+label should have few values."""
 PROBES = frozenset({"healthz", "readyz"})
-"""Not worth a line, except when they fail."""
+"""Requests that are logged at level INFO only if they fail."""
 
 
 @contextmanager
 def request_operation(scope: Scope, correlation_id: str, profile: str) -> Iterator[Operation]:
-    """What the request is, in the block; below the span of the client that its headers name."""
-    operation = Operation(name=_name(scope["path"]), correlation_id=correlation_id, profile=profile)
+    """Makes the request the current operation in the block. Its span's parent is the client's, if headers name one."""
+    name = scope["path"].removeprefix("/v1").strip("/").partition("/")[0]
+    if name not in OPERATIONS:
+        name = "other"
+    operation = Operation(name=name, correlation_id=correlation_id, profile=profile)
     headers = Headers(scope=scope)
-    parent = {key: headers[key] for key in TRACE if key in headers}
-    with operating(operation), span_of(operation, operation.name, parent, SpanKind.SERVER):
+    parent = {key: headers[key] for key in TRACE_HEADERS if key in headers}
+    with enter_operation(operation), operation_span(operation, operation.name, parent, SpanKind.SERVER):
         yield operation
 
 
-def request_ended(operation: Operation, status: int) -> None:
-    """`status` is HTTP's, or 499 if the client did not wait for the end."""
+def report_request(operation: Operation, status: int) -> None:
+    """Logs and measures a finished request. `status` is the HTTP status, or 499 if the client disconnected early."""
+    outcome: Status = operation.status
+    if status == 499:
+        outcome = "cancelled"
+    elif status == 504:
+        outcome = "timeout"
+    elif status >= 500:
+        outcome = "error"
+    elif status >= 400:
+        outcome = "refused"
     level = logging.DEBUG if operation.name in PROBES else logging.INFO
-    report_operation(operation, "request", _status(operation, status), level)
-
-
-def _name(path: str) -> str:
-    name = path.removeprefix("/v1").strip("/").partition("/")[0]
-    return name if name in OPERATIONS else "other"
-
-
-def _status(operation: Operation, status: int) -> Status:
-    match status:
-        case 499:
-            return "cancelled"
-        case 504:
-            return "timeout"
-        case _ if status >= 500:
-            return "error"
-        case _ if status >= 400:
-            return "refused"
-        case _:
-            return operation.status
+    report_operation(operation, "request", outcome, level)

@@ -1,9 +1,9 @@
-"""The profile as one request wants it: other legs, another fusion, another depth. Models and connections are the same.
+"""Variants of the served profile: other legs, another fusion or another depth for one request.
 
-What a profile does not have cannot be asked for: it is refused by its name.
+A variant uses the same models and connections. Options that the profile does not support are rejected by name.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
@@ -27,13 +27,13 @@ from rag_core.config import (
     SignalsRetriever,
     SpladeRetriever,
     WeightedFusion,
-    outer_reranked,
+    find_reranked_retriever,
 )
 from rag_core.errors import UsageError
 from rag_core.protocols import Answerer, Retriever
 from rag_core.wiring.budget import stage_limits
-from rag_core.wiring.pipeline import packing
-from rag_core.wiring.retrieval import retriever
+from rag_core.wiring.pipeline import build_packer
+from rag_core.wiring.retrieval import build_retriever
 from serve.graph import Graph
 
 K = TypeVar("K", bound=Hashable)
@@ -42,16 +42,16 @@ V = TypeVar("V")
 FusionMethod: TypeAlias = Literal["rrf", "weighted", "distribution", "ltr"]
 GuardMode: TypeAlias = Literal["off", "flag", "block", "regenerate"]
 
-KEPT = 64
-"""Variants of each kind: what clients ask for repeats, and one is made in less than a millisecond."""
+MAX_CACHED_VARIANTS = 64
+"""Cached variants of each kind. Clients repeat their options, and building a variant takes less than a millisecond."""
 
-MOST_DEPTH = 1000
-"""Hits that a ranking without a depth of its own is asked for at the most."""
+MAX_DEPTH = 1000
+"""The depth of a ranking whose settings name none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What is empty, 0 or None is as in the profile."""
+    """A request's changes to the profile. Empty, 0 and None mean: use the profile's value."""
 
     strategies: tuple[str, ...] = ()
     fusion_method: FusionMethod | None = None
@@ -63,7 +63,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """What is 0 or None is as in the profile. `top_k` counts passages."""
+    """A request's changes to the profile. `top_k` counts passages. 0 and None mean: use the profile's value."""
 
     top_k: int = 0
     guard: GuardMode | None = None
@@ -71,8 +71,8 @@ class AnswerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchVariant:
-    """`limits` are those of the stages, in seconds, by name; `depth` is how far its ranking is one ranking, whatever
-    part of it is asked for."""
+    """`limits` holds the timeouts of the stages, in seconds, by name. Rankings of up to `depth` hits are consistent:
+    a shorter one is the beginning of a longer one."""
 
     retriever: Retriever
     limits: Mapping[str, float]
@@ -89,7 +89,7 @@ class AnswerVariant:
 
 @dataclass(kw_only=True)
 class Variants:
-    """Of one graph, those that were asked for last."""
+    """A cache of the recently used variants of one graph."""
 
     graph: Graph
     searches: dict[SearchOptions, SearchVariant] = field(default_factory=dict)
@@ -99,175 +99,172 @@ class Variants:
     def pipeline_version(self) -> str:
         return self.graph.settings.pipeline_version
 
-    def search(self, options: SearchOptions) -> SearchVariant:
-        """UsageError for what the profile cannot do."""
-        return _kept(self.searches, options, self._search)
+    def search_variant(self, options: SearchOptions) -> SearchVariant:
+        """Raises UsageError if the profile does not support the options."""
+        return _get_or_build(self.searches, options, self._build_search)
 
-    def answer(self, options: AnswerOptions) -> AnswerVariant:
-        """UsageError for what the profile cannot do."""
-        return _kept(self.answers, options, self._answer)
+    def answer_variant(self, options: AnswerOptions) -> AnswerVariant:
+        """Raises UsageError if the profile does not support the options."""
+        return _get_or_build(self.answers, options, self._build_answer)
 
-    def _search(self, options: SearchOptions) -> SearchVariant:
+    def _build_search(self, options: SearchOptions) -> SearchVariant:
         graph = self.graph
         if options == SearchOptions():
-            found, limits, retrieval, name = graph.retriever, graph.limits, graph.settings.retrieval, ""
-        else:
-            retrieval = varied(graph.settings.retrieval, options)
-            settings = graph.settings.model_copy(update={"retrieval": retrieval})
-            found, name = retriever(settings, graph.corpus, graph.elsewhere), settings.pipeline_version
-            limits = stage_limits(settings.answering.budget, retrieval)
-        version = name or self.pipeline_version
-        return SearchVariant(retriever=found, limits=limits, depth=depth_of(retrieval), pipeline_version=version)
+            return SearchVariant(
+                retriever=graph.retriever,
+                limits=graph.limits,
+                depth=ranking_depth(graph.settings.retrieval),
+                pipeline_version=self.pipeline_version,
+            )
+        retrieval = apply_search_options(graph.settings.retrieval, options)
+        settings = graph.settings.model_copy(update={"retrieval": retrieval})
+        return SearchVariant(
+            retriever=build_retriever(settings, graph.corpus, graph.remote_models),
+            limits=stage_limits(settings.answering.budget, retrieval),
+            depth=ranking_depth(retrieval),
+            pipeline_version=settings.pipeline_version,
+        )
 
-    def _answer(self, options: AnswerOptions) -> AnswerVariant:
+    def _build_answer(self, options: AnswerOptions) -> AnswerVariant:
         settings, answerer = self.graph.settings, self.graph.answerer
         if options == AnswerOptions():
             return AnswerVariant(answerer=answerer, settings=settings, pipeline_version=self.pipeline_version)
         if not isinstance(answerer, QueryPipeline):
-            raise UsageError("top_k and guard must be left out: this pipeline does not let them be chosen")
-        settings = answered(settings, options)
+            raise UsageError("top_k and guard must be omitted: this pipeline does not support them")
+        settings = apply_answer_options(settings, options)
         guard = replace(answerer.guard, mode=settings.guard.mode)
-        varied = replace(answerer, guard=guard, pack=packing(settings) if options.top_k else answerer.pack)
-        return AnswerVariant(answerer=varied, settings=settings, pipeline_version=settings.pipeline_version)
+        pack = build_packer(settings) if options.top_k else answerer.pack
+        return AnswerVariant(
+            answerer=replace(answerer, guard=guard, pack=pack),
+            settings=settings,
+            pipeline_version=settings.pipeline_version,
+        )
 
 
-def variants(app: FastAPI) -> Variants:
-    """Of the graph that the application has now."""
-    held: Variants | None = getattr(app.state, "variants", None)
-    if held is None or held.graph is not app.state.graph:
-        held = app.state.variants = Variants(graph=app.state.graph)
-    return held
+def current_variants(app: FastAPI) -> Variants:
+    """The variants of the application's current graph."""
+    variants: Variants | None = getattr(app.state, "variants", None)
+    if variants is None or variants.graph is not app.state.graph:
+        variants = app.state.variants = Variants(graph=app.state.graph)
+    return variants
 
 
-def pipeline_version(app: FastAPI) -> str:
-    return variants(app).pipeline_version
+def check_profile(name: str, settings: Settings) -> None:
+    """Raises UsageError if `name` is neither empty nor the served profile."""
+    if name and name != settings.profile:
+        raise UsageError(f"profile must be {settings.profile}, the only one that is served here, got {name!r}")
 
 
-def check_profile(wanted: str, settings: Settings) -> None:
-    """UsageError for another profile than the one that is served. Empty is any."""
-    if wanted and wanted != settings.profile:
-        raise UsageError(f"profile must be {settings.profile}, which is served here, got {wanted!r}")
-
-
-def varied(retrieval: RetrievalSettings, options: SearchOptions) -> RetrievalSettings:
-    """UsageError for what this retriever cannot do."""
-    if options.rerank and outer_reranked(retrieval) is None:
+def apply_search_options(retrieval: RetrievalSettings, options: SearchOptions) -> RetrievalSettings:
+    """Raises UsageError if the retriever does not support the options."""
+    if options.rerank and find_reranked_retriever(retrieval) is None:
         raise UsageError("rerank must be false: the profile has no reranker")
-    chosen = _within(retrieval, options)
+    varied = _vary(retrieval, options)
     if options.max_chunks_per_document:
-        chosen = _per_document(chosen, options.max_chunks_per_document, options.candidates or depth_of(chosen))
-    if options.candidates and isinstance(chosen, Bm25Retriever | DenseRetriever | SpladeRetriever | GraphRetriever):
-        raise UsageError("candidates must be left out: the profile does not choose from more than it shows")
-    return chosen
+        varied = PerDocumentRetriever(
+            type="per_document",
+            retriever=varied.retriever if isinstance(varied, PerDocumentRetriever) else varied,
+            max_chunks_per_document=options.max_chunks_per_document,
+            depth=options.candidates or ranking_depth(varied),
+        )
+    if options.candidates and isinstance(varied, Bm25Retriever | DenseRetriever | SpladeRetriever | GraphRetriever):
+        raise UsageError("candidates must be omitted: the profile has a single leg, so all its hits are shown")
+    return varied
 
 
-def depth_of(retrieval: RetrievalSettings) -> int:
+def ranking_depth(retrieval: RetrievalSettings) -> int:
     match retrieval:
         case HybridRetriever() | RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
             return retrieval.depth
         case _:
-            return MOST_DEPTH
+            return MAX_DEPTH
 
 
-def answered(settings: Settings, options: AnswerOptions) -> Settings:
-    """UsageError where the rest of the guard's settings do not go with the mode."""
+def apply_answer_options(settings: Settings, options: AnswerOptions) -> Settings:
+    """Raises UsageError if the profile's other guard settings do not allow the mode."""
     guard = {**settings.guard.model_dump(), "mode": options.guard or settings.guard.mode}
-    packed = settings.packing.model_copy(update={"passages": options.top_k or settings.packing.passages})
     if (guard["mode"], guard["stream"]) == ("regenerate", "sentence"):
-        raise UsageError("guard must not be regenerate: the profile shows its answers sentence by sentence")
-    chosen = type(settings.guard).model_validate(guard)
-    return settings.model_copy(update={"guard": chosen, "packing": packed})
+        raise UsageError("guard must not be regenerate: the profile streams its answers sentence by sentence")
+    packing = settings.packing.model_copy(update={"passages": options.top_k or settings.packing.passages})
+    return settings.model_copy(update={"guard": type(settings.guard).model_validate(guard), "packing": packing})
 
 
-def _within(chosen: RetrievalSettings, options: SearchOptions) -> RetrievalSettings:
-    match chosen:
+def _vary(retrieval: RetrievalSettings, options: SearchOptions) -> RetrievalSettings:
+    match retrieval:
         case HybridRetriever():
-            return _hybrid(chosen, options)
+            return _vary_hybrid(retrieval, options)
         case RerankedRetriever() if options.rerank is False:
-            return _within(chosen.retriever, options)
+            return _vary(retrieval.retriever, options)
         case RerankedRetriever() | SignalsRetriever() | PerDocumentRetriever():
-            inner = {"retriever": _within(chosen.retriever, options)}
-            return chosen.model_copy(update={**inner, "depth": options.candidates or chosen.depth})
-        case _:
-            return _alone(chosen, options)
+            inner = _vary(retrieval.retriever, options)
+            return retrieval.model_copy(update={"retriever": inner, "depth": options.candidates or retrieval.depth})
+        case _:  # a single leg
+            if options.strategies and set(options.strategies) != {retrieval.type}:
+                names = ", ".join(options.strategies)
+                raise UsageError(f"strategies must be {retrieval.type}, the profile's only leg, got {names}")
+            if options.fusion_method or options.weights:
+                raise UsageError("fusion_method and weights must be omitted: the profile has a single leg")
+            return retrieval
 
 
-def _alone(chosen: RetrievalSettings, options: SearchOptions) -> RetrievalSettings:
-    """A retriever that fuses nothing."""
-    if options.strategies and set(options.strategies) != {chosen.type}:
-        raise UsageError(f"strategies must be {chosen.type}, all that the profile has, got {_list(options.strategies)}")
-    if options.fusion_method or options.weights:
-        raise UsageError("fusion_method and weights must be left out: the profile fuses nothing")
-    return chosen
-
-
-def _hybrid(chosen: HybridRetriever, options: SearchOptions) -> HybridRetriever:
-    legs = chosen.retrievers
+def _vary_hybrid(hybrid: HybridRetriever, options: SearchOptions) -> HybridRetriever:
+    legs = hybrid.retrievers
     if unknown := [name for name in options.strategies if name not in legs]:
-        raise UsageError(f"strategies must be among {_list(legs)} of the profile, got {_list(unknown)}")
-    kept = {name: leg for name, leg in legs.items() if not options.strategies or name in options.strategies}
-    return chosen.model_copy(
+        raise UsageError(f"strategies must be legs of the profile ({', '.join(legs)}), got {', '.join(unknown)}")
+    selected = {name: leg for name, leg in legs.items() if not options.strategies or name in options.strategies}
+    return hybrid.model_copy(
         update={
-            "retrievers": kept,
-            "fusion": _fusion(chosen.fusion, list(legs), list(kept), options),
-            "depth": options.candidates or chosen.depth,
-            "timeouts_ms": _only(chosen.timeouts_ms, kept),
+            "retrievers": selected,
+            "fusion": _vary_fusion(hybrid.fusion, list(legs), list(selected), options),
+            "depth": options.candidates or hybrid.depth,
+            "timeouts_ms": _restrict_to(hybrid.timeouts_ms, selected),
         }
     )
 
 
-def _fusion(own: FusionSettings, legs: list[str], kept: list[str], options: SearchOptions) -> FusionSettings:
-    """The profile's own with its own numbers, as far as they are of legs that are kept."""
-    method, weights = options.fusion_method or own.type, dict(options.weights)
+def _vary_fusion(
+    fusion: FusionSettings, legs: list[str], selected: list[str], options: SearchOptions
+) -> FusionSettings:
+    """The requested fusion. The profile's own fusion retains its weights for the selected legs."""
+    method, weights = options.fusion_method or fusion.type, dict(options.weights)
     if weights and method not in ("weighted", "distribution"):
-        raise UsageError(f"weights must go with fusion_method weighted or distribution, got {method}")
-    if unknown := [name for name in weights if name not in kept]:
-        raise UsageError(f"weights must be of {_list(kept)}, got {_list(unknown)}")
-    weights = weights or (_only(_weights(own, legs), kept) if method == own.type else {})
+        raise UsageError(f"weights require fusion_method weighted or distribution, got {method}")
+    if unknown := [name for name in weights if name not in selected]:
+        raise UsageError(f"weights must name searched legs ({', '.join(selected)}), got {', '.join(unknown)}")
+    if not weights and method == fusion.type:
+        weights = _restrict_to(_profile_weights(fusion, legs), selected)
     match method:
         case "rrf":
-            return own if isinstance(own, RrfFusion) else RrfFusion(type="rrf")
+            return fusion if isinstance(fusion, RrfFusion) else RrfFusion(type="rrf")
         case "weighted":
             return WeightedFusion(type="weighted", weights=weights, alpha=None)
         case "distribution":
             return DistributionFusion(type="distribution", weights=weights)
         case "ltr":
-            return _ltr(own, kept)
+            if not isinstance(fusion, LtrFusion):
+                raise UsageError("fusion_method must not be ltr: the profile has no learned weights")
+            scores, ranks = _restrict_to(fusion.scores, selected), _restrict_to(fusion.ranks, selected)
+            return fusion.model_copy(update={"scores": scores, "ranks": ranks})
 
 
-def _ltr(own: FusionSettings, kept: list[str]) -> FusionSettings:
-    if not isinstance(own, LtrFusion):
-        raise UsageError("fusion_method must not be ltr: the profile has no weights that were learned")
-    return own.model_copy(update={"scores": _only(own.scores, kept), "ranks": _only(own.ranks, kept)})
-
-
-def _weights(own: FusionSettings, legs: list[str]) -> Mapping[str, float]:
-    match own:
+def _profile_weights(fusion: FusionSettings, legs: list[str]) -> Mapping[str, float]:
+    match fusion:
         case WeightedFusion(alpha=float(alpha)):
             return dict(zip(legs, (alpha, 1 - alpha), strict=True))
         case WeightedFusion() | DistributionFusion():
-            return own.weights
+            return fusion.weights
         case _:
             return {}
 
 
-def _per_document(chosen: RetrievalSettings, most: int, depth: int) -> PerDocumentRetriever:
-    inner = chosen.retriever if isinstance(chosen, PerDocumentRetriever) else chosen
-    return PerDocumentRetriever(type="per_document", retriever=inner, max_chunks_per_document=most, depth=depth)
+def _restrict_to(numbers: Mapping[str, float], names: Collection[str]) -> dict[str, float]:
+    return {name: number for name, number in numbers.items() if name in names}
 
 
-def _only(numbers: Mapping[str, float], kept: Mapping[str, object] | list[str]) -> dict[str, float]:
-    return {name: number for name, number in numbers.items() if name in kept}
-
-
-def _list(names: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
-    return ", ".join(names)
-
-
-def _kept(held: dict[K, V], key: K, make: Callable[[K], V]) -> V:
-    """The one that was used last stands last."""
-    made = held.pop(key, None) or make(key)
-    if len(held) >= KEPT:
-        del held[next(iter(held))]
-    held[key] = made
-    return made
+def _get_or_build(cache: dict[K, V], key: K, build: Callable[[K], V]) -> V:
+    """The cached value, or a new one. The cache is ordered by last use, and drops its first entry when it is full."""
+    value = cache.pop(key, None) or build(key)
+    if len(cache) >= MAX_CACHED_VARIANTS:
+        del cache[next(iter(cache))]
+    cache[key] = value
+    return value

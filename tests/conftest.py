@@ -96,10 +96,10 @@ def _new_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """One local Ray for the whole run."""
-    from jobs.runner import ENVIRONMENT, start_ray
+    from jobs.ray_runner import RAY_ENVIRONMENT, start_ray
 
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in ENVIRONMENT.items():
+        for name, value in RAY_ENVIRONMENT.items():
             environment.setenv(name, value)
         environment.delenv("RAY_ADDRESS", raising=False)
         environment.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # tests hand their own objects to workers

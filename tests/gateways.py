@@ -8,7 +8,7 @@ import httpx2
 
 from serve.gateway import build_app
 from serve.graph import Graph
-from serve.http.access import Caller, caller
+from serve.http.caller import Caller, identify_caller
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def asked(graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any,
     async def called() -> T:
         app = build_app(graph)
         if who is not None:
-            app.dependency_overrides[caller] = lambda: who
+            app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", timeout=60) as client:
             try:

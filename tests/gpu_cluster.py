@@ -12,15 +12,15 @@ from typing import Any
 
 import ray
 
-from jobs.runner import ENVIRONMENT, RayRunner, Resources, start_ray
+from jobs.ray_runner import RAY_ENVIRONMENT, RayRunner, Resources, start_ray
 from rag_core.errors import RagError
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.wiring.ingestion import sync
+from rag_core.wiring.ingestion import build_sync
 
 
 def main(dsn: str, folder: str, cases: str) -> None:
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(RAY_ENVIRONMENT)
     print(json.dumps([outcome(dsn, folder, *case) for case in json.loads(cases)]))
 
 
@@ -30,7 +30,7 @@ def outcome(dsn: str, folder: str, there: int, asked: int, overrides: Sequence[s
     start_ray()
     try:
         runner = RayRunner(settings, Resources(gpus=asked))
-        report = sync(settings, Postgres.open(dsn), [folder], f"of-{there}-{asked}").run(runner)
+        report = build_sync(settings, Postgres.open(dsn), [folder], f"of-{there}-{asked}").run(runner)
         return {"documents": report.documents}
     except RagError as error:
         return {"error": type(error).__name__, "message": str(error)}

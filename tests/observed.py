@@ -15,20 +15,20 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from jobs.runner import ENVIRONMENT, RayRunner, Resources
+from jobs.ray_runner import RAY_ENVIRONMENT, RayRunner, Resources
 from rag_core.errors import RetrievalError
 from rag_core.settings import load_settings
 from rag_core.stage import attempt
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
-from rag_core.wiring.ingestion import sync
+from rag_core.wiring.ingestion import build_sync
 from serve.gateway import build_app
 from serve.telemetry import (
+    configure_telemetry,
     continuing_operation,
     job_operation,
-    keep_telling_depths,
-    observe,
     outgoing_values,
+    poll_queue_depths,
     record_breaker_state,
 )
 
@@ -54,7 +54,7 @@ class Reader:
     """In place of a model."""
 
     def __init__(self) -> None:
-        observe("reader", load_settings(environment={}).telemetry)
+        configure_telemetry("reader", load_settings(environment={}).telemetry)
 
     async def read(self, question: str, values: dict[str, str]) -> int:
         with continuing_operation(values, "Reader"):
@@ -72,13 +72,13 @@ class Runner:
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._asked = Arguments(**arguments)
         self._settings = load_settings(overrides=(*HASHING, f"store.url={self._asked.dsn}"), environment={})
-        observe("ingest", self._settings.telemetry)
+        configure_telemetry("ingest", self._settings.telemetry)
 
     def run(self) -> int:
         asked, settings, postgres = self._asked, self._settings, Postgres(self._asked.dsn)
-        Thread(target=keep_telling_depths, args=(postgres, Event(), 0.5), daemon=True).start()
+        Thread(target=poll_queue_depths, args=(postgres, Event(), 0.5), daemon=True).start()
         with job_operation(asked.correlation_id, asked.traceparent, settings.tenant, settings.profile) as job:
-            report = sync(settings, postgres, [asked.documents]).run(RayRunner(settings, Resources(cpus=1)))
+            report = build_sync(settings, postgres, [asked.documents]).run(RayRunner(settings, Resources(cpus=1)))
             job.counts = report.documents
         return report.documents["added"]
 
@@ -110,7 +110,7 @@ class AskingReader:
 class ObservedGateway:
     def __init__(self, reader: DeploymentHandle) -> None:
         self._graph = scripted_graph(AskingReader(reader))
-        observe("gateway", self._graph.settings.telemetry)
+        configure_telemetry("gateway", self._graph.settings.telemetry)
         record_breaker_state("reader", "half_open")
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
@@ -118,7 +118,7 @@ class ObservedGateway:
 
 
 def main(asked: Arguments) -> None:
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(RAY_ENVIRONMENT)
     ray.init(
         num_cpus=2,
         include_dashboard=False,

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rag_core.storage.corpus import CACHED_BYTES, CorpusReader
+from rag_core.storage.corpus import CACHE_BYTES, CorpusReader
 from rag_core.storage.postgres import Postgres
 
 T = TypeVar("T")
 
 
-def reading(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = CACHED_BYTES) -> T:
+def reading(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = CACHE_BYTES) -> T:
     async def asked() -> T:
         reader = CorpusReader(store, cached_bytes)
         try:

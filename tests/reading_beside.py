@@ -21,7 +21,7 @@ from rag_core.errors import RetrievalError, StoreError
 from rag_core.protocols import Retriever
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
-from rag_core.retrieval.fusion import distribution
+from rag_core.retrieval.fusion import fuse_distribution
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.stage import recording
 from rag_core.storage.corpus import CorpusReader
@@ -89,7 +89,7 @@ def read_while(store: Postgres, going: Callable[[int], bool], pause: float = 0.0
 async def _read_while(store: Postgres, going: Callable[[int], bool], pause: float) -> list[Read]:
     corpus, reads = CorpusReader(store), list[Read]()
     legs = {"dense": DenseLeg(corpus, Vectors(), SPACE), "bm25": Bm25Leg(corpus, Bm25(k1=1.5, b=0.75))}
-    hybrid = Hybrid(corpus=corpus, legs=legs, fusion=partial(distribution, weights={}))
+    hybrid = Hybrid(corpus=corpus, legs=legs, fusion=partial(fuse_distribution, weights={}))
 
     async def read_on(tenant: str) -> None:
         while going(len(reads)):

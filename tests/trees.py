@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from psycopg.rows import dict_row
 
 from rag_core.config import Settings
-from rag_core.ingestion.report import Report
-from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
+from rag_core.ingestion.report import SyncReport
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.settings import load_settings
-from rag_core.storage.fsck import Violation, violations
+from rag_core.storage.fsck import Violation, find_violations
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION
-from rag_core.wiring.ingestion import inline_runner, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
 
 HASHING = ("embedding.type=hashing", "embedding.dimension=64", "chunking.tokens=24", "chunking.overlap=0")
 DOCUMENTS = """
@@ -78,18 +78,20 @@ def ingest(
     *folders: Path,
     collection: str = DEFAULT_COLLECTION,
     settings: Settings | None = None,
-    options: Options = DEFAULT_OPTIONS,
-) -> Report:
+    options: SyncOptions = DEFAULT_OPTIONS,
+) -> SyncReport:
     """In this process; the store keeps all its promises afterwards."""
     chosen = settings or hashing()
-    report = sync(chosen, store, [str(folder) for folder in folders], collection, options).run(inline_runner(chosen))
+    report = build_sync(chosen, store, [str(folder) for folder in folders], collection, options).run(
+        build_inline_runner(chosen)
+    )
     assert broken(store) == []
     return report
 
 
 def broken(store: Postgres) -> list[Violation]:
     with store.connect("rag_worker") as connection:
-        return violations(connection)
+        return find_violations(connection)
 
 
 def stored(store: Postgres, collection: str = DEFAULT_COLLECTION) -> StoredTree:

@@ -14,10 +14,10 @@ import ray
 from ray.cluster_utils import Cluster
 from trees import hashing
 
-from jobs.runner import RayRunner, start_ray
+from jobs.ray_runner import RayRunner, start_ray
 from rag_core.errors import RagError
 from rag_core.storage.postgres import Postgres
-from rag_core.wiring.ingestion import sync
+from rag_core.wiring.ingestion import build_sync
 
 
 def main(*pairs: str) -> None:
@@ -29,7 +29,7 @@ def main(*pairs: str) -> None:
 def outcome(dsn: str, location: str) -> dict[str, Any]:
     settings = hashing("ingestion.group=8")
     try:
-        report = sync(settings, Postgres.open(dsn), [location]).run(RayRunner(settings))
+        report = build_sync(settings, Postgres.open(dsn), [location]).run(RayRunner(settings))
         return {"nodes": nodes(), "documents": report.documents}
     except RagError as error:
         return {"nodes": nodes(), "error": type(error).__name__, "message": str(error)}

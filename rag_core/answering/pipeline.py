@@ -9,10 +9,10 @@ from math import inf
 
 from anyio import to_thread
 
-from rag_core.answering.citing.citation_notes import plain
+from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer
-from rag_core.answering.generation.history import recent
-from rag_core.answering.judging.hallucination import Guard
+from rag_core.answering.generation.history import recent_messages
+from rag_core.answering.judging.guard import Guard
 from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError
 from rag_core.events import (
     Degraded,
@@ -34,9 +34,9 @@ from rag_core.telemetry.operation import record_question
 from rag_core.text.token_counts import EstimatedTokens
 from rag_core.types import Answer, Finish, Hit, Message, Passage, Prompt, Query, Reply, StageReport, Style
 
-ABSTAINED = "The sources do not answer this."
-CLOSEST = 3
-"""The number of documents that an abstention names."""
+ABSTENTION = "The sources do not answer this."
+MAX_CLOSEST_DOCUMENTS = 3
+"""The highest number of documents that an abstention names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Limits:
 class QueryPipeline:
     """An Answerer that retrieves, generates and judges.
 
-    `pack` selects and numbers the passages. `hosts` may be linked to besides the hosts of the cited documents.
+    `pack` selects and numbers the passages. Links to `hosts` are allowed, besides the hosts of the cited documents.
     `disabled` maps stages that the settings leave out to the reason. `lengths` counts the generator's tokens in texts.
     """
 
@@ -97,7 +97,7 @@ class QueryPipeline:
             messages = turn.query.history[max(0, len(turn.query.history) - self.limits.history) :]
         if not messages:
             return ()
-        return await to_thread.run_sync(recent, messages, self.limits.history_tokens, self.lengths)
+        return await to_thread.run_sync(recent_messages, messages, self.limits.history_tokens, self.lengths)
 
     async def _retrieve(self, turn: "_Turn") -> tuple[Hit, ...]:
         async with turn.stage("retrieve") as running:
@@ -235,6 +235,6 @@ async def _emit_usage(reports: Sequence[StageReport], emit: Listener) -> None:
 
 def _abstention_text(prompt: Prompt, hosts: frozenset[str]) -> str:
     """Titles come from documents, so they are filtered as an answer's text is."""
-    titles = list(dict.fromkeys(hit.origin.title or hit.origin.uri for hit in prompt.hits))[:CLOSEST]
-    closest = ", ".join(filter(None, (plain(title, hosts) for title in titles)))
-    return f"{ABSTAINED} Closest to the question: {closest}." if closest else ABSTAINED
+    titles = list(dict.fromkeys(hit.origin.title or hit.origin.uri for hit in prompt.hits))[:MAX_CLOSEST_DOCUMENTS]
+    closest = ", ".join(filter(None, (sanitize_title(title, hosts) for title in titles)))
+    return f"{ABSTENTION} Closest to the question: {closest}." if closest else ABSTENTION

@@ -1,4 +1,4 @@
-"""What the sections of trials and drug labels are about, told by their headings."""
+"""The clinical roles of sections in trials and drug labels, by their headings."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,30 +38,28 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "supply": ("how supplied", "how supplied/storage and handling", "package label", "storage and handling"),
     "counseling": ("patient counseling information", "information for patients", "medication guide"),
 }
-"""Roles and the headings that open them, in lower case. A heading may go on behind a colon, a bracket or a dash."""
+"""The roles and the headings that open them, in lower case. More text can follow a colon, a bracket or a dash."""
 
 OTHER = "other"
 
-_NAMES = {heading: role for role, headings in ROLES.items() for heading in headings}
-_LONGEST_FIRST = sorted(_NAMES, key=len, reverse=True)
+_ROLES_BY_HEADING = {heading: role for role, headings in ROLES.items() for heading in headings}
+_LONGEST_FIRST = sorted(_ROLES_BY_HEADING, key=len, reverse=True)
 _OPENING = re.compile(rf"(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?=\s*(?:$|[:(/,\u2013\u2014-]))")
 _NUMBER = re.compile(r"^(?:section\s+)?[\d.]+\s*[:)]?\s*")
 
 
 def role_of(path: Sequence[str]) -> str:
-    """That of the innermost heading which has one."""
-    return next((role for heading in reversed(path) if (role := _opened_by(heading))), OTHER)
+    """The role of the innermost heading that has one; OTHER if none has."""
+    for heading in reversed(path):
+        if match := _OPENING.match(_normalize_heading(heading)):
+            return _ROLES_BY_HEADING[match[0]]
+    return OTHER
 
 
-def is_role(label: str) -> bool:
-    """Whether the label is a role's heading and nothing else."""
-    return _plain(label) in _NAMES
+def is_role_heading(label: str) -> bool:
+    """True if the label is the heading of a role, without further text."""
+    return _normalize_heading(label) in _ROLES_BY_HEADING
 
 
-def _opened_by(heading: str) -> str:
-    found = _OPENING.match(_plain(heading))
-    return _NAMES[found[0]] if found else ""
-
-
-def _plain(heading: str) -> str:
+def _normalize_heading(heading: str) -> str:
     return _NUMBER.sub("", " ".join(heading.lower().split())).strip(" :.-")

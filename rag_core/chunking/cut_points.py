@@ -1,28 +1,29 @@
-"""Where a text that has to be cut is cut."""
+"""The points at which a text that is too long is cut."""
 
 import re
 from collections.abc import Sequence
 
-# More characters than this are cut however few tokens they are: a vocabulary may call any long word one unknown token.
-CHARACTERS_A_TOKEN = 16
+# A longer text is cut even if it has few tokens: a vocabulary can count a word of any length as one unknown token.
+MAX_CHARS_PER_TOKEN = 16
 _SPACE = re.compile(r"\s*")
 
 
-def cut_at_space(near: str, limit: int) -> int:
-    """The last white space in the second half before `limit`, or else `limit`."""
-    if near[limit : limit + 1].isspace():
+def find_cut(text: str, limit: int) -> int:
+    """The last white space in the second half of the characters before `limit`; `limit` if there is none."""
+    if text[limit : limit + 1].isspace():
         return limit
-    space = max(near.rfind(mark, limit // 2, limit) for mark in " \n\t")
-    return len(near[:space].rstrip()) if space > 0 else limit
+    space = max(text.rfind(mark, limit // 2, limit) for mark in " \n\t")
+    return len(text[:space].rstrip()) if space > 0 else limit
 
 
-def after_space(text: str, start: int, end: int) -> int:
+def skip_space(text: str, start: int, end: int) -> int:
+    """The first position in [start, end) that is not white space; `end` if there is none."""
     space = _SPACE.match(text, start, end)
     return space.end() if space else start
 
 
-class Characters:
-    """A tokenizer whose tokens are the characters: sizes that are counted in it are characters."""
+class CharacterTokenizer:
+    """A tokenizer whose tokens are characters, for chunk sizes in characters."""
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return list(map(len, texts))

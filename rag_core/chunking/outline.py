@@ -1,6 +1,7 @@
-"""What chunkers of whole sentences share: a document's sentences with their lengths, and runs of them as chunks.
+"""Sentences of a document with their lengths, and chunks from runs of them.
 
-Sentences are cut only where one alone is too long: cut ones hold clearly fewer whole answers.
+All chunkers of whole sentences use this. Only a sentence that is too long for a chunk is cut: a cut sentence contains a
+whole answer clearly less often.
 """
 
 from collections import Counter
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from rag_core.chunking.cut_points import CHARACTERS_A_TOKEN, after_space, cut_at_space
+from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, skip_space
 from rag_core.chunking.packing import Sentence, common_path
-from rag_core.chunking.prefix import is_heading, longest_prefix, prefix, shortened, unsaid
-from rag_core.chunking.tables import cells_of
+from rag_core.chunking.prefix import build_prefix, fit_prefix, is_heading, longest_prefix, omit_repeated
+from rag_core.chunking.tables import table_row
 from rag_core.protocols import Tokenizer
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Chunk, Document, Section, chunk_id
@@ -20,115 +21,103 @@ from rag_core.types import Chunk, Document, Section, chunk_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """`crowded` are the sections whose title and path are longer than a prefix may be."""
+    """`long_prefix_sections` holds the indexes of the sections whose title and path exceed the limit of a prefix."""
 
     sections: Sequence[Section]
     sentences: Sequence[Sentence]
-    crowded: frozenset[int]
+    long_prefix_sections: frozenset[int]
 
 
 class Outliner:
-    """`tokens` is what a chunk may have at the most, and `prefix_tokens` its prefix."""
+    """`tokens` is the limit of a chunk, `prefix_tokens` the limit of its prefix."""
 
     def __init__(self, tokenizer: Tokenizer, tokens: int, prefix_tokens: int) -> None:
         self._tokenizer, self._tokens, self._prefix_tokens = tokenizer, tokens, prefix_tokens
-        self._characters = CHARACTERS_A_TOKEN * tokens
+        self._chars = MAX_CHARS_PER_TOKEN * tokens
 
     def outline(self, document: Document) -> Outline:
-        sections = _sections(document)
-        spans = _spans(document.text, sections)
+        """The outline. The text before the first section becomes a section without a path."""
+        text, sections = document.text, document.sections
+        if not sections or sections[0].start != 0:
+            sections = (Section(path=(), start=0), *sections)
+        spans = _sentence_spans_with_sections(text, sections)
+        # each sentence with the white space after it: in some vocabularies that is tokens, too
+        ends = [*(start for start, _, _ in spans[1:]), *(end for _, end, _ in spans[-1:])]
+        texts = [text[start:end] for (start, _, _), end in zip(spans, ends, strict=True)]
         prefixes = [longest_prefix(document.title, section.path) for section in sections]
-        lengths = self._tokenizer.lengths([*_with_gaps(document.text, spans), *prefixes])
-        crowded = (i for i, length in enumerate(lengths[len(spans) :]) if length > self._prefix_tokens)
-        sentences = self._sentences(document.text, spans, lengths[: len(spans)])
-        return Outline(sections=sections, sentences=sentences, crowded=frozenset(crowded))
-
-    def _sentences(
-        self, text: str, spans: Sequence[tuple[int, int, int]], lengths: Sequence[int]
-    ) -> Sequence[Sentence]:
-        return [
+        all_lengths = self._tokenizer.lengths([*texts, *prefixes])
+        lengths, prefix_lengths = all_lengths[: len(spans)], all_lengths[len(spans) :]
+        sentences = [
             Sentence(start=first, end=last, tokens=tokens, section=section, header=header)
-            for (start, end, section), length, header in zip(spans, lengths, _headers(text, spans), strict=True)
-            for first, last, tokens in self._pieces(text, start, end, length)
+            for (start, end, section), length, header in zip(spans, lengths, _table_headers(text, spans), strict=True)
+            for first, last, tokens in self._split_sentence(text, start, end, length)
         ]
+        long_prefixes = (i for i, length in enumerate(prefix_lengths) if length > self._prefix_tokens)
+        return Outline(sections=sections, sentences=sentences, long_prefix_sections=frozenset(long_prefixes))
 
-    def _pieces(self, text: str, start: int, end: int, tokens: int) -> Iterator[tuple[int, int, int]]:
-        """(start, end, tokens) of the span, or of its parts where it is too long for one chunk."""
-        if tokens <= self._tokens and end - start <= self._characters:
+    def _split_sentence(self, text: str, start: int, end: int, tokens: int) -> Iterator[tuple[int, int, int]]:
+        """(start, end, tokens) of the sentence, or of its parts if it is too long for one chunk."""
+        if tokens <= self._tokens and end - start <= self._chars:
             yield start, end, tokens
             return
         while start < end:
-            near = text[start : min(end, start + self._characters)]
+            near = text[start : min(end, start + self._chars)]
             ends = self._tokenizer.ends(near)
             if len(ends) <= self._tokens and start + len(near) == end:
                 yield start, end, len(ends)
                 return
-            cut = cut_at_space(near, ends[self._tokens - 1] if len(ends) > self._tokens else len(near))
-            yield start, start + cut, self._tokens  # it fills its chunk, also when its characters were the limit
-            start = after_space(text, start + cut, end)
+            cut = find_cut(near, ends[self._tokens - 1] if len(ends) > self._tokens else len(near))
+            yield start, start + cut, self._tokens  # it fills its chunk, even if its characters were the limit
+            start = skip_space(text, start + cut, end)
 
-    def chunks(
+    def build_chunks(
         self, document_id: UUID, document: Document, outline: Outline, parts: Sequence[Sequence[Sentence]]
     ) -> Iterator[Chunk]:
-        """One a part, in their order."""
-        seen: Counter[str] = Counter()
+        """Yields one chunk for each part, in their order."""
+        occurrences: Counter[str] = Counter()
         for ordinal, part in enumerate(parts):
-            start, end = part[0].start, part[-1].end
+            first, start, end = part[0], part[0].start, part[-1].end
             text = document.text[start:end]
             path = common_path([outline.sections[i].path for i in {sentence.section for sentence in part}])
+            title, headings = omit_repeated(document.title, path, text)
+            if first.header or first.section in outline.long_prefix_sections:
+                prefix = fit_prefix(self._tokenizer, title, headings, first.header, self._prefix_tokens)
+            else:
+                prefix = build_prefix(title, headings)
             yield Chunk(
-                id=chunk_id(document_id, text, seen[text]),
+                id=chunk_id(document_id, text, occurrences[text]),
                 document_id=document_id,
                 ordinal=ordinal,
                 text=text,
                 start=start,
                 end=end,
-                prefix=self._prefix(document.title, path, text, part[0], outline.crowded),
+                prefix=prefix,
                 metadata={"section": " > ".join(path)} if path else {},
             )
-            seen[text] += 1
-
-    def _prefix(self, title: str, path: tuple[str, ...], text: str, first: Sentence, crowded: frozenset[int]) -> str:
-        title, path = unsaid(title, path, text)
-        if first.header or first.section in crowded:
-            return shortened(self._tokenizer, title, path, first.header, self._prefix_tokens)
-        return prefix(title, path)
+            occurrences[text] += 1
 
 
-def _sections(document: Document) -> Sequence[Section]:
-    """The document's, and a nameless one for the text before the first."""
-    if document.sections and document.sections[0].start == 0:
-        return document.sections
-    return (Section(path=(), start=0), *document.sections)
-
-
-def _spans(text: str, sections: Sequence[Section]) -> list[tuple[int, int, int]]:
-    """(start, end, section) of every sentence; a heading with no text of its own belongs to the section after it."""
+def _sentence_spans_with_sections(text: str, sections: Sequence[Section]) -> list[tuple[int, int, int]]:
+    """(start, end, section) of every sentence. A section that is only a heading is added to the section after it."""
     spans: list[tuple[int, int, int]] = []
     headings: list[tuple[int, int]] = []
     for i, (start, end) in enumerate(pairwise([*(section.start for section in sections), len(text)])):
-        found = [(start + first, start + last) for first, last in sentence_spans(text[start:end])]
-        if len(found) == 1 and is_heading(text[slice(*found[0])], sections[i].path):
-            headings += found
-        elif found:
-            spans += [(first, last, i) for first, last in headings + found]
+        sentences = [(start + first, start + last) for first, last in sentence_spans(text[start:end])]
+        if len(sentences) == 1 and is_heading(text[slice(*sentences[0])], sections[i].path):
+            headings += sentences
+        elif sentences:
+            spans += [(first, last, i) for first, last in headings + sentences]
             headings = []
     return spans + [(first, last, len(sections) - 1) for first, last in headings]
 
 
-def _with_gaps(text: str, spans: Sequence[tuple[int, int, int]]) -> list[str]:
-    """Each sentence with the white space after it: in some vocabularies that is tokens, too."""
-    starts = [start for start, _, _ in spans]
-    return [text[start:after] for start, after in pairwise([*starts, spans[-1][1]])] if spans else []
-
-
-def _headers(text: str, spans: Sequence[tuple[int, int, int]]) -> Iterator[str]:
-    """For each sentence the first row of the table that it continues, or nothing."""
-    header, before = "", 0
+def _table_headers(text: str, spans: Sequence[tuple[int, int, int]]) -> Iterator[str]:
+    """Yields for each sentence the first row of the table that it continues, else an empty text."""
+    header, previous_end = "", 0
     for start, end, _ in spans:
-        row = cells_of(text[start:end])
-        continues = row != "" and header != "" and text.count("\n", before, start) == 1
+        row = table_row(text[start:end])
+        continues = row != "" and header != "" and text.count("\n", previous_end, start) == 1
         yield header if continues else ""
         if not continues:
             header = row
-        before = end
+        previous_end = end

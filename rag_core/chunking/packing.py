@@ -1,4 +1,4 @@
-"""Which sentences become one chunk: pure functions of their lengths and sections."""
+"""The grouping of sentences into chunks: pure functions of their lengths and sections."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rag_core.types import Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A span that is not cut any more. `header` is the first row of the table that it continues."""
+    """A span that is not cut further. `section` is an index; `header` is the first row of the table it continues."""
 
     start: int
     end: int
@@ -18,29 +18,44 @@ class Sentence:
     header: str = ""
 
 
-def merged(sentences: Sequence[Sentence], sections: Sequence[Section], tokens: int) -> list[list[Sentence]]:
-    """One group a section; a section below tokens / 4 is joined by those that follow under its parent, if they fit."""
+def merge_sections(sentences: Sequence[Sentence], sections: Sequence[Section], tokens: int) -> list[list[Sentence]]:
+    """One group for each section. A section below tokens / 4 also takes the next ones under its parent, if they fit."""
     groups: list[list[Sentence]] = []
-    last: list[Sentence] = []
+    previous: list[Sentence] = []
     for _, section in groupby(sentences, key=lambda sentence: sentence.section):
         run = list(section)
-        small = bool(last) and total_tokens(last) < tokens / 4
-        if small and _related(last, run, sections) and total_tokens(groups[-1]) + total_tokens(run) <= tokens:
+        parent = sections[previous[0].section].path[:-1] if previous else ()
+        is_under_parent = sections[run[0].section].path[: len(parent)] == parent
+        can_join = bool(previous) and is_under_parent and total_tokens(previous) < tokens / 4
+        if can_join and total_tokens(groups[-1]) + total_tokens(run) <= tokens:
             groups[-1].extend(run)
         else:
             groups.append(run.copy())
-        last = run
+        previous = run
     return groups
 
 
-def packed(group: Sequence[Sentence], tokens: int, overlap: int) -> Iterator[Sequence[Sentence]]:
-    """Runs of at most `tokens` tokens; each repeats the last whole sentences, up to `overlap`, of the one before."""
+def pack_sentences(group: Sequence[Sentence], tokens: int, overlap: int) -> Iterator[Sequence[Sentence]]:
+    """Yields runs of at most `tokens` tokens. Each repeats the last sentences of the run before.
+
+    They have at most `overlap` tokens, and are in the section of the sentence after them.
+    """
     first, end = 0, 0
     while end < len(group):
-        end = _end(group, first, tokens)
+        end, total = first + 1, group[first].tokens
+        while end < len(group) and total + group[end].tokens <= tokens:
+            total += group[end].tokens
+            end += 1
         yield group[first:end]
         if end < len(group):
-            first = _repeated(group, first + 1, end, min(overlap, tokens - group[end].tokens))
+            first_allowed, room = first + 1, min(overlap, tokens - group[end].tokens)
+            first = end
+            while first > first_allowed:
+                sentence = group[first - 1]
+                if sentence.section != group[end].section or sentence.tokens > room:
+                    break
+                first -= 1
+                room -= sentence.tokens
 
 
 def total_tokens(sentences: Sequence[Sentence]) -> int:
@@ -48,29 +63,7 @@ def total_tokens(sentences: Sequence[Sentence]) -> int:
 
 
 def common_path(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The headings that govern all of them."""
+    """The headings that all paths begin with."""
     shortest = min(paths, key=len)
-    agreed = next((i for i, heading in enumerate(shortest) if any(path[i] != heading for path in paths)), len(shortest))
-    return shortest[:agreed]
-
-
-def _related(last: Sequence[Sentence], run: Sequence[Sentence], sections: Sequence[Section]) -> bool:
-    parent = sections[last[0].section].path[:-1]
-    return sections[run[0].section].path[: len(parent)] == parent
-
-
-def _end(group: Sequence[Sentence], first: int, tokens: int) -> int:
-    end, total = first + 1, group[first].tokens
-    while end < len(group) and total + group[end].tokens <= tokens:
-        total += group[end].tokens
-        end += 1
-    return end
-
-
-def _repeated(group: Sequence[Sentence], least: int, end: int, room: int) -> int:
-    """From which index, `least` at the lowest, sentences before `end` fit into `room`: of its own section only."""
-    first = end
-    while first > least and group[first - 1].section == group[end].section and group[first - 1].tokens <= room:
-        first -= 1
-        room -= group[first].tokens
-    return first
+    common = next((i for i, heading in enumerate(shortest) if any(path[i] != heading for path in paths)), len(shortest))
+    return shortest[:common]

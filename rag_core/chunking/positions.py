@@ -1,4 +1,4 @@
-"""Where in its document a chunk begins: under which headings, on which page."""
+"""The position of a chunk in its document: its headings and its page."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from rag_core.types import Chunk, Document
 
 @dataclass(frozen=True, slots=True)
 class PagedChunker:
-    """Another's chunks with the page on which each begins, counted from 1, in their metadata."""
+    """Adds to another chunker's chunks the page on which each begins, counted from 1, as metadata."""
 
     chunker: Chunker
 
@@ -30,6 +30,6 @@ def with_section(chunk: Chunk, document: Document) -> Chunk:
 
 
 def path_at(document: Document, offset: int) -> tuple[str, ...]:
-    """The headings above that place; none before the first."""
+    """The headings above the offset; empty before the first section."""
     begun = bisect_right(document.sections, offset, key=lambda section: section.start)
     return document.sections[begun - 1].path if begun else ()

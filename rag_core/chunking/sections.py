@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from rag_core.chunking.outline import Outliner
-from rag_core.chunking.packing import merged, packed
+from rag_core.chunking.packing import merge_sections, pack_sentences
 from rag_core.protocols import Tokenizer
 from rag_core.types import Chunk, Document
 
@@ -14,6 +14,6 @@ class SectionsChunker:
 
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
         outline = self._outliner.outline(document)
-        groups = merged(outline.sentences, outline.sections, self._tokens)
-        parts = [part for group in groups for part in packed(group, self._tokens, self._overlap)]
-        return tuple(self._outliner.chunks(document_id, document, outline, parts))
+        groups = merge_sections(outline.sentences, outline.sections, self._tokens)
+        parts = [part for group in groups for part in pack_sentences(group, self._tokens, self._overlap)]
+        return tuple(self._outliner.build_chunks(document_id, document, outline, parts))

@@ -1,4 +1,4 @@
-"""The rows of a text's tables, also of those within quotations."""
+"""The rows of a text's Markdown tables, including tables in quotations."""
 
 import re
 from bisect import bisect_right
@@ -20,23 +20,23 @@ class Row:
 
 
 def table_rows(text: str) -> list[Row]:
-    """In text order."""
+    """The rows of all tables, in text order."""
     rows: list[Row] = []
-    for found in _ROW.finditer(text):
-        start, end = found.span(1)
+    for match in _ROW.finditer(text):
+        start, end = match.span(1)
         continues = bool(rows) and text.count("\n", rows[-1].end, start) == 1
-        header = (rows[-1].header or cells_of(text[rows[-1].start : rows[-1].end])) if continues else ""
+        header = (rows[-1].header or table_row(text[rows[-1].start : rows[-1].end])) if continues else ""
         rows.append(Row(start=start, end=end, header=header))
     return rows
 
 
-def cells_of(line: str) -> str:
-    """The row without the marks of a quotation; empty if it is none."""
+def table_row(line: str) -> str:
+    """The table row on that line, without quotation marks; empty if there is none."""
     row = _CELLS.match(line)
     return row[1] if row else ""
 
 
 def row_at(rows: Sequence[Row], offset: int) -> Row | None:
-    """The row that holds the character at that place."""
+    """The row that contains the character at that offset."""
     begun = bisect_right(rows, offset, key=lambda row: row.start)
     return rows[begun - 1] if begun and offset < rows[begun - 1].end else None

@@ -1,8 +1,8 @@
 """The pipeline as plain functions: parse, chunk, embed, store, index; prepare, search, merge, rerank; answer.
 
-They work with the settings of the environment and the default profile, and raise what Python has of its own:
-ValueError for what is asked wrongly, FileNotFoundError, and RuntimeError for what cannot be done. Only what may pass
-by itself is tried again (a model that is busy or cannot be reached for the moment); nothing else is.
+The functions use the default profile and the settings of the environment. They raise built-in exceptions: ValueError
+for a wrong argument, FileNotFoundError, and RuntimeError for work that fails. Only temporary failures of a model, such
+as a busy server or a lost connection, are retried.
 """
 
 from rag_core.contract.answer import Citation, GeneratedResponse, chat_with_documents, generate_answer

@@ -1,4 +1,4 @@
-"""Parse, chunk, embed, store, index."""
+"""Parsing, chunking, embedding, storing and indexing of documents."""
 
 import logging
 import time
@@ -13,164 +13,174 @@ from uuid import UUID
 
 import numpy as np
 
-from rag_core.chunking.cut_points import Characters
+from rag_core.chunking.cut_points import CharacterTokenizer
 from rag_core.chunking.positions import PagedChunker
 from rag_core.chunking.sections import SectionsChunker
 from rag_core.config import Settings
-from rag_core.contract.models import loaded_encoder, patiently
-from rag_core.contract.names import collection_of
+from rag_core.contract.models import embed_with_retries, load_encoder
+from rag_core.contract.names import collection_name
 from rag_core.errors import DocumentError, ModelError, RagError
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.sources.local import local_uri
-from rag_core.ingestion.sync import Options, Sync
-from rag_core.parsing.metadata import described
-from rag_core.parsing.outline import outlined
+from rag_core.ingestion.sync import Sync, SyncOptions
+from rag_core.parsing.metadata import complete_metadata
+from rag_core.parsing.outline import with_outline
 from rag_core.protocols import Chunker, DocumentEmbedder, Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Metadata, chunk_id, document_id
-from rag_core.wiring.embedding import embedding_space, tokenizer
+from rag_core.wiring.embedding import build_tokenizer, embedding_space
 
-CHUNK_SIZE, OVERLAP, SMALLEST_CHUNK = 512, 50, 100
-"""Characters."""
-BATCH = 25
-REQUIRED = ("filename", "file_path", "file_size")
+CHUNK_SIZE, OVERLAP, MIN_CHUNK_SIZE = 512, 50, 100
+"""Lengths in characters."""
+BATCH_SIZE = 25
+REQUIRED_METADATA = ("filename", "file_path", "file_size")
 
-_BETWEEN = "\n\n"
-_NOBODY = UUID(int=0)
+_CHUNK_SEPARATOR = "\n\n"
+_NO_ID = UUID(int=0)
 _log = logging.getLogger(__name__)
 
 
 def parse_pdf(file_path: str | Path) -> str:
-    """Its text as Markdown. FileNotFoundError; ValueError if it is no PDF; RuntimeError if it is damaged, encrypted or
-    has no text.
+    """The text of a PDF as Markdown.
+
+    Raises FileNotFoundError if the file does not exist, ValueError if it is not a PDF, and RuntimeError if it is
+    damaged, encrypted or has no text.
     """
-    return _parsed(Path(file_path)).text
+    return _parse_pdf_document(Path(file_path)).text
 
 
 def chunk_text(markdown: str, chunk_size: int = CHUNK_SIZE, overlap: int = OVERLAP) -> list[str]:
-    """Whole sentences of one section each, up to `chunk_size` characters; whole ones of the last `overlap` characters
-    are repeated. ValueError if chunk_size < 100 or overlap >= chunk_size.
+    """Splits a text into chunks of whole sentences. No chunk crosses the border of a section.
+
+    A chunk has at most `chunk_size` characters, and repeats whole sentences from the last `overlap` characters of the
+    chunk before. Raises ValueError if chunk_size < 100 or overlap >= chunk_size.
     """
-    document = outlined(Document(uri="", text=markdown))
-    return [chunk.text for chunk in _chunker(chunk_size, overlap).split(_NOBODY, document)]
+    document = with_outline(Document(uri="", text=markdown))
+    return [chunk.text for chunk in _build_character_chunker(chunk_size, overlap).split(_NO_ID, document)]
 
 
 def embed_chunks(chunks: Sequence[str]) -> list[tuple[str, list[float]]]:
-    """Each text with its vector of length 1, in their order; a text that cannot be embedded is left out, and a warning
-    logged, as for one that is longer than the model reads, whose end says nothing then. ValueError without chunks;
-    RuntimeError if the model cannot be loaded or reached.
+    """Pairs of a text and its vector of length 1, in the order given.
+
+    A text that cannot be embedded is left out; a text that exceeds the model's window is embedded without its end. Both
+    log a warning. Raises ValueError if there are no chunks, and RuntimeError if the model cannot be loaded or reached.
     """
     if not chunks:
-        raise ValueError("chunks must hold at least one text, got none")
+        raise ValueError("chunks must contain at least one text, got none")
     settings = load_settings()
     try:
-        _warn_of_long(settings, chunks)
-        embedder = loaded_encoder(settings)
-        batches = (chunks[first : first + BATCH] for first in range(0, len(chunks), BATCH))
-        return [pair for batch in batches for pair in _pairs(embedder, batch)]
+        _warn_about_long_chunks(settings, chunks)
+        embedder = load_encoder(settings)
+        batches = (chunks[first : first + BATCH_SIZE] for first in range(0, len(chunks), BATCH_SIZE))
+        return [pair for batch in batches for pair in _embed_batch(embedder, batch)]
     except ModelError as error:
         raise RuntimeError(f"the embedding model cannot be used: {error}") from error
 
 
 def store_document(name: str, embeddings: Sequence[tuple[str, Sequence[float]]], metadata: Mapping[str, Any]) -> UUID:
-    """The id of the document, which is the same when the same `file_path` is stored again in its place.
+    """Stores a document in the collection `docs_{name}` and returns its id. Creates the collection if needed.
 
-    It goes to the collection `docs_{name}`, which is made if needed; its text is that of the chunks, an empty line
-    between each two. ValueError for a name that is no word, without chunks, for vectors of another dimension than the
-    model's, or without the metadata filename, file_path and file_size; RuntimeError if the store cannot take it.
+    The document's text is that of the chunks, separated by empty lines. A document with the same `file_path` is
+    replaced and keeps its id.
+
+    Raises ValueError if the name is not a word, if there are no chunks, if vectors do not have the model's dimension,
+    or if the metadata lacks filename, file_path or file_size. Raises RuntimeError if the store rejects the document.
     """
-    _check(name, metadata)
+    _check_arguments(name, metadata)
     texts = [text for text, _ in embeddings]
-    document = Document(uri=_uri(str(metadata["file_path"])), text=_BETWEEN.join(texts), media_type="text/markdown")
-    return _stored(name, document, _laid_out(texts), _matrix([vector for _, vector in embeddings]), metadata)
+    text = _CHUNK_SEPARATOR.join(texts)
+    document = Document(uri=_document_uri(str(metadata["file_path"])), text=text, media_type="text/markdown")
+    vectors = _matrix_from_vectors([vector for _, vector in embeddings])
+    return _store(name, document, _chunks_from_texts(texts), vectors, metadata)
 
 
 def index_document(name: str, file_path: str | Path, options: Mapping[str, int] | None = None) -> UUID:
-    """A PDF parsed, chunked, embedded and stored, its chunks with their pages and sections; the document's id.
+    """Parses, chunks, embeds and stores a PDF and returns the document's id. Chunks have their pages and sections.
 
-    `options` may have `chunk_size` and `overlap`. Raises what `parse_pdf`, `chunk_text`, `embed_chunks` and
-    `store_document` raise.
+    `options` can have `chunk_size` and `overlap`. Raises the errors of `parse_pdf`, `chunk_text`, `embed_chunks` and
+    `store_document`.
     """
-    path, chosen = Path(file_path), {"chunk_size": CHUNK_SIZE, "overlap": OVERLAP, **(options or {})}
-    if unknown := sorted(chosen.keys() - {"chunk_size", "overlap"}):
-        raise ValueError(f"options may have chunk_size and overlap, got {', '.join(unknown)}")
-    chunker = _chunker(**chosen)
-    document = _parsed(path)
+    path, sizes = Path(file_path), {"chunk_size": CHUNK_SIZE, "overlap": OVERLAP, **(options or {})}
+    if unknown := sorted(sizes.keys() - {"chunk_size", "overlap"}):
+        raise ValueError(f"options must be chunk_size or overlap, got {', '.join(unknown)}")
+    chunker = _build_character_chunker(**sizes)
+    document = _parse_pdf_document(path)
     metadata = {"filename": path.name, "file_path": str(path), "file_size": path.stat().st_size}
-    _check(name, metadata)
-    chunks = chunker.split(_NOBODY, document)
+    _check_arguments(name, metadata)
+    chunks = chunker.split(_NO_ID, document)
     vectors = dict(embed_chunks([chunk.text for chunk in chunks]))
-    kept = [chunk for chunk in chunks if chunk.text in vectors]
-    return _stored(name, document, kept, _matrix([vectors[chunk.text] for chunk in kept]), metadata)
+    embedded = [chunk for chunk in chunks if chunk.text in vectors]
+    return _store(name, document, embedded, _matrix_from_vectors([vectors[chunk.text] for chunk in embedded]), metadata)
 
 
-def _parsed(path: Path) -> Document:
+def _parse_pdf_document(path: Path) -> Document:
     from rag_core.parsing.pdf.pdf import PdfParser
 
     body = path.read_bytes()
     if b"%PDF-" not in body[:1024]:
-        raise ValueError(f"{path} is not a PDF: it does not begin as one")
+        raise ValueError(f"{path} is not a PDF: its first 1024 bytes do not contain %PDF-")
     try:
         return PdfParser().parse(local_uri(str(path)), body)
     except DocumentError as error:
         raise RuntimeError(f"{path} cannot be read: {error.reason}") from error
 
 
-def _chunker(chunk_size: int, overlap: int) -> Chunker:
-    if chunk_size < SMALLEST_CHUNK:
-        raise ValueError(f"chunk_size must be >= {SMALLEST_CHUNK}, got {chunk_size}")
+def _build_character_chunker(chunk_size: int, overlap: int) -> Chunker:
+    if chunk_size < MIN_CHUNK_SIZE:
+        raise ValueError(f"chunk_size must be >= {MIN_CHUNK_SIZE}, got {chunk_size}")
     if not 0 <= overlap < chunk_size:
         raise ValueError(f"overlap must be in [0, chunk_size), got {overlap} of {chunk_size}")
-    return PagedChunker(SectionsChunker(Characters(), chunk_size, overlap, 0))
+    return PagedChunker(SectionsChunker(CharacterTokenizer(), chunk_size, overlap, 0))
 
 
-def _warn_of_long(settings: Settings, texts: Sequence[str]) -> None:
-    tokens = tokenizer(settings.embedding)
-    room = embedding_space(settings.embedding).window - tokens.special_tokens
-    for text, length in zip(texts, tokens.lengths(texts), strict=True):
-        if length > room:
-            _log.warning("only the first %d of %d tokens of a chunk are embedded: %.60r", room, length, text)
+def _warn_about_long_chunks(settings: Settings, texts: Sequence[str]) -> None:
+    tokenizer = build_tokenizer(settings.embedding)
+    max_tokens = embedding_space(settings.embedding).window - tokenizer.special_tokens
+    for text, length in zip(texts, tokenizer.lengths(texts), strict=True):
+        if length > max_tokens:
+            _log.warning("only the first %d of %d tokens of a chunk are embedded: %.60r", max_tokens, length, text)
 
 
-def _pairs(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple[str, list[float]]]:
+def _embed_batch(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple[str, list[float]]]:
+    """Embeds the texts together, or one by one if that fails, to leave out only those that fail alone."""
     try:
-        return list(zip(texts, patiently(embedder.embed, texts).tolist(), strict=True))
+        return list(zip(texts, embed_with_retries(embedder.embed, texts).tolist(), strict=True))
     except ModelError:
         raise
-    except Exception as error:  # noqa: BLE001 - what somebody's own embedder raises for a text has no common root
+    except Exception as error:  # noqa: BLE001 - the errors of users' embedders have no common base class
         if len(texts) == 1:
             _log.warning("left out a chunk that cannot be embedded: %s: %.60r", error, texts[0])
             return []
-    return [pair for text in texts for pair in _pairs(embedder, [text])]
+    return [pair for text in texts for pair in _embed_batch(embedder, [text])]
 
 
-def _check(name: str, metadata: Mapping[str, Any]) -> None:
-    collection_of(name)
-    if missing := [key for key in REQUIRED if key not in metadata]:
-        raise ValueError(f"metadata must have {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
+def _check_arguments(name: str, metadata: Mapping[str, Any]) -> None:
+    collection_name(name)
+    if missing := [key for key in REQUIRED_METADATA if key not in metadata]:
+        raise ValueError(f"metadata must have {', '.join(REQUIRED_METADATA)}; missing: {', '.join(missing)}")
 
 
-def _uri(file_path: str) -> str:
+def _document_uri(file_path: str) -> str:
     if "://" in file_path:
         return file_path
     return local_uri(file_path) if Path(file_path).exists() else Path(file_path).absolute().as_uri()
 
 
-def _laid_out(texts: Sequence[str]) -> list[Chunk]:
-    """Where the texts stand when they are joined."""
-    starts = np.cumsum([0, *(len(text) + len(_BETWEEN) for text in texts)]).tolist()
+def _chunks_from_texts(texts: Sequence[str]) -> list[Chunk]:
+    """Chunks with the texts' positions in the joined text. Their ids are set when they are published."""
+    starts = np.cumsum([0, *(len(text) + len(_CHUNK_SEPARATOR) for text in texts)]).tolist()
     return [
-        Chunk(id=_NOBODY, document_id=_NOBODY, ordinal=ordinal, text=text, start=start, end=start + len(text))
+        Chunk(id=_NO_ID, document_id=_NO_ID, ordinal=ordinal, text=text, start=start, end=start + len(text))
         for ordinal, (text, start) in enumerate(zip(texts, starts, strict=False))
     ]
 
 
-def _matrix(vectors: Sequence[Sequence[float]]) -> Matrix:
+def _matrix_from_vectors(vectors: Sequence[Sequence[float]]) -> Matrix:
     if not vectors:
-        raise ValueError("a document needs at least one chunk with its vector, got none")
+        raise ValueError("a document must have at least one chunk with a vector, got none")
     dimensions = sorted({len(vector) for vector in vectors})
     expected = embedding_space(load_settings().embedding).dimension
     if dimensions != [expected]:
@@ -178,24 +188,24 @@ def _matrix(vectors: Sequence[Sequence[float]]) -> Matrix:
     return np.array(vectors, np.float32)
 
 
-def _stored(
+def _store(
     name: str, document: Document, chunks: Sequence[Chunk], vectors: Matrix, metadata: Mapping[str, Any]
 ) -> UUID:
-    """Through the product's own sync: of a source that is this one document, which has been read already."""
-    settings, collection = load_settings(), collection_of(name)
+    """Stores the document by a sync of a source that contains only this document, already read."""
+    settings, collection = load_settings(), collection_name(name)
     entry = Entry(uri=document.uri, size=int(metadata["file_size"]), modified_ns=time.time_ns())
     try:
         sync = Sync(
             postgres=Postgres.open(settings.store.url),
             tenant=settings.tenant,
             collection=collection,
-            sources=[_OneEntry(entry)],
+            sources=[_SingleEntrySource(entry)],
             recipe=Recipe(lambda _: "contract", "contract", embedding_space(settings.embedding)),
-            options=Options(checksum=True),
+            options=SyncOptions(checksum=True),
             graph=settings.graph is not None,
         )
-        written = _Written(_titled(document, metadata, settings), tuple(chunks), vectors)
-        report = sync.run(written)
+        runner = _PublishingRunner(_with_caller_metadata(document, metadata, settings), tuple(chunks), vectors)
+        report = sync.run(runner)
     except RagError as error:
         raise RuntimeError(f"{collection} cannot store {entry.uri}: {error}") from error
     if report.failures:
@@ -203,15 +213,15 @@ def _stored(
     return document_id(settings.tenant, collection, entry.uri)
 
 
-def _titled(document: Document, metadata: Metadata, settings: Settings) -> Document:
-    named = replace(document, title=document.title or str(metadata["filename"]))
-    known = described(named, settings.parsing.detect_language)
-    return replace(known, metadata={**known.metadata, **metadata})
+def _with_caller_metadata(document: Document, metadata: Metadata, settings: Settings) -> Document:
+    titled = replace(document, title=document.title or str(metadata["filename"]))
+    complete = complete_metadata(titled, settings.parsing.detect_language)
+    return replace(complete, metadata={**complete.metadata, **metadata})
 
 
 @dataclass(frozen=True, slots=True)
-class _OneEntry:
-    """A source whose only document is at hand."""
+class _SingleEntrySource:
+    """A source with one document, which has already been read."""
 
     entry: Entry
 
@@ -227,8 +237,8 @@ class _OneEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """A runner that publishes what it has for the one draft that the sync asks for."""
+class _PublishingRunner:
+    """A runner that publishes its document for the only draft of the sync."""
 
     document: Document
     chunks: Sequence[Chunk]
@@ -237,27 +247,27 @@ class _Written:
     def run(
         self,
         target: Target,
-        sources: Mapping[int, Source],  # noqa: ARG002 - it has read them
+        sources: Mapping[int, Source],  # noqa: ARG002 - the document has been read
         drafts: Sequence[Draft],
     ) -> RunTimes:
         with closing(target.open()) as writer:
-            writer.publish([self._filled(draft) for draft in drafts])
+            writer.publish([self._complete_draft(draft) for draft in drafts])
         return RunTimes()
 
-    def _filled(self, draft: Draft) -> Draft:
+    def _complete_draft(self, draft: Draft) -> Draft:
         return replace(
             draft,
             sha256=sha256(self.document.text.encode()).digest(),
             document=self.document,
-            chunks=tuple(self._owned(draft.id)),
+            chunks=tuple(self._renumber_chunks(draft.id)),
             vectors=self.vectors,
             embedded=len(self.chunks),
         )
 
-    def _owned(self, document: UUID) -> Iterator[Chunk]:
-        """Numbered anew: some may have been left out."""
-        seen: Counter[str] = Counter()
+    def _renumber_chunks(self, document: UUID) -> Iterator[Chunk]:
+        """Yields the chunks with new ids and ordinals, because chunks without a vector were left out."""
+        repetitions: Counter[str] = Counter()
         for ordinal, chunk in enumerate(self.chunks):
-            id = chunk_id(document, chunk.text, seen[chunk.text])
+            id = chunk_id(document, chunk.text, repetitions[chunk.text])
             yield replace(chunk, id=id, document_id=document, ordinal=ordinal)
-            seen[chunk.text] += 1
+            repetitions[chunk.text] += 1

@@ -1,36 +1,40 @@
-"""Conversations that end with the process."""
+"""Conversations in memory, which end with the process."""
 
 from collections import OrderedDict, deque
 from typing import TypeAlias
 
 from rag_core.types import Answer, Message, Query
 
-SESSIONS, MESSAGES = 1_000, 200
-"""How many are kept: of sessions those that spoke last, of each its latest messages."""
+MAX_SESSIONS, MAX_MESSAGES = 1_000, 200
+"""The sessions that are kept, those of the latest messages, and the latest messages that are kept of each."""
 
-_Session: TypeAlias = tuple[str, str, tuple[str, ...], str]
+_SessionKey: TypeAlias = tuple[str, str, tuple[str, ...], str]
 
 
 class InMemoryConversations:
-    """A session is known to those who may see the same: what was quoted in it is not told to others."""
+    """Conversations by session, tenant, collection and groups.
+
+    Callers of other groups have another session under the same id: its messages can quote documents that they may not
+    read.
+    """
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[_Session, deque[Message]] = OrderedDict()
+        self._sessions: OrderedDict[_SessionKey, deque[Message]] = OrderedDict()
 
-    async def history(self, query: Query, most: int) -> list[Message]:
-        known = self._sessions.get(_session(query), deque())
-        return list(known)[len(known) - min(most, len(known)) :]
+    async def history(self, query: Query, limit: int) -> list[Message]:
+        messages = list(self._sessions.get(_session_key(query), ()))
+        return messages[max(0, len(messages) - limit) :]
 
     async def remember(self, query: Query, answer: Answer) -> None:
         if not query.session_id:
             return
-        session = _session(query)
-        messages = self._sessions.setdefault(session, deque(maxlen=MESSAGES))
+        key = _session_key(query)
+        messages = self._sessions.setdefault(key, deque(maxlen=MAX_MESSAGES))
         messages += (Message(role="user", text=query.text), Message(role="assistant", text=answer.text))
-        self._sessions.move_to_end(session)
-        while len(self._sessions) > SESSIONS:
+        self._sessions.move_to_end(key)
+        while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
 
 
-def _session(query: Query) -> _Session:
+def _session_key(query: Query) -> _SessionKey:
     return query.tenant, query.collection, query.groups, query.session_id

@@ -1,4 +1,4 @@
-"""How well answers agree with references, and refusals with what can be answered."""
+"""The agreement of answers with references, and of refusals with questions that cannot be answered."""
 
 import re
 import string
@@ -12,27 +12,34 @@ import numpy as np
 from rag_core.evaluation.significance import Estimate
 
 Z = 1.959963984540054
-"""Standard deviations on both sides of a mean that hold 95 % of a normal distribution."""
+"""The number of standard deviations around a mean that contain 95 % of a normal distribution."""
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def sentence_recall(gold: Sequence[bool], k: int) -> float:
-    """1 if one of the first k sentences is a gold one, as they are marked, best first; else 0.
+    """1 if one of the first k sentences is gold, else 0; `gold` holds one flag per sentence, best first.
 
-    Accuracy@k of answer sentence selection: Yang, Yih and Meek, WikiQA, EMNLP 2015, ask for one that answers.
+    Accuracy@k of answer sentence selection: Yang, Yih and Meek, WikiQA, EMNLP 2015, require one sentence that answers.
     """
     return float(any(gold[:k]))
 
 
 def token_f1(answer: str, references: Sequence[str]) -> float:
-    """Of the words of the answer and of the reference that it agrees with best.
+    """The F1 of the answer's words and those of the best reference, without case, punctuation and articles.
 
-    Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, EMNLP 2016: without case,
-    punctuation and articles, a word as often as it stands in both.
+    Rajpurkar et al., SQuAD: 100,000+ questions for machine comprehension of text, EMNLP 2016. A word counts as often
+    as both contain it. If both have no words it is 1, as in the script of SQuAD 2.0.
     """
-    return max((_f1(_words(answer), _words(reference)) for reference in references), default=0.0)
+    best, words = 0.0, _normalize_words(answer)
+    for reference_words in map(_normalize_words, references):
+        if words and reference_words:
+            common = (Counter(words) & Counter(reference_words)).total()
+            best = max(best, 2 * common / (len(words) + len(reference_words)))
+        else:
+            best = max(best, float(words == reference_words))
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +48,17 @@ class Agreement:
     recall: float
 
 
-def sentence_agreement(chosen: Set[str], gold: Set[str]) -> Agreement:
-    """Shares of the chosen sentences that are gold, and of the gold ones that are chosen; 0 of none.
+def sentence_agreement(selected: Set[str], gold: Set[str]) -> Agreement:
+    """The share of the selected sentences that are gold, and of the gold ones that are selected; 0 for an empty set.
 
-    Thorne et al., FEVER: a large-scale dataset for fact extraction and verification, NAACL 2018, of evidence.
+    Thorne et al., FEVER: a large-scale dataset for fact extraction and verification, NAACL 2018, for evidence.
     """
-    both = len(chosen & gold)
-    return Agreement(both / max(1, len(chosen)), both / max(1, len(gold)))
+    both = len(selected & gold)
+    return Agreement(both / max(1, len(selected)), both / max(1, len(gold)))
 
 
 def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
-    """How likely a positive one scores above a negative one, a tie being half of it; at least one of each.
+    """The probability that a positive one scores above a negative one; a tie counts half. At least one of each.
 
     Mann and Whitney 1947; Hanley and McNeil, The meaning and use of the area under a ROC curve, Radiology 1982.
     """
@@ -63,16 +70,16 @@ def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
 def auroc_estimate(
     positive: Sequence[float], negative: Sequence[float], seed: int = 0, resamples: int = 1_000
 ) -> Estimate:
-    """With the percentiles of a bootstrap that draws from each side by itself (Efron 1979)."""
+    """The AUROC with percentiles of a bootstrap that resamples each side by itself (Efron 1979)."""
     generator = np.random.default_rng(seed)
-    drawn = [auroc(_drawn(positive, generator), _drawn(negative, generator)) for _ in range(resamples)]
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    areas = [auroc(_resample(positive, generator), _resample(negative, generator)) for _ in range(resamples)]
+    low, high = np.percentile(areas, [2.5, 97.5])
     return Estimate(auroc(positive, negative), float(low), float(high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confusion:
-    """Questions by whether they can be answered, and whether they were."""
+    """The number of answerable questions that were answered or refused, and of unanswerable ones."""
 
     answered: int
     refused: int
@@ -81,35 +88,31 @@ class Confusion:
 
 
 def confusion(answerable: Sequence[float], unanswerable: Sequence[float], threshold: float) -> Confusion:
-    """Of confidences: from the threshold on a question is answered."""
-    answered, wrongly = (sum(each >= threshold for each in side) for side in (answerable, unanswerable))
+    """Counts the questions by their confidences: those from the threshold on are answered."""
+    answered = sum(confidence >= threshold for confidence in answerable)
+    wrongly_answered = sum(confidence >= threshold for confidence in unanswerable)
     return Confusion(
         answered=answered,
         refused=len(answerable) - answered,
-        unanswerable_answered=wrongly,
-        unanswerable_refused=len(unanswerable) - wrongly,
+        unanswerable_answered=wrongly_answered,
+        unanswerable_refused=len(unanswerable) - wrongly_answered,
     )
 
 
-def share(count: int, of: int) -> Estimate:
-    """With its 95 % interval; `of` is at least 1. Wilson, Probable inference, the law of succession, JASA 1927."""
-    mean, spread = count / of, Z * Z / of
-    centre, half = mean + spread / 2, Z * sqrt(mean * (1 - mean) / of + spread / (4 * of))
+def share_estimate(count: int, total: int) -> Estimate:
+    """The share with its 95 % interval; `total` is at least 1.
+
+    Wilson, Probable inference, the law of succession, and statistical inference, JASA 1927.
+    """
+    mean, spread = count / total, Z * Z / total
+    centre, half = mean + spread / 2, Z * sqrt(mean * (1 - mean) / total + spread / (4 * total))
     return Estimate(mean, max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread)))
 
 
-def _words(text: str) -> list[str]:
+def _normalize_words(text: str) -> list[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
-def _f1(answer: Sequence[str], reference: Sequence[str]) -> float:
-    """1 if neither has a word, as SQuAD 2.0's script has it."""
-    if not answer or not reference:
-        return float(answer == reference)
-    both = (Counter(answer) & Counter(reference)).total()
-    return 2 * both / (len(answer) + len(reference))
-
-
-def _drawn(values: Sequence[float], generator: np.random.Generator) -> list[float]:
-    drawn: list[float] = generator.choice(np.asarray(values, np.float64), len(values)).tolist()
-    return drawn
+def _resample(values: Sequence[float], generator: np.random.Generator) -> list[float]:
+    resampled: list[float] = generator.choice(np.asarray(values, np.float64), len(values)).tolist()
+    return resampled

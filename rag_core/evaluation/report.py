@@ -1,4 +1,4 @@
-"""What an evaluation found, for machines: plain values under the names of trec_eval's measures."""
+"""The results of an evaluation, for machines: plain values under the names of trec_eval's measures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,17 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.evaluation.dataset import Question, Run, trec_id
-from rag_core.evaluation.metrics import distinct, ndcg, ranked
+from rag_core.evaluation.metrics import ndcg, rank_ids, unique_ids
 from rag_core.evaluation.significance import Estimate, estimates, randomisation_p
-from rag_core.evaluation.stages import FINAL, TOP, UNION, Judged, Latency, StageSummary, losses, summaries
+from rag_core.evaluation.stages import (
+    FINAL,
+    TOP_RANKS,
+    UNION,
+    JudgedQuestion,
+    StageSummary,
+    count_losses,
+    summarize_stages,
+)
 
-MEASURE = f"ndcg@{TOP}"
-"""What is compared, and what headroom is told in."""
+COMPARED_MEASURE = f"ndcg@{TOP_RANKS}"
+"""The measure of comparisons, and of the headroom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Of a ranking with another over the same questions, by nDCG@10; `p` is two-sided."""
+    """A ranking compared with another over the same questions, by nDCG@10; `p` is two-sided."""
 
     difference: Estimate
     p: float
@@ -29,7 +37,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """Of a stage over the one that it was given; of fusion over the best leg."""
+    """The improvement of a stage over the stage before it, and of fusion over the best leg."""
 
     stage: str
     over: str
@@ -38,108 +46,110 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """`comparison` is None where there was nothing to compare with."""
+    """The results over all questions. `comparison` is None without another run to compare with."""
 
-    questions: Sequence[Judged]
+    questions: Sequence[JudgedQuestion]
     stages: Sequence[StageSummary]
-    lost: Mapping[str, int]
+    losses: Mapping[str, int]
     improvements: Sequence[Improvement]
     comparison: Comparison | None
 
     @property
-    def failed(self) -> list[Judged]:
-        return [each for each in self.questions if each.trace.error]
+    def failed(self) -> list[JudgedQuestion]:
+        return [question for question in self.questions if question.trace.error]
 
     @property
-    def with_spans(self) -> list[Judged]:
-        return [each for each in self.questions if each.answer.length]
+    def questions_with_spans(self) -> list[JudgedQuestion]:
+        return [question for question in self.questions if question.answer.length]
 
     @property
-    def in_no_chunk(self) -> list[Judged]:
-        """Whose answer was not stored: chunks can hold nothing of it."""
-        return [each for each in self.with_spans if not each.answer.held]
+    def answers_in_no_chunk(self) -> list[JudgedQuestion]:
+        """The questions whose answer was not stored, so that no chunk contains any of it."""
+        return [question for question in self.questions_with_spans if not question.answer.by_chunk]
 
     @property
     def headroom(self) -> float | None:
-        """By how much the best order of what the legs found would be better; None without several legs."""
-        means = {each.stage: each.measures[MEASURE].mean for each in self.stages if MEASURE in each.measures}
+        """The gain that the best order of the union would bring; None unless there are several legs."""
+        means = {
+            stage.stage: stage.measures[COMPARED_MEASURE].mean
+            for stage in self.stages
+            if COMPARED_MEASURE in stage.measures
+        }
         return means[UNION] - means[FINAL] if UNION in means else None
 
 
-def evaluation(questions: Sequence[Judged], other: Run | None = None) -> Evaluation:
+def build_evaluation(questions: Sequence[JudgedQuestion], other: Run | None = None) -> Evaluation:
     return Evaluation(
         questions=questions,
-        stages=summaries(questions),
-        lost=losses(questions),
+        stages=summarize_stages(questions),
+        losses=count_losses(questions),
         improvements=improvements(questions),
-        comparison=None if other is None else compared(questions, other),
+        comparison=None if other is None else compare_run(questions, other),
     )
 
 
-def answered(questions: Sequence[Question], other: Run) -> int:
-    """How many of them the other run has something for."""
-    return sum(trec_id(each.id) in other for each in questions)
+def count_answered(questions: Sequence[Question], other: Run) -> int:
+    """The number of questions that the other run has a ranking for."""
+    return sum(trec_id(question.id) in other for question in questions)
 
 
-def compared(questions: Sequence[Judged], other: Run) -> Comparison:
-    """A question that the other run does not have counts as 0 there. It has its ids from a TREC file."""
-    return _compared(_of_stage(questions, FINAL), np.array([_measured(other, each.question) for each in questions]))
+def compare_run(questions: Sequence[JudgedQuestion], other: Run) -> Comparison:
+    """Compares the hits with another run, whose ids are those of a TREC file. Questions that it lacks count as 0."""
+    other_values = []
+    for question in (judged.question for judged in questions):
+        grades = {trec_id(id): grade for id, grade in question.grades.items()}
+        other_values.append(ndcg(rank_ids(other.get(trec_id(question.id), {})), grades, TOP_RANKS))
+    return _compare_values(_stage_values(questions, FINAL), np.array(other_values))
 
 
-def improvements(questions: Sequence[Judged]) -> list[Improvement]:
-    """In the order of the flow. Who has no ranking of a stage counts as 0 there."""
-    legs = sorted({leg for each in questions for leg in each.legs})
+def improvements(questions: Sequence[JudgedQuestion]) -> list[Improvement]:
+    """The improvements of the later stages, in the order of the flow.
+
+    A question without a ranking of a stage counts as 0.
+    """
+    legs = sorted({leg for question in questions for leg in question.legs})
     if not legs:
         return []
-    over = max(legs, key=lambda leg: float(_of_stage(questions, leg).mean()))
-    found: list[Improvement] = []
-    for stage in distinct(stage for each in questions for stage in each.behind if stage != FINAL):
-        comparison = _compared(_of_stage(questions, stage), _of_stage(questions, over))
-        found.append(Improvement(stage=stage, over=over, comparison=comparison))
-        over = stage
-    return found
+    previous = max(legs, key=lambda leg: float(_stage_values(questions, leg).mean()))
+    results: list[Improvement] = []
+    for stage in unique_ids(stage for question in questions for stage in question.later_stages if stage != FINAL):
+        comparison = _compare_values(_stage_values(questions, stage), _stage_values(questions, previous))
+        results.append(Improvement(stage=stage, over=previous, comparison=comparison))
+        previous = stage
+    return results
 
 
-def _of_stage(questions: Sequence[Judged], stage: str) -> NDArray[np.float64]:
-    return np.array([each.measures.get(stage, {}).get(MEASURE, 0.0) for each in questions])
+def to_json(evaluation: Evaluation) -> dict[str, Any]:
+    """The evaluation as JSON values. Times are in milliseconds, as everywhere on the wire."""
+    stages = {}
+    for stage in evaluation.stages:
+        latency = stage.latency and {name: round(1000 * value, 3) for name, value in asdict(stage.latency).items()}
+        stages[stage.stage] = {
+            "measures": {name: asdict(estimate) for name, estimate in stage.measures.items()},
+            "chunk_measures": {name: asdict(estimate) for name, estimate in stage.chunk_measures.items()},
+            "latency_ms": latency,
+            "errors": stage.errors,
+        }
+    return {
+        "questions": len(evaluation.questions),
+        "questions_with_spans": len(evaluation.questions_with_spans),
+        "answers_in_no_chunk": len(evaluation.answers_in_no_chunk),
+        "stages": stages,
+        "headroom": evaluation.headroom,
+        "improvements": [asdict(improvement) for improvement in evaluation.improvements],
+        "lost": {place or "found": count for place, count in evaluation.losses.items()},
+        "comparison": asdict(evaluation.comparison) if evaluation.comparison else None,
+        "failures": [{"question": failed.question.id, "reason": failed.trace.error} for failed in evaluation.failed],
+    }
 
 
-def _compared(own: NDArray[np.float64], theirs: NDArray[np.float64]) -> Comparison:
-    difference = own - theirs
+def _stage_values(questions: Sequence[JudgedQuestion], stage: str) -> NDArray[np.float64]:
+    return np.array([question.measures.get(stage, {}).get(COMPARED_MEASURE, 0.0) for question in questions])
+
+
+def _compare_values(values: NDArray[np.float64], other_values: NDArray[np.float64]) -> Comparison:
+    difference = values - other_values
     (mean,) = estimates(difference[:, None])
     signs = np.sign(np.round(difference, 12))
     counts = {name: int((signs == sign).sum()) for name, sign in (("better", 1), ("worse", -1), ("equal", 0))}
-    return Comparison(difference=mean, p=randomisation_p(own.tolist(), theirs.tolist()), **counts)
-
-
-def _measured(other: Run, question: Question) -> float:
-    grades = {trec_id(id): grade for id, grade in question.grades.items()}
-    return ndcg(ranked(other.get(trec_id(question.id), {})), grades, TOP)
-
-
-def as_json(found: Evaluation) -> dict[str, Any]:
-    """Times in milliseconds, as everywhere on the wire."""
-    return {
-        "questions": len(found.questions),
-        "questions_with_spans": len(found.with_spans),
-        "answers_in_no_chunk": len(found.in_no_chunk),
-        "stages": {each.stage: _stage(each) for each in found.stages},
-        "headroom": found.headroom,
-        "improvements": [asdict(each) for each in found.improvements],
-        "lost": {place or "found": count for place, count in found.lost.items()},
-        "comparison": asdict(found.comparison) if found.comparison else None,
-        "failures": [{"question": each.question.id, "reason": each.trace.error} for each in found.failed],
-    }
-
-
-def _stage(summary: StageSummary) -> dict[str, Any]:
-    return {
-        "measures": {name: asdict(each) for name, each in summary.measures.items()},
-        "chunk_measures": {name: asdict(each) for name, each in summary.chunk_measures.items()},
-        "latency_ms": _milliseconds(summary.latency),
-        "errors": summary.errors,
-    }
-
-
-def _milliseconds(latency: Latency | None) -> dict[str, float] | None:
-    return {name: round(seconds * 1000, 3) for name, seconds in asdict(latency).items()} if latency else None
+    return Comparison(difference=mean, p=randomisation_p(values.tolist(), other_values.tolist()), **counts)

@@ -1,6 +1,6 @@
-"""How far a mean over questions can be trusted, and whether two of them differ.
+"""The confidence in a mean over questions, and the significance of a difference between two means.
 
-Every function is deterministic: what is drawn is drawn from its seed.
+Every function is deterministic: its random numbers depend only on its seed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 RESAMPLES = 10_000
 FLIPS = 100_000
-EXACT_UP_TO = 16
-"""Questions of which all ways to flip signs are counted."""
-AT_ONCE = 1_000
-"""Resamples that are held in memory together."""
+MAX_EXACT_QUESTIONS = 16
+"""The number of questions up to which all combinations of signs are counted."""
+BATCH_SIZE = 1_000
+"""The number of resamples in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,47 +27,39 @@ class Estimate:
 
 
 def estimates(values: NDArray[np.float64], seed: int = 0, resamples: int = RESAMPLES) -> list[Estimate]:
-    """One a column; shape (questions, measures), at least one question.
+    """One estimate per column; the shape of `values` is (questions, measures), with at least one question.
 
-    The interval is the bootstrap's percentiles over questions (Efron 1979); all columns are resampled alike.
+    The intervals are percentiles of a bootstrap over questions (Efron 1979), with the same resamples for all columns.
     """
     generator = np.random.default_rng(seed)
-    means = np.concatenate([_resampled(values, generator, n) for n in _portions(resamples)])
-    lows, highs = np.percentile(means, [2.5, 97.5], axis=0)
+    questions, means = len(values), []
+    for count in _batch_sizes(resamples):
+        draws = generator.integers(questions, size=(count, questions)) + np.arange(count)[:, None] * questions
+        frequencies = np.bincount(draws.ravel(), minlength=count * questions).reshape(count, questions)
+        means.append(frequencies @ values / questions)
+    lows, highs = np.percentile(np.concatenate(means), [2.5, 97.5], axis=0)
     columns = zip(values.mean(axis=0), lows, highs, strict=True)
     return [Estimate(float(mean), float(low), float(high)) for mean, low, high in columns]
 
 
 def randomisation_p(one: Sequence[float], other: Sequence[float], seed: int = 0, flips: int = FLIPS) -> float:
-    """Two-sided: how often a mean difference as large arises when each question's sign is a coin's (Fisher 1935).
+    """The two-sided p of the mean difference between values of the same questions in the same order (Fisher 1935).
 
-    Both are of the same questions in the same order. Exact for few questions; else with the observed one counted in,
-    so that it is never 0.
+    It is the share of random signs of the differences for which their mean is at least as large. For few questions it
+    is exact; for more, the observed signs count as one of the random ones, so that p is never 0.
     """
     differences = np.asarray(one, dtype=np.float64) - np.asarray(other, dtype=np.float64)
-    observed = abs(differences.sum()) * (1 - 1e-12)  # a sum of the same numbers in another order may be less
-    if len(differences) <= EXACT_UP_TO:
-        return float((np.abs(_all_signs(len(differences)) @ differences) >= observed).mean())
+    questions = len(differences)
+    observed = abs(differences.sum()) * (1 - 1e-12)  # the sum of the same numbers in another order can be smaller
+    if questions <= MAX_EXACT_QUESTIONS:
+        all_signs = np.where((np.arange(2**questions)[:, None] >> np.arange(questions)) & 1, 1.0, -1.0)
+        return float((np.abs(all_signs @ differences) >= observed).mean())
     generator, as_large = np.random.default_rng(seed), 1
-    for n in _portions(flips):
-        signs = generator.integers(0, 2, size=(n, len(differences)), dtype=np.int8) * 2.0 - 1
+    for count in _batch_sizes(flips):
+        signs = generator.integers(0, 2, size=(count, questions), dtype=np.int8) * 2.0 - 1
         as_large += int((np.abs(signs @ differences) >= observed).sum())
     return as_large / (flips + 1)
 
 
-def _resampled(values: NDArray[np.float64], generator: np.random.Generator, n: int) -> NDArray[np.float64]:
-    """Means of n resamples, shape (n, measures)."""
-    questions = len(values)
-    drawn = generator.integers(questions, size=(n, questions)) + np.arange(n)[:, None] * questions
-    times = np.bincount(drawn.ravel(), minlength=n * questions).reshape(n, questions)
-    means: NDArray[np.float64] = times @ values / questions
-    return means
-
-
-def _all_signs(n: int) -> NDArray[np.float64]:
-    """Shape (2 ** n, n)."""
-    return np.where((np.arange(2**n)[:, None] >> np.arange(n)) & 1, 1.0, -1.0)
-
-
-def _portions(count: int) -> Iterator[int]:
-    yield from (min(AT_ONCE, count - done) for done in range(0, count, AT_ONCE))
+def _batch_sizes(count: int) -> Iterator[int]:
+    yield from (min(BATCH_SIZE, count - start) for start in range(0, count, BATCH_SIZE))

@@ -1,9 +1,9 @@
-"""What every stage of retrieval added and lost, from the rankings that the stages' reports hold.
+"""The gains and losses of every stage of retrieval, by the rankings in the stages' reports.
 
-Rankings are of documents here, each document where its best chunk stands; where a question has answer spans, its
-chunks are measured too. Legs are the stages with a ranking before
-the fusion, or the first one where nothing is fused. A stage that recorded no ranking is not judged; the hits
-themselves always are, as `final`. A stage within another is only timed, as `dense: embed`.
+A ranking here is of documents, each at the position of its best chunk; for a question with answer spans, its chunks
+are measured too. The legs are the stages with a ranking before the fusion, or the first such stage without a fusion.
+A stage without a ranking is not judged; the hits themselves always are, as `final`. A nested stage is only timed, as
+`dense: embed`.
 """
 
 from collections import Counter
@@ -15,25 +15,25 @@ from uuid import UUID
 import numpy as np
 
 from rag_core.evaluation.dataset import Question
-from rag_core.evaluation.metrics import Id, distinct, measures, oracle, relevant
+from rag_core.evaluation.metrics import Id, ideal_ranking, measures, relevant_ids, unique_ids
 from rag_core.evaluation.significance import Estimate, estimates
-from rag_core.evaluation.spans import UNMARKED, Answer, Span, span_measures
+from rag_core.evaluation.spans import NO_SPANS, AnswerCharacters, Span, span_measures
 from rag_core.types import StageReport
 
 FUSE, FETCH = "fuse", "fetch"
 UNION = "union"
-"""What all legs together found, in the best order that grades allow: the most that fusion and reranking can reach."""
+"""The chunks of all legs together, in the best order that the grades allow: the limit for fusion and reranking."""
 FINAL = "final"
-TOP = 10
+TOP_RANKS = 10
 
-STORE, FAILED, LEGS, BELOW = "store", "failed", "legs", f"below {TOP}"
-"""Where a document is lost that is not stored, whose question failed, that no leg ranks, that is a hit but a late
-one."""
+STORE, FAILED, LEGS, BELOW_TOP = "store", "failed", "legs", f"below {TOP_RANKS}"
+"""The places besides the stages where a document is lost: it is not stored, its question failed, no leg ranks it, or
+its rank in the hits is too low."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What became of one question: its hits' chunks, best first, or why there are none."""
+    """The outcome of one question: the chunks of its hits, best first, or the error that it failed with."""
 
     question: str
     ranking: tuple[UUID, ...] = ()
@@ -43,30 +43,33 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One question. `legs` and `behind` them are rankings by stage, the last one `final`; `measures` are of these and
-    of the union. `lost` says of every relevant document where it was lost, empty for one among the first TOP hits.
-    `chunks` and their `chunk_measures` are by stage, too; empty where the question has no answer spans."""
+class JudgedQuestion:
+    """A question with the measures of each stage.
+
+    `legs` and `later_stages` hold rankings by stage; the last later stage is `final`. `measures` are of all these and
+    of the union. `lost_at` maps every relevant document to the place where it was lost, or to an empty text if it is
+    among the first TOP_RANKS hits. `chunks` and `chunk_measures` are by stage, too; empty without answer spans.
+    """
 
     question: Question
     trace: Trace
     legs: Mapping[str, Sequence[str]]
-    behind: Mapping[str, Sequence[str]]
+    later_stages: Mapping[str, Sequence[str]]
     measures: Mapping[str, Mapping[str, float]]
-    lost: Mapping[str, str]
-    answer: Answer = UNMARKED
+    lost_at: Mapping[str, str]
+    answer: AnswerCharacters = NO_SPANS
     chunks: Mapping[str, Sequence[UUID]] = field(default_factory=dict)
     chunk_measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def rankings(self) -> dict[str, Sequence[str]]:
-        """In the order of the flow."""
-        return _with_union(self.legs, self.behind, self.question.grades)
+        """The rankings by stage, in the order of the flow."""
+        return _join_rankings(self.legs, self.later_stages, self.question.grades)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """In seconds, over questions."""
+    """Percentiles over questions, in seconds."""
 
     p50: float
     p95: float
@@ -74,8 +77,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSummary:
-    """`measures` are empty for a stage without a ranking, `latency` is None for one that is no timed stage.
+    """The figures of one stage over all questions.
 
+    `measures` are empty for a stage without a ranking, and `latency` is None for one that is not timed.
     `chunk_measures` are of the questions with answer spans.
     """
 
@@ -86,143 +90,162 @@ class StageSummary:
     chunk_measures: Mapping[str, Estimate] = field(default_factory=dict)
 
 
-def judged(question: Question, trace: Trace, documents: Mapping[UUID, str], stored: frozenset[str]) -> Judged:
-    """`documents` by chunk, `stored` are those that can be found at all; both by their ids in the dataset."""
-    legs, behind = _flow(trace)
-    places = Judged(
+def judge_question(
+    question: Question, trace: Trace, documents: Mapping[UUID, str], stored: frozenset[str]
+) -> JudgedQuestion:
+    """Judges the rankings of documents.
+
+    `documents` maps chunks to their documents, and `stored` holds the documents that can be found at all; both by their
+    ids in the dataset.
+    """
+    legs, later_stages = _split_flow(trace)
+    judged = JudgedQuestion(
         question=question,
         trace=trace,
-        legs={stage: _documents(ranking, documents) for stage, ranking in sorted(legs.items())},
-        behind={stage: _documents(ranking, documents) for stage, ranking in behind.items()},
+        legs={stage: _rank_documents(ranking, documents) for stage, ranking in sorted(legs.items())},
+        later_stages={stage: _rank_documents(ranking, documents) for stage, ranking in later_stages.items()},
         measures={},
-        lost={},
+        lost_at={},
     )
     return replace(
-        places,
-        measures={stage: measures(ranking, question.grades) for stage, ranking in places.rankings.items()},
-        lost={id: _lost(id, places, stored) for id in relevant(question.grades)},
+        judged,
+        measures={stage: measures(ranking, question.grades) for stage, ranking in judged.rankings.items()},
+        lost_at={id: _find_loss(id, judged, stored) for id in relevant_ids(question.grades)},
     )
 
 
-def judged_by_chunk(found: Judged, answer: Answer, chunks: Mapping[UUID, Span]) -> Judged:
-    """With the measures of its chunks, of which `chunks` says where they stand."""
-    legs, behind = (
-        {stage: distinct(id for id in ranking if id in chunks) for stage, ranking in rankings.items()}
-        for rankings in _flow(found.trace)
+def with_chunk_measures(
+    judged: JudgedQuestion, answer: AnswerCharacters, chunks: Mapping[UUID, Span]
+) -> JudgedQuestion:
+    """A copy with the measures of its chunks; `chunks` holds their spans in the documents."""
+    legs, later_stages = (
+        {stage: unique_ids(id for id in ranking if id in chunks) for stage, ranking in rankings.items()}
+        for rankings in _split_flow(judged.trace)
     )
-    held = {id: int(characters.sum()) for id, characters in answer.held.items()}
-    rankings = _with_union(dict(sorted(legs.items())), behind, held)
-    measured = {stage: span_measures(ranking, answer, chunks) for stage, ranking in rankings.items()}
-    return replace(found, answer=answer, chunks=rankings, chunk_measures=measured)
+    grades = {id: int(characters.sum()) for id, characters in answer.by_chunk.items()}
+    rankings = _join_rankings(dict(sorted(legs.items())), later_stages, grades)
+    chunk_measures = {stage: span_measures(ranking, answer, chunks) for stage, ranking in rankings.items()}
+    return replace(judged, answer=answer, chunks=rankings, chunk_measures=chunk_measures)
 
 
-def summaries(questions: Sequence[Judged]) -> list[StageSummary]:
-    """One a stage, in the order of the flow; at least one question. Who has no ranking of a stage counts as 0 there.
+def summarize_stages(questions: Sequence[JudgedQuestion]) -> list[StageSummary]:
+    """One summary per stage, in the order of the flow, over at least one question.
 
-    Where there is but one leg, the union is left out.
+    A question without a ranking of a stage counts as 0. The union is left out if there is only one leg.
     """
     ranked = set(chain.from_iterable(question.measures for question in questions))
-    by_chunk = [each.chunk_measures for each in questions if each.chunk_measures]
-    errors = Counter(_label(each) for question in questions for each in question.trace.stages if each.error)
+    by_document = [question.measures for question in questions]
+    by_chunk = [question.chunk_measures for question in questions if question.chunk_measures]
+    errors = Counter(_label(report) for question in questions for report in question.trace.stages if report.error)
     return [
         StageSummary(
             stage=stage,
-            measures=_estimated([each.measures for each in questions], stage) if stage in ranked else {},
-            latency=_latency(questions, stage),
+            measures=_estimate_measures(by_document, stage) if stage in ranked else {},
+            latency=_stage_latency(questions, stage),
             errors=errors[stage],
-            chunk_measures=_estimated(by_chunk, stage) if by_chunk and stage in ranked else {},
+            chunk_measures=_estimate_measures(by_chunk, stage) if by_chunk and stage in ranked else {},
         )
-        for stage in _in_order(questions)
+        for stage in _order_stages(questions)
     ]
 
 
-def losses(questions: Sequence[Judged]) -> dict[str, int]:
-    """How many relevant documents were lost where, in the order of the flow; those found under the empty name."""
-    counts = Counter(place for question in questions for place in question.lost.values())
-    behind = distinct(stage for question in questions for stage in question.behind if stage != FINAL)
-    return {place: counts[place] for place in ("", STORE, FAILED, LEGS, *behind, FINAL, BELOW)}
+def count_losses(questions: Sequence[JudgedQuestion]) -> dict[str, int]:
+    """The number of relevant documents lost at each place, in the order of the flow.
+
+    Those among the first TOP_RANKS hits have the empty name.
+    """
+    counts = Counter(place for question in questions for place in question.lost_at.values())
+    later_stages = unique_ids(stage for question in questions for stage in question.later_stages if stage != FINAL)
+    return {place: counts[place] for place in ("", STORE, FAILED, LEGS, *later_stages, FINAL, BELOW_TOP)}
 
 
-def run(questions: Sequence[Judged], stage: str) -> dict[str, dict[str, float]]:
-    """A TREC run; scores are 1 / rank, since a stage's order, not its score, is what it passed on."""
+def trec_run(questions: Sequence[JudgedQuestion], stage: str) -> dict[str, dict[str, float]]:
+    """The rankings of a stage as a TREC run. Scores are 1 / rank: a stage passes on its order, not its scores."""
     return {
-        each.question.id: {id: 1 / rank for rank, id in enumerate(rankings[stage], start=1)}
-        for each in questions
-        if stage in (rankings := each.rankings)
+        question.question.id: {id: 1 / rank for rank, id in enumerate(rankings[stage], start=1)}
+        for question in questions
+        if stage in (rankings := question.rankings)
     }
 
 
-def _lost(document: str, found: Judged, stored: frozenset[str]) -> str:
-    """The first stage that lacks the document; empty where it is among the first TOP hits."""
+def _find_loss(document: str, judged: JudgedQuestion, stored: frozenset[str]) -> str:
+    """The first place that lacks the document; empty if it is among the first TOP_RANKS hits."""
     if document not in stored:
         return STORE
-    if found.trace.error:
+    if judged.trace.error:
         return FAILED
-    unrecorded = not found.legs and any(found.behind.values())
-    if not unrecorded and not any(document in ranking for ranking in found.legs.values()):
+    legs_unknown = not judged.legs and any(judged.later_stages.values())
+    if not legs_unknown and not any(document in ranking for ranking in judged.legs.values()):
         return LEGS
-    lacking = next((stage for stage, ranking in found.behind.items() if document not in ranking), "")
-    return lacking or ("" if document in found.behind[FINAL][:TOP] else BELOW)
+    for stage, ranking in judged.later_stages.items():
+        if document not in ranking:
+            return stage
+    return "" if document in judged.later_stages[FINAL][:TOP_RANKS] else BELOW_TOP
 
 
-def _with_union(
-    legs: Mapping[str, Sequence[Id]], behind: Mapping[str, Sequence[Id]], grades: Mapping[Id, int]
+def _join_rankings(
+    legs: Mapping[str, Sequence[Id]], later_stages: Mapping[str, Sequence[Id]], grades: Mapping[Id, int]
 ) -> dict[str, Sequence[Id]]:
-    union = {UNION: oracle(chain.from_iterable(legs.values()), grades)} if legs else {}
-    return {**legs, **union, **behind}
+    """The rankings of the legs, their union, and the later stages."""
+    union = {UNION: ideal_ranking(chain.from_iterable(legs.values()), grades)} if legs else {}
+    return {**legs, **union, **later_stages}
 
 
-def _flow(trace: Trace) -> tuple[dict[str, list[UUID]], dict[str, list[UUID]]]:
-    """Chunks by leg, and by the stages behind them, the last one the hits. Of a stage that ran more than once all that
-    it ranked; a stage behind the legs that failed passed on what it was given."""
+def _split_flow(trace: Trace) -> tuple[dict[str, list[UUID]], dict[str, list[UUID]]]:
+    """The chunks by leg, and by later stage; the last one is the hits.
+
+    A stage that ran more than once has all that it ranked. A later stage that failed passed on the ranking before it.
+    """
     reports = [report for report in trace.stages if not report.parent and report.stage != FETCH]
     legs: dict[str, list[UUID]] = {}
-    behind: dict[str, list[UUID]] = {}
-    fused = any(report.stage == FUSE for report in reports)
+    later_stages: dict[str, list[UUID]] = {}
+    has_fusion = any(report.stage == FUSE for report in reports)
     for report in reports:
-        known = behind if report.stage == FUSE or behind or (legs and not fused) else legs
-        given = next(reversed(behind.values()), []) if report.error and known is behind else report.ranking
-        if given:
-            (legs if report.stage in legs else known).setdefault(report.stage, []).extend(given)
-    return legs, {**behind, FINAL: list(trace.ranking)}
+        is_later = report.stage == FUSE or bool(later_stages) or (bool(legs) and not has_fusion)
+        ranking: Sequence[UUID] = report.ranking
+        if report.error and is_later:
+            ranking = next(reversed(later_stages.values()), [])
+        if ranking:
+            rankings = later_stages if is_later and report.stage not in legs else legs
+            rankings.setdefault(report.stage, []).extend(ranking)
+    return legs, {**later_stages, FINAL: list(trace.ranking)}
 
 
-def _documents(chunks: Iterable[UUID], documents: Mapping[UUID, str]) -> list[str]:
-    return distinct(documents[id] for id in chunks if id in documents)
+def _rank_documents(chunks: Iterable[UUID], documents: Mapping[UUID, str]) -> list[str]:
+    return unique_ids(documents[id] for id in chunks if id in documents)
 
 
-def _in_order(questions: Sequence[Judged]) -> list[str]:
-    """Legs by name, each behind what is part of it; then as they come, the question with the most stages first."""
+def _order_stages(questions: Sequence[JudgedQuestion]) -> list[str]:
+    """The legs by name, each after its nested stages; then the others as they ran, in the longest question first."""
     by_size = sorted(questions, key=lambda question: -len(question.trace.stages))
     legs = sorted(set(chain.from_iterable(question.legs for question in questions)))
-    timed = distinct(_label(report) for question in by_size for report in question.trace.stages)
-    of_legs = [label for leg in legs for label in timed if label == leg or label.startswith(f"{leg}: ")]
+    timed = unique_ids(_label(report) for question in by_size for report in question.trace.stages)
+    leg_labels = [label for leg in legs for label in timed if label == leg or label.startswith(f"{leg}: ")]
     union = [UNION] if len(legs) > 1 else []
-    return distinct([*of_legs, *union, *(label for label in timed if label not in of_legs), FINAL])
+    return unique_ids([*leg_labels, *union, *(label for label in timed if label not in leg_labels), FINAL])
 
 
 def _label(report: StageReport) -> str:
     return f"{report.parent}: {report.stage}" if report.parent else report.stage
 
 
-def _estimated(measured: Sequence[Mapping[str, Mapping[str, float]]], stage: str) -> dict[str, Estimate]:
-    names = list(measured[0][FINAL])
-    rows = [[by_stage.get(stage, {}).get(name, 0.0) for name in names] for by_stage in measured]
+def _estimate_measures(questions: Sequence[Mapping[str, Mapping[str, float]]], stage: str) -> dict[str, Estimate]:
+    """The estimates of a stage's measures; `questions` holds measures by stage."""
+    names = list(questions[0][FINAL])
+    rows = [[by_stage.get(stage, {}).get(name, 0.0) for name in names] for by_stage in questions]
     return dict(zip(names, estimates(np.array(rows)), strict=True))
 
 
-def _latency(questions: Sequence[Judged], stage: str) -> Latency | None:
-    """Of `final` the whole request's."""
-    seconds = [taken for question in questions if (taken := _seconds(question.trace, stage)) is not None]
+def _stage_latency(questions: Sequence[JudgedQuestion], stage: str) -> Latency | None:
+    """The latency of a stage in the questions where it ran; of `final`, that of the whole request."""
+    seconds = []
+    for trace in (question.trace for question in questions):
+        times = [report.seconds for report in trace.stages if _label(report) == stage]
+        if stage == FINAL:
+            seconds.append(trace.seconds)
+        elif times:
+            seconds.append(sum(times))
     if not seconds:
         return None
     p50, p95 = np.percentile(seconds, [50, 95])
     return Latency(p50=float(p50), p95=float(p95))
-
-
-def _seconds(trace: Trace, stage: str) -> float | None:
-    """None if the stage did not run."""
-    if stage == FINAL:
-        return trace.seconds
-    taken = [report.seconds for report in trace.stages if _label(report) == stage]
-    return sum(taken) if taken else None

@@ -1,4 +1,4 @@
-"""Work that goes on beside other work, in a thread of its own."""
+"""Work that is repeated in a separate thread while other work runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,21 +7,24 @@ from threading import Event, Thread
 
 
 @contextmanager
-def now_and_then(work: Callable[[], object], first: float, patience: float) -> Iterator[None]:
-    """While the block runs: after `first` seconds, and again after waits that double, so that it is a small share of a
-    long block and none of a short one. At the end work that is under way has `patience` seconds to end."""
+def repeat_in_background(work: Callable[[], object], first_wait: float, join_timeout: float) -> Iterator[None]:
+    """Repeats `work` in a thread while the block runs: first after `first_wait` seconds, then after waits that double.
+
+    So the work takes a small share of a long block, and none of a short one. When the block ends, work in progress has
+    `join_timeout` seconds to finish.
+    """
     ended = Event()
 
     def repeat() -> None:
-        for times in count():
-            if ended.wait(first * 2**times):
+        for repetition in count():
+            if ended.wait(first_wait * 2**repetition):
                 return
             work()
 
-    thread = Thread(target=repeat, daemon=True, name="now-and-then")
+    thread = Thread(target=repeat, daemon=True, name="repeat-in-background")
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join(patience)
+        thread.join(join_timeout)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,97 +14,93 @@ from rag_core.protocols import Source
 from rag_core.storage.publishing import CorpusWriter, Target
 from rag_core.types import Draft
 
-FIRST_GROUP = 16
+FIRST_GROUP_SIZE = 16
 GROUP_BYTES = 512 * 1024
-"""Of files: seconds of encoding, so that the preparation of all but the first group costs nothing."""
+"""The size of a group's files. Encoding them takes seconds, so preparing every group but the first costs no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class InlineRunner:
-    """`group` documents at the most go through the stages, and into the store, together; fewer where they are large.
+    """A Runner that processes documents in groups of at most `group_size`, or fewer if they are large.
 
-    While one group is embedded, the one before it is published and so many `readers` prepare the next.
+    While one group is embedded, the group before it is published and `readers` threads prepare the next.
     """
 
-    preparation: Callable[[Mapping[int, Source]], Preparation]
-    embedding: Callable[[CorpusWriter], Embedding]
-    group: int
+    build_preparation: Callable[[Mapping[int, Source]], Preparation]
+    build_embedding: Callable[[CorpusWriter], Embedding]
+    group_size: int
     readers: int = 1
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        groups = list(_groups(drafts, self.group))
-        prepare = self.preparation(sources)
-        return self._beside(target, prepare, groups) if len(groups) > 1 else self._alone(target, prepare, groups[0])
-
-    def _alone(self, target: Target, prepare: Preparation, group: list[Draft]) -> RunTimes:
-        """By this thread and one connection: there is nothing to do beside it. This thread's parser child stays for the
-        next run."""
-        with closing(target.open()) as writer:
-            embed = self.embedding(writer)
-            embedded = embed(list(prepare(group)))
-            return RunTimes(start=embed.start_seconds, publish=_publish(writer, embedded))
-
-    def _beside(self, target: Target, prepare: Preparation, groups: Sequence[list[Draft]]) -> RunTimes:
+        groups = list(_split_into_groups(drafts, self.group_size))
+        prepare = self.build_preparation(sources)
+        if len(groups) == 1:
+            # one thread and one connection are enough; this thread's parser process stays alive for the next run
+            with closing(target.open()) as writer:
+                embed = self.build_embedding(writer)
+                embedded = embed(list(prepare(groups[0])))
+                return RunTimes(start=embed.start_seconds, publish=_publish_group(writer, embedded))
+        publish_seconds, last = 0.0, Future[float]()
+        last.set_result(0.0)
         with (
             closing(target.open()) as reader,
             closing(target.open()) as writer,
             ThreadPoolExecutor(1) as publisher,
-            closing(_read(prepare, min(self.readers, len(groups) - 1), groups)) as prepared,
+            closing(_prepare_groups(prepare, min(self.readers, len(groups) - 1), groups)) as prepared,
         ):
-            embed = self.embedding(reader)
-            publishing = _published(publisher, writer, map(embed, prepared))
-        return RunTimes(start=embed.start_seconds, publish=publishing)
+            embed = self.build_embedding(reader)
+            for embedded in map(embed, prepared):
+                publish_seconds += last.result()
+                last = publisher.submit(_publish_group, writer, embedded)
+            publish_seconds += last.result()
+        return RunTimes(start=embed.start_seconds, publish=publish_seconds)
 
 
-def _publish(writer: CorpusWriter, group: Sequence[Draft]) -> float:
-    """How many seconds it took."""
-    began = time.perf_counter()
+def _publish_group(writer: CorpusWriter, group: Sequence[Draft]) -> float:
+    """The seconds that publishing the group took."""
+    started = time.perf_counter()
     writer.publish(group)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
-def _published(publisher: ThreadPoolExecutor, writer: CorpusWriter, groups: Iterable[Sequence[Draft]]) -> float:
-    """One group after the other, each while the next one is made. How many seconds it took."""
-    seconds, last = 0.0, Future[float]()
-    last.set_result(0.0)
-    for group in groups:
-        seconds += last.result()
-        last = publisher.submit(_publish, writer, group)
-    return seconds + last.result()
-
-
-def _read(prepare: Preparation, readers: int, groups: Sequence[list[Draft]]) -> Generator[list[Draft], None, None]:
+def _prepare_groups(
+    prepare: Preparation, readers: int, groups: Sequence[list[Draft]]
+) -> Generator[list[Draft], None, None]:
+    """Yields each group when it is prepared; the next one is already being prepared by then."""
     ended = threading.Event()
 
     def read(part: Sequence[Draft]) -> list[Draft]:
         return list(takewhile(lambda _: not ended.is_set(), prepare(part)))
 
     with ThreadPoolExecutor(readers) as pool:
-        ahead: list[Future[list[Draft]]] = []
+        pending: list[Future[list[Draft]]] = []
         try:
             for group in groups:
-                ahead += [pool.submit(read, group[first::readers]) for first in range(readers)]
-                if len(ahead) > readers:
-                    yield _taken(ahead, readers)
-            yield _taken(ahead, readers)
+                pending += [pool.submit(read, group[first::readers]) for first in range(readers)]
+                if len(pending) > readers:
+                    yield _pop_drafts(pending, readers)
+            yield _pop_drafts(pending, readers)
         finally:
             ended.set()
 
 
-def _taken(ahead: "list[Future[list[Draft]]]", count: int) -> list[Draft]:
-    done = [ahead.pop(0).result() for _ in range(count)]
-    return list(chain.from_iterable(done))
+def _pop_drafts(pending: "list[Future[list[Draft]]]", count: int) -> list[Draft]:
+    """Removes the first `count` futures, and returns their drafts together."""
+    parts = [pending.pop(0).result() for _ in range(count)]
+    return list(chain.from_iterable(parts))
 
 
-def _groups(drafts: Sequence[Draft], most: int) -> Iterator[list[Draft]]:
-    """In their order, the first ones small: nothing is embedded until one has been read. A document that is larger than
-    a group may be goes alone."""
+def _split_into_groups(drafts: Sequence[Draft], group_size: int) -> Iterator[list[Draft]]:
+    """Yields the drafts in order. The first groups are small: embedding starts only when one has been read.
+
+    A document larger than `GROUP_BYTES` forms a group alone.
+    """
     group: list[Draft] = []
-    size, now = 0, min(FIRST_GROUP, most)
+    group_bytes, limit = 0, min(FIRST_GROUP_SIZE, group_size)
     for draft in drafts:
-        if group and (len(group) == now or size + draft.entry.size > GROUP_BYTES):
+        if group and (len(group) == limit or group_bytes + draft.entry.size > GROUP_BYTES):
             yield group
-            group, size, now = [], 0, min(2 * now, most)
+            group, group_bytes, limit = [], 0, min(2 * limit, group_size)
         group.append(draft)
-        size += draft.entry.size
+        group_bytes += draft.entry.size
     yield group

@@ -1,4 +1,4 @@
-"""How a document is read, as a fingerprint: when it changes, exactly the documents that it concerns are read again."""
+"""The recipe of a document: a fingerprint of how it is read. Documents whose recipe has changed are read again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,33 +8,37 @@ from hashlib import blake2b
 from rag_core.types import Space, StoredDocument
 
 CHUNKING_VERSION = 1
-"""Raised when a chunker cuts the same text in another way."""
-LIMITS = "|"
-"""What stands between a fingerprint and the limits."""
+"""A number to increase when a chunker splits the same text differently."""
+LIMITS_SEPARATOR = "|"
+"""The character between a fingerprint and the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`parsing` tells for an uri how it would be parsed; `chunking` is the chunker's settings as text, and `limits` are
-    the settings that decide whether a document can be read, not how."""
+    """The settings that decide how documents are read.
 
-    parsing: Callable[[str], str]
+    `describe_parsing` returns, for a uri, a text that identifies its parser. `chunking` holds the chunker's settings as
+    text. `limits` holds the settings that decide if a document can be read, but not how.
+    """
+
+    describe_parsing: Callable[[str], str]
     chunking: str
     space: Space
     limits: str = ""
 
-    def of(self, uri: str) -> str:
-        fingerprint = _fingerprint(self.parsing(uri), self.chunking, self.space.fingerprint)
-        return f"{fingerprint}{LIMITS}{self.limits}" if self.limits else fingerprint
+    def fingerprint(self, uri: str) -> str:
+        """The recipe of one document, followed by the limits if there are any."""
+        fingerprint = _hash_parts(self.describe_parsing(uri), self.chunking, self.space.fingerprint)
+        return f"{fingerprint}{LIMITS_SEPARATOR}{self.limits}" if self.limits else fingerprint
 
 
-def outdated(document: StoredDocument, recipe: str) -> bool:
-    """Whether it would be read in another way today. Other limits concern only what they may have kept out."""
+def is_outdated(document: StoredDocument, recipe: str) -> bool:
+    """True if the document would be read differently now. Changed limits concern only documents that failed."""
     if document.status == "failed":
         return document.recipe != recipe
-    return document.recipe.partition(LIMITS)[0] != recipe.partition(LIMITS)[0]
+    return document.recipe.partition(LIMITS_SEPARATOR)[0] != recipe.partition(LIMITS_SEPARATOR)[0]
 
 
 @lru_cache(maxsize=4096)
-def _fingerprint(*parts: str) -> str:
+def _hash_parts(*parts: str) -> str:
     return blake2b("\x1f".join((str(CHUNKING_VERSION), *parts)).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""What a sync would do, and what it did."""
+"""The plan of a sync, and the report of what it did."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,16 @@ from uuid import UUID
 
 from rag_core.ingestion.delta import Delta
 
-STAGES = ("read", "parse", "scan", "split")
-ENDS = ("completed", "failed", "skipped", "quarantined")
+PREPARATION_STAGES = ("read", "parse", "scan", "split")
+DOCUMENT_STATUSES = ("completed", "failed", "skipped", "quarantined")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sync would do, or is about to. `bytes` are those that have to be read; `failed` are those of `same` that
-    failed when they were last read."""
+    """The number of documents that a sync would process.
+
+    `bytes` is the size of the documents to read. `failed` counts those of `same` that failed when they were last read.
+    """
 
     collection: str
     listed: int
@@ -26,19 +28,19 @@ class Plan:
     bytes: int
 
     @classmethod
-    def of(cls, collection: str, changes: Sequence[Delta], prune: bool) -> "Plan":
-        added = sum(len(change.added) for change in changes)
-        changed = sum(len(change.changed) for change in changes)
-        same = sum(change.same for change in changes)
+    def from_deltas(cls, collection: str, deltas: Sequence[Delta], prune: bool) -> "Plan":
+        added = sum(len(delta.added) for delta in deltas)
+        changed = sum(len(delta.changed) for delta in deltas)
+        same = sum(delta.same for delta in deltas)
         return cls(
             collection=collection,
             listed=added + changed + same,
             added=added,
             changed=changed,
-            deleted=sum(len(change.deleted) for change in changes) if prune else 0,
+            deleted=sum(len(delta.deleted) for delta in deltas) if prune else 0,
             same=same,
-            failed=sum(change.failed for change in changes),
-            bytes=sum(change.bytes for change in changes),
+            failed=sum(delta.failed for delta in deltas),
+            bytes=sum(delta.bytes for delta in deltas),
         )
 
     @property
@@ -48,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Busy seconds that no single document can account for."""
+    """Busy seconds that belong to no single document."""
 
     start: float = 0.0
     publish: float = 0.0
@@ -56,8 +58,11 @@ class RunTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a sync did; counts are read back from the store. `seconds.total` is wall time, its stages are busy time."""
+class SyncReport:
+    """The result of a sync; its counts are read from the store.
+
+    `seconds["total"]` is wall time, the other `seconds` are busy times of stages.
+    """
 
     job_id: UUID
     collection: str
@@ -71,39 +76,43 @@ class Report:
 
     @property
     def dead_letters(self) -> int:
-        """How many of the failures are for the moment only."""
+        """The number of failures that another attempt can solve."""
         return sum(failure["retryable"] for failure in self.failures)
 
     @property
     def rate(self) -> dict[str, float]:
-        """Completed documents and their chunks, over wall time without start-up."""
-        working = max(self.seconds["total"] - self.seconds["start"], 1e-9)
+        """Completed documents and their chunks, per second of wall time without start-up."""
+        working_seconds = max(self.seconds["total"] - self.seconds["start"], 1e-9)
         return {
-            "documents_per_second": round(self.documents["completed"] / working, 1),
-            "chunks_per_second": round((self.chunks["embedded"] + self.chunks["reused"]) / working, 1),
+            "documents_per_second": round(self.documents["completed"] / working_seconds, 1),
+            "chunks_per_second": round((self.chunks["embedded"] + self.chunks["reused"]) / working_seconds, 1),
         }
 
 
-def document_counts(plan: Plan, done: Mapping[str, int]) -> dict[str, int]:
-    """`done` are the job's documents by what became of them; what was read and found unchanged is `same`, too."""
-    ended = {name: done[name] for name in ("added", "changed", "deleted", *ENDS)}
-    return {"listed": plan.listed, "same": plan.same + done["same"], **ended}
+def document_counts(plan: Plan, progress: Mapping[str, int]) -> dict[str, int]:
+    """Counts documents by result. Those that were read and found unchanged count as `same`, too.
+
+    `progress` is the ledger's count of the job's documents, by result.
+    """
+    ended = {name: progress[name] for name in ("added", "changed", "deleted", *DOCUMENT_STATUSES)}
+    return {"listed": plan.listed, "same": plan.same + progress["same"], **ended}
 
 
-def chunk_counts(stored: int, done: Mapping[str, int]) -> dict[str, int]:
+def chunk_counts(stored: int, progress: Mapping[str, int]) -> dict[str, int]:
     return {
         "stored": stored,
-        "embedded": done["embedded"],
-        "reused": done["chunks"] - done["embedded"],
-        "deleted": done["removed"],
+        "embedded": progress["embedded"],
+        "reused": progress["chunks"] - progress["embedded"],
+        "deleted": progress["removed"],
     }
 
 
 def stage_seconds(stages: Mapping[str, float], times: RunTimes, listing: float, total: float) -> dict[str, float]:
+    """The report's `seconds`. `stages` holds the sums over all documents, by stage; `listing` is in seconds."""
     seconds = {
         "total": total,
         "list": listing,
-        "read_parse_split": sum(stages.get(stage, 0.0) for stage in STAGES),
+        "read_parse_split": sum(stages.get(stage, 0.0) for stage in PREPARATION_STAGES),
         "embed": stages.get("embed", 0.0),
         "publish": times.publish,
         "index": times.index,

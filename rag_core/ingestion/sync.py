@@ -1,4 +1,4 @@
-"""Brings a collection in step with its sources: list, compare, do what is needed, account for it."""
+"""Synchronizes a collection with its sources: list, compare, ingest, report."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,37 +8,40 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
-from rag_core.ingestion.background import now_and_then
-from rag_core.ingestion.delta import Delta, delta
-from rag_core.ingestion.recipe import Recipe, outdated
-from rag_core.ingestion.report import Plan, Report, RunTimes, chunk_counts, document_counts, stage_seconds
+from rag_core.ingestion.background import repeat_in_background
+from rag_core.ingestion.delta import Delta, compute_delta
+from rag_core.ingestion.recipe import Recipe, is_outdated
+from rag_core.ingestion.report import Plan, RunTimes, SyncReport, chunk_counts, document_counts, stage_seconds
 from rag_core.protocols import Source
-from rag_core.storage.catalog import Catalog, Collection, KnownSource
-from rag_core.storage.ledger import NO_JOB, Action, Job, Ledger, fenced
+from rag_core.storage.catalog import Catalog, Collection
+from rag_core.storage.ledger import NO_JOB, Action, Job, Ledger, fencing_error
 from rag_core.storage.maintenance import Maintenance
-from rag_core.storage.postgres import Postgres, while_away
+from rag_core.storage.postgres import Postgres, retry_attempts
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Entry, StoredDocument, document_id
 
-DELETED_AT_ONCE = 1_000
-SHARE_MATTERS_FROM = 4
-"""Below so many stored documents of a source, any share of them may go without asking."""
+DELETE_BATCH = 1_000
+MIN_DOCUMENTS_FOR_SHARE = 4
+"""The number of stored documents from which a source's deletions are limited to a share of it."""
 ANALYZE_AFTER = 2.0
-"""Seconds of a load, and then again after waits that double: filtered searches beside it are planned by what is stored
-by then."""
+"""Seconds after which a load updates the statistics for the first time; later waits double. So filtered searches during
+a load are planned for what is stored by then."""
 
 
 class Runner(Protocol):
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        """Every draft through all stages into the store. What fails is published as failed."""
+        """Passes every draft through all stages into the store. Documents that fail are published as failed."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """`prune`: delete what is absent from a complete listing. `confirmed`: also when it is a large share of it.
-    `checksum`: read everything, however unchanged it looks. `only`: just these uris, and again whatever they hold;
-    nothing is deleted then."""
+class SyncOptions:
+    """The options of one sync.
+
+    `prune` deletes documents that are missing from a complete listing; `confirmed` allows that for a large share of the
+    source. `checksum` reads all documents, even those that look unchanged. `only` limits the sync to these uris, which
+    are processed even if they are unchanged; nothing is deleted then.
+    """
 
     prune: bool = True
     confirmed: bool = False
@@ -46,20 +49,20 @@ class Options:
     only: frozenset[str] = frozenset()
 
     @property
-    def prunes(self) -> bool:
+    def should_prune(self) -> bool:
         return self.prune and not self.only
 
 
-DEFAULT_OPTIONS = Options()
+DEFAULT_OPTIONS = SyncOptions()
 DEFAULT_MAINTENANCE = Maintenance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """One sync of one collection. `settings` are kept with the job as they are now; `splade` is as `Target` has it.
+    """One sync of one collection. `settings` are stored with the job; `splade` has the meaning of `Target.splade`.
 
-    `partial` are the uris of sources that list only some of their documents: of these nothing is deleted. `job` and
-    `fence` are those of a job that was queued, and is leased to this process; without them the sync makes its own.
+    `partial_uris` are the uris of sources that list only some of their documents: nothing of them is deleted. `job` and
+    `fence` belong to a queued job that this process has leased; without them, the sync creates a job itself.
     """
 
     postgres: Postgres
@@ -70,47 +73,48 @@ class Sync:
     profile: str = "default"
     settings: Mapping[str, Any] = field(default_factory=dict)
     delete_share: float = 0.5
-    patience: float = 60.0
+    store_timeout: float = 60.0
     graph: bool = False
     splade: str = ""
-    options: Options = DEFAULT_OPTIONS
+    options: SyncOptions = DEFAULT_OPTIONS
     maintenance: Maintenance = DEFAULT_MAINTENANCE
-    partial: frozenset[str] = frozenset()
+    partial_uris: frozenset[str] = frozenset()
     job: UUID = NO_JOB
     fence: int = 0
 
     @property
-    def queued(self) -> bool:
+    def is_queued(self) -> bool:
         return self.job != NO_JOB
 
     def plan(self) -> Plan:
-        """What `run` would do; nothing is written."""
+        """The plan that `run` would carry out. Writes nothing."""
         with self.postgres.connect() as connection:
             catalog = Catalog(connection, self.tenant)
-            changes = [
-                delta(
+            deltas = [
+                compute_delta(
                     source.listing(),
-                    catalog.manifest_of(self.collection, source.uri),
-                    self.recipe.of,
+                    catalog.manifest_by_uri(self.collection, source.uri),
+                    self.recipe.fingerprint,
                     self.options.checksum,
                 )
                 for source in self.sources
             ]
-        return Plan.of(self.collection, changes, self.options.prunes)
+        return Plan.from_deltas(self.collection, deltas, self.options.should_prune)
 
-    def run(self, runner: Runner, tell: Callable[[UUID, Plan], None] | None = None) -> Report:
-        """`tell` gets the job's id when it begins. ConfirmationError, BusyError and ListingError change no document.
+    def run(self, runner: Runner, on_start: Callable[[UUID, Plan], None] | None = None) -> SyncReport:
+        """Carries out the sync. `on_start` receives the id of the job when it begins, and its plan.
 
-        A job that was queued, and fails, is left to whom it is leased to: it may be tried again.
+        Raises ConfirmationError, BusyError or ListingError before any document has changed. If a queued job fails, its
+        leaseholder must end it, because the job can be tried again.
         """
         with closing(_Run(self)) as run:
-            changes = run.prepare()
-            plan = Plan.of(self.collection, list(changes.values()), self.options.prunes)
-            target = run.begin(changes, plan)
+            deltas = run.prepare()
+            plan = Plan.from_deltas(self.collection, list(deltas.values()), self.options.should_prune)
+            target = run.begin(deltas, plan)
             try:
-                if tell:
-                    tell(target.job, plan)
-                times = run.work(runner, target, changes)
+                if on_start:
+                    on_start(target.job, plan)
+                times = run.ingest(runner, target, deltas)
                 return run.finish(target, plan, times)
             except BaseException as error:
                 run.abandon(target, error)
@@ -118,39 +122,49 @@ class Sync:
 
 
 class _Run:
-    """The steps of a sync, in their order. Its sources are claimed for as long as the connection lives."""
+    """The steps of a sync, in order. Its claim on the sources lasts as long as the connection."""
 
     _collection: Collection
     _space: int
     _job: Job
 
     def __init__(self, sync: Sync) -> None:
-        self._began, self._listed_ns = time.perf_counter(), time.time_ns()
+        self._started, self._listed_ns = time.perf_counter(), time.time_ns()
         self._sync = sync
         self._connect()
         self._sources: dict[int, Source] = {}
         self._damaged: frozenset[UUID] = frozenset()
-        self._listing = self._indexing = 0.0
+        self._listing_seconds = self._index_seconds = 0.0
 
     def prepare(self) -> dict[int, Delta]:
-        """What has to be done, by source. When it raises, a collection and sources that were new are gone again."""
+        """Claims the sources and compares them with the store. Returns the deltas by source id.
+
+        If it raises an error, it first removes the collection and the sources that it has added.
+        """
         self._collection = self._catalog.ensure_collection(self._sync.collection)
         self._space = self._catalog.ensure_space(self._sync.recipe.space)
-        self._claim()
+        self._claim_sources()
         try:
-            if self._sync.queued:
+            if self._sync.is_queued:
                 self._ledger.start(self._sync.job, self._sync.fence)
-            self._refuse_partial_move()
-            changes = {id: self._change(id, source) for id, source in self._sources.items()}
+            self._check_complete_move()
+            deltas = {id: self._compare_source(id, source) for id, source in self._sources.items()}
         except RagError:
-            self._catalog.discard_unused(self._collection.id, list(self._sources))
+            self._catalog.delete_unused_sources(self._collection.id, list(self._sources))
             raise
-        self._listing = time.perf_counter() - self._began
-        return changes
+        self._listing_seconds = time.perf_counter() - self._started
+        return deltas
 
-    def begin(self, changes: Mapping[int, Delta], plan: Plan) -> Target:
+    def begin(self, deltas: Mapping[int, Delta], plan: Plan) -> Target:
+        """Records the job and all its documents in the ledger."""
         sync, collection = self._sync, self._collection.id
-        job = self._job = self._begun(changes, plan)
+        items = [item for delta in deltas.values() for item in self._list_items(delta)]
+        if sync.is_queued:
+            complete = [id for id in deltas if not self._is_partial(id)]
+            job = self._ledger.take_over(sync.job, sync.fence, collection, list(deltas), complete, plan.same, items)
+        else:
+            job = self._ledger.begin(collection, list(deltas), sync.profile, sync.settings, plan.same, items)
+        self._job = job
         return Target(
             postgres=sync.postgres,
             tenant=sync.tenant,
@@ -160,50 +174,58 @@ class _Run:
             run=job.run,
             listed_ns=self._listed_ns,
             fence=job.fence,
-            patience=sync.patience,
+            store_timeout=sync.store_timeout,
             graph=sync.graph,
             splade=sync.splade,
         )
 
-    def _begun(self, changes: Mapping[int, Delta], plan: Plan) -> Job:
-        sync, collection = self._sync, self._collection.id
-        items = [item for change in changes.values() for item in self._items(change)]
-        if not sync.queued:
-            return self._ledger.begin(collection, list(changes), sync.profile, sync.settings, plan.same, items)
-        listed = [id for id in changes if not self._is_partial(id)]
-        return self._ledger.take_over(sync.job, sync.fence, collection, list(changes), listed, plan.same, items)
+    def ingest(self, runner: Runner, target: Target, deltas: Mapping[int, Delta]) -> RunTimes:
+        """Ingests the added and the changed documents, and deletes the missing ones.
 
-    def work(self, runner: Runner, target: Target, changes: Mapping[int, Delta]) -> RunTimes:
-        planned = [draft for source, change in changes.items() for draft in self._drafts(source, change)]
-        drafts = [draft for draft in planned if draft.id not in self._job.ended]
-        # the largest first, so that no large document is what everybody waits for at the end
+        Skips documents that an earlier run of the job has finished.
+        """
+        drafts = [draft for source, delta in deltas.items() for draft in self._build_drafts(source, delta)]
+        drafts = [draft for draft in drafts if draft.id not in self._job.finished_documents]
+        # the largest first, so that the end of the run does not wait for a single large document
         drafts.sort(key=lambda draft: -draft.entry.size)
-        new = sum(self._new(change) for change in changes.values())
-        self._maintained(lambda maintenance, *place: maintenance.make_way(*place, target.space, new))
-        with now_and_then(self._analyze, ANALYZE_AFTER, self._sync.patience):
+        added = sum(len(delta.added) for delta in deltas.values())
+        changed = [pair for delta in deltas.values() for pair in delta.changed]
+        # documents that were only touched have their vectors already: they add none to an index
+        new = added + sum(is_outdated(stored, self._sync.recipe.fingerprint(entry.uri)) for entry, stored in changed)
+        self._maintain(lambda maintenance, *place: maintenance.prepare_bulk_load(*place, target.space, new))
+        with repeat_in_background(self._analyze, ANALYZE_AFTER, self._sync.store_timeout):
             times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
-        if self._sync.options.prunes:
-            gone = [document.id for change in changes.values() for document in change.deleted]
-            _delete(target, [id for id in gone if id not in self._job.ended])
+        if self._sync.options.should_prune:
+            missing = [document.id for delta in deltas.values() for document in delta.deleted]
+            if deleted := [id for id in missing if id not in self._job.finished_documents]:
+                with closing(target.open()) as writer:
+                    for first in range(0, len(deleted), DELETE_BATCH):
+                        writer.delete(deleted[first : first + DELETE_BATCH])
         return times
 
-    def finish(self, target: Target, plan: Plan, times: RunTimes) -> Report:
-        self._hold_on()
-        if self._sync.queued:
-            self._ledger.next_stage(target.job, target.fence, "finishing")
+    def finish(self, target: Target, plan: Plan, times: RunTimes) -> SyncReport:
+        """Ends the job and reads its report from the ledger. Raises FencedError if another process ended the job."""
+        self._reconnect()
+        if self._sync.is_queued:
+            self._ledger.record_stage(target.job, target.fence, "finishing")
         if not self._sync.options.only:
-            self._catalog.listed(self._collection.id, list(self._sources), self._listed_ns)
-        notices = [*self._maintained(Maintenance.run), *self._searched_in(target.space), *_still_failed(plan)]
-        stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._began
-        seconds = stage_seconds(stages, replace(times, index=self._indexing), self._listing, total)
+            self._catalog.record_listing(self._collection.id, list(self._sources), self._listed_ns)
+        notices = [*self._maintain(Maintenance.run), *self._move_to_space(target.space)]
+        if plan.failed:
+            notices.append(
+                f"{plan.failed} of the unchanged documents failed before and were not retried; to list them: "
+                f"rag documents list --collection {plan.collection} --status failed"
+            )
+        stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._started
+        seconds = stage_seconds(stages, replace(times, index=self._index_seconds), self._listing_seconds, total)
         if not self._ledger.end(target.job, "completed", seconds=seconds, fence=target.fence):
-            raise fenced(target.job)
-        done = self._ledger.progress(target.job)
-        return Report(
+            raise fencing_error(target.job)
+        progress = self._ledger.progress(target.job)
+        return SyncReport(
             job_id=target.job,
             collection=self._sync.collection,
-            documents=document_counts(plan, done),
-            chunks=chunk_counts(self._catalog.chunk_count(self._sync.collection), done),
+            documents=document_counts(plan, progress),
+            chunks=chunk_counts(self._catalog.count_chunks(self._sync.collection), progress),
             seconds=seconds,
             failures=self._ledger.failures(target.job, "failed"),
             skipped=self._ledger.failures(target.job, "skipped"),
@@ -212,11 +234,12 @@ class _Run:
         )
 
     def abandon(self, target: Target, error: BaseException) -> None:
-        if self._sync.queued:
+        """Ends the job as failed or cancelled; does nothing if it is a queued one."""
+        if self._sync.is_queued:
             return
         interrupted = isinstance(error, KeyboardInterrupt)
         reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
-        with suppress(StoreError):  # the next job on these sources will find it abandoned
+        with suppress(StoreError):  # without the store, the next job on these sources finds this one abandoned
             self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
 
     def close(self) -> None:
@@ -228,147 +251,127 @@ class _Run:
         self._catalog = Catalog(self._connection, self._sync.tenant)
         self._ledger = Ledger(self._connection, self._sync.tenant)
 
-    def _hold_on(self) -> None:
-        """On a new connection if the store was away while the writers wrote, who waited for it as long."""
-        if not self._ledger.lost():
+    def _reconnect(self) -> None:
+        """Opens a new connection if the store restarted during the run; waits for the store as long as writers do."""
+        if not self._ledger.is_disconnected():
             return
-        for attempt in while_away(self._sync.patience, StoreError, BusyError):
+        for attempt in retry_attempts(self._sync.store_timeout, StoreError, BusyError):
             with attempt:
                 self._connection.close()
                 self._connect()
                 self._ledger.reclaim(self._collection.id, list(self._sources))
 
-    def _claim(self) -> None:
+    def _claim_sources(self) -> None:
         ids = self._catalog.ensure_sources(self._collection, [source.uri for source in self._sync.sources])
         self._sources = dict(zip(ids, self._sync.sources, strict=True))
         self._ledger.claim(self._collection.id, ids, self._sync.job)
-        if self._collection.space is not None:
-            among = self._listed_ids() if all(map(self._is_partial, ids)) else None
-            self._damaged = self._catalog.damaged(self._collection.id, self._collection.space, self._sync.splade, among)
-
-    def _listed_ids(self) -> list[UUID]:
-        return [self._id(entry.uri) for source in self._sources.values() for entry in source.listing()]
-
-    def _refuse_partial_move(self) -> None:
-        """A document that changes while half of a collection is in another space would be found in neither."""
-        if self._collection.space in (None, self._space):
+        if self._collection.space is None:
             return
-        known = self._catalog.sources(self._collection.name)
-        if left := [each.uri for each in known if each.documents > self._moved(each)]:
-            uris = " ".join(sorted(left))
-            raise SpaceError(
-                f"collection {self._collection.name!r} is embedded with another model than "
-                f"{self._sync.recipe.space.model}: to move it, ingest all its sources in one command; missing: {uris}"
-            )
-
-    def _moved(self, known: KnownSource) -> int:
-        """How many of the stored documents of a source this sync brings along, if it has to do with it at all."""
-        if known.id not in self._sources:
-            return 0
-        return (
-            len(self._known_of(known.id, self._sources[known.id].listing()))
-            if self._is_partial(known.id)
-            else known.documents
+        listed = None
+        if all(map(self._is_partial, ids)):
+            listed = [self._document_id(entry.uri) for source in self._sources.values() for entry in source.listing()]
+        self._damaged = self._catalog.find_damaged_documents(
+            self._collection.id, self._collection.space, self._sync.splade, listed
         )
 
-    def _known_of(self, id: int, entries: Iterable[Entry]) -> dict[str, StoredDocument]:
-        ids = [self._id(entry.uri) for entry in entries]
-        return self._catalog.some_of_manifest(self._collection.id, id, ids)
+    def _check_complete_move(self) -> None:
+        """Raises SpaceError if the collection would move to another space, but not with all its documents.
 
-    def _change(self, id: int, source: Source) -> Delta:
-        if self._is_partial(id):
-            entries = list(source.listing())
-            return delta(entries, self._known_of(id, entries), self._sync.recipe.of, damaged=self._damaged)
-        options = self._sync.options
-        stored = self._catalog.manifest(self._collection.id, id)
-        if options.only:
-            again = frozenset(document.id for uri, document in stored.items() if uri in options.only)
-            listed = [entry for entry in source.listing() if entry.uri in options.only]
-            return delta(listed, stored, self._sync.recipe.of, damaged=again)
-        change = delta(source.listing(), stored, self._sync.recipe.of, options.checksum, self._damaged)
-        if options.prune and not options.confirmed:
-            self._confirm(source.uri, len(change.deleted), len(stored))
-        return change
-
-    def _is_partial(self, id: int) -> bool:
-        return self._sources[id].uri in self._sync.partial
-
-    def _confirm(self, uri: str, deleted: int, stored: int) -> None:
-        share = self._sync.delete_share
-        if stored >= SHARE_MATTERS_FROM and deleted > share * stored:
-            raise ConfirmationError(
-                f"{deleted} of the {stored} documents stored of {uri} are no longer there. Deleting more than "
-                f"{share:.0%} of a source wants a yes: add --yes, or --no-prune to keep them"
+        Documents that change while only a part of a collection has moved would be found in neither space.
+        """
+        if self._collection.space in (None, self._space):
+            return
+        missing = []
+        for source in self._catalog.sources(self._collection.name):
+            moved = 0
+            if source.id in self._sources:
+                entries = self._sources[source.id].listing() if self._is_partial(source.id) else None
+                moved = source.documents if entries is None else len(self._load_manifest(source.id, entries))
+            if source.documents > moved:
+                missing.append(source.uri)
+        if missing:
+            uris = " ".join(sorted(missing))
+            raise SpaceError(
+                f"collection {self._collection.name!r} is embedded with another model than "
+                f"{self._sync.recipe.space.model}; to change its model, ingest all its sources in one command; "
+                f"missing: {uris}"
             )
 
-    def _new(self, change: Delta) -> int:
-        """Documents of which hardly a vector is stored: those that were only touched add none to an index."""
-        anew = sum(outdated(stored, self._sync.recipe.of(entry.uri)) for entry, stored in change.changed)
-        return len(change.added) + anew
+    def _load_manifest(self, source: int, entries: Iterable[Entry]) -> dict[str, StoredDocument]:
+        """The stored documents of these entries, by uri."""
+        ids = [self._document_id(entry.uri) for entry in entries]
+        return self._catalog.manifest_of_documents(self._collection.id, source, ids)
 
-    def _items(self, change: Delta) -> list[tuple[UUID, str, Action]]:
-        deleted = change.deleted if self._sync.options.prunes else ()
+    def _compare_source(self, id: int, source: Source) -> Delta:
+        options, recipe = self._sync.options, self._sync.recipe.fingerprint
+        if self._is_partial(id):
+            entries = list(source.listing())
+            return compute_delta(entries, self._load_manifest(id, entries), recipe, damaged=self._damaged)
+        stored = self._catalog.manifest(self._collection.id, id)
+        if options.only:
+            selected = frozenset(document.id for uri, document in stored.items() if uri in options.only)
+            entries = [entry for entry in source.listing() if entry.uri in options.only]
+            return compute_delta(entries, stored, recipe, damaged=selected)
+        delta = compute_delta(source.listing(), stored, recipe, options.checksum, self._damaged)
+        needs_confirmation = options.prune and not options.confirmed and len(stored) >= MIN_DOCUMENTS_FOR_SHARE
+        if needs_confirmation and len(delta.deleted) > self._sync.delete_share * len(stored):
+            raise ConfirmationError(
+                f"this would delete {len(delta.deleted)} of the {len(stored)} stored documents of {source.uri}, more "
+                f"than {self._sync.delete_share:.0%} of the source; pass --yes to confirm, or --no-prune to keep them"
+            )
+        return delta
+
+    def _is_partial(self, id: int) -> bool:
+        return self._sources[id].uri in self._sync.partial_uris
+
+    def _list_items(self, delta: Delta) -> list[tuple[UUID, str, Action]]:
+        """The ledger's items of a delta: document id, uri, action."""
+        deleted = delta.deleted if self._sync.options.should_prune else ()
         return [
-            *((self._id(entry.uri), entry.uri, "add") for entry in change.added),
-            *((stored.id, entry.uri, "change") for entry, stored in change.changed),
-            *((gone.id, gone.entry.uri, "delete") for gone in deleted),
+            *((self._document_id(entry.uri), entry.uri, "add") for entry in delta.added),
+            *((stored.id, entry.uri, "change") for entry, stored in delta.changed),
+            *((document.id, document.entry.uri, "delete") for document in deleted),
         ]
 
-    def _drafts(self, source: int, change: Delta) -> list[Draft]:
-        added = [self._draft(source, entry, self._id(entry.uri)) for entry in change.added]
-        return added + [self._draft(source, entry, stored.id, stored) for entry, stored in change.changed]
+    def _build_drafts(self, source: int, delta: Delta) -> list[Draft]:
+        added = [self._build_draft(source, entry, self._document_id(entry.uri)) for entry in delta.added]
+        return added + [self._build_draft(source, entry, stored.id, stored) for entry, stored in delta.changed]
 
-    def _draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
-        recipe = self._sync.recipe.of(entry.uri)
-        again = id in self._damaged or entry.uri in self._sync.options.only
-        trusted = stored is not None and not outdated(stored, recipe) and not stored.can_be_retried and not again
-        known = stored.sha256 if stored and trusted else b""
+    def _build_draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
+        recipe = self._sync.recipe.fingerprint(entry.uri)
+        must_process = id in self._damaged or entry.uri in self._sync.options.only
+        is_current = stored is not None and not is_outdated(stored, recipe) and not stored.can_be_retried
+        known_sha256 = stored.sha256 if stored and is_current and not must_process else b""
         released = stored.released if stored else b""
-        return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known, released=released)
+        return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known_sha256, released=released)
 
-    def _id(self, uri: str) -> UUID:
+    def _document_id(self, uri: str) -> UUID:
         return document_id(self._sync.tenant, self._sync.collection, uri)
 
-    def _maintained(self, work: Callable[[Maintenance, Postgres, str, int], object]) -> list[str]:
-        """What could not be done. Searches are right without an index, only slower."""
-        began = time.perf_counter()
+    def _maintain(self, work: Callable[[Maintenance, Postgres, str, int], object]) -> list[str]:
+        """Runs maintenance; returns its failure as a notice. Searches are correct without an index, only slower."""
+        started = time.perf_counter()
         try:
             work(self._sync.maintenance, self._sync.postgres, self._sync.tenant, self._collection.id)
         except StoreError as error:
             return [str(error)]
         finally:
-            self._indexing += time.perf_counter() - began
+            self._index_seconds += time.perf_counter() - started
         return []
 
     def _analyze(self) -> None:
-        """Whoever searches meanwhile is only slower where it cannot be done; the sync's end will tell why."""
+        """Updates the statistics. A failure only makes searches slower for a while; the end of the sync reports it."""
         with suppress(StoreError):
             self._sync.maintenance.analyze(self._sync.postgres, self._sync.tenant, self._collection.id)
 
-    def _searched_in(self, space: int) -> list[str]:
+    def _move_to_space(self, space: int) -> list[str]:
+        """Makes searches use the space of this sync; returns a notice if some documents have no vectors in it."""
         if self._collection.space == space:
             return []
         if self._catalog.move_to_space(self._collection.id, space):
-            # the index of the space it leaves goes with its vectors
-            return self._maintained(Maintenance.run) if self._collection.space else []
+            # the index of the former space is removed with its vectors
+            return self._maintain(Maintenance.run) if self._collection.space else []
         return [
-            f"collection {self._sync.collection!r} is still searched with its former embedding model: not every "
-            f"document has a vector of {self._sync.recipe.space.model} yet; ingest it again"
+            f"collection {self._sync.collection!r} is still searched with its former embedding model, because some of "
+            f"its documents have no vector of {self._sync.recipe.space.model}; ingest it again"
         ]
-
-
-def _still_failed(plan: Plan) -> list[str]:
-    if not plan.failed:
-        return []
-    return [
-        f"{plan.failed} of the documents that are unchanged failed before, and are not tried again: "
-        f"rag documents list --collection {plan.collection} --status failed"
-    ]
-
-
-def _delete(target: Target, documents: Sequence[UUID]) -> None:
-    if not documents:
-        return
-    with closing(target.open()) as writer:
-        for first in range(0, len(documents), DELETED_AT_ONCE):
-            writer.delete(documents[first : first + DELETED_AT_ONCE])

@@ -1,1 +1,1 @@
-"""What holds a model or asks one over HTTP, for whatever role."""
+"""Models that this process loads, and clients of models that it reaches over HTTP."""

@@ -1,5 +1,7 @@
-"""What OpenAI-compatible endpoints are sent, and what they send, as far as it is read: chunks, whole answers, and
-their several errors."""
+"""The requests to OpenAI-compatible endpoints and their responses, as far as they are used.
+
+The responses are chunks of an answer, whole answers, and several forms of errors.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,63 +15,63 @@ from rag_core.events import Usage
 
 B = TypeVar("B", bound=BaseModel)
 
-STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-"""Of a request that wants its answer in chunks, the last one with the usage."""
+STREAM_FIELDS: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+"""The fields of a request for an answer in chunks, the last of which has the usage."""
 DONE = "[DONE]"
-"""Ends a stream."""
+"""The data of the event that ends a stream."""
 
 _ALTERNATIVES = 20
-_REASON_LENGTH, _QUOTE_LENGTH = 300, 32
+_MAX_REASON_LENGTH, _QUOTE_LENGTH = 300, 32
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
 )
 
 
-def answer_form(schema: Mapping[str, Any] | None, logprobs: bool) -> dict[str, Any]:
-    """Of a request: that its answer is JSON of a schema, and that alternatives are told of each token."""
-    form: dict[str, Any] = {}
+def answer_fields(schema: Mapping[str, Any] | None, logprobs: bool) -> dict[str, Any]:
+    """The fields of a request for an answer in a JSON schema, and for the alternatives of each token."""
+    fields: dict[str, Any] = {}
     if schema is not None:
-        named = {"name": "answer", "schema": dict(schema), "strict": True}
-        form["response_format"] = {"type": "json_schema", "json_schema": named}
-    return form | ({"logprobs": True, "top_logprobs": _ALTERNATIVES} if logprobs else {})
+        answer_schema = {"name": "answer", "schema": dict(schema), "strict": True}
+        fields["response_format"] = {"type": "json_schema", "json_schema": answer_schema}
+    return fields | ({"logprobs": True, "top_logprobs": _ALTERNATIVES} if logprobs else {})
 
 
-def unquoted(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """Its first line, at most 300 characters, unless it quotes what was asked."""
+def redact_reason(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
+    """The reason's first line, at most 300 characters; another text if it quotes 32 characters of a message."""
     line = reason.strip().partition("\n")[0]
-    starts = range(len(line) - _QUOTE_LENGTH + 1)[:_REASON_LENGTH]
-    if any(line[start : start + _QUOTE_LENGTH] in each["content"] for start in starts for each in messages):
-        return "a reason that quotes the prompt"
-    return line[:_REASON_LENGTH]
+    starts = range(len(line) - _QUOTE_LENGTH + 1)[:_MAX_REASON_LENGTH]
+    if any(line[start : start + _QUOTE_LENGTH] in message["content"] for start in starts for message in messages):
+        return "reason withheld, it quotes the prompt"
+    return line[:_MAX_REASON_LENGTH]
 
 
-class _Cached(BaseModel):
+class _PromptTokensDetails(BaseModel):
     cached_tokens: int | None = None
 
 
 class _Usage(BaseModel):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _Cached | None = None
+    prompt_tokens_details: _PromptTokensDetails | None = None
 
 
-class _Said(BaseModel):
+class _Message(BaseModel):
     content: str | None = None
 
 
 class _ChunkChoice(BaseModel):
-    delta: _Said | None = None
+    delta: _Message | None = None
     finish_reason: str | None = None
 
 
-class Chunk(BaseModel):
-    """The one with the usage has no choices, which some endpoints write as null, or not at all."""
+class CompletionChunk(BaseModel):
+    """One chunk of an answer. The chunk with the usage has no choices: some endpoints send null, others omit them."""
 
     choices: list[_ChunkChoice] | None = None
     usage: _Usage | None = None
 
     @model_validator(mode="after")
-    def _with_one_of_both(self) -> Self:
+    def _check_fields(self) -> Self:
         if not {"choices", "usage"} & self.model_fields_set:
             raise ValueError("a chunk must have choices or usage")
         return self
@@ -83,7 +85,7 @@ class Chunk(BaseModel):
         return next((choice.finish_reason for choice in self.choices or () if choice.finish_reason), "")
 
     @property
-    def told_usage(self) -> Usage | None:
+    def token_usage(self) -> Usage | None:
         if self.usage is None:
             return None
         details = self.usage.prompt_tokens_details
@@ -109,11 +111,13 @@ class _Logprobs(BaseModel):
 
 
 class _Choice(BaseModel):
-    message: _Said
+    message: _Message
     logprobs: _Logprobs | None = None
 
 
-class Whole(BaseModel):
+class CompletionBody(BaseModel):
+    """The body of a whole answer."""
+
     choices: list[_Choice]
 
     @property
@@ -122,63 +126,54 @@ class Whole(BaseModel):
 
     @property
     def alternatives(self) -> tuple[Mapping[str, float], ...]:
-        given = self.choices[0].logprobs if self.choices else None
-        tokens = (given.content if given else None) or []
+        logprobs = self.choices[0].logprobs if self.choices else None
+        tokens = (logprobs.content if logprobs else None) or []
         return tuple(token.alternatives for token in tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """`status` is 0 where none was told; `named` if the body says that it is an error."""
+class EndpointFailure:
+    """An error response. `status` is 0 if the endpoint sent none; `is_error` is true if the body is marked as one."""
 
     status: int
     reason: str
-    named: bool
+    is_error: bool
 
 
-def understood(form: type[B], body: str | bytes) -> B | Failure | None:
-    """None if it is neither of that form nor an error."""
-    text = _mended(_decoded(body))
-    if (told := failure(text)).named:
-        return told
+def parse_body(model: type[B], body: str | bytes) -> B | EndpointFailure | None:
+    """Parses a response; returns None if it is neither a `model` nor an error."""
+    # tokens that end within a character leave half a surrogate pair, which is not valid JSON
+    text = _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], _decode_body(body))
+    if (failure := parse_failure(text)).is_error:
+        return failure
     try:
-        return form.model_validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError:
         return None
 
 
-def _mended(text: str) -> str:
-    """JSON where half a surrogate pair, as tokens that end within a character leave it, is U+FFFD."""
-    return _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], text)
+def parse_failure(body: str | bytes, status: int = 0) -> EndpointFailure:
+    """Parses the body of an error response, in any of the common forms or plain text.
 
-
-def _decoded(body: str | bytes) -> str:
-    return body if isinstance(body, str) else body.decode(errors="replace")
-
-
-def failure(body: str | bytes, status: int = 0) -> Failure:
-    """Reads `{"error": {"message": ...}}` as OpenAI and vLLM have it, `{"error": "..."}` as Ollama,
-    `{"object": "error", "message": ...}` as older vLLM, and `{"detail": ...}` as web frameworks; or the plain text."""
+    OpenAI and vLLM send `{"error": {"message": ...}}`, Ollama `{"error": "..."}`, older vLLM
+    `{"object": "error", "message": ...}`, and web frameworks `{"detail": ...}`.
+    """
+    status = 0 if status == 200 else status
     try:
-        told = from_json(body)
+        content = from_json(body)
     except ValueError:
-        return Failure(status=_refusal(status), reason=_decoded(body), named=False)
-    if not isinstance(told, dict):
-        return Failure(status=_refusal(status), reason="", named=False)
-    named = bool(told.get("error")) or told.get("object") == "error"
-    inner = told["error"] if isinstance(told.get("error"), dict) else told
-    return Failure(status=_refusal(status) or _code(inner), reason=_reason(inner), named=named)
+        return EndpointFailure(status=status, reason=_decode_body(body), is_error=False)
+    if not isinstance(content, dict):
+        return EndpointFailure(status=status, reason="", is_error=False)
+    details = content["error"] if isinstance(content.get("error"), dict) else content
+    code = details.get("code", details.get("status"))
+    reasons = (details.get(key) for key in ("message", "error", "detail"))
+    return EndpointFailure(
+        status=status or (code if isinstance(code, int) else 0),
+        reason=next((str(reason) for reason in reasons if reason), ""),
+        is_error=bool(content.get("error")) or content.get("object") == "error",
+    )
 
 
-def _refusal(status: int) -> int:
-    return 0 if status == 200 else status
-
-
-def _code(told: Mapping[str, Any]) -> int:
-    code = told.get("code", told.get("status"))
-    return code if isinstance(code, int) else 0
-
-
-def _reason(told: Mapping[str, Any]) -> str:
-    found = (told.get(key) for key in ("message", "error", "detail"))
-    return next((str(each) for each in found if each), "")
+def _decode_body(body: str | bytes) -> str:
+    return body if isinstance(body, str) else body.decode(errors="replace")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_core.models.loading import loading
+from rag_core.models.loading import translate_load_errors
 from rag_core.protocols import Pair
 
 if TYPE_CHECKING:
@@ -12,21 +12,30 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
 
-def loaded_cross_encoder(folder: Path, weights: "torch.dtype", device: str) -> "CrossEncoder":
-    """ModelError if it cannot be loaded."""
-    with loading(folder, "cross-encoder"):
+def load_cross_encoder(folder: Path, weights: "torch.dtype", device: str) -> "CrossEncoder":
+    """Loads a model that computes its scores in fp32. Raises ModelError if it cannot be loaded."""
+    with translate_load_errors(folder, "cross-encoder"):
+        import torch
         from sentence_transformers import CrossEncoder
 
-        model = CrossEncoder(str(folder), device=device, model_kwargs={"dtype": weights}, local_files_only=True)
-    return _scoring_in_fp32(model)
+        options = {"dtype": weights}
+        model: CrossEncoder = CrossEncoder(str(folder), device=device, model_kwargs=options, local_files_only=True)
+    for module in model.modules():
+        # in bf16, a score above 8 has steps of 1/16: many candidates would tie
+        if isinstance(module, torch.nn.Linear) and module.out_features == model.num_labels:
+            module.float().register_forward_pre_hook(_cast_input_to_fp32)
+    return model
 
 
-def logits(model: "CrossEncoder", pairs: Sequence[Pair]) -> "torch.Tensor":
-    """Shape (pairs,) of a model with one label, else (pairs, labels); in one batch. What is too long is cut."""
+def compute_logits(model: "CrossEncoder", pairs: Sequence[Pair]) -> "torch.Tensor":
+    """Computes the logits of all pairs in one batch; pairs that are too long are cut.
+
+    Shape (pairs,) if the model has one label, else (pairs, labels).
+    """
     scores: torch.Tensor = model.predict(
         list(pairs),
         batch_size=len(pairs),
-        activation_fn=_as_they_are,
+        activation_fn=_return_unchanged,
         show_progress_bar=False,
         convert_to_tensor=True,
     )
@@ -34,19 +43,9 @@ def logits(model: "CrossEncoder", pairs: Sequence[Pair]) -> "torch.Tensor":
     return scores.cpu().double()
 
 
-def _scoring_in_fp32(model: "CrossEncoder") -> "CrossEncoder":
-    """In bf16 a score above 8 has steps of 1/16: many candidates would tie."""
-    import torch
-
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and module.out_features == model.num_labels:
-            module.float().register_forward_pre_hook(_widened)
-    return model
-
-
-def _widened(_module: object, inputs: "tuple[torch.Tensor]") -> "tuple[torch.Tensor]":
+def _cast_input_to_fp32(_module: object, inputs: "tuple[torch.Tensor]") -> "tuple[torch.Tensor]":
     return (inputs[0].float(),)
 
 
-def _as_they_are(logits: "torch.Tensor") -> "torch.Tensor":
+def _return_unchanged(logits: "torch.Tensor") -> "torch.Tensor":
     return logits

@@ -1,18 +1,19 @@
-"""Text of documents as a language model is to read it: fenced off, and without what could end the fence.
+"""Fences around the text of documents in prompts, and the removal of characters that could end a fence.
 
-A fence's name has a nonce in it that no document can guess. Nothing here makes a model obey: what it writes is checked.
+The name of a fence contains a nonce that no document can guess. A fence does not force a model to obey, so the model's
+output is checked as well.
 """
 
 import re
 from secrets import token_hex
 
-_TITLE_LENGTH = 200
+_MAX_ATTRIBUTE_LENGTH = 200
 _NONCE_BYTES = 4
 
-# Read by a model, unseen by people: Unicode's tag characters and signs of no width. Those that join or direct letters
-# of other scripts stay between such.
+# Models read Unicode's tag characters and characters of no width, but people do not see them. Characters that join or
+# direct the letters of other scripts are kept between such letters.
 _FORMAT = "[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2066-\u206f]"
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     rf"[\u200b\u2060-\u2064\ufeff\U000e0000-\U000e007f]"
     rf"|{_FORMAT}{{8,}}+|(?<=[\0-\x7f]){_FORMAT}+|{_FORMAT}+(?=[\0-\x7f])"
 )
@@ -21,7 +22,7 @@ _TAGS = (
     *("passages?", "unsupported", "documents?", "context", "system", "user", "assistant", "developer"),
     *("bos", "eos", "pad", "unk", "start_of_turn", "end_of_turn", "turn", "think", "tool_call", "tool_response"),
 )
-_TEMPLATES = re.compile(
+_TEMPLATE_START = re.compile(
     rf"{_ANGLE}(?=\s*+[/\uff0f]?\s*+(?:{'|'.join(_TAGS)})(?![a-z])|{_BAR}|/?s>|<\s*+/?\s*+SYS>>)"
     rf"|{_SQUARE}(?=\s*+/?\s*+(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\s*[\]\uff3d])",
     re.IGNORECASE,
@@ -32,18 +33,19 @@ def fresh_nonce() -> str:
     return token_hex(_NONCE_BYTES)
 
 
-def fenced(kind: str, nonce: str, text: str, **attributes: str) -> str:
-    """`<kind-nonce attribute="...">`, the text, and `</kind-nonce>`, each on lines of their own."""
-    told = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items())
-    return f"<{kind}-{nonce}{told}>\n{defused(text)}\n</{kind}-{nonce}>"
+def fence_text(kind: str, nonce: str, text: str, **attributes: str) -> str:
+    """The text between the lines `<kind-nonce attribute="...">` and `</kind-nonce>`.
+
+    The values of attributes are put on one line, and cut off at 200 characters.
+    """
+    rendered = ""
+    for name, value in attributes.items():
+        line = defuse(" ".join(value.split()))
+        escaped = line.replace('"', "'").replace("<", "(").replace(">", ")")[:_MAX_ATTRIBUTE_LENGTH]
+        rendered += f' {name}="{escaped}"'
+    return f"<{kind}-{nonce}{rendered}>\n{defuse(text)}\n</{kind}-{nonce}>"
 
 
-def defused(text: str) -> str:
-    """Without characters that nobody sees; fences and tokens of chat templates begin with a round bracket instead."""
-    return _TEMPLATES.sub("(", _UNSEEN.sub("", text))
-
-
-def _attribute(value: str) -> str:
-    """On one line, and without what could end it."""
-    plain = defused(" ".join(value.split()))
-    return plain.replace('"', "'").replace("<", "(").replace(">", ")")[:_TITLE_LENGTH]
+def defuse(text: str) -> str:
+    """Removes invisible characters, and replaces the first bracket of fences and chat template tokens by `(`."""
+    return _TEMPLATE_START.sub("(", _INVISIBLE.sub("", text))

@@ -1,4 +1,4 @@
-"""Copies of a model that share its weights, one a thread: tokenizers and modules are not safe for several."""
+"""Copies of a model that share its weights, one per thread: tokenizers and modules are not thread-safe."""
 
 import io
 import pickle
@@ -10,36 +10,38 @@ import torch
 M = TypeVar("M")
 
 
-def copies(model: M, count: int) -> Sequence[M]:
-    """The model itself, and others.
+def copy_for_threads(model: M, count: int) -> Sequence[M]:
+    """Returns the model itself and `count` - 1 copies.
 
-    Of more than one the whole process is set to one of torch's own threads: those share a batch, and take longer than
-    as many threads that have a batch each.
+    With several copies, torch is limited to one thread in the whole process. Torch's own threads share a batch, and
+    take longer than the same number of threads with a batch each.
     """
     if count == 1:
         return [model]
     torch.set_num_threads(1)
     file = io.BytesIO()
-    rest = _Rest(file)
-    rest.dump(model)
-    return [model, *(_Whole(file, rest.tensors).load() for _ in range(count - 1))]
+    pickler = _TensorlessPickler(file)
+    pickler.dump(model)
+    return [model, *(_SharingUnpickler(file, pickler.tensors).load() for _ in range(count - 1))]
 
 
-class _Rest(pickle.Pickler):
-    """All but the tensors."""
+class _TensorlessPickler(pickle.Pickler):
+    """A pickler that collects the tensors instead of writing them."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.tensors: dict[int, torch.Tensor] = {}
 
-    def persistent_id(self, each: object) -> int | None:
-        if not isinstance(each, torch.Tensor):
+    def persistent_id(self, part: object) -> int | None:
+        if not isinstance(part, torch.Tensor):
             return None
-        self.tensors[id(each)] = each
-        return id(each)
+        self.tensors[id(part)] = part
+        return id(part)
 
 
-class _Whole(pickle.Unpickler):
+class _SharingUnpickler(pickle.Unpickler):
+    """An unpickler that uses the collected tensors themselves."""
+
     def __init__(self, file: io.BytesIO, tensors: dict[int, torch.Tensor]) -> None:
         file.seek(0)
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""Compressed documents."""
+"""Documents that are compressed with gzip."""
 
 import gzip
 import zlib
@@ -7,32 +7,31 @@ from io import BytesIO
 from rag_core.errors import DocumentError
 
 _SUFFIX = ".gz"
-_STEP = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
-def decompressed(uri: str, body: bytes, limit_mb: float) -> tuple[str, bytes]:
-    """The uri without `.gz` and what was inside; both as given where the uri does not end so."""
+def decompress(uri: str, body: bytes, limit_mb: float) -> tuple[str, bytes]:
+    """The uri without `.gz` and the decompressed body; both unchanged if the uri does not end with `.gz`.
+
+    Raises DocumentError if the body is damaged or larger than the limit.
+    """
     if not is_compressed(uri):
         return uri, body
+    content = bytearray()
     try:
-        return inner(uri), _inflated(body, limit_mb)
+        with gzip.GzipFile(fileobj=BytesIO(body)) as file:
+            while block := file.read(_BLOCK_BYTES):
+                content += block
+                if len(content) > limit_mb * 1e6:
+                    raise DocumentError("parse", f"too large: more than {limit_mb:g} MB when decompressed")
     except (OSError, EOFError, zlib.error) as error:
         raise DocumentError("parse", f"damaged gzip: {error}") from error
+    return strip_gz_suffix(uri), bytes(content)
 
 
 def is_compressed(uri: str) -> bool:
     return uri.lower().endswith(_SUFFIX)
 
 
-def inner(uri: str) -> str:
+def strip_gz_suffix(uri: str) -> str:
     return uri[: -len(_SUFFIX)] if is_compressed(uri) else uri
-
-
-def _inflated(body: bytes, limit_mb: float) -> bytes:
-    out = bytearray()
-    with gzip.GzipFile(fileobj=BytesIO(body)) as file:
-        while piece := file.read(_STEP):
-            out += piece
-            if len(out) > limit_mb * 1e6:
-                raise DocumentError("parse", f"too large: more than {limit_mb:g} MB when decompressed")
-    return bytes(out)

@@ -1,64 +1,56 @@
-"""Stored bytes to a described document."""
+"""Parsing of stored bytes into a document with a title, a language and normalized metadata."""
 
 from dataclasses import replace
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.compression import decompressed
-from rag_core.parsing.detection import format_of
-from rag_core.parsing.formats import parser_of
-from rag_core.parsing.metadata import described
-from rag_core.types import UNSTORABLE, Document, Metadata, Value
+from rag_core.parsing.compression import decompress
+from rag_core.parsing.detection import detect_format
+from rag_core.parsing.formats import load_parser
+from rag_core.parsing.metadata import complete_metadata
+from rag_core.types import UNSTORABLE, Document, Value
 
 
 def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb: float) -> Document:
-    """With its format in the metadata. DocumentError("parse", ...) for what cannot become text; skipped where it is
+    """The document, with its format in the metadata.
+
+    Raises DocumentError("parse", ...) for content that cannot become text. Its status is `skipped` if the content is
     empty or of an unknown format.
     """
-    name, stored = decompressed(uri, body, file_mb)
-    if not stored.strip():
+    stored_uri, content = decompress(uri, body, file_mb)
+    if not content.strip():
         raise DocumentError("parse", "empty", status="skipped")
-    found = format_of(name, stored)
-    document = _storable(parser_of(found).parse(name, stored))
-    _refuse(document.text, text_mb)
-    known = described(document, detect_language)
-    return replace(known, uri=uri, metadata={**known.metadata, "format": found})
+    format_ = detect_format(stored_uri, content)
+    document = _replace_unstorable(load_parser(format_).parse(stored_uri, content))
+    if not document.text.strip():
+        raise DocumentError("parse", "empty", status="skipped")
+    size_mb = len(document.text.encode()) / 1e6
+    if size_mb > text_mb:
+        raise DocumentError("parse", f"too large: {size_mb:.1f} MB of text, limit {text_mb:g} MB")
+    completed = complete_metadata(document, detect_language)
+    return replace(completed, uri=uri, metadata={**completed.metadata, "format": format_})
 
 
-def _storable(document: Document) -> Document:
-    sections = tuple(replace(each, path=tuple(map(_clean, each.path))) for each in document.sections)
+def _replace_unstorable(document: Document) -> Document:
+    """Replaces characters that the store cannot hold, each by one other, so that every offset stays valid."""
+    metadata: dict[str, Value] = {}
+    for key, value in document.metadata.items():
+        if isinstance(value, str):
+            value = _storable_text(value)
+        elif not isinstance(value, bool | int | float):
+            value = [_storable_text(text) for text in value]
+        metadata[_storable_text(key)] = value
     return replace(
         document,
-        text=_clean(document.text),
-        title=_clean(document.title),
-        metadata=_clean_metadata(document.metadata),
-        sections=sections,
+        text=_storable_text(document.text),
+        title=_storable_text(document.title),
+        metadata=metadata,
+        sections=tuple(
+            replace(section, path=tuple(map(_storable_text, section.path))) for section in document.sections
+        ),
     )
 
 
-def _clean(text: str) -> str:
-    """One for one, so that every offset stays."""
-    # ten times as fast as the pattern where it finds nothing
-    plain = text.isascii() and "\0" not in text
-    return text if plain else UNSTORABLE.sub("\ufffd", text)
-
-
-def _clean_metadata(metadata: Metadata) -> Metadata:
-    return {_clean(key): _clean_value(value) for key, value in metadata.items()}
-
-
-def _clean_value(value: Value) -> Value:
-    match value:
-        case str():
-            return _clean(value)
-        case bool() | int() | float():
-            return value
-        case _:
-            return [_clean(each) for each in value]
-
-
-def _refuse(text: str, limit_mb: float) -> None:
-    if not text.strip():
-        raise DocumentError("parse", "empty", status="skipped")
-    size = len(text.encode()) / 1e6
-    if size > limit_mb:
-        raise DocumentError("parse", f"too large: {size:.1f} MB of text, limit {limit_mb:g} MB")
+def _storable_text(text: str) -> str:
+    # ten times as fast as the pattern if there is nothing to replace
+    is_storable = text.isascii() and "\0" not in text
+    return text if is_storable else UNSTORABLE.sub("\ufffd", text)

@@ -1,16 +1,16 @@
-"""What is known about a document beside its text, under the same names whatever its format."""
+"""Title, language and metadata of a document, under the same names in every format."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
-from rag_core.text.language import detected
+from rag_core.text.language import identify_language
 from rag_core.types import Document, Metadata, Value
 
 VERSION = 2
 
-# The first key that a document has gives the value, and all of them go.
+# The first key that a document has gives the value; all of these keys are removed.
 _SOURCES = {
     "date": ("date", "meta-date", "meta-article:published_time", "meta-published_time", "meta-dc.date"),
     "description": ("description", "meta-description", "meta-og:description"),
@@ -18,14 +18,14 @@ _SOURCES = {
     "tags": ("tags", "keywords", "meta-keywords", "meta-article:tag"),
 }
 _SEPARATORS = {"authors": ";", "tags": ","}
-_NORMALISED = frozenset(key for keys in _SOURCES.values() for key in keys)
+_SOURCE_KEYS = frozenset(key for keys in _SOURCES.values() for key in keys)
 
-_PRIMARY = re.compile(r"([A-Za-z]{2,3})(?:[-_].*)?")
+_LANGUAGE_TAG = re.compile(r"([A-Za-z]{2,3})(?:[-_].*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the user wants of metadata. `from_path` is a regular expression with named groups."""
+class MetadataRules:
+    """The user's changes to metadata. `from_path` is a regular expression with named groups."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: Sequence[str] = ()
@@ -33,69 +33,61 @@ class Rules:
     set: Metadata = field(default_factory=dict)
 
 
-def described(document: Document, detect_language: bool = True) -> Document:
-    """With a title, a language where it can be told, and metadata of one shape: `date` and `description` are strings,
-    `authors` and `tags` lists of strings.
+def complete_metadata(document: Document, detect_language: bool = True) -> Document:
+    """The document with a title, a language if it can be identified, and normalized metadata.
+
+    A missing title becomes the file's name without its suffix.
+    `date` and `description` become strings, `authors` and `tags` lists of strings.
     """
-    language = _primary(document.language) or (detected(document.text) if detect_language else "")
-    metadata = _normalised(document.metadata)
-    return replace(document, title=document.title or _name(document.uri), language=language, metadata=metadata)
+    language = _primary_language(document.language)
+    if detect_language and not language:
+        language = identify_language(document.text)
+    file_name = " ".join(unquote(document.uri.rstrip("/").rpartition("/")[2]).split())
+    stem, dot, _ = file_name.rpartition(".")
+    title = document.title or (stem if dot and stem else file_name)
+    return replace(document, title=title, language=language, metadata=_normalize_metadata(document.metadata))
 
 
-def mapped(document: Document, rules: Rules) -> Document:
-    """By the rules in this order: rename, drop, from_path, set; a later one wins. `from_path` gives strings.
+def apply_rules(document: Document, rules: MetadataRules) -> Document:
+    """Applies the rules in the order rename, drop, from_path, set; a later one wins. `from_path` gives strings.
 
-    A `language` that comes out of it is the document's, whatever was detected.
+    A `language` in the resulting metadata becomes the document's language.
     """
-    renamed = {rules.rename.get(key, key): value for key, value in _unrenamed_first(document.metadata, rules)}
-    kept = {key: value for key, value in renamed.items() if key not in rules.drop}
-    metadata = {**kept, **_from_path(document.uri, rules.from_path), **rules.set}
-    return replace(
-        document, metadata=metadata, language=_primary(str(metadata.get("language", ""))) or document.language
-    )
+    # renamed keys last, so that they replace a key that already had that name
+    ordered = sorted(document.metadata.items(), key=lambda pair: pair[0] in rules.rename)
+    renamed = {rules.rename.get(key, key): value for key, value in ordered}
+    remaining = {key: value for key, value in renamed.items() if key not in rules.drop}
+    match = re.search(rules.from_path, unquote(document.uri)) if rules.from_path else None
+    from_path = {key: value for key, value in match.groupdict().items() if value} if match else {}
+    metadata = {**remaining, **from_path, **rules.set}
+    language = _primary_language(str(metadata.get("language", ""))) or document.language
+    return replace(document, metadata=metadata, language=language)
 
 
-def _unrenamed_first(metadata: Metadata, rules: Rules) -> Iterable[tuple[str, Value]]:
-    """So that what is renamed takes the place of what had that name."""
-    return sorted(metadata.items(), key=lambda pair: pair[0] in rules.rename)
+def _normalize_metadata(metadata: Metadata) -> Metadata:
+    normalized = {
+        key: value for key, value in metadata.items() if key not in _SOURCE_KEYS and not key.startswith("meta-")
+    }
+    for key, names in _SOURCES.items():
+        value = next((value for name in names if (value := metadata.get(name))), "")
+        if key in _SEPARATORS:
+            value = _split_value(value, _SEPARATORS[key])
+        elif isinstance(value, str):
+            value = value.strip()
+        else:
+            value = ", ".join(_split_value(value, ""))
+        if value:
+            normalized[key] = value
+    return normalized
 
 
-def _from_path(uri: str, pattern: str) -> Metadata:
-    found = re.search(pattern, unquote(uri)) if pattern else None
-    return {key: value for key, value in found.groupdict().items() if value} if found else {}
-
-
-def _normalised(metadata: Metadata) -> Metadata:
-    kept = {key: value for key, value in metadata.items() if key not in _NORMALISED and not key.startswith("meta-")}
-    found = {key: metadata[name] for key, names in _SOURCES.items() if (name := _first(metadata, names))}
-    shaped = {key: _shaped(value, _SEPARATORS.get(key, "")) for key, value in found.items()}
-    return kept | {key: value for key, value in shaped.items() if value}
-
-
-def _first(metadata: Metadata, names: Iterable[str]) -> str:
-    return next((name for name in names if metadata.get(name)), "")
-
-
-def _shaped(value: Value, separator: str) -> Value:
-    if not separator:
-        return ", ".join(_strings(value, "")) if not isinstance(value, str) else value.strip()
-    return _strings(value, separator)
-
-
-def _strings(value: Value, separator: str) -> list[str]:
+def _split_value(value: Value, separator: str) -> list[str]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(separator or None) if part.strip()]
     return [str(value)] if isinstance(value, bool | int | float) else list(value)
 
 
-def _name(uri: str) -> str:
-    """The file's name without its suffix."""
-    name = " ".join(unquote(uri.rstrip("/").rpartition("/")[2]).split())
-    stem, dot, _ = name.rpartition(".")
-    return stem if dot and stem else name
-
-
-def _primary(language: str) -> str:
-    """`de` of `de-DE`; empty for what is no language tag."""
-    tag = _PRIMARY.fullmatch(language.strip())
+def _primary_language(language: str) -> str:
+    """`de` for `de-DE`; empty if it is not a language tag."""
+    tag = _LANGUAGE_TAG.fullmatch(language.strip())
     return tag[1].lower() if tag else ""

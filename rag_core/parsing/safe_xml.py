@@ -1,4 +1,4 @@
-"""XML from outside: nothing is fetched, no entity grows."""
+"""Parsing of untrusted XML: nothing is fetched, and no entity can grow a document."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -9,11 +9,14 @@ from rag_core.errors import DocumentError
 
 Element: TypeAlias = etree._Element
 
-_LONGEST_REASON = 200
+_MAX_REASON_CHARS = 200
 
 
-def parsed(content: bytes) -> Element:
-    """At most 256 levels deep, without the entities that a document defines. DocumentError if it is no XML."""
+def parse_xml(content: bytes) -> Element:
+    """The root element, without the entities that the document defines.
+
+    Raises DocumentError if the content is not XML or is nested more than 256 levels deep.
+    """
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -25,16 +28,16 @@ def parsed(content: bytes) -> Element:
     try:
         root = etree.fromstring(content, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise DocumentError("parse", f"damaged XML: {str(error)[:_LONGEST_REASON]}") from error
+        raise DocumentError("parse", f"damaged XML: {str(error)[:_MAX_REASON_CHARS]}") from error
     if root.getroottree().docinfo.internalDTD is not None:
         etree.strip_elements(root, etree.Entity, with_tail=False)
     return root
 
 
-def elements(parent: Element) -> Iterator[Element]:
+def child_elements(parent: Element) -> Iterator[Element]:
     return parent.iterchildren("*")
 
 
-def spoken(element: Element | None) -> str:
-    """All text in it, on one line."""
+def element_text(element: Element | None) -> str:
+    """All text in the element, on one line."""
     return "" if element is None else " ".join("".join(element.itertext()).split())

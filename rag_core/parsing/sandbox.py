@@ -1,12 +1,12 @@
 """Untrusted bytes are parsed in a child process with limits on time, memory, files and output.
 
-The child is a clean start of the interpreter, not a fork: it works the same in a script, a notebook and a cluster's
-worker, and holds neither their models nor their secrets. It reads many documents.
+The child is a fresh start of the interpreter, not a fork. So it works the same in a script, a notebook and a cluster's
+worker, and holds neither their models nor their secrets. It parses many documents.
 
-A document is blamed only for what it does itself. A child that dies of a signal may have met an operator, or a machine
-out of memory; one that ends otherwise may have suffered from the documents before. In both cases a fresh child reads
-the document once more, and what ends that one, too, is the document. Running out of time is its own doing at once. So a
-document costs at most two starts and twice its seconds.
+A document fails only for what it does itself. A child that dies of a signal may have been killed by an operator, or by
+a machine out of memory. A child that ends otherwise may have suffered from the documents before. In both cases a fresh
+child parses the document again, and if that one ends too, the document fails. A document that runs out of time fails at
+once. So a document costs at most two starts and twice its seconds.
 """
 
 import io
@@ -37,21 +37,20 @@ from rag_core.parsing.sandbox_child import (
     REPLY,
     REQUEST,
     Parse,
-    refusal,
+    output_too_large,
     scratch_prefix,
-    too_large,
 )
 from rag_core.types import Document
 
-DOCUMENTS_A_CHILD = 5_000
-START_SECONDS = 120.0
+MAX_DOCUMENTS_PER_CHILD = 5_000
+START_TIMEOUT = 120.0
 
 _BOOT = """\
 import sys
 sys.path[:] = sys.argv[2:]
 from rag_core.parsing.sandbox_child import serve
 serve(int(sys.argv[1]))"""
-# Not the rest: it may hold a password of the store's, or a key.
+# The other variables can hold a key or the password of the store.
 _ENVIRONMENT = (
     "PATH",
     "HOME",
@@ -64,46 +63,50 @@ _ENVIRONMENT = (
     "TESSDATA_PREFIX",
 )
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_NO_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
-_UNREADABLE = (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError)
+_OUT_OF_MEMORY_MESSAGES = (b"memory allocation of", b"bad_alloc", b"MemoryError")
+_UNPICKLING_ERRORS = (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError)
 
-Sample: TypeAlias = tuple[str, bytes]
+ParserInput: TypeAlias = tuple[str, bytes]
+"""A uri and a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What one document may cost. Memory is what the parser takes beyond what its libraries take."""
+class SandboxLimits:
+    """The limits for one document. `memory_mb` is what the parser takes beyond what its libraries take."""
 
     seconds: float = 30.0
     memory_mb: float = 1024.0
     output_bytes: int = 80 * MEGABYTE
 
 
-DEFAULT_BOUNDS = Bounds()
+DEFAULT_LIMITS = SandboxLimits()
 
 
 class Sandbox:
-    """`parse`, elsewhere: it must be picklable, and importable where it is unpickled. Each thread has a child of its
-    own, which starts when the first document comes, goes when it has had none for a while, and at the latest with its
-    thread or this object.
+    """Runs `parse` in a child process. `parse` must be picklable, and importable in the child.
+
+    Each thread has its own child. It starts with the thread's first document. It ends after it has been idle for a
+    while, and at the latest with its thread or this object.
     """
 
-    def __init__(self, parse: Parse, bounds: Bounds = DEFAULT_BOUNDS, samples: Sequence[Sample] = ()) -> None:
-        """`samples`, harmless uris and bodies, are parsed before any limit holds."""
-        self._parse, self._bounds, self._samples = parse, bounds, samples
+    def __init__(
+        self, parse: Parse, limits: SandboxLimits = DEFAULT_LIMITS, samples: Sequence[ParserInput] = ()
+    ) -> None:
+        """`samples`, harmless uris and bodies, are parsed before any limit applies."""
+        self._parse, self._limits, self._samples = parse, limits, samples
         self._children: WeakKeyDictionary[threading.Thread, _Child] = WeakKeyDictionary()
 
     def __call__(self, uri: str, body: bytes) -> Document:
-        """DocumentError as `parse` raises it, or with what went wrong around it."""
+        """Raises the DocumentError of `parse`, or one for what went wrong in the child."""
         try:
-            return self._ready().document(uri, body)
-        except _EndedError as ended:
-            if not ended.perhaps_by_accident:
-                raise ended.blame from None
+            return self._child().parse(uri, body)
+        except _ChildEndedError as ended:
+            if not ended.can_be_retried:
+                raise ended.failure from None
         try:
-            return self._ready().document(uri, body)
-        except _EndedError as ended:
-            raise ended.blame from None
+            return self._child().parse(uri, body)
+        except _ChildEndedError as ended:
+            raise ended.failure from None
 
     def close(self) -> None:
         """Ends this thread's child."""
@@ -111,193 +114,190 @@ class Sandbox:
         if child is not None:
             child.end()
 
-    def _ready(self) -> "_Child":
+    def _child(self) -> "_Child":
+        """This thread's child, started if needed."""
         child = self._children.get(threading.current_thread())
-        if child is None or not child.usable:
+        if child is None or not child.is_usable:
             self.close()
-            child = self._children[threading.current_thread()] = _Child(self._parse, self._bounds, self._samples)
+            child = self._children[threading.current_thread()] = _Child(self._parse, self._limits, self._samples)
         return child
 
 
-class _EndedError(Exception):
-    """The child is no more. `blame` is for the document that it did not answer, if that is why."""
+class _ChildEndedError(Exception):
+    """The child ended before it answered. `failure` is the document's error unless another child can parse it."""
 
-    def __init__(self, perhaps_by_accident: bool, blame: DocumentError) -> None:
-        super().__init__(perhaps_by_accident, blame)
-        self.perhaps_by_accident, self.blame = perhaps_by_accident, blame
+    def __init__(self, can_be_retried: bool, failure: DocumentError) -> None:
+        super().__init__(can_be_retried, failure)
+        self.can_be_retried, self.failure = can_be_retried, failure
 
 
 class _Child:
-    def __init__(self, parse: Parse, bounds: Bounds, samples: Sequence[Sample]) -> None:
-        self._bounds, self._documents = bounds, 0
-        settings = pickle.dumps((parse, samples, bounds.seconds, bounds.memory_mb, bounds.output_bytes))
-        self._socket, theirs = socket.socketpair()
-        self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115 - `end` closes it
+    def __init__(self, parse: Parse, limits: SandboxLimits, samples: Sequence[ParserInput]) -> None:
+        self._limits, self._document_count = limits, 0
+        settings = pickle.dumps((parse, samples, limits.seconds, limits.memory_mb, limits.output_bytes))
+        self._socket, child_socket = socket.socketpair()
+        self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115 - `end` closes it
         try:
-            self._process = _started(theirs, self._errors)
+            self._process = _start_process(child_socket, self._stderr)
         except OSError as error:
             self._socket.close()
-            self._errors.close()
-            raise _unstartable(str(error)) from error
+            self._stderr.close()
+            raise _start_error(str(error)) from error
         finally:
-            theirs.close()
-        self.end = weakref.finalize(self, _end, self._process, self._socket, self._errors)
-        self._set_up(settings)
+            child_socket.close()
+        self.end = weakref.finalize(self, _end_process, self._process, self._socket, self._stderr)
+        self._send_settings(settings)
 
     @property
-    def usable(self) -> bool:
-        return bool(self.end.alive) and self._documents < DOCUMENTS_A_CHILD
+    def is_usable(self) -> bool:
+        return bool(self.end.alive) and self._document_count < MAX_DOCUMENTS_PER_CHILD
 
-    def document(self, uri: str, body: bytes) -> Document:
-        self._documents += 1
+    def parse(self, uri: str, body: bytes) -> Document:
+        self._document_count += 1
         name = uri.encode("utf-8", "surrogatepass")
         try:
-            reply = self._asked(REQUEST.pack(len(name), len(body)) + name, body, seconds=self._bounds.seconds)
-            kind, content = _Plain(io.BytesIO(reply)).load()
+            reply = self._request(REQUEST.pack(len(name), len(body)) + name, body, seconds=self._limits.seconds)
+            kind, content = _DocumentUnpickler(io.BytesIO(reply)).load()
         except TimeoutError:
             self.end()
-            raise _late(self._bounds) from None
+            raise _timeout_error(self._limits) from None
         except OSError:
-            raise self._autopsy() from None
-        except _UNREADABLE as error:
+            raise self._explain_exit() from None
+        except _UNPICKLING_ERRORS as error:
             self.end()
-            raise DocumentError(*refusal(f"the parser returned what is no document: {error}")) from None
+            raise DocumentError("parse", f"the parser returned something that is not a document: {error}") from None
         except BaseException:
-            self.end()  # it may still answer, and its answer would be taken for the next document's
+            self.end()  # it could still answer, and its answer would be taken for the next document's
             raise
         if kind == OUT_OF_MEMORY:
             self.end()
-            raise _EndedError(self._documents > 1, _greedy(self._bounds))
+            raise _ChildEndedError(self._document_count > 1, _memory_error(self._limits))
         if kind == DOCUMENT:
             return content  # type: ignore[no-any-return]
         raise DocumentError(*content)
 
-    def _set_up(self, settings: bytes) -> None:
+    def _send_settings(self, settings: bytes) -> None:
         try:
-            self._asked(REPLY.pack(len(settings)) + settings, seconds=START_SECONDS)
+            self._request(REPLY.pack(len(settings)) + settings, seconds=START_TIMEOUT)
         except OSError:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)  # it closes its end before it says why
-            killed = _signal(self._process.returncode or 0)
-            said = self._last_words().decode("utf-8", "replace").strip().splitlines()[-1:]
+                self._process.wait(5)  # it closes its socket before it writes its error
+            killed_by = _signal_name(self._process.returncode or 0)
+            last_line = self._read_last_errors().decode("utf-8", "replace").strip().splitlines()[-1:]
             self.end()
-            raise _EndedError(bool(killed), _unstartable(*said, killed)) from None
+            raise _ChildEndedError(bool(killed_by), _start_error(*last_line, killed_by)) from None
         except BaseException:
             self.end()
             raise
 
-    def _asked(self, *parts: bytes, seconds: float) -> bytearray:
-        """TimeoutError, or another OSError where the child has gone."""
+    def _request(self, *parts: bytes, seconds: float) -> bytearray:
+        """The child's reply. Raises TimeoutError, or another OSError if the child has ended."""
         deadline = time.monotonic() + seconds
         for part in parts:
-            self._socket.settimeout(_left(deadline))
+            self._socket.settimeout(_seconds_left(deadline))
             self._socket.sendall(part)
-        (size,) = REPLY.unpack(self._received(REPLY.size, deadline))
-        if size > self._bounds.output_bytes:
+        (size,) = REPLY.unpack(self._receive(REPLY.size, deadline))
+        if size > self._limits.output_bytes:
             self.end()
-            raise DocumentError(*refusal(too_large(self._bounds.output_bytes)))
-        return self._received(size, deadline)
+            raise DocumentError("parse", output_too_large(self._limits.output_bytes))
+        return self._receive(size, deadline)
 
-    def _received(self, size: int, deadline: float) -> bytearray:
+    def _receive(self, size: int, deadline: float) -> bytearray:
         content = bytearray(size)
-        rest = memoryview(content)
-        while rest:
-            self._socket.settimeout(_left(deadline))
-            received = self._socket.recv_into(rest)
-            if not received:
+        remaining = memoryview(content)
+        while remaining:
+            self._socket.settimeout(_seconds_left(deadline))
+            received_bytes = self._socket.recv_into(remaining)
+            if not received_bytes:
                 raise ConnectionResetError
-            rest = rest[received:]
+            remaining = remaining[received_bytes:]
         return content
 
-    def _autopsy(self) -> _EndedError:
-        """Of a child that has closed its end: its exit status was set before, so ending it does not change that."""
-        words = self._last_words()
+    def _explain_exit(self) -> _ChildEndedError:
+        """Ends a child that has closed its socket. Its exit status was set before and stays the same."""
+        errors = self._read_last_errors()
         self.end()
-        code, suffered = self._process.returncode, self._documents > 1
+        code, had_other_documents = self._process.returncode, self._document_count > 1
         if code == -signal.SIGXCPU:
-            return _EndedError(False, _late(self._bounds))
-        if any(sign in words for sign in _NO_MEMORY):
-            return _EndedError(suffered, _greedy(self._bounds))
+            return _ChildEndedError(False, _timeout_error(self._limits))
+        if any(message in errors for message in _OUT_OF_MEMORY_MESSAGES):
+            return _ChildEndedError(had_other_documents, _memory_error(self._limits))
         if code >= 0:
-            return _EndedError(suffered, _crashed(f"the parser ended without an answer (exit status {code})"))
-        # nobody but the machine, out of memory, kills it twice: another time there may be enough
-        return _EndedError(True, _crashed(f"the parser crashed ({_signal(code)})", retryable=code == -signal.SIGKILL))
+            reason = f"the parser ended without an answer (exit status {code})"
+            return _ChildEndedError(had_other_documents, DocumentError("parse", reason))
+        # only a machine out of memory kills it twice: the next sync may find enough memory
+        crash = DocumentError("parse", f"the parser crashed ({_signal_name(code)})", code == -signal.SIGKILL)
+        return _ChildEndedError(True, crash)
 
-    def _last_words(self) -> bytes:
-        self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - 2000))
-        return self._errors.read()
+    def _read_last_errors(self) -> bytes:
+        """The last 2,000 bytes that the child wrote to its standard error."""
+        self._stderr.seek(max(0, os.fstat(self._stderr.fileno()).st_size - 2000))
+        return self._stderr.read()
 
 
-class _Plain(pickle.Unpickler):
-    """Knows no class but the values of `rag_core.types`: a reply from a child that was broken into runs no code."""
+class _DocumentUnpickler(pickle.Unpickler):
+    """Loads no class but the dataclasses of `rag_core.types`: a reply from a hijacked child must not run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = getattr(types, name, None) if module == types.__name__ else None
-        if not is_dataclass(found):
+        cls = getattr(types, name, None) if module == types.__name__ else None
+        if not is_dataclass(cls):
             raise pickle.UnpicklingError(f"{module}.{name}")
-        return found
+        return cls
 
 
-def _started(theirs: socket.socket, errors: IO[bytes]) -> "subprocess.Popen[bytes]":
-    command: Sequence[str] = (sys.executable, "-I", "-c", _BOOT, str(theirs.fileno()), *sys.path)
+def _start_process(child_socket: socket.socket, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
+    command: Sequence[str] = (sys.executable, "-I", "-c", _BOOT, str(child_socket.fileno()), *sys.path)
     return subprocess.Popen(  # noqa: S603 - this interpreter
         command,
-        pass_fds=(theirs.fileno(),),
+        pass_fds=(child_socket.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=errors,
+        stderr=stderr,
         env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _ONE_THREAD,
         start_new_session=True,
     )
 
 
-def _end(process: "subprocess.Popen[bytes]", parent: socket.socket, errors: IO[bytes]) -> None:
-    """With all that it has started, also in sessions of their own, and the folders that it could not remove. Before it
-    is waited for: until then the numbers are theirs."""
+def _end_process(process: "subprocess.Popen[bytes]", parent_socket: socket.socket, stderr: IO[bytes]) -> None:
+    """Kills the child with all its descendants, including those in other sessions, and removes its scratch folders.
+
+    They are killed before the child is waited for: until then, nobody else can get their process ids.
+    """
     if process.returncode is None:
-        for kill, number in [(os.killpg, process.pid), *((os.kill, each) for each in _descendants(process.pid))]:
+        children: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):  # other systems than Linux have no such files
+            with suppress(OSError, ValueError):
+                id, _, fields = stat.read_text("utf-8", "replace").partition(" ")
+                children.setdefault(int(fields.rpartition(")")[2].split()[1]), []).append(int(id))
+        family = [process.pid]
+        for member in family:
+            family += children.get(member, [])
+        for kill, member in [(os.killpg, process.pid), *((os.kill, member) for member in family[1:])]:
             with suppress(ProcessLookupError, PermissionError):
-                kill(number, signal.SIGKILL)
+                kill(member, signal.SIGKILL)
         process.wait()
     for folder in Path(gettempdir()).glob(f"{scratch_prefix(process.pid)}*"):
         shutil.rmtree(folder, ignore_errors=True)
-    parent.close()
-    errors.close()
+    parent_socket.close()
+    stderr.close()
 
 
-def _descendants(process: int) -> list[int]:
-    """Linux tells them; elsewhere there are none."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            number, _, rest = stat.read_text("utf-8", "replace").partition(" ")
-            children.setdefault(int(rest.rpartition(")")[2].split()[1]), []).append(int(number))
-    found = [process]
-    for each in found:
-        found += children.get(each, [])
-    return found[1:]
-
-
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _late(bounds: Bounds) -> DocumentError:
-    return DocumentError(*refusal(f"took longer than {bounds.seconds:g} s", retryable=True))
+def _timeout_error(limits: SandboxLimits) -> DocumentError:
+    return DocumentError("parse", f"took longer than {limits.seconds:g} s", True)
 
 
-def _greedy(bounds: Bounds) -> DocumentError:
-    return DocumentError(*refusal(f"needed more than {bounds.memory_mb:g} MB of memory", retryable=True))
+def _memory_error(limits: SandboxLimits) -> DocumentError:
+    return DocumentError("parse", f"needed more than {limits.memory_mb:g} MB of memory", True)
 
 
-def _crashed(reason: str, retryable: bool = False) -> DocumentError:
-    return DocumentError(*refusal(reason, retryable))
-
-
-def _signal(code: int) -> str:
-    """Empty for a process that ended on its own, or has not."""
+def _signal_name(code: int) -> str:
+    """The signal that ended a process; empty for a process that exited or still runs."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else ""
 
 
-def _unstartable(*why: str) -> DocumentError:
-    return DocumentError(*refusal(": ".join(filter(None, ("the parser could not be started", *why))), retryable=True))
+def _start_error(*reasons: str) -> DocumentError:
+    return DocumentError("parse", ": ".join(filter(None, ("the parser could not be started", *reasons))), True)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from rag_core.types import Section
 
-LONGEST_TITLE = 120
-"""Characters of a line that may be a title."""
+MAX_TITLE_CHARS = 120
+"""A longer line is not taken for a title."""
 
 
 class Heading(NamedTuple):
@@ -17,17 +17,17 @@ class Heading(NamedTuple):
     start: int
 
 
-def nested(headings: Iterable[Heading]) -> tuple[Section, ...]:
-    """One section a heading, its path leading from the outermost heading to its own."""
+def sections_from_headings(headings: Iterable[Heading]) -> tuple[Section, ...]:
+    """One section for each heading. Its path leads from the outermost heading to this one."""
     sections: list[Section] = []
-    above: list[Heading] = []
+    enclosing: list[Heading] = []
     for heading in headings:
-        above = [outer for outer in above if outer.level < heading.level] + [heading]
-        sections.append(Section(path=tuple(each.text for each in above), start=heading.start))
+        enclosing = [outer for outer in enclosing if outer.level < heading.level] + [heading]
+        sections.append(Section(path=tuple(outer.text for outer in enclosing), start=heading.start))
     return tuple(sections)
 
 
-def first_line(text: str) -> str:
-    """The first line that says something, if it is short enough for a title."""
+def title_from_first_line(text: str) -> str:
+    """The first line that is not blank; empty if that line is too long for a title."""
     line, _, _ = text.lstrip().partition("\n")
-    return line.rstrip() if len(line.rstrip()) <= LONGEST_TITLE else ""
+    return line.rstrip() if len(line.rstrip()) <= MAX_TITLE_CHARS else ""

@@ -12,19 +12,19 @@ Ranks: TypeAlias = Mapping[str, Mapping[UUID, int]]
 STAGES = {"fused": "fuse"}
 """Which stage gave a score, where it is not called as the score is."""
 
-SHOWN = {"fused": "fusion"}
-LAST = ("fused", "signals", "rerank")
+DISPLAY_NAMES = {"fused": "fusion"}
+STEPS_AFTER_LEGS = ("fused", "signals", "rerank")
 """The scores that no leg gave."""
 
 
-def ranks(stages: Sequence[StageReport]) -> Ranks:
+def ranks_by_stage(stages: Sequence[StageReport]) -> Ranks:
     return {report.stage: {id: rank for rank, id in enumerate(report.ranking, start=1)} for report in stages}
 
 
-def way(hit: Hit, ranks: Ranks) -> dict[str, Any]:
+def explain_hit(hit: Hit, ranks: Ranks) -> dict[str, Any]:
     """Rank and score at each step. A leg that gave a score but no rank did not find the hit within its depth."""
     return {
-        SHOWN.get(name, name): {"rank": rank_of(hit, name, ranks), "score": hit.scores[name]}
+        DISPLAY_NAMES.get(name, name): {"rank": find_rank(hit, name, ranks), "score": hit.scores[name]}
         for name in score_names([hit])
     }
 
@@ -32,8 +32,11 @@ def way(hit: Hit, ranks: Ranks) -> dict[str, Any]:
 def score_names(hits: Sequence[Hit]) -> list[str]:
     """Of the scores: legs as they come, then what is behind them."""
     found = dict.fromkeys(name for hit in hits for name in hit.scores)
-    return [*(name for name in found if name not in LAST), *(name for name in LAST if name in found)]
+    return [
+        *(name for name in found if name not in STEPS_AFTER_LEGS),
+        *(name for name in STEPS_AFTER_LEGS if name in found),
+    ]
 
 
-def rank_of(hit: Hit, name: str, ranks: Ranks) -> int | None:
+def find_rank(hit: Hit, name: str, ranks: Ranks) -> int | None:
     return ranks.get(STAGES.get(name, name), {}).get(hit.chunk.id)

@@ -36,18 +36,18 @@ class Candidates:
     scores: Scores
     ranks: Scores
 
-    def missing(self, leg: str) -> list[UUID]:
+    def find_unscored(self, leg: str) -> list[UUID]:
         """The chunks that the leg gave no score, in the order of `ids`."""
         row = self.scores[self.legs.index(leg)]
         return [self.ids[place] for place in np.flatnonzero(np.isnan(row)).tolist()]
 
-    def filled(self, leg: str, scores: Sequence[float]) -> "Candidates":
+    def with_scores(self, leg: str, scores: Sequence[float]) -> "Candidates":
         """With the leg's scores for those that it is missing, in their order; ranks stay as they are."""
         matrix, row = self.scores.copy(), self.legs.index(leg)
         matrix[row, np.isnan(matrix[row])] = scores
         return replace(self, scores=matrix)
 
-    def of(self, ids: Sequence[UUID]) -> list[dict[str, float]]:
+    def scores_by_leg(self, ids: Sequence[UUID]) -> list[dict[str, float]]:
         """For each of these chunks the scores that legs gave it, by leg."""
         places = {id: place for place, id in enumerate(self.ids)}
         columns = self.scores[:, [places[id] for id in ids]].T.tolist()
@@ -56,7 +56,7 @@ class Candidates:
         ]
 
 
-def union(rankings: Mapping[str, Ranking]) -> Candidates:
+def merge_rankings(rankings: Mapping[str, Ranking]) -> Candidates:
     """By leg. What a ranking has twice counts where it stands first."""
     ids = sorted({id for ranking in rankings.values() for id, _ in ranking}, key=_INT)
     first = [_first(ranking) for ranking in rankings.values()]
@@ -66,7 +66,7 @@ def union(rankings: Mapping[str, Ranking]) -> Candidates:
     return Candidates(legs=tuple(rankings), ids=tuple(ids), scores=scores, ranks=ranks)
 
 
-def distribution(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
+def fuse_distribution(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
     """Weighted z-scores over the union. A leg without variance says nothing. Weights are shares of their sum.
 
     A convex combination of scores, normalised by mean and deviation: Bruch, Gai and Ingber, An analysis of fusion
@@ -76,7 +76,7 @@ def distribution(candidates: Candidates, weights: Mapping[str, float]) -> Rankin
     return _ranked(candidates.ids, fused.round(DIGITS).tolist())
 
 
-def weighted(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
+def fuse_weighted(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
     """Weighted scores, each leg's scaled to [0, 1] over the union. Weights are shares of their sum.
 
     Bruch, Gai and Ingber (as above): TM2C2 with the smallest score seen in the place of the smallest possible one.
@@ -86,7 +86,7 @@ def weighted(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
     return _ranked(candidates.ids, (_shares(candidates.legs, weights) @ scaled).round(DIGITS).tolist())
 
 
-def rrf(candidates: Candidates, k: int) -> Ranking:
+def fuse_rrf(candidates: Candidates, k: int) -> Ranking:
     """The sum of 1 / (k + rank) over the legs that found the chunk.
 
     Cormack, Clarke and Büttcher, Reciprocal rank fusion outperforms Condorcet and individual rank learning methods,
@@ -95,7 +95,7 @@ def rrf(candidates: Candidates, k: int) -> Ranking:
     return _ranked(candidates.ids, [fsum(column) for column in (1 / (k + candidates.ranks)).T])
 
 
-def ltr(
+def fuse_ltr(
     candidates: Candidates, intercept: float, score_weights: Mapping[str, float], rank_weights: Mapping[str, float]
 ) -> Ranking:
     """The probability of relevance, by a logistic regression over `features`. A leg that is not named counts nothing.

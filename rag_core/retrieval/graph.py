@@ -1,4 +1,4 @@
-"""The graph leg: chunks that mention what the question is about, or what stands together with it elsewhere."""
+"""The graph leg: chunks that mention an entity of the question, or an entity that is related to one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from rag_core.types import Query
 
 @dataclass(frozen=True, slots=True)
 class GraphLeg:
-    """Of collections that were ingested with `graph`; of others it finds nothing."""
+    """Ranks chunks of collections that were ingested with `graph`; in others it finds nothing."""
 
     corpus: CorpusReader
 
     async def rank(self, query: Query, k: int) -> Ranking:
-        """Empty when no part of the question is an entity of the collection."""
+        """Returns no chunks if no part of the question is an entity of the collection."""
         async with self.corpus.snapshot(query) as snapshot:
             return await reading.rank(snapshot, query, k)
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from rag_core.errors import RagError, RetrievalError, UsageError
 from rag_core.protocols import Leg, Ranking
-from rag_core.retrieval.fusion import Candidates, union
-from rag_core.retrieval.legs import named
+from rag_core.retrieval.fusion import Candidates, merge_rankings
+from rag_core.retrieval.legs import translate_errors
 from rag_core.stage import attempt, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query
@@ -45,7 +45,7 @@ class Hybrid:
                 ranking = self.fusion(candidates)
                 fused.ranking = tuple(id for id, _ in ranking)
             async with stage("fetch") as fetched:
-                hits = await self.corpus.hits(query, "fused", ranking[:k])
+                hits = await self.corpus.fetch_hits(query, "fused", ranking[:k])
                 fetched.ranking = tuple(hit.chunk.id for hit in hits)
         return _explained(hits, candidates)
 
@@ -55,12 +55,12 @@ class Hybrid:
         if not answered:
             errors = "; ".join(f"{name}: {error}" for name, error in asked.items())
             raise RetrievalError(f"no leg answered: {errors}")
-        return union(answered)
+        return merge_rankings(answered)
 
     async def _ranked(self, name: str, leg: Leg, query: Query, depth: int) -> Ranking | RagError:
         try:
             async with stage(name, self._timeout(name)) as ranked:
-                ranking = await named(leg.rank(query, depth))
+                ranking = await translate_errors(leg.rank(query, depth))
                 ranked.ranking = tuple(id for id, _ in ranking)
                 return ranking
         except UsageError:
@@ -70,14 +70,14 @@ class Hybrid:
 
     async def _filled(self, query: Query, candidates: Candidates) -> Candidates:
         """With each leg's own score for what only others found; a leg that fails now keeps those that it gave."""
-        missing = {name: candidates.missing(name) for name in candidates.legs}
+        missing = {name: candidates.find_unscored(name) for name in candidates.legs}
         scores = await _together({name: self._scores(name, query, ids) for name, ids in missing.items() if ids})
         for name, given in scores.items():
-            candidates = candidates.filled(name, given) if given else candidates
+            candidates = candidates.with_scores(name, given) if given else candidates
         return candidates
 
     async def _scores(self, name: str, query: Query, ids: list[UUID]) -> list[float]:
-        work = named(self.legs[name].score(query, ids))
+        work = translate_errors(self.legs[name].score(query, ids))
         return await attempt(f"{name} scores", work, otherwise=[], timeout=self._timeout(name))
 
     def _timeout(self, name: str) -> float:
@@ -92,5 +92,5 @@ async def _together(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
 
 
 def _explained(hits: list[Hit], candidates: Candidates) -> list[Hit]:
-    scores = candidates.of([hit.chunk.id for hit in hits])
+    scores = candidates.scores_by_leg([hit.chunk.id for hit in hits])
     return [replace(hit, scores={**own, **hit.scores}) for hit, own in zip(hits, scores, strict=True)]

@@ -1,4 +1,4 @@
-"""From a leg to a retriever and back; and what anybody's own leg or model may raise, by a name of ours."""
+"""Adapters between legs and retrievers, and the translation of errors from legs and models of other authors."""
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LegRetriever:
-    """One leg by itself, with its texts."""
+    """A retriever from one leg: it adds the texts."""
 
     corpus: CorpusReader
     name: str
@@ -25,18 +25,18 @@ class LegRetriever:
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         async with self.corpus.reading(query):
-            async with stage(self.name) as ranked:
+            async with stage(self.name) as rank_stage:
                 ranking = await self.leg.rank(query, k)
-                ranked.ranking = tuple(id for id, _ in ranking)
-            async with stage("fetch") as fetched:
-                hits = await self.corpus.hits(query, self.name, ranking)
-                fetched.ranking = tuple(hit.chunk.id for hit in hits)
+                rank_stage.ranking = tuple(id for id, _ in ranking)
+            async with stage("fetch") as fetch_stage:
+                hits = await self.corpus.fetch_hits(query, self.name, ranking)
+                fetch_stage.ranking = tuple(hit.chunk.id for hit in hits)
         return hits
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieverLeg:
-    """A retriever of the same corpus as a leg. It knows no score but of what it finds: the others' are NaN."""
+    """A leg from a retriever of the same corpus. Its scores are only known for the hits that it finds; `score` returns NaN."""
 
     retriever: Retriever
 
@@ -47,11 +47,11 @@ class RetrieverLeg:
         return [nan] * len(chunk_ids)
 
 
-async def named(work: Awaitable[T]) -> T:
-    """RetrievalError for an error that has no name in `rag_core.errors`."""
+async def translate_errors(work: Awaitable[T]) -> T:
+    """Returns the result of `work`. Raises RetrievalError for an error that is not a RagError."""
     try:
         return await work
     except RagError:
         raise
-    except Exception as error:  # what legs and models of anybody's own raise has no common root
+    except Exception as error:  # the errors of users' own legs and models have no common base class
         raise RetrievalError(f"{type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Hits of many documents, and not many of one."""
+"""A cap on the hits of each document, so that the hits come from many documents."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,25 +12,25 @@ from rag_core.types import Hit, Query
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerDocument:
-    """The best `most` hits of each document, chosen from the first `depth` ones."""
+    """Keeps the best `max_hits` hits of each document among the first `depth` hits."""
 
     retriever: Retriever
-    most: int
+    max_hits: int
     depth: int
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         hits = await self.retriever.retrieve(query, max(k, self.depth))
-        async with stage("per_document") as kept:
-            best = _best(hits, self.most)
-            kept.ranking = tuple(hit.chunk.id for hit in best)
+        async with stage("per_document") as running:
+            best = _cap_documents(hits, self.max_hits)
+            running.ranking = tuple(hit.chunk.id for hit in best)
         return best[:k]
 
 
-def _best(hits: Iterable[Hit], most: int) -> list[Hit]:
-    seen: Counter[UUID] = Counter()
-    best = []
+def _cap_documents(hits: Iterable[Hit], max_hits: int) -> list[Hit]:
+    counts: Counter[UUID] = Counter()
+    capped = []
     for hit in hits:
-        seen[hit.chunk.document_id] += 1
-        if seen[hit.chunk.document_id] <= most:
-            best.append(hit)
-    return best
+        counts[hit.chunk.document_id] += 1
+        if counts[hit.chunk.document_id] <= max_hits:
+            capped.append(hit)
+    return capped

@@ -1,4 +1,4 @@
-"""Questions as models have encoded them, for legs that are asked about each more than once."""
+"""The cache of encoded questions, for legs that encode the same question to rank and to score."""
 
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
@@ -7,21 +7,23 @@ from rag_core.stage import stage
 
 T = TypeVar("T")
 
-REMEMBERED = 64
-"""Questions that are kept: more than are asked at once in one process."""
+MAX_CACHED_QUESTIONS = 64
+"""More than a process answers at the same time."""
 
 
-class Remembered(Generic[T]):
+class QuestionCache(Generic[T]):
+    """Encodes questions in a stage "embed", and keeps the most recently used results."""
+
     def __init__(self, encode: Callable[[str], Awaitable[T]]) -> None:
         self._encode = encode
-        self._encoded: dict[str, T] = {}
+        self._results: dict[str, T] = {}
 
-    async def of(self, question: str) -> T:
-        encoded = self._encoded.pop(question, None)
-        if encoded is None:
+    async def get(self, question: str) -> T:
+        result = self._results.pop(question, None)
+        if result is None:
             async with stage("embed"):
-                encoded = await self._encode(question)
-            if len(self._encoded) >= REMEMBERED:
-                del self._encoded[next(iter(self._encoded))]
-        self._encoded[question] = encoded  # behind those that were asked before
-        return encoded
+                result = await self._encode(question)
+            if len(self._results) >= MAX_CACHED_QUESTIONS:
+                del self._results[next(iter(self._results))]
+        self._results[question] = result  # at the end: the most recently used
+        return result

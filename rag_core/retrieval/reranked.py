@@ -1,20 +1,18 @@
-"""A retriever's hits in the order of a reranker."""
+"""A retriever whose hits a reranker sorts."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
-from uuid import UUID
 
 from rag_core.errors import RetrievalError
 from rag_core.protocols import Reranker, Retriever
-from rag_core.retrieval.legs import named
+from rag_core.retrieval.legs import translate_errors
 from rag_core.stage import attempt
 from rag_core.types import Hit, Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reranked:
-    """The reranker reads the first `depth` hits; if it fails, or takes longer than `timeout` seconds, they stay."""
+    """Reranks the first `depth` hits. If the reranker fails or exceeds `timeout` seconds, the hits keep their order."""
 
     retriever: Retriever
     reranker: Reranker
@@ -22,21 +20,27 @@ class Reranked:
     timeout: float = inf
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
-        """Prefix and text are reranked. Hits below `depth` follow, as the retriever ranked them."""
+        """The reranker reads prefix and text. Hits below `depth` follow in the retriever's order."""
         hits = await self.retriever.retrieve(query, max(k, self.depth))
         if not hits:
             return []
-        work = self._reordered(query, hits)
-        return (await attempt("rerank", work, otherwise=hits, timeout=self.timeout, ranking=_ids))[:k]
+        reranked = await attempt(
+            "rerank",
+            self._rerank(query, hits),
+            otherwise=hits,
+            timeout=self.timeout,
+            ranking=lambda hits: [hit.chunk.id for hit in hits],
+        )
+        return reranked[:k]
 
-    async def _reordered(self, query: Query, hits: list[Hit]) -> list[Hit]:
-        read, rest = hits[: self.depth], hits[self.depth :]
-        scores = await named(self.reranker.score(query.text, [hit.chunk.embedded_text for hit in read]))
-        if len(scores) != len(read):
-            raise RetrievalError(f"the reranker must give a score a text, got {len(scores)} for {len(read)}")
-        reranked = [hit.rescored("rerank", score) for hit, score in zip(read, scores, strict=True)]
-        return sorted(reranked, key=lambda hit: -hit.score) + rest  # who ties keeps the order that it came in
-
-
-def _ids(hits: Iterable[Hit]) -> Iterator[UUID]:
-    return (hit.chunk.id for hit in hits)
+    async def _rerank(self, query: Query, hits: list[Hit]) -> list[Hit]:
+        candidates, remaining = hits[: self.depth], hits[self.depth :]
+        scores = await translate_errors(
+            self.reranker.score(query.text, [hit.chunk.embedded_text for hit in candidates])
+        )
+        if len(scores) != len(candidates):
+            raise RetrievalError(
+                f"the reranker must return one score per text, got {len(scores)} for {len(candidates)}"
+            )
+        reranked = [hit.rescored("rerank", score) for hit, score in zip(candidates, scores, strict=True)]
+        return sorted(reranked, key=lambda hit: -hit.score) + remaining  # ties keep their order

@@ -1,6 +1,6 @@
-"""What metadata says for a hit, beside its text."""
+"""A retriever that also weighs the metadata and the age of documents."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from rag_core.protocols import Retriever
 from rag_core.stage import stage
-from rag_core.types import Hit, Metadata, Origin, Query, comparison_text
+from rag_core.storage.filters import value_elements
+from rag_core.types import Hit, Origin, Query, comparison_text
 
 DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recency:
-    """`weight` for a document of today, half of it for one that is `half_life` days old."""
+    """The bonus for recent documents: `weight` for one of today, half of it for one that is `half_life` days old."""
 
     half_life: float
     weight: float
@@ -27,11 +28,11 @@ def now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """Reorders the first `depth` hits: the deviation of a hit's score, its recency and its values' weights, added up.
+    """Sorts the first `depth` hits by the sum of the score's deviation from the mean, the recency, and the weights.
 
-    `weights` by key and value of the document's metadata, such as {"source": {"handbook": 0.5}}, or of its `uri`,
-    `title` and `language`; of a list of values each counts. The unit of all weights is the standard deviation of the
-    hits' scores.
+    `weights` are given by key and value, such as {"source": {"handbook": 0.5}}. Keys are those of the document's
+    metadata, or `uri`, `title` and `language`. If a value is a list, each of its elements counts. The unit of all
+    weights is the standard deviation of the hits' scores.
     """
 
     retriever: Retriever
@@ -42,18 +43,25 @@ class Signals:
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         hits = await self.retriever.retrieve(query, max(k, self.depth))
-        async with stage("signals") as reordered:
-            scores = zip(hits, _deviations(hits), strict=True)
-            rescored = [hit.rescored("signals", score + self._signal(hit)) for hit, score in scores]
+        async with stage("signals") as running:
+            deviations = zip(hits, _deviations(hits), strict=True)
+            rescored = [hit.rescored("signals", score + self._signal(hit.origin)) for hit, score in deviations]
             rescored.sort(key=lambda hit: (-hit.score, hit.chunk.id))
-            reordered.ranking = tuple(hit.chunk.id for hit in rescored)
+            running.ranking = tuple(hit.chunk.id for hit in rescored)
         return rescored[:k]
 
-    def _signal(self, hit: Hit) -> float:
-        return self._fresh(hit.origin.updated_at) + sum(_weights(_metadata(hit.origin), self.weights))
+    def _signal(self, origin: Origin) -> float:
+        # as in filters, these three override metadata of the same name
+        metadata = {**origin.metadata, "uri": origin.uri, "title": origin.title, "language": origin.language}
+        weights = (
+            by_value.get(comparison_text(element), 0.0)
+            for key, by_value in self.weights.items()
+            for element in value_elements(metadata.get(key, ()))
+        )
+        return self._recency_bonus(origin.updated_at) + sum(weights)
 
-    def _fresh(self, updated_at: datetime | None) -> float:
-        """Li and Croft, Time-based language models, CIKM 2003: age decays exponentially."""
+    def _recency_bonus(self, updated_at: datetime | None) -> float:
+        """The bonus decays exponentially with age (Li and Croft, Time-based language models, CIKM 2003)."""
         if self.recency is None or updated_at is None:
             return 0.0
         days = max(0.0, (self.now() - updated_at).total_seconds() / DAY)
@@ -61,20 +69,9 @@ class Signals:
 
 
 def _deviations(hits: Sequence[Hit]) -> list[float]:
+    """The deviation of each score from the mean, in standard deviations; 0 if all scores are equal."""
     scores = np.array([hit.score for hit in hits], np.float64)
     if not hits or np.ptp(scores) == 0:
         return [0.0] * len(hits)
     deviations: list[float] = ((scores - scores.mean()) / scores.std()).tolist()
     return deviations
-
-
-def _metadata(origin: Origin) -> Metadata:
-    """With what filters compare, too; as for them, it goes before metadata of the same name."""
-    return {**origin.metadata, "uri": origin.uri, "title": origin.title, "language": origin.language}
-
-
-def _weights(metadata: Metadata, weights: Mapping[str, Mapping[str, float]]) -> Iterator[float]:
-    for key, by_value in weights.items():
-        value = metadata.get(key, ())
-        for each in value if isinstance(value, list | tuple) else [value]:
-            yield by_value.get(comparison_text(each), 0.0)

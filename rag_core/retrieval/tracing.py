@@ -7,16 +7,16 @@ from uuid import UUID
 
 from rag_core.errors import RagError, UsageError
 from rag_core.protocols import Leg, Ranking, Retriever
-from rag_core.retrieval.fusion import Candidates, union
+from rag_core.retrieval.fusion import Candidates, merge_rankings
 from rag_core.retrieval.hybrid import Fusion, Hybrid
-from rag_core.retrieval.legs import LegRetriever, RetrieverLeg, named
+from rag_core.retrieval.legs import LegRetriever, RetrieverLeg, translate_errors
 from rag_core.retrieval.per_document import PerDocument
 from rag_core.retrieval.reranked import Reranked
 from rag_core.retrieval.signals import Signals
-from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, SpanFacts, StepFacts
+from rag_core.retrieval.why import UNRANKED, ChunkRank, Facts, LegFacts, SpanFacts, StepFacts
 from rag_core.stage import recording
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.document_trace import Whereabouts, whereabouts
+from rag_core.storage.document_trace import DocumentTrace, trace_document
 from rag_core.types import Chunk, Hit, Query, StageReport
 
 PERCENT = 0.01
@@ -53,11 +53,11 @@ class _Way:
     chunks: Mapping[UUID, Chunk]
     targets: Collection[UUID]
 
-    def place(self, ranking: Ranking) -> Place:
+    def place(self, ranking: Ranking) -> ChunkRank:
         """Of the best target."""
         found = ((rank, id, score) for rank, (id, score) in enumerate(ranking, start=1) if id in self.targets)
         rank, id, score = next(found, (0, None, 0.0))
-        return Place(chunk=self.chunks[id].ordinal, rank=rank, score=score) if id else NOWHERE
+        return ChunkRank(chunk=self.chunks[id].ordinal, rank=rank, score=score) if id else UNRANKED
 
     def in_document(self, ranking: Ranking) -> int:
         """The best target's rank among the chunks of its document."""
@@ -75,7 +75,7 @@ async def trace(corpus: CorpusReader, retriever: Retriever, query: Query, k: int
     """Asks the question as it is, and then every leg for all that it can rank, in one snapshot."""
     async with corpus.reading(query):
         async with corpus.snapshot(query) as snapshot:
-            stored = await whereabouts(snapshot, query, uri)
+            stored = await trace_document(snapshot, query, uri)
         looked_for = _span(stored, span) if span and stored.chunks else None
         targets = _targets(stored, looked_for)
         if not targets:
@@ -89,7 +89,7 @@ async def trace(corpus: CorpusReader, retriever: Retriever, query: Query, k: int
     return Facts(stored=stored, k=k, span=looked_for, legs=legs, steps=steps, hit=hit)
 
 
-def _span(stored: Whereabouts, words: str) -> SpanFacts:
+def _span(stored: DocumentTrace, words: str) -> SpanFacts:
     """Where the words stand in chunks as a whole, or else in the text."""
     start = stored.text.find(words)
     end = start + len(words)
@@ -98,10 +98,10 @@ def _span(stored: Whereabouts, words: str) -> SpanFacts:
     return SpanFacts(words=words, whole=whole, parts=() if whole else parts)
 
 
-def _targets(stored: Whereabouts, span: SpanFacts | None) -> frozenset[UUID]:
+def _targets(stored: DocumentTrace, span: SpanFacts | None) -> frozenset[UUID]:
     """The chunks that may be found, and would do."""
     wanted = (chunk.id for chunk in stored.chunks if span is None or chunk.ordinal in span.whole)
-    return stored.passing.intersection(wanted)
+    return stored.passing_chunks.intersection(wanted)
 
 
 def _taken_apart(retriever: Retriever) -> tuple[list[_Reader], Retriever]:
@@ -112,7 +112,7 @@ def _taken_apart(retriever: Retriever) -> tuple[list[_Reader], Retriever]:
         case Signals():
             reader = _Reader(stage="signals", depth=retriever.depth)
         case PerDocument():
-            reader = _Reader(stage="per_document", depth=retriever.depth, most=retriever.most)
+            reader = _Reader(stage="per_document", depth=retriever.depth, most=retriever.max_hits)
         case _:
             return [], retriever
     readers, innermost = _taken_apart(retriever.retriever)
@@ -124,7 +124,7 @@ async def _searched(
     readers: Sequence[_Reader],
     query: Query,
     k: int,
-    stored: Whereabouts,
+    stored: DocumentTrace,
     targets: Collection[UUID],
 ) -> _Way:
     """The last combinator reads no more for as many hits as it reads anyway: then their scores are known, too."""
@@ -163,7 +163,7 @@ async def _fused(
     hybrid: Hybrid, way: _Way, reach: int, depth: int, chunks: int
 ) -> tuple[tuple[LegFacts, ...], str, Ranking]:
     traced = {name: await _traced(name, leg, way, depth, chunks) for name, leg in hybrid.legs.items()}
-    candidates = union({name: each.handed_on for name, each in traced.items() if not each.error})
+    candidates = merge_rankings({name: each.handed_on for name, each in traced.items() if not each.error})
     for name in candidates.legs:
         candidates = await _filled(candidates, name, hybrid.legs[name], way)
     shares = _shares(hybrid.fusion, candidates.legs)
@@ -188,8 +188,8 @@ async def _traced(name: str, leg: Leg, way: _Way, depth: int, chunks: int) -> _T
     scores depend on how many it is asked for: what it handed on is asked for again."""
     report = way.reports.get(name, StageReport(stage=name, seconds=0.0))
     try:
-        everything = await named(leg.rank(way.query, chunks + 1))
-        again = await named(leg.rank(way.query, depth)) if isinstance(leg, RetrieverLeg) else everything
+        everything = await translate_errors(leg.rank(way.query, chunks + 1))
+        again = await translate_errors(leg.rank(way.query, depth)) if isinstance(leg, RetrieverLeg) else everything
     except UsageError:
         raise
     except RagError as error:
@@ -201,10 +201,10 @@ async def _traced(name: str, leg: Leg, way: _Way, depth: int, chunks: int) -> _T
 
 async def _filled(candidates: Candidates, name: str, leg: Leg, way: _Way) -> Candidates:
     """As hybrid does it: a leg whose scores failed keeps those that it gave."""
-    missing = candidates.missing(name)
+    missing = candidates.find_unscored(name)
     if not missing or not way.answered(f"{name} scores"):
         return candidates
-    return candidates.filled(name, await leg.score(way.query, missing))
+    return candidates.with_scores(name, await leg.score(way.query, missing))
 
 
 def _shares(fusion: Fusion, legs: Sequence[str]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rag_core.storage.document_trace import Whereabouts
+from rag_core.storage.document_trace import DocumentTrace
 
 Step: TypeAlias = Literal[
     "found",
@@ -41,7 +41,7 @@ DEPTHS: Mapping[str, Step] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ChunkRank:
     """Of a chunk, by its ordinal, in a ranking; ranks count from 1. Rank 0: it is not in the ranking."""
 
     chunk: int
@@ -49,7 +49,7 @@ class Place:
     score: float
 
 
-NOWHERE = Place(chunk=-1, rank=0, score=0.0)
+UNRANKED = ChunkRank(chunk=-1, rank=0, score=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class LegFacts:
 
     leg: str
     depth: int
-    place: Place = NOWHERE
+    place: ChunkRank = UNRANKED
     handed_on: bool = False
     weight: float = 0.0
     weight_needed: float = 0.0
@@ -91,7 +91,7 @@ class StepFacts:
     """
 
     step: str
-    place: Place
+    place: ChunkRank
     passes: int
     reader: str
     most: int = 0
@@ -110,12 +110,12 @@ class Facts:
     `hit` is its place among the hits, of which `k` were asked for.
     """
 
-    stored: Whereabouts
+    stored: DocumentTrace
     k: int
     span: SpanFacts | None = None
     legs: tuple[LegFacts, ...] = ()
     steps: tuple[StepFacts, ...] = ()
-    hit: Place = NOWHERE
+    hit: ChunkRank = UNRANKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +150,12 @@ def _not_stored(facts: Facts) -> Iterator[Verdict]:
         by = f"job {stored.job} deleted it" if stored.job else "it was deleted by command, or with its source"
         remedies: tuple[str, ...] = ("`rag ingest` its source again, if it is still there",)
         yield Verdict(step="deleted", reason=f"{stored.collection} held it until {by}", remedies=remedies)
-    elif stored.elsewhere:
-        reason = f"{stored.collection} does not hold it, but {_listed(stored.elsewhere)} does"
-        remedies = (*(f"--collection {name}" for name in stored.elsewhere), f"ingest it into {stored.collection}")
+    elif stored.other_collections:
+        reason = f"{stored.collection} does not hold it, but {_listed(stored.other_collections)} does"
+        remedies = (
+            *(f"--collection {name}" for name in stored.other_collections),
+            f"ingest it into {stored.collection}",
+        )
         yield Verdict(step="other_collection", reason=reason, remedies=remedies)
     else:
         ingest, spell = "`rag ingest` a source that has it", "spell the uri as `rag documents list` does"
@@ -165,12 +168,12 @@ def _not_searchable(facts: Facts) -> Iterator[Verdict]:
     if stored.status in ("failed", "skipped", "quarantined") and not stored.chunks:
         reason = f"it is {stored.status}, at {stored.stage}: {stored.reason}"
         yield Verdict(step="ingestion", reason=reason, remedies=_ingestion_remedies(stored))
-    if not stored.passing:
+    if not stored.passing_chunks:
         reason = f"the filter lets none of its {_counted(len(stored.chunks), 'chunk')} pass"
         yield Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
 
 
-def _ingestion_remedies(stored: Whereabouts) -> tuple[str, ...]:
+def _ingestion_remedies(stored: DocumentTrace) -> tuple[str, ...]:
     if stored.status == "quarantined":
         return ("`rag documents release` it, then `rag ingest`",)
     if stored.retryable:
@@ -193,7 +196,7 @@ def _cut_span(facts: Facts) -> Iterator[Verdict]:
 
 def _filtered_span(facts: Facts) -> Iterator[Verdict]:
     span, stored = facts.span, facts.stored
-    if span and not any(chunk.id in stored.passing for chunk in stored.chunks if chunk.ordinal in span.whole):
+    if span and not any(chunk.id in stored.passing_chunks for chunk in stored.chunks if chunk.ordinal in span.whole):
         reason = f"the filter lets no chunk pass that holds the span: {_listed(span.whole)}"
         yield Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
 

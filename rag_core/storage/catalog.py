@@ -1,4 +1,4 @@
-"""What there is: collections, their sources, embedding spaces, and what is remembered of every document."""
+"""The catalog: collections, their sources, their embedding spaces, and the stored state of every document."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from psycopg.rows import class_row, dict_row
 from rag_core.errors import NotFoundError, SourceError
 from rag_core.storage.graph.writing import DROP as DROP_GRAPH
 from rag_core.storage.graph.writing import remove_orphans
-from rag_core.storage.lexical.writing import bury_orphans
+from rag_core.storage.lexical.writing import mark_orphans_dead
 from rag_core.storage.postgres import transaction
 from rag_core.types import Entry, Space, StoredDocument, document_id
 
@@ -31,14 +31,14 @@ insert into spaces (tenant, fingerprint, model, dimension)
 values (%(tenant)s, %(fingerprint)s, %(model)s, %(dimension)s)
 on conflict (tenant, fingerprint) do nothing"""
 SPACE = "select id from spaces where tenant = %(tenant)s and fingerprint = %(fingerprint)s"
-# A collection is searched in its new space only when every chunk has its vector there; then the old ones go.
+# Succeeds only if every chunk has a vector in the new space. DELETE_OTHER_VECTORS then deletes those of other spaces.
 MOVE_TO_SPACE = """
 update collections set space = %(space)s where tenant = %(tenant)s and id = %(collection)s
   and (select count(*) from chunks k where k.tenant = %(tenant)s and k.collection = %(collection)s)
     = (select count(*) from vectors v
        where v.tenant = %(tenant)s and v.collection = %(collection)s and v.space = %(space)s)
 returning id"""
-LEAVE_SPACES = """
+DELETE_OTHER_VECTORS = """
 delete from vectors where tenant = %(tenant)s and collection = %(collection)s and space <> %(space)s"""
 SOURCES = """
 select s.id, s.uri, s.listed_at, c.name as collection,
@@ -49,32 +49,32 @@ where s.tenant = %(tenant)s and (%(collection)s::text is null or c.name = %(coll
 ADD_SOURCE = """
 insert into sources (tenant, collection, uri) values (%(tenant)s, %(collection)s, %(uri)s)
 on conflict (tenant, collection, md5(uri)) do update set uri = excluded.uri returning id"""
-LISTED = """
+RECORD_LISTING = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
 where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
 MANIFEST = """
 select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released
 from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
-SOME_OF_MANIFEST = f"{MANIFEST} and id = any(%(ids)s::uuid[])"
-# Cheap where nothing is wrong: only when the totals differ is every document counted.
+MANIFEST_OF_DOCUMENTS = f"{MANIFEST} and id = any(%(ids)s::uuid[])"
+# A cheap check: the chunks of every document are counted only if these totals differ.
 TOTALS = """
 select (select coalesce(sum(n_chunks), 0) from documents where tenant = %(tenant)s and collection = %(collection)s),
   (select count(*) from chunks where tenant = %(tenant)s and collection = %(collection)s),
   (select count(*) from vectors where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s)"""
-DAMAGED = """
+DOCUMENTS_WITH_LOST_ROWS = """
 select d.id from documents d
 left join (select document_id, count(*) as n from chunks
   where tenant = %(tenant)s and collection = %(collection)s
-    and (%(among)s::uuid[] is null or document_id = any(%(among)s)) group by 1) c on c.document_id = d.id
+    and (%(ids)s::uuid[] is null or document_id = any(%(ids)s)) group by 1) c on c.document_id = d.id
 left join (select document_id, count(*) as n from vectors
   where tenant = %(tenant)s and collection = %(collection)s and space = %(space)s
-    and (%(among)s::uuid[] is null or document_id = any(%(among)s)) group by 1) v on v.document_id = d.id
+    and (%(ids)s::uuid[] is null or document_id = any(%(ids)s)) group by 1) v on v.document_id = d.id
 where d.tenant = %(tenant)s and d.collection = %(collection)s
-  and (%(among)s::uuid[] is null or d.id = any(%(among)s))
+  and (%(ids)s::uuid[] is null or d.id = any(%(ids)s))
   and (d.n_chunks <> coalesce(c.n, 0) or d.n_chunks <> coalesce(v.n, 0))"""
-WEIGHTLESS = """
+DOCUMENTS_WITH_LOST_WEIGHTS = """
 select d.id from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s and d.n_chunks > 0
-  and (%(among)s::uuid[] is null or d.id = any(%(among)s))
+  and (%(ids)s::uuid[] is null or d.id = any(%(ids)s))
   and not exists (select from lexical_documents l
     join lexical_segments s on s.tenant = l.tenant and s.collection = l.collection and s.id = l.segment_id
     where l.tenant = d.tenant and l.collection = d.collection and l.document_id = d.id and l.kind = 'splade'
@@ -93,7 +93,7 @@ where d.tenant = %(tenant)s and c.tenant = d.tenant and c.id = d.collection and 
 CHUNKS = """
 select k.id, k.ordinal, k.start_offset as start, k.end_offset as end, k.prefix, k.text, k.metadata
 from chunks k where k.tenant = %(tenant)s and k.document_id = %(id)s order by k.ordinal"""
-CHUNK_PLACES = """
+CHUNK_SPANS = """
 select k.id, d.uri, k.start_offset as start, k.end_offset as end from chunks k
 join documents d on d.tenant = k.tenant and d.collection = k.collection and d.id = k.document_id
 join collections c on c.tenant = k.tenant and c.id = k.collection
@@ -103,7 +103,7 @@ CHUNK_COUNT = """
 select coalesce(sum(d.n_chunks), 0)::int as n
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s"""
-# As they are told of to others: without what only groups may read that the asker is not in.
+# The READABLE statements leave out documents that only groups may read to which the caller does not belong.
 READABLE_COLLECTIONS = """
 select c.name, s.model, s.dimension, coalesce(d.documents, 0) as documents, coalesce(d.chunks, 0)::int as chunks
 from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
@@ -125,7 +125,7 @@ where c.tenant = %(tenant)s and (d.access = '{}' or d.access && %(groups)s::text
 CONTENT = """
 select text from document_texts
 where tenant = %(tenant)s and collection = %(collection)s and document_id = %(document)s"""
-SOME_CHUNKS = """
+CHUNK_PAGE = """
 select id, ordinal, start_offset as start, end_offset as end, prefix, text, metadata from chunks
 where tenant = %(tenant)s and collection = %(collection)s and document_id = %(document)s and ordinal > %(after)s
 order by ordinal limit %(limit)s"""
@@ -138,14 +138,14 @@ from collections c join chunks k on k.tenant = c.tenant and k.collection = c.id 
 join documents d on d.tenant = k.tenant and d.collection = k.collection and d.id = k.document_id
 join document_texts t on t.tenant = d.tenant and t.collection = d.collection and t.document_id = d.id
 where c.tenant = %(tenant)s and (d.access = '{}' or d.access && %(groups)s::text[])"""
-DISCARD_UNUSED = (
+DELETE_UNUSED = (
     """delete from sources s where s.tenant = %(tenant)s and s.collection = %(collection)s
        and s.id = any(%(sources)s::int[]) and s.listed_at is null and not exists (select from documents d
          where d.tenant = s.tenant and d.collection = s.collection and d.source = s.id)""",
     """delete from collections c where c.tenant = %(tenant)s and c.id = %(collection)s and c.space is null
        and not exists (select from sources s where s.tenant = c.tenant and s.collection = c.id)""",
 )
-# Its own row first: a merge of its segments holds that, and may end before the rest goes.
+# The collection's row first: a running merge of its segments has locked it, and ends before the other rows are deleted.
 DROP_COLLECTION = (
     "delete from collections where tenant = %(tenant)s and id = %(collection)s",
     "delete from lexical_postings where tenant = %(tenant)s and collection = %(collection)s",
@@ -160,7 +160,7 @@ DROP_COLLECTION = (
     "delete from sources where tenant = %(tenant)s and collection = %(collection)s",
 )
 DROP_DOCUMENTS = (
-    # in the order of ids, as every statement that locks rows
+    # rows are locked in the order of ids, as in every statement
     """select from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])
        order by id for update""",
     """delete from vectors
@@ -189,7 +189,7 @@ DROP_SOURCE = (
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """`space` is None before the first sync."""
+    """A stored collection. `space` is the embedding space that is searched, or None before the first sync."""
 
     id: int
     name: str
@@ -197,7 +197,9 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSource:
+class StoredSource:
+    """A source of a collection. `documents` is their number; `listed_at` is None before the first complete listing."""
+
     id: int
     uri: str
     listed_at: datetime | None
@@ -213,28 +215,28 @@ class Catalog:
         self._tenant = tenant
 
     def collection(self, name: str) -> Collection:
-        """NotFoundError if there is none of that name."""
+        """The collection of that name. Raises NotFoundError if there is none."""
         with self._transaction():
-            found = self._collection(name)
-        if found is None:
+            collection = self._find_collection(name)
+        if collection is None:
             raise NotFoundError(f"no collection {name!r}; `rag collections list` shows the existing ones")
-        return found
+        return collection
 
     def ensure_collection(self, name: str) -> Collection:
         with self._transaction():
             self.connection.execute(ENSURE_COLLECTION, self._scope(name=name))
-            found = self._collection(name)
-        if found is None:
+            collection = self._find_collection(name)
+        if collection is None:
             raise NotFoundError(f"collection {name!r} was dropped meanwhile")
-        return found
+        return collection
 
     def collections(self) -> list[dict[str, Any]]:
         return self._rows(COLLECTIONS)
 
     def drop_collection(self, name: str) -> None:
-        """With all that is in it. NotFoundError if there is none of that name."""
+        """Deletes a collection and all its contents. Raises NotFoundError if there is none of that name."""
         collection = self.collection(name)
-        self._run(DROP_COLLECTION, collection=collection.id)
+        self._execute_all(DROP_COLLECTION, collection=collection.id)
 
     def ensure_space(self, space: Space) -> int:
         values = self._scope(fingerprint=space.fingerprint, model=space.model, dimension=space.dimension)
@@ -246,173 +248,186 @@ class Catalog:
         return int(row[0])
 
     def move_to_space(self, collection: int, space: int) -> bool:
-        """Searches the collection in that space from now on, if every chunk has a vector there."""
+        """Makes searches use the vectors of that space. False, without a change, if a chunk has no vector there."""
         scope = self._scope(collection=collection, space=space)
         with self._transaction():
             moved = self.connection.execute(MOVE_TO_SPACE, scope).fetchone() is not None
             if moved:
-                self.connection.execute(LEAVE_SPACES, scope)
+                self.connection.execute(DELETE_OTHER_VECTORS, scope)
         return moved
 
-    def sources(self, collection: str | None = None) -> list[KnownSource]:
-        with self._transaction(), self.connection.cursor(row_factory=class_row(KnownSource)) as cursor:
+    def sources(self, collection: str | None = None) -> list[StoredSource]:
+        """The sources of one collection, or of all, in the order of collection name and uri."""
+        with self._transaction(), self.connection.cursor(row_factory=class_row(StoredSource)) as cursor:
             return cursor.execute(SOURCES, self._scope(collection=collection)).fetchall()
 
     def ensure_sources(self, collection: Collection, uris: Sequence[str]) -> list[int]:
-        """All, or where one is refused none."""
+        """Adds the missing sources, or none if one is refused. Returns the ids of all. Raises as `ensure_source`."""
         with self._transaction():
             return [self.ensure_source(collection, uri) for uri in uris]
 
     def ensure_source(self, collection: Collection, uri: str) -> int:
-        """SourceError if it overlaps another source of the collection: then no document would know whose it is."""
-        for known in self.sources(collection.name):
-            if known.uri == uri:
-                return known.id
-            if _within(known.uri, uri) or _within(uri, known.uri):
-                raise SourceError(f"source {uri} overlaps source {known.uri} of collection {collection.name!r}")
+        """Adds the source if it is missing, and returns its id.
+
+        Raises SourceError if it overlaps another source of the collection, because a document must belong to only one.
+        """
+        for source in self.sources(collection.name):
+            if source.uri == uri:
+                return source.id
+            if _is_uri_inside(source.uri, uri) or _is_uri_inside(uri, source.uri):
+                raise SourceError(f"source {uri} overlaps source {source.uri} of collection {collection.name!r}")
         with self._transaction():
             row = self.connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
         return int(row[0]) if row else 0
 
-    def discard_unused(self, collection: int, sources: Sequence[int]) -> None:
-        """Forgets those of these sources that were never listed and hold nothing, and the collection if it has none.
+    def delete_unused_sources(self, collection: int, sources: Sequence[int]) -> None:
+        """Deletes those of the sources that were never listed and have no documents; then the collection, if unused.
 
-        Whoever asks has claimed them: others may be new because a job has just begun with them.
+        The caller must have claimed the sources: without that, another job could have just begun with them.
         """
-        self._run(DISCARD_UNUSED, collection=collection, sources=list(sources))
+        self._execute_all(DELETE_UNUSED, collection=collection, sources=list(sources))
 
-    def listed(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
-        """Remembers that the sources were listed to their end, beginning at that time."""
+    def record_listing(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
+        """Stores that the sources were listed completely, beginning at that time, in nanoseconds since 1970."""
         with self._transaction():
             scope = self._scope(collection=collection, sources=list(sources), listed_ns=listed_ns)
-            self.connection.execute(LISTED, scope)
+            self.connection.execute(RECORD_LISTING, scope)
 
     def drop_source(self, collection: str, uri: str) -> None:
-        """With its documents. NotFoundError if the collection has no such source."""
-        known = {source.uri: source.id for source in self.sources(collection)}
-        if uri not in known:
-            raise NotFoundError(f"collection {collection!r} has no source {uri}; `rag sources list` shows those it has")
+        """Deletes a source and its documents. Raises NotFoundError if the collection has no such source."""
+        ids = {source.uri: source.id for source in self.sources(collection)}
+        if uri not in ids:
+            raise NotFoundError(f"collection {collection!r} has no source {uri}; `rag sources list` shows its sources")
         scope = self._scope(collection=self.collection(collection).id)
         with self._transaction():
-            self._run(DROP_SOURCE, **scope, source=known[uri])
-            bury_orphans(self.connection, scope)
+            self._execute_all(DROP_SOURCE, **scope, source=ids[uri])
+            mark_orphans_dead(self.connection, scope)
             remove_orphans(self.connection, scope)
 
     def manifest(self, collection: int, source: int) -> dict[str, StoredDocument]:
-        """What is stored of the source, by uri."""
+        """The stored documents of a source, by uri."""
         with self._transaction():
             scope = self._scope(collection=collection, source=source)
-            return {row[1]: _stored(row) for row in self.connection.execute(MANIFEST, scope, binary=True)}
+            return {row[1]: _document_from_row(row) for row in self.connection.execute(MANIFEST, scope, binary=True)}
 
-    def some_of_manifest(self, collection: int, source: int, documents: Sequence[UUID]) -> dict[str, StoredDocument]:
-        """What is stored of these documents of the source, by uri."""
+    def manifest_of_documents(
+        self, collection: int, source: int, documents: Sequence[UUID]
+    ) -> dict[str, StoredDocument]:
+        """Those of the documents that are stored for the source, by uri."""
         with self._transaction():
             scope = self._scope(collection=collection, source=source, ids=list(documents))
-            rows = self.connection.execute(SOME_OF_MANIFEST.encode(), scope, binary=True)
-            return {row[1]: _stored(row) for row in rows}
+            rows = self.connection.execute(MANIFEST_OF_DOCUMENTS.encode(), scope, binary=True)
+            return {row[1]: _document_from_row(row) for row in rows}
 
-    def manifest_of(self, collection: str, uri: str) -> dict[str, StoredDocument]:
-        """What is stored of the source of that uri; nothing where collection or source are not known yet."""
-        known = {source.uri: source.id for source in self.sources(collection)}
-        return self.manifest(self.collection(collection).id, known[uri]) if uri in known else {}
+    def manifest_by_uri(self, collection: str, uri: str) -> dict[str, StoredDocument]:
+        """The stored documents of the source with that uri; empty if there is no such collection or source."""
+        ids = {source.uri: source.id for source in self.sources(collection)}
+        return self.manifest(self.collection(collection).id, ids[uri]) if uri in ids else {}
 
-    def damaged(
-        self, collection: int, space: int, splade: str = "", among: Sequence[UUID] | None = None
+    def find_damaged_documents(
+        self, collection: int, space: int, splade: str = "", documents: Sequence[UUID] | None = None
     ) -> frozenset[UUID]:
-        """Documents, of all or `among` these, that have lost chunks, vectors in that space, or the weights of that
-        SPLADE model, if it is one, behind the back of every job."""
-        scope = self._scope(collection=collection, space=space, splade=splade, among=among)
+        """Documents that have lost chunks, vectors of `space` or SPLADE weights, which no job does.
+
+        `splade` is the fingerprint of the SPLADE model; if it is empty, weights are not checked. `documents` limits the
+        search to these.
+        """
+        scope = self._scope(collection=collection, space=space, splade=splade, ids=documents)
         with self._transaction():
-            suspected = among is not None or len(set(self.connection.execute(TOTALS, scope).fetchone() or (0,))) > 1
-            statements = [DAMAGED] * suspected + [WEIGHTLESS] * bool(splade)
-            return frozenset(row[0] for each in statements for row in self.connection.execute(each.encode(), scope))
+            suspected = documents is not None or len(set(self.connection.execute(TOTALS, scope).fetchone() or (0,))) > 1
+            statements = [DOCUMENTS_WITH_LOST_ROWS] * suspected + [DOCUMENTS_WITH_LOST_WEIGHTS] * bool(splade)
+            return frozenset(row[0] for query in statements for row in self.connection.execute(query.encode(), scope))
 
     def documents(
         self, collection: str, status: str | None = None, after: str = "", limit: int = 100
     ) -> list[dict[str, Any]]:
-        """In the order of their uri, from the first one behind `after` on."""
+        """A page of documents in the order of their uris, beginning after the uri `after`."""
         return self._rows(DOCUMENTS, collection=collection, status=status, id=None, after=after, limit=limit)
 
     def document(self, collection: str, uri: str) -> dict[str, Any]:
-        """NotFoundError if the collection has no such document."""
+        """The document of that uri. Raises NotFoundError if the collection has none."""
         id = document_id(self._tenant, collection, uri)
-        found = self._rows(DOCUMENTS, collection=collection, status=None, id=id, after="", limit=1)
-        if not found:
+        rows = self._rows(DOCUMENTS, collection=collection, status=None, id=id, after="", limit=1)
+        if not rows:
             raise NotFoundError(f"collection {collection!r} has no document {uri}")
-        return found[0]
+        return rows[0]
 
     def drop_documents(self, collection: str, documents: Sequence[UUID]) -> None:
-        """With all that hangs on them. The next sync brings back what is still at its source."""
+        """Deletes documents and all rows that belong to them. The next sync adds those that their source still has."""
         scope = self._scope(collection=self.collection(collection).id)
         with self._transaction():
-            self._run(DROP_DOCUMENTS, **scope, ids=list(documents))
-            bury_orphans(self.connection, scope, documents)
+            self._execute_all(DROP_DOCUMENTS, **scope, ids=list(documents))
+            mark_orphans_dead(self.connection, scope, documents)
             remove_orphans(self.connection, scope, documents)
 
     def release(self, collection: str, uri: str) -> str:
-        """The next sync ingests exactly the bytes that were quarantined; what is told is why they were.
+        """Releases a document from quarantine: the next sync ingests it if its bytes are still the same.
 
-        NotFoundError if the collection has no such document in quarantine.
+        Returns the reason for which it was quarantined. Raises NotFoundError if no such document is in quarantine.
         """
-        found = self._rows(RELEASE, collection=collection, id=document_id(self._tenant, collection, uri))
-        if not found:
+        rows = self._rows(RELEASE, collection=collection, id=document_id(self._tenant, collection, uri))
+        if not rows:
             raise NotFoundError(f"collection {collection!r} has no document {uri} in quarantine")
-        return str(found[0]["reason"])
+        return str(rows[0]["reason"])
 
-    def chunk_count(self, collection: str) -> int:
+    def count_chunks(self, collection: str) -> int:
         return int(self._rows(CHUNK_COUNT, collection=collection)[0]["n"])
 
     def chunks(self, document: UUID) -> list[dict[str, Any]]:
-        """In text order."""
+        """The chunks of a document, in text order."""
         return self._rows(CHUNKS, id=document)
 
-    def chunk_places(self, collection: str, chunks: Sequence[UUID]) -> list[dict[str, Any]]:
-        """The `uri` of each chunk's document, and `start` and `end` there; those that are not there are left out."""
-        return self._rows(CHUNK_PLACES, collection=collection, ids=list(chunks))
+    def chunk_spans(self, collection: str, chunks: Sequence[UUID]) -> list[dict[str, Any]]:
+        """The `uri` of each chunk's document, and `start` and `end` in its text. Missing chunks are left out."""
+        return self._rows(CHUNK_SPANS, collection=collection, ids=list(chunks))
 
     def text(self, document: UUID) -> str:
+        """The text of a document, or an empty string if none is stored."""
         rows = self._rows(TEXT, id=document)
         return str(rows[0]["text"]) if rows else ""
 
     def readable_collections(self, groups: Sequence[str], after: str, limit: int) -> list[dict[str, Any]]:
-        """In the order of their names, with what members of those groups may read in them."""
+        """A page of collections in the order of their names, with counts of what members of `groups` may read."""
         return self._rows(READABLE_COLLECTIONS, groups=list(groups), after=after, limit=limit)
 
     def readable_documents(
         self, collection: str, groups: Sequence[str], status: str | None, after: UUID, limit: int
     ) -> list[dict[str, Any]]:
-        """What members of those groups may read, in the order of ids. NotFoundError if there is no such collection."""
-        known = self.collection(collection).id
+        """A page of the documents that members of `groups` may read, in the order of their ids.
+
+        Raises NotFoundError if there is no such collection.
+        """
+        id = self.collection(collection).id
         return self._rows(
-            READABLE_DOCUMENTS, collection=known, groups=list(groups), status=status, after=after, limit=limit
+            READABLE_DOCUMENTS, collection=id, groups=list(groups), status=status, after=after, limit=limit
         )
 
     def readable_document(self, id: UUID, groups: Sequence[str]) -> dict[str, Any]:
-        """NotFoundError also where it is there, and nobody of those groups may read it."""
-        found = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
-        if not found:
+        """A document. Raises NotFoundError if there is none, or if members of `groups` may not read it."""
+        rows = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
+        if not rows:
             raise NotFoundError(f"there is no document {id}")
-        return found[0]
+        return rows[0]
 
     def readable_span(self, chunk: UUID, groups: Sequence[str]) -> dict[str, Any]:
-        """A chunk's place in its document, and the document's text. NotFoundError as for `readable_document`."""
-        found = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
-        if not found:
+        """A chunk's position in its document, and the document's text. Raises as `readable_document`."""
+        rows = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
+        if not rows:
             raise NotFoundError(f"there is no chunk {chunk}")
-        return found[0]
+        return rows[0]
 
     def content(self, collection: int, document: UUID) -> str:
-        """NotFoundError where no text of it is stored, as of one that failed."""
-        found = self._rows(CONTENT, collection=collection, document=document)
-        if not found:
+        """The text of a document. Raises NotFoundError if none is stored, as for a document that failed."""
+        rows = self._rows(CONTENT, collection=collection, document=document)
+        if not rows:
             raise NotFoundError(f"no text of document {document} is stored")
-        return str(found[0]["text"])
+        return str(rows[0]["text"])
 
-    def some_chunks(self, collection: int, document: UUID, after: int, limit: int) -> list[dict[str, Any]]:
-        """In text order, from the first one behind the ordinal `after` on."""
-        return self._rows(SOME_CHUNKS, collection=collection, document=document, after=after, limit=limit)
+    def chunk_page(self, collection: int, document: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+        """A page of a document's chunks in text order, beginning after the ordinal `after`."""
+        return self._rows(CHUNK_PAGE, collection=collection, document=document, after=after, limit=limit)
 
-    def _collection(self, name: str) -> Collection | None:
+    def _find_collection(self, name: str) -> Collection | None:
         with self.connection.cursor(row_factory=class_row(Collection)) as cursor:
             return cursor.execute(COLLECTION, self._scope(name=name)).fetchone()
 
@@ -420,7 +435,7 @@ class Catalog:
         with self._transaction(), self.connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
 
-    def _run(self, statements: Sequence[str], **values: object) -> None:
+    def _execute_all(self, statements: Sequence[str], **values: object) -> None:
         with self._transaction():
             for statement in statements:
                 self.connection.execute(statement.encode(), self._scope(**values))
@@ -432,11 +447,11 @@ class Catalog:
         return transaction(self.connection, self._tenant)
 
 
-def _within(uri: str, root: str) -> bool:
+def _is_uri_inside(uri: str, root: str) -> bool:
     return uri.startswith(root.rstrip("/") + "/")
 
 
-def _stored(row: Sequence[Any]) -> StoredDocument:
+def _document_from_row(row: Sequence[Any]) -> StoredDocument:
     id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released = row
     entry = Entry(uri=uri, size=size, modified_ns=modified_ns, changed_ns=changed_ns, etag=etag)
     return StoredDocument(

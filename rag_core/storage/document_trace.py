@@ -1,6 +1,6 @@
-"""What became of one document on its way into the collection, and which of its chunks a query may see.
+"""The trace of one document: its stored state, the job that wrote it, and its chunks that pass a query's filter.
 
-One that the asker may not read is told of as one that was never stored.
+A document that the caller may not read looks like one that was never stored.
 """
 
 from dataclasses import dataclass
@@ -28,31 +28,32 @@ where j.tenant = %(tenant)s and j.collection = %(collection_id)s and i.status in
     where d.tenant = %(tenant)s and d.collection = %(collection_id)s and d.id = %(id)s)
 order by j.run desc limit 1"""
 COLLECTIONS = "select id, name from collections where tenant = %(tenant)s order by name"
-HOLDING = """
-select c.name from unnest(%(collections)s::int[], %(ids)s::uuid[]) as wanted (collection, id)
-join documents d on d.tenant = %(tenant)s and d.collection = wanted.collection and d.id = wanted.id and d.n_chunks > 0
-  and (d.access = '{}' or d.access && %(groups)s::text[])
+OTHER_COLLECTIONS = """
+select c.name from unnest(%(collections)s::int[], %(ids)s::uuid[]) as candidate (collection, id)
+join documents d on d.tenant = %(tenant)s and d.collection = candidate.collection and d.id = candidate.id
+  and d.n_chunks > 0 and (d.access = '{}' or d.access && %(groups)s::text[])
 join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.collection <> %(collection_id)s order by c.name"""
 CHUNKS = """
 select c.id, c.document_id, c.ordinal, c.text, c.start_offset as start, c.end_offset as end, c.prefix, c.metadata
 from chunks c where c.tenant = %(tenant)s and c.collection = %(collection_id)s and c.document_id = %(id)s
 order by c.ordinal"""
-PASSING = """
+PASSING_CHUNKS = """
 select v.id from chunks v
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.document_id = %(id)s and {filter}"""
 TEXT = """
 select text from document_texts
 where tenant = %(tenant)s and collection = %(collection_id)s and document_id = %(id)s"""
-SIZE = "select count(*) as chunks from chunks where tenant = %(tenant)s and collection = %(collection_id)s"
+CHUNK_COUNT = "select count(*) as chunks from chunks where tenant = %(tenant)s and collection = %(collection_id)s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
-    """`status` is empty where the collection holds no such document; then `deleted` says whether it once did.
+class DocumentTrace:
+    """The stored state of a document. `status` is empty if it is not stored; then `deleted` is True if it once was.
 
-    `job` wrote it last, or deleted it; None where no job did. `elsewhere` are other collections that have it.
-    `passing` are the chunks that the query's filter lets through. `collection_chunks` is how many can be ranked at all.
+    `job` wrote the document last or deleted it, and is None if no job did. `other_collections` are those that have a
+    document of this uri. `passing_chunks` are the ids of chunks that pass the query's filter. `collection_chunks` is
+    the number of chunks in the collection.
     """
 
     uri: str
@@ -64,54 +65,60 @@ class Whereabouts:
     groups: tuple[str, ...] = ()
     job: UUID | None = None
     deleted: bool = False
-    elsewhere: tuple[str, ...] = ()
+    other_collections: tuple[str, ...] = ()
     text: str = ""
     chunks: tuple[Chunk, ...] = ()
-    passing: frozenset[UUID] = frozenset()
+    passing_chunks: frozenset[UUID] = frozenset()
     collection_chunks: int = 0
 
 
-async def whereabouts(snapshot: Snapshot, query: Query, uri: str) -> Whereabouts:
-    about = {**snapshot.scope, "id": document_id(query.tenant, query.collection, uri)}
-    found = await _rows(snapshot, DOCUMENT, about)
-    known = await _stored(snapshot, query, about, found[0]) if found else await _gone(snapshot, about)
-    return Whereabouts(
-        uri=uri, collection=query.collection, elsewhere=await _elsewhere(snapshot, query, uri, about), **known
-    )
+async def trace_document(snapshot: Snapshot, query: Query, uri: str) -> DocumentTrace:
+    scope = {**snapshot.scope, "id": document_id(query.tenant, query.collection, uri)}
+    rows = await _fetch_rows(snapshot, DOCUMENT, scope)
+    facts = await _document_facts(snapshot, query, scope, rows[0]) if rows else await _deletion_facts(snapshot, scope)
+    collections = await _other_collections(snapshot, query, uri, scope)
+    return DocumentTrace(uri=uri, collection=query.collection, other_collections=collections, **facts)
 
 
-async def _stored(snapshot: Snapshot, query: Query, about: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+async def _document_facts(
+    snapshot: Snapshot, query: Query, scope: dict[str, Any], document: dict[str, Any]
+) -> dict[str, Any]:
     condition, values = chunk_filter(query.filters, "v.document_id", "v.id")
-    passing = await snapshot.connection.execute(SQL(PASSING).format(filter=condition), {**about, **values})
-    texts = await _rows(snapshot, TEXT, about)
+    statement = SQL(PASSING_CHUNKS).format(filter=condition)
+    passing_chunks = await snapshot.connection.execute(statement, {**scope, **values})
+    texts = await _fetch_rows(snapshot, TEXT, scope)
     return {
         **document,
         "groups": tuple(document["groups"]),
         "text": texts[0]["text"] if texts else "",
-        "chunks": tuple(Chunk(**row) for row in await _rows(snapshot, CHUNKS, about)),
-        "passing": frozenset([row[0] async for row in passing]),
-        "collection_chunks": (await _rows(snapshot, SIZE, about))[0]["chunks"],
+        "chunks": tuple(Chunk(**row) for row in await _fetch_rows(snapshot, CHUNKS, scope)),
+        "passing_chunks": frozenset([row[0] async for row in passing_chunks]),
+        "collection_chunks": (await _fetch_rows(snapshot, CHUNK_COUNT, scope))[0]["chunks"],
     }
 
 
-async def _gone(snapshot: Snapshot, about: dict[str, Any]) -> dict[str, Any]:
-    """What `rag documents delete` and `rag sources drop` took away, the last job had brought to its end."""
-    found = await _rows(snapshot, LAST_JOB, about)
-    if not found:
+async def _deletion_facts(snapshot: Snapshot, scope: dict[str, Any]) -> dict[str, Any]:
+    """Facts about a document that is not stored.
+
+    If its last job completed it, it was not deleted by a job but by `rag documents delete` or `rag sources drop`.
+    """
+    rows = await _fetch_rows(snapshot, LAST_JOB, scope)
+    if not rows:
         return {}
-    return {"deleted": True, "job": found[0]["job"] if found[0]["deleted"] else None}
+    return {"deleted": True, "job": rows[0]["job"] if rows[0]["deleted"] else None}
 
 
-async def _elsewhere(snapshot: Snapshot, query: Query, uri: str, about: dict[str, Any]) -> tuple[str, ...]:
-    collections = await _rows(snapshot, COLLECTIONS, about)
-    wanted = {
+async def _other_collections(snapshot: Snapshot, query: Query, uri: str, scope: dict[str, Any]) -> tuple[str, ...]:
+    """The names of the other collections that have a document of that uri, which the caller may read."""
+    collections = await _fetch_rows(snapshot, COLLECTIONS, scope)
+    candidates = {
         "collections": [row["id"] for row in collections],
         "ids": [document_id(query.tenant, row["name"], uri) for row in collections],
     }
-    return tuple(row["name"] for row in await _rows(snapshot, HOLDING, {**about, **wanted}))
+    return tuple(row["name"] for row in await _fetch_rows(snapshot, OTHER_COLLECTIONS, {**scope, **candidates}))
 
 
-async def _rows(snapshot: Snapshot, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+async def _fetch_rows(snapshot: Snapshot, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     async with snapshot.connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement.encode(), values)
         return await cursor.fetchall()

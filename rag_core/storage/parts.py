@@ -1,4 +1,7 @@
-"""A very large document as several drafts, so that several processes embed it, and as bytes that wait for the rest."""
+"""Splitting of a very large document into several drafts, so that several processes embed it.
+
+Finished parts are stored as bytes until the others arrive, and are then joined.
+"""
 
 import io
 import pickle
@@ -10,8 +13,8 @@ import numpy as np
 
 from rag_core.types import Draft
 
-OUR_TYPES = "rag_core.types"
-FOREIGN = {
+OWN_MODULE = "rag_core.types"
+FOREIGN_CLASSES = {
     ("uuid", "UUID"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -20,24 +23,28 @@ FOREIGN = {
 }
 
 
-def split(draft: Draft, most: int) -> list[Draft]:
-    """Parts of at most that many chunks. The first carries the document, and the seconds so far."""
-    count = -(-len(draft.chunks) // most)
+def split_draft(draft: Draft, max_chunks: int) -> list[Draft]:
+    """Parts of at most `max_chunks` chunks. The first one has the document and the seconds spent so far."""
+    count = -(-len(draft.chunks) // max_chunks)
     if count < 2:
         return [draft]
-    rest = replace(draft, document=None, seconds={})
+    later = replace(draft, document=None, seconds={})
     return [
-        replace(rest if part else draft, chunks=draft.chunks[part * most : (part + 1) * most], part=(part, count))
-        for part in range(count)
+        replace(
+            later if number else draft,
+            chunks=draft.chunks[number * max_chunks : (number + 1) * max_chunks],
+            part=(number, count),
+        )
+        for number in range(count)
     ]
 
 
-def joined(parts: Sequence[Draft]) -> Draft:
-    """The whole of all its parts, which come in their order. It failed if one of them did."""
+def join_drafts(parts: Sequence[Draft]) -> Draft:
+    """The whole draft from all its parts, in order. It is a failure if one of the parts is."""
     first = replace(parts[0], part=(0, 1))
     if failure := next((part.failure for part in parts if part.failure), None):
         return first.with_failure(failure)
-    whole = replace(
+    draft = replace(
         first,
         chunks=tuple(chunk for part in parts for chunk in part.chunks),
         vectors=np.concatenate([part.vectors for part in parts if part.vectors is not None]),
@@ -46,23 +53,26 @@ def joined(parts: Sequence[Draft]) -> Draft:
     )
     for part in parts[1:]:
         for stage, seconds in part.seconds.items():
-            whole = whole.with_stage_time(stage, seconds)
-    return whole
+            draft = draft.with_stage_time(stage, seconds)
+    return draft
 
 
-def dumped(draft: Draft) -> bytes:
+def dump_draft(draft: Draft) -> bytes:
     return pickle.dumps(draft, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def loaded(body: bytes) -> Draft:
-    """What `dumped` wrote. UnpicklingError for bytes that name anything else: writing to the store runs no code."""
+def load_draft(body: bytes) -> Draft:
+    """The draft that `dump_draft` wrote. Raises UnpicklingError if the bytes name any other class or function.
+
+    Write access to the store is therefore not enough to run code in a worker.
+    """
     draft: Draft = _Unpickler(io.BytesIO(body)).load()
     return draft
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        ours = module == OUR_TYPES and "." not in name and isinstance(super().find_class(module, name), type)
-        if ours or (module, name) in FOREIGN:
+        is_own = module == OWN_MODULE and "." not in name and isinstance(super().find_class(module, name), type)
+        if is_own or (module, name) in FOREIGN_CLASSES:
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a draft")
+        raise pickle.UnpicklingError(f"a stored draft must not contain {module}.{name}")

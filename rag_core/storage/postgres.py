@@ -1,4 +1,4 @@
-"""How the store is reached: a DSN, the roles behind it, transactions that belong to a tenant."""
+"""Access to the store: its DSN, the database roles, and transactions of one tenant."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,17 +20,17 @@ OPTIONS = (
     "-c search_path=rag,public -c plan_cache_mode=force_custom_plan"
     " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )
-"""Custom plans, because a generic one drops the partial vector index after ten executions. Keep-alives, so that a host
-that vanished holds its job's sources for no longer than 25 s."""
+"""Custom plans are forced because Postgres switches to a generic plan after ten executions, and a generic plan does not
+use the partial vector index. Keep-alives release the sources of a job within 25 s after its host disappeared."""
 
-PATIENCE = {
+DEFAULT_TIMEOUTS = {
     "connect_timeout": "10",
     "tcp_user_timeout": "15000",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
 }
-"""With a host that vanishes without a word: the system's own is 15 minutes and more. What a DSN says itself counts."""
+"""Client-side timeouts for a host that disappears, as the system's are 15 minutes and more. A DSN overrides them."""
 
 ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
@@ -40,9 +40,9 @@ SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A store that is migrated. Small and picklable: workers get this, and connect by themselves.
+    """A store with the newest schema. Small and picklable: workers receive it, and open their own connections.
 
-    `folder` is the embedded server's, else empty.
+    `folder` is the folder of an embedded server, or empty.
     """
 
     dsn: str
@@ -50,27 +50,33 @@ class Postgres:
 
     @classmethod
     def open(cls, url: str) -> "Postgres":
-        """`embedded`, or a DSN. StoreError if it cannot be reached or started."""
-        store = cls.as_it_is(url)
-        with _using(url):
+        """Opens `embedded` or a DSN, and migrates its schema. Raises StoreError if it cannot be reached or started."""
+        store = cls.open_unmigrated(url)
+        with _translate_errors(url):
             schema.migrate(store.dsn)
         return store
 
     @classmethod
-    def as_it_is(cls, url: str) -> "Postgres":
-        """As `open`, of whatever version its schema is, or without one. An embedded one is started."""
+    def open_unmigrated(cls, url: str) -> "Postgres":
+        """Opens a store of any schema version, even one without a schema. Starts an embedded server.
+
+        Raises StoreError if the store cannot be reached or started.
+        """
         folder = embedded.data_folder() if url == "embedded" else None
-        with _using(url):
-            dsn = embedded.start(folder) if folder else _patient(url)
+        with _translate_errors(url):
+            dsn = embedded.start(folder) if folder else _with_timeouts(url)
         return cls(dsn, str(folder or ""))
 
     def connect(self, role: Role = "rag_app") -> Connection:
-        """A connection that commits each statement unless a transaction is open. Starts a dead embedded server."""
+        """Opens a connection that commits each statement unless a transaction is open.
+
+        Restarts an embedded server that has died. Raises StoreError if the store cannot be reached.
+        """
         try:
             connection = self._connect()
             connection.execute(ASSUME_ROLE, {"role": role})
         except psycopg.OperationalError as error:
-            raise StoreError(f"cannot reach the store at {shown(self.dsn)}: {error}") from error
+            raise StoreError(f"cannot reach the store at {redact_dsn(self.dsn)}: {error}") from error
         return connection
 
     def _connect(self) -> Connection:
@@ -84,46 +90,56 @@ class Postgres:
 
 
 @contextmanager
-def _using(url: str) -> Iterator[None]:
+def _translate_errors(url: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise StoreError(f"cannot use the store at {shown(url)}: {error}") from error
+        raise StoreError(f"cannot use the store at {redact_dsn(url)}: {error}") from error
 
 
-def _patient(dsn: str) -> str:
-    said = conninfo_to_dict(dsn)
-    return make_conninfo(dsn, **{key: value for key, value in PATIENCE.items() if key not in said})
+def _with_timeouts(dsn: str) -> str:
+    """Adds the default timeouts that the DSN does not set."""
+    parameters = conninfo_to_dict(dsn)
+    return make_conninfo(dsn, **{key: value for key, value in DEFAULT_TIMEOUTS.items() if key not in parameters})
 
 
 @contextmanager
 def transaction(connection: Connection, tenant: str) -> Iterator[None]:
-    """The tenant's rows, and no others, until the block ends; then all of it is committed, or nothing.
+    """Opens a transaction in which only the tenant's rows are visible. Commits it unless the block raises.
 
-    StoreError if the connection is lost.
+    Raises StoreError if the connection is lost.
     """
+    with translate_connection_errors(), connection.transaction():
+        connection.execute(SET_TENANT, {"tenant": tenant})
+        yield
+
+
+@contextmanager
+def translate_connection_errors() -> Iterator[None]:
+    """Raises StoreError if the connection is lost in the block."""
     try:
-        with connection.transaction():
-            connection.execute(SET_TENANT, {"tenant": tenant})
-            yield
+        yield
     except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.DeadlockDetected):
-        raise  # operational errors by name, but about what was written: the store is there
+        raise  # subclasses of OperationalError, but caused by what was written: the store is reachable
     except psycopg.OperationalError as error:
-        raise StoreError(f"lost the store: {error}") from error
+        raise StoreError(f"lost the connection to the store: {error}") from error
 
 
-def while_away(patience: float, *errors: type[RagError]) -> Iterable[stamina.Attempt]:
-    """Attempts, to be made in a `with` each, until one does not raise these errors or `patience` seconds are over."""
-    attempts = None if patience else 1
-    return stamina.retry_context(errors, attempts=attempts, timeout=patience or None, wait_initial=0.2, wait_max=5.0)
+def retry_attempts(timeout: float, *errors: type[RagError]) -> Iterable[stamina.Attempt]:
+    """Yields attempts until the `with` block of one does not raise these errors, or `timeout` seconds are over.
+
+    The last attempt raises its error. With a timeout of 0 there is one attempt.
+    """
+    attempts = None if timeout else 1
+    return stamina.retry_context(errors, attempts=attempts, timeout=timeout or None, wait_initial=0.2, wait_max=5.0)
 
 
-def shown(url: str) -> str:
-    """A DSN as it may stand in a message: without its password."""
+def redact_dsn(url: str) -> str:
+    """The parts of a DSN that messages can contain: host, port, database and user, but no password."""
     if url == "embedded":
         return url
     try:
-        parts = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         return "(not a DSN)"
-    return " ".join(f"{key}={value}" for key, value in parts.items() if key in ("host", "port", "dbname", "user"))
+    return " ".join(f"{key}={value}" for key, value in parameters.items() if key in ("host", "port", "dbname", "user"))

@@ -1,9 +1,14 @@
-"""Whole documents into the corpus: a batch a transaction, fenced by run, idempotent.
+"""Publishing: writes documents into the corpus, one transaction per batch.
 
-`COPY` into a table with row-level security is refused, so rows are copied into temporary tables and inserted from
-there. Unchanged chunks keep their row and their vector.
+Two numbers order the writers. A job's `fence` changes whenever another worker takes the job over; every transaction
+checks it, so a worker that lost its job writes nothing. A document's `version` is the run that wrote it last; an older
+run never replaces it, so a batch that is published twice changes nothing the second time.
+
+Postgres refuses `COPY` into tables with row-level security. Rows are therefore copied into temporary tables and
+inserted from there. Unchanged chunks keep their rows and their vectors.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,15 +26,15 @@ from psycopg.types.json import Jsonb
 
 from rag_core.errors import DocumentError, StoreError
 from rag_core.storage.graph import writing as graph
-from rag_core.storage.ledger import ADD_EVENT, WRITE_AS, fenced
+from rag_core.storage.ledger import ADD_EVENT, JOIN_WRITERS, fencing_error
 from rag_core.storage.lexical import writing as lexical
-from rag_core.storage.parts import dumped, joined, loaded
-from rag_core.storage.postgres import Postgres, transaction, while_away
-from rag_core.types import Draft, Entry, Failure, Matrix, Value, text_hash
+from rag_core.storage.parts import dump_draft, join_drafts, load_draft
+from rag_core.storage.postgres import Postgres, retry_attempts, transaction, translate_connection_errors
+from rag_core.types import Draft, Entry, Failure, Matrix, Value, comparison_text, text_hash
 
 T = TypeVar("T")
 
-STAGE = """
+CREATE_STAGING = """
 create temp table if not exists staged_documents (
   id uuid, source int, uri text, status text, stage text, reason text, retryable boolean, size bigint,
   modified_ns bigint, changed_ns bigint, etag text, sha256 bytea, recipe text, title text, media_type text,
@@ -53,15 +58,19 @@ COPY_VALUES = "copy staged_values from stdin (format binary)"
 CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
 COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 
-# Arrays of ids, upserts, and nothing to replace where all is new: the planner has no statistics of a collection that is
-# being loaded, takes it for empty, and joins would read all of it for every batch.
-# Before anything else, and in the order of ids: two batches with documents in common wait for each other in turn.
+# The planner has no statistics of a collection while it is being loaded, and takes it for empty: joins would read the
+# whole collection for every batch. The statements below therefore pass ids as arrays and upsert rows, and those that
+# remove rows do not run for a batch of new documents.
+
+# The first statement of a batch. Every statement that locks rows locks them in the order of ids, so two batches with
+# common documents wait for each other and do not deadlock.
 LOCK_DOCUMENTS = """
 select from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s
   and d.id = any(array(select id from staged_documents)) order by d.id for no key update"""
-# In the order of ids, as every statement that locks rows. A row that a newer run wrote stays as it is. What fails for
-# the moment only keeps the version that is searched; what fails for good is no longer what the source says.
-ACCEPT = """
+# Does not touch rows that this run or a newer one wrote. After a temporary failure the stored contents stay searchable.
+# After a permanent failure they are removed, because the source no longer has them.
+# `existed`: the document was stored before; Postgres sets `xmax` for a row that was updated, not inserted.
+UPSERT_DOCUMENTS = """
 insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size,
   modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
 select %(tenant)s, %(collection)s, id, source, uri, %(run)s, status, stage, reason, retryable, size, modified_ns,
@@ -77,27 +86,30 @@ on conflict (tenant, collection, id) do update set
   language = case when excluded.retryable then d.language else excluded.language end,
   metadata = case when excluded.retryable then d.metadata else excluded.metadata end,
   n_chunks = case when excluded.retryable then d.n_chunks else excluded.n_chunks end
-where d.version < excluded.version returning d.id, d.xmax <> 0 as stored"""
-TOUCH = """
+where d.version < excluded.version returning d.id, d.xmax <> 0 as existed"""
+# For documents whose bytes have not changed.
+TOUCH_DOCUMENTS = """
 update documents d set version = %(run)s, size = s.size, modified_ns = s.modified_ns, changed_ns = s.changed_ns,
   etag = s.etag, listed_ns = %(listed_ns)s
 from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s
   and d.id = any(array(select id from staged_documents where status = 'same')) and d.id = s.id
-  and d.version < %(run)s returning d.id, true as stored"""
-LEAVE_OUT = "delete from staged_documents where id <> all(%(accepted)s::uuid[])"
+  and d.version < %(run)s returning d.id, true as existed"""
+UNSTAGE_REJECTED = "delete from staged_documents where id <> all(%(accepted)s::uuid[])"
 REMOVE_CHUNKS = """
-with gone as (
+with removed_chunks as (
   delete from chunks c using staged_documents s
   where c.tenant = %(tenant)s and c.collection = %(collection)s
     and c.document_id = any(array(select id from staged_documents)) and c.document_id = s.id and s.status <> 'same'
     and not s.retryable and not exists (select from staged_chunks n where n.id = c.id) returning c.id, c.document_id
-), vectorless as (
+), removed_vectors as (
   delete from vectors v
-  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.chunk_id = any(array(select id from gone))
-    and v.document_id = any(array(select document_id from gone))
+  where v.tenant = %(tenant)s and v.collection = %(collection)s
+    and v.chunk_id = any(array(select id from removed_chunks))
+    and v.document_id = any(array(select document_id from removed_chunks))
 )
-update staged_documents s set removed = g.n
-from (select document_id, count(*) as n from gone group by document_id) g where s.id = g.document_id"""
+update staged_documents s set removed = counts.n
+from (select document_id, count(*) as n from removed_chunks group by document_id) counts
+where s.id = counts.document_id"""
 ADD_CHUNKS = """
 insert into chunks as c (tenant, collection, id, document_id, ordinal, start_offset, end_offset, page, prefix, text,
   metadata, content_hash)
@@ -114,7 +126,7 @@ select %(tenant)s, %(collection)s, %(space)s, id, document_id, content_hash, emb
 on conflict (tenant, collection, space, chunk_id) do update
 set content_hash = excluded.content_hash, embedding = excluded.embedding
 where v.content_hash <> excluded.content_hash"""
-REPLACE_VALUES = """
+REMOVE_VALUES = """
 delete from document_values v using staged_documents s
 where v.tenant = %(tenant)s and v.collection = %(collection)s
   and v.document_id = any(array(select id from staged_documents)) and v.document_id = s.id
@@ -123,7 +135,7 @@ ADD_VALUES = """
 insert into document_values (tenant, collection, document_id, key, text_value, number_value)
 select %(tenant)s, %(collection)s, v.document_id, v.key, v.text_value, v.number_value
 from staged_values v join staged_documents s on s.id = v.document_id where s.status <> 'same'"""
-# Of a document whose bytes are the stored ones only the time is staged: it was touched.
+# A document with unchanged bytes has one staged value: its new modification time.
 TOUCH_VALUES = """
 update document_values v set text_value = n.text_value
 from staged_values n join staged_documents s on s.id = n.document_id and s.status = 'same'
@@ -142,15 +154,16 @@ update job_items i set status = s.status, stage = s.stage, reason = s.reason, re
   chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
 from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
   and i.document_id = any(array(select id from staged_documents)) and i.document_id = s.id"""
-# The last statement of every transaction of a job: numbers its event, and finds out whether the job may still write.
-NEXT_EVENT = """
+# Reserves the numbers of events, at the end of every transaction of a job. Returns no row if the job has ended or has
+# another fence: then the transaction must be rolled back.
+RESERVE_EVENTS = """
 update jobs set events = events + %(count)s
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
-KNOWN_VECTORS = """
+FIND_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
 where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
 
-# Writers of parts of the same document come in turn. No row: the document has come to its end already.
+# Makes the writers of one document's parts take turns. No row means that the document has been published or has failed.
 LOCK_ITEM = """
 select from job_items where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s
   and status = 'queued' for update"""
@@ -160,53 +173,55 @@ values (%(tenant)s, %(job)s, %(document)s, %(part)s, %(parts)s, %(draft)s) on co
 COUNT_PARTS = """
 select count(*) from draft_parts where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s"""
 TAKE_PARTS = """
-with taken as (
+with deleted_parts as (
   delete from draft_parts where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s
   returning part, draft
 )
-select draft from taken order by part"""
-MAY_WRITE = """
+select draft from deleted_parts order by part"""
+CHECK_FENCE = """
 select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running'"""
 
-# A statement of its own: within the one that deletes, rows are locked in whatever order it comes to them.
+# Separate from DELETE_DOCUMENTS, which would lock rows in the order of its plan and not of ids.
 LOCK_DELETED = """
 select from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])
 order by id for update"""
 DELETE_DOCUMENTS = """
-with gone as (
+with deleted_documents as (
   delete from documents where tenant = %(tenant)s and collection = %(collection)s and version < %(run)s
     and id = any(%(ids)s::uuid[]) returning id
-), texts as (
-  delete from document_texts t using gone
-  where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = gone.id
-), values as (
-  delete from document_values v using gone
-  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = gone.id
-), vectors as (
-  delete from vectors v using gone
-  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = gone.id
-), chunks as (
-  delete from chunks c using gone
-  where c.tenant = %(tenant)s and c.collection = %(collection)s and c.document_id = gone.id returning c.document_id
+), deleted_texts as (
+  delete from document_texts t using deleted_documents d
+  where t.tenant = %(tenant)s and t.collection = %(collection)s and t.document_id = d.id
+), deleted_values as (
+  delete from document_values v using deleted_documents d
+  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = d.id
+), deleted_vectors as (
+  delete from vectors v using deleted_documents d
+  where v.tenant = %(tenant)s and v.collection = %(collection)s and v.document_id = d.id
+), deleted_chunks as (
+  delete from chunks c using deleted_documents d
+  where c.tenant = %(tenant)s and c.collection = %(collection)s and c.document_id = d.id returning c.document_id
 )
 update job_items i set status = 'deleted', finished_at = clock_timestamp(),
-  removed = (select count(*) from chunks where document_id = i.document_id)
+  removed = (select count(*) from deleted_chunks where document_id = i.document_id)
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s::uuid[])"""
 
-COMPARABLE_BYTES = 2000
-"""A longer text, such as an abstract, does not fit an entry of an index: filters do not see it."""
+MAX_FILTER_BYTES = 2000
+"""The longest metadata key and value, together, that filters can compare. A longer value, such as an abstract, does not
+fit an index entry."""
 
-UNWRITABLE = (UnicodeError, OverflowError)
-"""What psycopg lets through of a text or number that no column can hold."""
+ENCODING_ERRORS = (UnicodeError, OverflowError)
+"""What psycopg raises for a text or a number that no column can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a job writes, and as which run. Small and picklable: workers open their own writer from it.
+    """The collection and the job that a writer writes for. Small and picklable: each worker opens its own writer.
 
-    `fence` is that of who holds the job; `patience` is for how many seconds a writer waits for a store that is away;
-    `graph` is whether documents also go into the graph, and `splade` the fingerprint of the model that weighs their
-    terms, empty where none does.
+    Written documents get the version `run`. `listed_ns` is when the sources were listed, in nanoseconds since 1970.
+    `fence` is the job's fence while this process holds the job. `store_timeout` limits the seconds that a writer
+    retries while the store is unavailable. `graph`: documents are added to the graph too. `splade` is the fingerprint
+    of the SPLADE model, or empty if there is none.
     """
 
     postgres: Postgres
@@ -217,7 +232,7 @@ class Target:
     run: int
     listed_ns: int
     fence: int = 0
-    patience: float = 60.0
+    store_timeout: float = 60.0
     graph: bool = False
     splade: str = ""
 
@@ -226,11 +241,11 @@ class Target:
 
 
 class CorpusWriter:
-    """Publishes whole documents. One connection, used by one thread at a time."""
+    """Publishes documents over one connection. It must be used by one thread at a time."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._connection = self._connected()
+        self._connection = self._connect()
         self._scope = {
             "tenant": target.tenant,
             "collection": target.collection,
@@ -244,158 +259,220 @@ class CorpusWriter:
     def close(self) -> None:
         self._connection.close()
 
-    def known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
-        """The stored vectors of those texts, each of shape (dimension,)."""
-        return self._patiently(partial(self._known_vectors, hashes))
+    def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
+        """The vectors that are already stored, by text hash, each of shape (dimension,)."""
+
+        def read_vectors() -> dict[bytes, Matrix]:
+            with transaction(self._connection, self._target.tenant):
+                rows = self._connection.execute(FIND_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
+                return {bytes(key): np.asarray(vector.to_numpy(), dtype=np.float32) for key, vector in rows}
+
+        return self._retry(read_vectors)
 
     def publish(self, drafts: Sequence[Draft]) -> None:
-        """One transaction; one a document where that fails, so that a bad one costs no other, nor a deadlock any.
+        """Publishes the drafts in one transaction. If that fails, publishes each document in its own transaction.
 
-        A part of a document waits in the store for the others; with the last of them the document is published.
-        A draft that this or a newer run has already published changes nothing. FencedError if the job was ended,
-        StoreError if the store stays away for longer than the target's patience.
+        A document that cannot be written is published as failed; the others are not affected. Drafts that this run or
+        a newer one has published already change nothing. A draft that is a part of a document is stored; the last part
+        to arrive publishes the whole document.
+
+        Raises FencedError if the job has ended or another worker has it. Raises StoreError if the store stays
+        unavailable for longer than the target's `store_timeout`.
         """
-        if whole := [draft for draft in drafts if draft.is_whole]:
-            self._patiently(partial(self._publish_batch, whole))
+        if whole_drafts := [draft for draft in drafts if draft.is_whole]:
+            self._retry(partial(self._publish_batch, whole_drafts))
         for draft in drafts:
             if not draft.is_whole:
-                self._patiently(partial(self._publish_part, draft))
+                self._retry(partial(self._publish_part, draft))
 
     def delete(self, documents: Sequence[UUID]) -> None:
-        """Documents and all that hangs on them, in one transaction. Raises what `publish` raises."""
-        self._patiently(partial(self._delete, documents))
+        """Deletes documents and all rows that belong to them, in one transaction. Raises the errors of `publish`."""
 
-    def _patiently(self, work: Callable[[], T]) -> T:
-        """Again, on a new connection, while the store is away: what was under way has been rolled back."""
-        for attempt in while_away(self._target.patience, StoreError):
+        def delete_documents() -> None:
+            with self._write_transaction():
+                for statement in (LOCK_DELETED, DELETE_DOCUMENTS):
+                    self._connection.execute(statement, {**self._scope, "ids": sorted(documents)})
+                lexical.mark_orphans_dead(self._connection, self._scope, documents)
+                graph.remove_orphans(self._connection, self._scope, documents)
+                self._add_events("delete", "deleted", {"deleted": len(documents)})
+
+        self._retry(delete_documents)
+
+    def _retry(self, work: Callable[[], T]) -> T:
+        """Repeats `work` on a new connection while the store is unavailable. A lost transaction was rolled back."""
+        for attempt in retry_attempts(self._target.store_timeout, StoreError):
             with attempt:
                 if self._connection.closed:
-                    self._connection = self._connected()
+                    self._connection = self._connect()
                 return work()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         connection = self._target.postgres.connect("rag_app")
         try:
-            connection.execute(STAGE)
-            register_vector(connection)
-        except psycopg.OperationalError as error:
+            with translate_connection_errors():
+                connection.execute(CREATE_STAGING)
+                register_vector(connection)
+        except StoreError:
             connection.close()
-            raise StoreError(f"lost the store: {error}") from error
+            raise
         return connection
 
-    def _known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
-        with transaction(self._connection, self._target.tenant):
-            rows = self._connection.execute(KNOWN_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
-            return {bytes(key): _numpy(vector) for key, vector in rows}
-
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction of the job, which nobody ends meanwhile."""
+    def _write_transaction(self) -> Iterator[None]:
+        """Opens a transaction of the job. Nobody can end the job until the transaction ends."""
         with transaction(self._connection, self._target.tenant):
-            self._connection.execute(WRITE_AS, self._scope)
+            self._connection.execute(JOIN_WRITERS, self._scope)
             yield
 
     def _publish_batch(self, drafts: Sequence[Draft]) -> None:
         try:
-            prepared = self._prepared(drafts)
-            with self._writing():
-                self._publish(drafts, prepared)
-        except (psycopg.Error, DocumentError, *UNWRITABLE) as error:
-            if len(drafts) == 1 and drafts[0].failure:
-                raise  # not for what is in it: there is nothing left in it
-            if len(drafts) == 1:
-                self._publish_batch([drafts[0].with_failure(Failure(stage="publish", reason=_reason(error)))])
-            else:
+            segments = self._prepare_segments(drafts)
+            with self._write_transaction():
+                self._publish_documents(drafts, segments)
+        except (psycopg.Error, DocumentError, *ENCODING_ERRORS) as error:
+            if len(drafts) > 1:
                 for draft in drafts:
                     self._publish_batch([draft])
+            elif drafts[0].failure:
+                raise  # a failed draft has no contents, so they cannot be the cause
+            else:
+                self._publish_batch([drafts[0].with_failure(_publish_failure(error))])
 
-    def _publish_part(self, draft: Draft) -> None:
+    def _publish_part(self, part: Draft) -> None:
         try:
-            with self._writing():
-                self._add_part(draft)
-        except (psycopg.Error, DocumentError, *UNWRITABLE) as error:
-            failure = Failure(stage="publish", reason=_reason(error))
-            self._publish_batch([replace(draft, part=(0, 1)).with_failure(failure)])
+            with self._write_transaction():
+                if draft := self._add_part(part):
+                    self._publish_documents([draft], self._prepare_segments([draft]))
+                elif self._connection.execute(CHECK_FENCE, self._scope).fetchone() is None:
+                    raise fencing_error(self._target.job)
+        except (psycopg.Error, DocumentError, *ENCODING_ERRORS) as error:
+            self._publish_batch([replace(part, part=(0, 1)).with_failure(_publish_failure(error))])
 
-    def _add_part(self, draft: Draft) -> None:
-        number, count = draft.part
-        scope = {**self._scope, "document": draft.id, "part": number, "parts": count}
-        if self._connection.execute(LOCK_ITEM, scope).fetchone() is not None:
-            self._connection.execute(ADD_PART, {**scope, "draft": dumped(draft)})
-            row = self._connection.execute(COUNT_PARTS, scope).fetchone()
-            if row and row[0] == count:
-                parts = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
-                whole = joined([loaded(body) for (body,) in parts])
-                return self._publish([whole], self._prepared([whole]))
-        if self._connection.execute(MAY_WRITE, self._scope).fetchone() is None:
-            raise fenced(self._target.job)
-        return None
+    def _add_part(self, part: Draft) -> Draft | None:
+        """Stores a part of a document. Returns the whole document if this was the last part to arrive."""
+        number, count = part.part
+        scope = {**self._scope, "document": part.id, "part": number, "parts": count}
+        if self._connection.execute(LOCK_ITEM, scope).fetchone() is None:
+            return None
+        self._connection.execute(ADD_PART, {**scope, "draft": dump_draft(part)})
+        row = self._connection.execute(COUNT_PARTS, scope).fetchone()
+        if row is None or row[0] != count:
+            return None
+        rows = self._connection.execute(TAKE_PARTS, scope, binary=True).fetchall()
+        return join_drafts([load_draft(body) for (body,) in rows])
 
-    def _delete(self, documents: Sequence[UUID]) -> None:
-        with self._writing():
-            for statement in (LOCK_DELETED, DELETE_DOCUMENTS):
-                self._connection.execute(statement, {**self._scope, "ids": sorted(documents)})
-            lexical.bury_orphans(self._connection, self._scope, documents)
-            graph.remove_orphans(self._connection, self._scope, documents)
-            self._tell("delete", "deleted", {"deleted": len(documents)})
-
-    def _prepared(self, drafts: Sequence[Draft]) -> list[lexical.Prepared]:
-        words = lexical.prepared(drafts, self._target.run)
+    def _prepare_segments(self, drafts: Sequence[Draft]) -> list[lexical.PreparedSegments]:
+        words = lexical.prepare(drafts, self._target.run)
         if not self._target.splade:
             return [words]
-        return [words, lexical.prepared_weights(drafts, self._target.run, self._target.splade)]
+        return [words, lexical.prepare_weights(drafts, self._target.run, self._target.splade)]
 
-    def _publish(self, drafts: Sequence[Draft], prepared: Sequence[lexical.Prepared]) -> None:
-        said = graph.prepared(drafts) if self._target.graph else graph.NOTHING
-        self._stage_documents(drafts)
-        accepted = self._accept()  # and whether it was stored before
-        kept = [draft for draft in drafts if draft.id in accepted]
-        if len(kept) < len(drafts):
-            self._connection.execute(LEAVE_OUT, {"accepted": list(accepted)})
-        self._stage_contents(kept)
-        if any(accepted.values()):
-            for statement in (REMOVE_CHUNKS, REPLACE_VALUES, TOUCH_VALUES):
-                self._connection.execute(statement, self._scope)
-        for statement in (ADD_CHUNKS, ADD_VECTORS, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
-            self._connection.execute(statement, self._scope)
-        if gone := sorted(draft.id for draft in kept if draft.failure and not draft.failure.retryable):
-            self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": gone})
-        replaced = [draft.id for draft in kept if accepted[draft.id] and _replaces(draft)]
-        lexical.bury(self._connection, self._scope, replaced)
-        for terms in prepared:
-            lexical.add(self._connection, self._scope, terms.only(accepted))
-        graph.publish(self._connection, self._scope, said.only(accepted), replaced)
-        kept_out = [_told(draft, draft.failure) for draft in kept if draft.failure]
-        self._tell("publish", "published", _counts(kept), [each for each in kept_out if each["status"] != "skipped"])
+    def _publish_documents(self, drafts: Sequence[Draft], segments: Sequence[lexical.PreparedSegments]) -> None:
+        """Writes whole documents and their events in the current transaction. `segments` is prepared from `drafts`."""
+        prepared_graph = graph.prepare(drafts) if self._target.graph else graph.EMPTY_GRAPH
+        existed = self._upsert_documents(drafts)
+        accepted = [draft for draft in drafts if draft.id in existed]
+        if len(accepted) < len(drafts):
+            self._connection.execute(UNSTAGE_REJECTED, {"accepted": list(existed)})
+        self._write_contents(accepted, any_existed=any(existed.values()))
+        replaced = [draft.id for draft in accepted if existed[draft.id] and _replaces_contents(draft)]
+        lexical.mark_dead(self._connection, self._scope, replaced)
+        for prepared in segments:
+            lexical.add(self._connection, self._scope, prepared.restrict_to(existed))
+        graph.publish(self._connection, self._scope, prepared_graph.restrict_to(existed), replaced)
+        failures = [_failure_detail(draft, draft.failure) for draft in accepted if draft.failure]
+        reported = [failure for failure in failures if failure["status"] != "skipped"]
+        self._add_events("publish", "published", Counter(map(_status, accepted)), reported)
 
-    def _accept(self) -> dict[UUID, bool]:
+    def _upsert_documents(self, drafts: Sequence[Draft]) -> dict[UUID, bool]:
+        """Writes the rows of `documents`. Returns the accepted ids, and for each if the document was stored before.
+
+        A document is rejected if this run or a newer one has written it already.
+        """
+        _copy(self._connection, COPY_DOCUMENTS, DOCUMENT_TYPES, map(_document_row, drafts))
         self._connection.execute(LOCK_DOCUMENTS, self._scope)
-        return dict(row for statement in (ACCEPT, TOUCH) for row in self._connection.execute(statement, self._scope))
+        statements = (UPSERT_DOCUMENTS, TOUCH_DOCUMENTS)
+        return dict(row for statement in statements for row in self._connection.execute(statement, self._scope))
 
-    def _stage_documents(self, drafts: Sequence[Draft]) -> None:
-        _copy(self._connection, COPY_DOCUMENTS, DOCUMENT_TYPES, (_document_row(draft) for draft in drafts))
-
-    def _stage_contents(self, drafts: Sequence[Draft]) -> None:
+    def _write_contents(self, drafts: Sequence[Draft], any_existed: bool) -> None:
+        """Writes values, chunks, vectors and texts of accepted documents, and ends their job items."""
         _copy(self._connection, COPY_VALUES, VALUE_TYPES, (row for draft in drafts for row in _value_rows(draft)))
         _copy(self._connection, COPY_CHUNKS, CHUNK_TYPES, (row for draft in drafts for row in _chunk_rows(draft)))
+        removals = (REMOVE_CHUNKS, REMOVE_VALUES, TOUCH_VALUES) if any_existed else ()
+        for statement in (*removals, ADD_CHUNKS, ADD_VECTORS, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
+            self._connection.execute(statement, self._scope)
+        if textless := sorted(draft.id for draft in drafts if draft.failure and not draft.failure.retryable):
+            self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": textless})
 
-    def _tell(
-        self, stage: str, status: str, counts: Mapping[str, int], kept_out: Sequence[Mapping[str, Any]] = ()
+    def _add_events(
+        self, stage: str, status: str, counts: Mapping[str, int], failures: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """An event for each document that was kept out, and one for all together."""
-        events = [("document", str(each["status"]), each) for each in kept_out] + [(stage, status, counts)]
-        row = self._connection.execute(NEXT_EVENT, {**self._scope, "count": len(events)}).fetchone()
+        """Adds an event for each failure, and one with the counts. Raises FencedError if the job may not write."""
+        events = [("document", str(failure["status"]), failure) for failure in failures] + [(stage, status, counts)]
+        row = self._connection.execute(RESERVE_EVENTS, {**self._scope, "count": len(events)}).fetchone()
         if row is None:
-            raise fenced(self._target.job)
+            raise fencing_error(self._target.job)
+        first = int(row[0]) - len(events) + 1
+        rows = [
+            {**self._scope, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
+            for seq, (stage, status, detail) in enumerate(events, first)
+        ]
         with self._connection.cursor() as cursor:
-            cursor.executemany(
-                ADD_EVENT,
-                [
-                    {**self._scope, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
-                    for seq, (stage, status, detail) in enumerate(events, int(row[0]) - len(events) + 1)
-                ],
-            )
+            cursor.executemany(ADD_EVENT, rows)
+
+
+def filter_values(draft: Draft) -> dict[str, list[Value]]:
+    """The values that filters can compare, by key: the document's metadata, and what every document has."""
+    document, entry = draft.document, draft.entry
+    if document is None:
+        return {}
+    metadata: dict[str, Value] = {
+        **document.metadata,
+        "uri": entry.uri,
+        "title": document.title,
+        "media_type": document.media_type,
+        "language": document.language,
+        "updated_at": _updated_at(entry),
+    }
+    lists = {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in metadata.items()}
+    return {key: [value for value in values if _fits_index(key, value)] for key, values in lists.items()}
+
+
+def _fits_index(key: str, value: Value) -> bool:
+    return not isinstance(value, str) or len(key.encode()) + len(value.encode()) <= MAX_FILTER_BYTES
+
+
+def _updated_at(entry: Entry) -> str:
+    """The modification time in a fixed format, so that times compare as text: `2026-11-21T09:30:00Z`."""
+    return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _status(draft: Draft) -> str:
+    if draft.failure:
+        return draft.failure.status
+    return "same" if draft.same else "completed"
+
+
+def _replaces_contents(draft: Draft) -> bool:
+    """True if the stored contents must be removed: not for unchanged bytes, and not after a temporary failure."""
+    return not draft.same and not (draft.failure and draft.failure.retryable)
+
+
+def _publish_failure(error: Exception) -> Failure:
+    reason = error.reason if isinstance(error, DocumentError) else str(error).strip().splitlines()[0]
+    return Failure(stage="publish", reason=reason)
+
+
+def _failure_detail(draft: Draft, failure: Failure) -> dict[str, Any]:
+    return {
+        "document_id": str(draft.id),
+        "uri": draft.entry.uri,
+        "status": failure.status,
+        "stage": failure.stage,
+        "reason": failure.reason,
+        "retryable": failure.retryable,
+    }
 
 
 def _copy(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:
@@ -406,6 +483,7 @@ def _copy(connection: Connection, statement: LiteralString, types: Sequence[str]
 
 
 def _document_row(draft: Draft) -> tuple[Any, ...]:
+    """The columns of `COPY_DOCUMENTS`, in its order."""
     document, failure, entry = draft.document, draft.failure, draft.entry
     return (
         draft.id,
@@ -432,71 +510,21 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
     )
 
 
-def _replaces(draft: Draft) -> bool:
-    return not draft.same and not (draft.failure and draft.failure.retryable)
-
-
-def _status(draft: Draft) -> str:
-    if draft.failure:
-        return draft.failure.status
-    return "same" if draft.same else "completed"
-
-
-def _told(draft: Draft, failure: Failure) -> dict[str, Any]:
-    return {
-        "document_id": str(draft.id),
-        "uri": draft.entry.uri,
-        "status": failure.status,
-        "stage": failure.stage,
-        "reason": failure.reason,
-        "retryable": failure.retryable,
-    }
-
-
-def _counts(drafts: Sequence[Draft]) -> dict[str, int]:
-    statuses = [_status(draft) for draft in drafts]
-    return {status: statuses.count(status) for status in sorted(set(statuses))}
-
-
 def _value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float | None]]:
+    """Document id, key, text value and number value; one of the two values is None."""
     if draft.same:
-        return [(draft.id, "updated_at", _modified(draft.entry), None)]
-    return [(draft.id, key, *_typed(value)) for key, values in filter_values(draft).items() for value in values]
-
-
-def filter_values(draft: Draft) -> dict[str, list[Value]]:
-    """What filters can compare of a document: its metadata, and what every document has."""
-    document, entry = draft.document, draft.entry
-    if document is None:
-        return {}
-    own: dict[str, Value] = {
-        "uri": entry.uri,
-        "title": document.title,
-        "media_type": document.media_type,
-        "language": document.language,
-        "updated_at": _modified(entry),
-    }
-    merged = {**document.metadata, **own}
-    listed = {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in merged.items()}
-    return {key: [value for value in values if _comparable(key, value)] for key, values in listed.items()}
-
-
-def _comparable(key: str, value: Value) -> bool:
-    return not isinstance(value, str) or len(key.encode()) + len(value.encode()) <= COMPARABLE_BYTES
-
-
-def _modified(entry: Entry) -> str:
-    """In one form always, so that times compare as text: `2026-11-21T09:30:00Z`."""
-    return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _typed(value: Value) -> tuple[str | None, float | None]:
-    if isinstance(value, bool):
-        return str(value).lower(), None
-    return (None, float(value)) if isinstance(value, int | float) else (str(value), None)
+        return [(draft.id, "updated_at", _updated_at(draft.entry), None)]
+    return [
+        (draft.id, key, None, float(value))
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else (draft.id, key, comparison_text(value), None)
+        for key, values in filter_values(draft).items()
+        for value in values
+    ]
 
 
 def _chunk_rows(draft: Draft) -> list[tuple[Any, ...]]:
+    """The columns of `staged_chunks`, in its order."""
     if draft.vectors is None:
         return []
     vectors = draft.vectors.astype(np.float16)
@@ -516,11 +544,3 @@ def _chunk_rows(draft: Draft) -> list[tuple[Any, ...]]:
         )
         for chunk, vector in zip(draft.chunks, vectors, strict=True)
     ]
-
-
-def _numpy(vector: Any) -> Matrix:
-    return np.asarray(vector.to_numpy(), dtype=np.float32)
-
-
-def _reason(error: Exception) -> str:
-    return error.reason if isinstance(error, DocumentError) else str(error).strip().splitlines()[0]

@@ -1,13 +1,12 @@
-"""The queue of ingest jobs: whoever asks enters one, and whoever has time leases it.
+"""The queue of ingest jobs: clients enqueue jobs, and idle workers lease them.
 
-A lease runs out by the clock of the database. With each lease a job's fence is raised, and every transaction that
-writes as the job compares it: who lost a lease without noticing writes nothing.
+A lease expires by the database's clock. Each lease raises the job's fence, and every transaction that writes for the
+job compares it. A worker that lost its lease without noticing therefore writes nothing.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -20,104 +19,109 @@ from psycopg import Connection
 from psycopg.rows import class_row, dict_row
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import IdempotencyError, NotFoundError, SourceError, StoreError, UsageError
+from rag_core.errors import IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import ADD_EVENT, Ledger
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
 
-PUSHED = "push:///"
-"""The uri of the source that all documents of a collection belong to that came with a request."""
-ATTEMPTS = 3
-"""How often a job is begun, where those who had it died or lost the store; then it is a dead letter."""
-KEPT_DAYS = 7
-"""For so long after a job's end a retry can have the bodies of what failed in it."""
-SCRIPTS = ("javascript:", "data:", "vbscript:")
-ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[^\s\x00-\x1f\x7f]+")
+PUSHED_URI = "push:///"
+"""The uri of the source of all documents that came with a request, in every collection. Their uris begin with it."""
+MAX_ATTEMPTS = 3
+"""Times that a job is started, if each attempt ends because its worker died or lost the store. Then it fails."""
+BODY_DAYS = 7
+"""Days after a job's end during which the bodies of its failed documents are kept for a retry."""
+SCRIPT_SCHEMES = ("javascript:", "data:", "vbscript:")
+ABSOLUTE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[^\s\x00-\x1f\x7f]+")
 
-FORGET_KEY = """
+EXPIRE_KEY = """
 update jobs set idempotency_key = '' where tenant = %(tenant)s and idempotency_key = %(key)s and %(key)s <> ''
   and created_at < now() - interval '24 hours'"""
-ENTER = """
+ADD_JOB = """
 insert into jobs (tenant, id, sources, profile, settings, status, same, events, request, pushes, correlation_id,
   traceparent, idempotency_key, fingerprint)
 values (%(tenant)s, %(job)s, '{}', %(profile)s, %(settings)s, 'queued', 0, 1, %(request)s, %(pushes)s,
   %(correlation_id)s, %(traceparent)s, %(key)s, %(fingerprint)s)
 on conflict (tenant, idempotency_key) where idempotency_key <> '' do nothing returning id"""
-EARLIER = "select id, fingerprint from jobs where tenant = %(tenant)s and idempotency_key = %(key)s"
-PUSH = """
+JOB_OF_KEY = "select id, fingerprint from jobs where tenant = %(tenant)s and idempotency_key = %(key)s"
+ADD_DOCUMENT = """
 insert into pushed_documents (tenant, job_id, id, uri, body, sha256, media_type, title, url, metadata)
 values (%(tenant)s, %(job)s, %(id)s, %(uri)s, %(body)s, %(sha256)s, %(media_type)s, %(title)s, %(url)s, %(metadata)s)"""
-WAKE = "select pg_notify('rag_queue', '')"
+NOTIFY_WORKERS = "select pg_notify('rag_queue', '')"
 LISTEN = "listen rag_queue"
 
-PUSHED_OF = """
+PUSHED_RECORDS = """
 select id, uri, length(body) as size, encode(sha256, 'hex') as sha256, media_type, title, url, metadata, pushed_at
 from pushed_documents where tenant = %(tenant)s and job_id = %(job)s order by id"""
 BODIES = """
 select id, body from pushed_documents
 where tenant = %(tenant)s and job_id = %(job)s and id = any(%(ids)s::text[])"""
-# Without those that a newer run has brought to an end, or of which a newer version is on its way.
-WORTH_A_RETRY = """
+# Leaves out documents that a newer run completed or failed permanently, and those that were pushed again later.
+RETRYABLE_DOCUMENTS = """
 select p.id, p.body, p.media_type, p.title, p.url, p.metadata
 from pushed_documents p join jobs j on j.tenant = p.tenant and j.id = p.job_id
 where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
   select from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
   where d.tenant = p.tenant and c.name = j.request ->> 'collection' and d.uri = p.uri and d.version > j.run
     and not d.retryable)
-  and not exists (select from pushed_documents n join jobs k on k.tenant = n.tenant and k.id = n.job_id
-    where n.tenant = p.tenant and n.id = p.id and (k.created_at, k.id) > (j.created_at, j.id)
-      and k.status <> 'cancelled' and k.request ->> 'collection' = j.request ->> 'collection')
+  and not exists (select from pushed_documents newer
+    join jobs newer_job on newer_job.tenant = newer.tenant and newer_job.id = newer.job_id
+    where newer.tenant = p.tenant and newer.id = p.id
+      and (newer_job.created_at, newer_job.id) > (j.created_at, j.id) and newer_job.status <> 'cancelled'
+      and newer_job.request ->> 'collection' = j.request ->> 'collection')
 order by p.id"""
-ASKED = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
+STORED_REQUEST = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
 
-# The oldest that nobody has. What was pushed into one collection goes in one at a time, and two versions of a document
-# in the order in which they came, also while the first waits to be tried again.
+# The oldest job without a valid lease. Only one job at a time pushes documents into a collection, and the versions of a
+# document are ingested in the order in which they arrived, even while an earlier job waits for its next attempt.
 CLAIM = """
-with held as materialized (
+with busy_collections as materialized (
   select tenant, request ->> 'collection' from jobs
   where status in ('queued', 'running') and pushes and lease_until > clock_timestamp()
-), next as materialized (
+), next_job as materialized (
   select q.tenant, q.id from jobs q
-  where q.request is not null and q.status in ('queued', 'running') and q.attempts < %(most)s
+  where q.request is not null and q.status in ('queued', 'running') and q.attempts < %(max_attempts)s
     and q.run_at <= clock_timestamp() and (q.lease_until is null or q.lease_until < clock_timestamp())
-    and not (q.pushes and ((q.tenant, q.request ->> 'collection') in (select * from held)
-      or exists (select from pushed_documents b
-        join pushed_documents a on a.tenant = b.tenant and a.id = b.id and a.job_id <> b.job_id
-        join jobs e on e.tenant = a.tenant and e.id = a.job_id
-        where b.tenant = q.tenant and b.job_id = q.id and e.status in ('queued', 'running')
-          and (e.created_at, e.id) < (q.created_at, q.id)
-          and e.request ->> 'collection' = q.request ->> 'collection')))
+    and not (q.pushes and ((q.tenant, q.request ->> 'collection') in (select * from busy_collections)
+      or exists (select from pushed_documents own
+        join pushed_documents other
+          on other.tenant = own.tenant and other.id = own.id and other.job_id <> own.job_id
+        join jobs earlier on earlier.tenant = other.tenant and earlier.id = other.job_id
+        where own.tenant = q.tenant and own.job_id = q.id and earlier.status in ('queued', 'running')
+          and (earlier.created_at, earlier.id) < (q.created_at, q.id)
+          and earlier.request ->> 'collection' = q.request ->> 'collection')))
   order by q.run limit 1 for update of q skip locked
 )
 update jobs j set attempts = j.attempts + 1, fence = j.fence + 1, worker = %(worker)s,
   lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
-from next where j.tenant = next.tenant and j.id = next.id
+from next_job where j.tenant = next_job.tenant and j.id = next_job.id
 returning j.tenant, j.id as job, j.fence, j.attempts as attempt, j.pushes, j.profile, j.settings, j.request,
   j.correlation_id, j.traceparent"""
 EXTEND = """
 update jobs set lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running') returning id"""
-# What was not started has no event of being queued again.
-GIVE_BACK = """
-with held as (
+# A job that was not started is still queued, so it gets no event of being queued again.
+RELEASE = """
+with leased_job as (
   select tenant, id, status = 'running' as started from jobs
   where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running') for update
 )
 update jobs j set status = 'queued', fence = fence + 1, lease_until = null, attempts = attempts - %(uncounted)s,
-  run_at = clock_timestamp() + make_interval(secs => %(delay)s), events = events + held.started::int
-from held where j.tenant = held.tenant and j.id = held.id returning j.events, held.started"""
-LOST = """
+  run_at = clock_timestamp() + make_interval(secs => %(delay)s), events = events + leased_job.started::int
+from leased_job where j.tenant = leased_job.tenant and j.id = leased_job.id returning j.events, leased_job.started"""
+ABANDONED = """
 select tenant, id, fence from jobs
-where request is not null and status in ('queued', 'running') and attempts >= %(most)s
+where request is not null and status in ('queued', 'running') and attempts >= %(max_attempts)s
   and (lease_until is null or lease_until < clock_timestamp())"""
-FORGET_BODIES = """
+DELETE_OLD_BODIES = """
 delete from pushed_documents p using jobs j where j.tenant = p.tenant and j.id = p.job_id
   and j.finished_at < now() - make_interval(days => %(days)s)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedDocument:
-    """A document whose bytes came with the request. `id` is the client's: the same again is a new version of the
-    document. `url` is where it stands, for citations."""
+    """A document whose bytes came with a request.
+
+    `id` is the client's; a later document with the same id is a new version of it. `url` is its address in citations.
+    """
 
     id: str
     body: bytes
@@ -128,13 +132,17 @@ class PushedDocument:
 
     @property
     def uri(self) -> str:
-        return PUSHED + quote(self.id, safe="")
+        return PUSHED_URI + quote(self.id, safe="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestRequest:
-    """`settings` are frozen: without store and tenant. `locations` are those of `rag ingest`; `prune`, `confirmed` and
-    `checksum` concern only them. `only` are the uris of a retry."""
+    """A job to enqueue.
+
+    The job keeps `settings` as they are now; they do not include store and tenant. `locations` are sources, as in
+    `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
+    if it is empty, all are read.
+    """
 
     collection: str
     profile: str
@@ -150,59 +158,55 @@ class IngestRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """`replayed`: the job was there already."""
+class EnqueuedJob:
+    """The job of a request. `replayed`: an earlier request with the same idempotency key had enqueued it."""
 
     job_id: UUID
     replayed: bool
 
 
 class Queue:
-    """One tenant's jobs to come, over one connection."""
+    """The jobs that one tenant enqueues, over one connection."""
 
     def __init__(self, connection: Connection, tenant: str) -> None:
         self._connection = connection
         self._tenant = tenant
 
-    def enqueue(self, request: IngestRequest, idempotency_key: str = "", fingerprint: str = "") -> Accepted:
-        """One transaction. The same key within 24 hours gives the job that it made, and enters nothing.
+    def enqueue(self, request: IngestRequest, idempotency_key: str = "", fingerprint: str = "") -> EnqueuedJob:
+        """Adds a job in one transaction. A key that was used in the last 24 hours returns its job and adds nothing.
 
-        IdempotencyError if that came with another fingerprint; SourceError for two documents of one id, an id that is
-        none, metadata that no filter could compare, an url that is no place, and text that no store can hold.
+        Raises IdempotencyError if the key was used with another fingerprint. Raises SourceError for a missing or
+        duplicate document id, metadata that filters cannot compare, a url that is not absolute, and text that the
+        store cannot hold.
         """
-        _check(request.documents)
+        _check_documents(request.documents)
         scope = {"tenant": self._tenant, "job": uuid4(), "key": idempotency_key, "fingerprint": fingerprint}
         try:
             with transaction(self._connection, self._tenant):
-                return self._entered(request, scope)
+                return self._add_job(request, scope)
         except (psycopg.DataError, UnicodeError) as error:
-            raise SourceError(f"text has no NUL and no lone surrogate: {error}") from error
+            raise SourceError(f"text must not contain NUL or lone surrogates: {error}") from error
         except psycopg.errors.ProgramLimitExceeded as error:
             raise SourceError(f"an id must be short enough for an index: {error}") from error
 
-    def _entered(self, request: IngestRequest, scope: Mapping[str, Any]) -> Accepted:
-        self._connection.execute(FORGET_KEY, scope)
-        if self._connection.execute(ENTER, {**scope, **_job_row(request)}).fetchone() is None:
-            return self._replayed(scope)
+    def _add_job(self, request: IngestRequest, scope: Mapping[str, Any]) -> EnqueuedJob:
+        self._connection.execute(EXPIRE_KEY, scope)
+        if self._connection.execute(ADD_JOB, {**scope, **_job_row(request)}).fetchone() is None:
+            job, fingerprint = self._connection.execute(JOB_OF_KEY, scope).fetchone() or (scope["job"], "")
+            if fingerprint != scope["fingerprint"]:
+                raise IdempotencyError(f"idempotency key {scope['key']!r} was used before, for another request")
+            return EnqueuedJob(job_id=job, replayed=True)
         with self._connection.cursor() as cursor:
-            cursor.executemany(PUSH, ({**scope, **_pushed_row(document)} for document in request.documents))
+            cursor.executemany(ADD_DOCUMENT, ({**scope, **_pushed_row(document)} for document in request.documents))
         event = {"seq": 1, "stage": "job", "status": "queued", "detail": Jsonb({})}
         self._connection.execute(ADD_EVENT, {**scope, **event})
-        self._connection.execute(WAKE)
-        return Accepted(job_id=scope["job"], replayed=False)
-
-    def _replayed(self, scope: Mapping[str, Any]) -> Accepted:
-        job, fingerprint = self._connection.execute(EARLIER, scope).fetchone() or (scope["job"], "")
-        if fingerprint != scope["fingerprint"]:
-            raise IdempotencyError(
-                f"an idempotency key stands for one request: {scope['key']!r} came with another one before"
-            )
-        return Accepted(job_id=job, replayed=True)
+        self._connection.execute(NOTIFY_WORKERS)
+        return EnqueuedJob(job_id=scope["job"], replayed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
-    """What is known of a document that came with a job. `size` is in bytes, `sha256` in hexadecimal digits."""
+class PushedRecord:
+    """A stored document that came with a request, without its body. `size` is in bytes, `sha256` is hexadecimal."""
 
     id: str
     uri: str
@@ -215,67 +219,68 @@ class Pushed:
     pushed_at: datetime
 
 
-def stands_at(uri: str, metadata: Mapping[str, Any]) -> str:
-    """Where who reads a document finds it: for one that was pushed that is what the request said, if it did."""
-    said = str(metadata.get("url", ""))
-    return said if uri.startswith(PUSHED) and _is_place(said) else uri
+def document_url(uri: str, metadata: Mapping[str, Any]) -> str:
+    """The address at which a reader finds a document: for a pushed one, the `url` of its request if there was one."""
+    url = str(metadata.get("url", ""))
+    return url if uri.startswith(PUSHED_URI) and _is_absolute_url(url) else uri
 
 
-def pushed_documents(postgres: Postgres, tenant: str, job: UUID) -> list[Pushed]:
-    """In the order of their ids."""
+def list_pushed_documents(postgres: Postgres, tenant: str, job: UUID) -> list[PushedRecord]:
+    """The documents that came with a job's request, in the order of their ids."""
     with (
         postgres.connect() as connection,
         transaction(connection, tenant),
-        connection.cursor(row_factory=class_row(Pushed)) as cursor,
+        connection.cursor(row_factory=class_row(PushedRecord)) as cursor,
     ):
-        return cursor.execute(PUSHED_OF, {"tenant": tenant, "job": job}).fetchall()
+        return cursor.execute(PUSHED_RECORDS, {"tenant": tenant, "job": job}).fetchall()
 
 
-def pushed_bodies(postgres: Postgres, tenant: str, job: UUID, ids: Sequence[str]) -> dict[str, bytes]:
-    """By id; without those that are not kept any more."""
+def load_pushed_bodies(postgres: Postgres, tenant: str, job: UUID, ids: Sequence[str]) -> dict[str, bytes]:
+    """The bodies of these documents by id, without those that have been deleted."""
     with postgres.connect() as connection, transaction(connection, tenant):
         scope = {"tenant": tenant, "job": job, "ids": list(ids)}
         return {id: bytes(body) for id, body in connection.execute(BODIES, scope, binary=True)}
 
 
-def retried(postgres: Postgres, tenant: str, job: UUID) -> IngestRequest:
-    """The documents of a job that failed for the moment only, once more; of a job that did not complete, all of it.
+def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestRequest:
+    """A request for the documents of a job that failed temporarily, or for everything if the job did not complete.
 
-    NotFoundError if there is no such job, or nothing in it that a retry may heal; UsageError if it has not ended.
+    Raises NotFoundError if there is no such job or nothing to retry, and UsageError if the job has not ended.
     """
     with postgres.connect() as connection:
         ledger = Ledger(connection, tenant)
-        found, letters = ledger.job(str(job)), ledger.dead_letters(job)
-        if found["finished_at"] is None:
-            raise UsageError(f"only a job that has ended can be tried again: job {job} is {found['status']}")
+        row, dead_letters = ledger.job(str(job)), ledger.dead_letters(job)
+        if row["finished_at"] is None:
+            raise UsageError(f"only a job that has ended can be retried: job {job} is {row['status']}")
         with transaction(connection, tenant), connection.cursor(row_factory=dict_row) as cursor:
             scope = {"tenant": tenant, "job": job}
-            bodies = cursor.execute(WORTH_A_RETRY, scope, binary=True).fetchall()
-            asked = (cursor.execute(ASKED, scope).fetchone() or {})["request"] or {}
-    whole = found["status"] != "completed"
-    only = () if whole else tuple(uri for uri in letters if not uri.startswith(PUSHED))
-    locations = asked["locations"] if asked else found["sources"]
+            documents = cursor.execute(RETRYABLE_DOCUMENTS, scope, binary=True).fetchall()
+            stored = (cursor.execute(STORED_REQUEST, scope).fetchone() or {})["request"] or {}
+    retry_all = row["status"] != "completed"
+    only = () if retry_all else tuple(uri for uri in dead_letters if not uri.startswith(PUSHED_URI))
+    locations = stored["locations"] if stored else row["sources"]
+    options = {name: stored[name] for name in ("prune", "confirmed", "checksum") if name in stored}
     request = IngestRequest(
-        collection=found["collection"],
-        profile=found["profile"],
-        settings=found["settings"],
-        locations=tuple(locations) if whole or only else (),
-        documents=tuple(PushedDocument(**body) for body in bodies),
+        collection=row["collection"],
+        profile=row["profile"],
+        settings=row["settings"],
+        locations=tuple(locations) if retry_all or only else (),
+        documents=tuple(PushedDocument(**document) for document in documents),
         only=only,
-        correlation_id=found["correlation_id"],
-        **(
-            {name: asked[name] for name in ("prune", "confirmed", "checksum") if name in asked}
-            or {"prune": False}  # whether a job of the command was to prune is not known
-        ),
+        correlation_id=row["correlation_id"],
+        **(options or {"prune": False}),  # `rag ingest` does not store its options: deleting nothing is safe
     )
     if not request.locations and not request.documents:
-        raise NotFoundError(f"job {job} has no failed documents that a retry may heal")
+        raise NotFoundError(f"job {job} has no failed documents to retry")
     return request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A job that one worker has for now. `request` is without the bodies; `attempt` counts from 1."""
+    """A job that one worker may run until the lease expires.
+
+    `attempt` counts from 1. `pushes`: documents came with the request; their bodies are not in `request`.
+    """
 
     job: UUID
     tenant: str
@@ -286,10 +291,10 @@ class Lease:
 
 
 class Leases:
-    """All tenants' jobs, as workers take them, over one connection of the worker's role.
+    """The jobs of all tenants, for workers, over one connection of the worker's role.
 
-    `tenant` is the one whose jobs are seen in a store that has no such roles. StoreError, from every method, if the
-    store is away.
+    In a store without these roles, only the jobs of `tenant` are visible. Every method raises StoreError if the store
+    is unavailable.
     """
 
     def __init__(self, connection: Connection, tenant: str) -> None:
@@ -297,113 +302,104 @@ class Leases:
         self._tenant = tenant
 
     def listen(self) -> None:
-        """From now on `wait` hears of jobs that are entered."""
-        with _translated():
+        """Subscribes to notifications of new jobs, so that `wait` returns early."""
+        with translate_connection_errors():
             self._connection.execute(LISTEN)
 
     def wait(self, seconds: float) -> None:
-        """Until a job was entered since the last time, but no longer than so many seconds."""
-        with _translated():
+        """Waits until a job has been enqueued since the last call, for at most `seconds`."""
+        with translate_connection_errors():
             for _ in self._connection.notifies(timeout=seconds, stop_after=1):
                 pass
 
     def claim(self, worker: str, seconds: float) -> Lease | None:
-        """The oldest job that may be begun and that nobody has, or whose lease has run out; for so many seconds."""
-        scope = {"worker": worker, "seconds": seconds, "most": ATTEMPTS}
+        """Leases the oldest job that can start now and has no valid lease, for `seconds`. None if there is no such job.
+
+        `worker` is the name that is stored with the job.
+        """
+        scope = {"worker": worker, "seconds": seconds, "max_attempts": MAX_ATTEMPTS}
         with transaction(self._connection, self._tenant), self._connection.cursor(row_factory=dict_row) as cursor:
             row = cursor.execute(CLAIM, scope).fetchone()
-        return _lease(row) if row else None
+        return _lease_from_row(row) if row else None
 
     def heartbeat(self, lease: Lease, seconds: float) -> bool:
-        """From now on for so many seconds more. False: somebody else has the job, or has ended it."""
+        """Extends the lease to `seconds` from now. False if another worker has the job, or it has ended."""
         with transaction(self._connection, lease.tenant):
-            return self._connection.execute(EXTEND, {**_own(lease), "seconds": seconds}).fetchone() is not None
+            row = self._connection.execute(EXTEND, {**_lease_scope(lease), "seconds": seconds}).fetchone()
+        return row is not None
 
-    def release(self, lease: Lease, delay: float, reason: str, counted: bool = True) -> bool:
-        """Back into the queue, to be begun in `delay` seconds at the earliest; `counted`: the attempt was one. False as
-        for `heartbeat`."""
-        scope = {**_own(lease), "delay": delay, "uncounted": int(not counted)}
+    def release(self, lease: Lease, delay: float, reason: str, count_attempt: bool = True) -> bool:
+        """Queues the job again; it can start after `delay` seconds. False if another worker has it, or it has ended.
+
+        `count_attempt`: the attempt counts towards `MAX_ATTEMPTS`.
+        """
+        scope = {**_lease_scope(lease), "delay": delay, "uncounted": int(not count_attempt)}
         with transaction(self._connection, lease.tenant):
-            row = self._connection.execute(GIVE_BACK, scope).fetchone()
+            row = self._connection.execute(RELEASE, scope).fetchone()
             if row and row[1]:
                 event = {"seq": row[0], "stage": "job", "status": "queued", "detail": Jsonb({"reason": reason})}
                 self._connection.execute(ADD_EVENT, {**scope, **event})
         return row is not None
 
     def fail(self, lease: Lease, reason: str) -> bool:
-        """For good: a retry is a job of its own. False as for `heartbeat`."""
+        """Ends the job as failed; a retry is a new job. False if another worker has it, or it has ended."""
         return Ledger(self._connection, lease.tenant).end(lease.job, "failed", reason, fence=lease.fence)
 
-    def bury(self) -> int:
-        """Ends the jobs whose workers died so often that they are not begun again. How many they were."""
+    def fail_abandoned(self) -> int:
+        """Fails the jobs whose worker died in each of `MAX_ATTEMPTS` attempts. Returns their number."""
         with transaction(self._connection, self._tenant):
-            lost = self._connection.execute(LOST, {"most": ATTEMPTS}).fetchall()
-        reason = f"dead letter: it was begun {ATTEMPTS} times, and whoever did it died"
+            abandoned = self._connection.execute(ABANDONED, {"max_attempts": MAX_ATTEMPTS}).fetchall()
+        reason = f"dead letter: it was started {MAX_ATTEMPTS} times, and its worker died each time"
         return sum(
-            Ledger(self._connection, tenant).end(job, "failed", reason, fence=fence) for tenant, job, fence in lost
+            Ledger(self._connection, tenant).end(job, "failed", reason, fence=fence) for tenant, job, fence in abandoned
         )
 
-    def forget(self) -> None:
-        """The bodies of what failed in jobs that ended long ago."""
+    def delete_old_bodies(self) -> None:
+        """Deletes the bodies of documents that failed in jobs which ended more than `BODY_DAYS` days ago."""
         with transaction(self._connection, self._tenant):
-            self._connection.execute(FORGET_BODIES, {"days": KEPT_DAYS})
+            self._connection.execute(DELETE_OLD_BODIES, {"days": BODY_DAYS})
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.OperationalError as error:
-        raise StoreError(f"lost the store: {error}") from error
-
-
-def _own(lease: Lease) -> dict[str, Any]:
+def _lease_scope(lease: Lease) -> dict[str, Any]:
     return {"tenant": lease.tenant, "job": lease.job, "fence": lease.fence}
 
 
-def _lease(row: Mapping[str, Any]) -> Lease:
-    asked = row["request"]
+def _lease_from_row(row: Mapping[str, Any]) -> Lease:
+    stored = row["request"]
     request = IngestRequest(
         profile=row["profile"],
         settings=row["settings"],
         correlation_id=row["correlation_id"],
         traceparent=row["traceparent"],
-        **{**asked, "locations": tuple(asked["locations"]), "only": tuple(asked["only"])},
+        **{**stored, "locations": tuple(stored["locations"]), "only": tuple(stored["only"])},
     )
-    own = {name: row[name] for name in ("job", "tenant", "fence", "attempt", "pushes")}
-    return Lease(**own, request=request)
+    columns = {name: row[name] for name in ("job", "tenant", "fence", "attempt", "pushes")}
+    return Lease(**columns, request=request)
 
 
-def _check(documents: Sequence[PushedDocument]) -> None:
-    for id, times in Counter(document.id for document in documents).items():
-        if not id or times > 1:
-            raise SourceError(f"every pushed document has an id of its own, got {id!r} {times} times")
+def _check_documents(documents: Sequence[PushedDocument]) -> None:
+    for id, count in Counter(document.id for document in documents).items():
+        if not id or count > 1:
+            raise SourceError(f"every pushed document must have a unique, non-empty id, got {id!r} {count} times")
     for document in documents:
-        _check_url(document)
+        if document.url and not _is_absolute_url(document.url):
+            raise SourceError(f"document {document.id!r}: url must be absolute and not a script, got {document.url!r}")
         for key, value in document.metadata.items():
-            if not _is_value(value):
+            is_list = isinstance(value, list | tuple) and all(isinstance(element, str) for element in value)
+            if not is_list and not isinstance(value, str | int | float):
                 raise SourceError(
                     f"document {document.id!r}: metadata {key!r} must be a string, a number, a boolean or a list of "
                     f"strings, got {type(value).__name__}"
                 )
 
 
-def _check_url(document: PushedDocument) -> None:
-    if document.url and not _is_place(document.url):
-        raise SourceError(f"document {document.id!r}: url must be absolute, and no script, got {document.url!r}")
-
-
-def _is_place(url: str) -> bool:
-    return ABSOLUTE.fullmatch(url) is not None and not url.lower().startswith(SCRIPTS)
-
-
-def _is_value(value: object) -> bool:
-    return isinstance(value, str | int | float) or (
-        isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
-    )
+def _is_absolute_url(url: str) -> bool:
+    """True if the url is absolute and a link to it runs no script."""
+    return ABSOLUTE_URL.fullmatch(url) is not None and not url.lower().startswith(SCRIPT_SCHEMES)
 
 
 def _job_row(request: IngestRequest) -> dict[str, Any]:
+    """The columns of a request in `jobs`. Its documents are stored in a table of their own."""
     names = ("collection", "locations", "prune", "confirmed", "checksum", "only")
     return {
         "profile": request.profile,

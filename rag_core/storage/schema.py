@@ -1,8 +1,10 @@
-"""Brings a database to the newest schema: roles, the extension, numbered migrations, row-level security.
+"""The database schema: roles, the extension, numbered migrations, row-level security.
 
-Three roles that own no data of others: `rag_owner` (tables, indexes), `rag_app` (every request; rows of one tenant
-only, by forced row-level security), `rag_worker` (fsck, purges and gauges; all rows). A login that may not create
-roles, as on some managed servers, works without them: it owns the tables, and forced security still holds for it.
+There are three roles. `rag_owner` owns tables and indexes. `rag_app` serves every request, and forced row-level
+security limits it to the rows of one tenant. `rag_worker` sees all rows, for fsck, purges and gauges.
+
+A login that must not create roles, as on some managed servers, works without them. It then owns the tables, and forced
+row-level security applies to it too.
 """
 
 from importlib.resources import files
@@ -13,7 +15,7 @@ MIGRATIONS = files("rag_core.storage") / "migrations"
 SCHEMA = "rag"
 
 LOCK = "select pg_advisory_xact_lock(hashtextextended('rag.migrations', 0))"
-APPLIED = "select to_regclass('rag.migrations') is not null"
+HAS_SCHEMA = "select to_regclass('rag.migrations') is not null"
 VERSION = "select coalesce(max(number), 0) from rag.migrations"
 RECORD = "insert into rag.migrations (number, name) values (%(number)s, %(name)s)"
 CREATE_ROLES = """
@@ -33,7 +35,7 @@ create extension if not exists vector;
 create schema if not exists rag;
 create table if not exists rag.migrations (
   number int primary key, name text not null, applied_at timestamptz not null default now())"""
-# Every table with a tenant gets the policies anew after a migration, so that none can be forgotten.
+# Runs after every migration over all tables that have a tenant, so that no table lacks its policies.
 SECURE = """
 do $$ declare t text; has_roles boolean := exists (select from pg_roles where rolname = 'rag_app'); begin
   for t in select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
@@ -61,16 +63,16 @@ end $$"""
 
 
 def migrate(dsn: str) -> None:
-    """Applies what is not applied yet, in one transaction. Any number of processes may call it at once."""
+    """Applies the missing migrations in one transaction. Several processes can call it at the same time."""
     with psycopg.connect(dsn) as connection:
-        if _version(connection) == _numbered()[-1][0]:
+        if _database_version(connection) == _list_migrations()[-1][0]:
             return
         connection.execute(LOCK)
         connection.execute(CREATE_ROLES)
         connection.execute(CREATE_SCHEMA)
-        version = _version(connection)
+        version = _database_version(connection)
         connection.execute("set local search_path = rag, public")
-        for number, name in _numbered():
+        for number, name in _list_migrations():
             if number > version:
                 connection.execute((MIGRATIONS / name).read_bytes())
                 connection.execute(RECORD, {"number": number, "name": name})
@@ -78,14 +80,14 @@ def migrate(dsn: str) -> None:
 
 
 def versions(connection: psycopg.Connection) -> tuple[int, int]:
-    """The database's, 0 without a schema, and the newest one."""
-    return _version(connection), _numbered()[-1][0]
+    """The version of the database's schema, or 0 without a schema, and the newest version."""
+    return _database_version(connection), _list_migrations()[-1][0]
 
 
-def _version(connection: psycopg.Connection) -> int:
-    if not _scalar(connection, APPLIED):
+def _database_version(connection: psycopg.Connection) -> int:
+    if not _scalar(connection, HAS_SCHEMA):
         return 0
-    return int(_scalar(connection, VERSION))
+    return _scalar(connection, VERSION)
 
 
 def _scalar(connection: psycopg.Connection, statement: str) -> int:
@@ -93,6 +95,7 @@ def _scalar(connection: psycopg.Connection, statement: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _numbered() -> list[tuple[int, str]]:
+def _list_migrations() -> list[tuple[int, str]]:
+    """The number and the file name of each migration, in order."""
     names = sorted(file.name for file in MIGRATIONS.iterdir() if file.name.endswith(".sql"))
     return [(int(name[:4]), name) for name in names]

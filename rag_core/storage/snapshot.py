@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from rag_core.errors import NotFoundError, StoreError
 from rag_core.stage import pause_timeout
-from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
+from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import Query
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Snapshots:
         self._pool = AsyncConnectionPool(
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
-            configure=_configure,
+            configure=configure_connection,
             check=_check_open,
             min_size=1,
             max_size=CONNECTIONS,
@@ -119,7 +119,7 @@ class Snapshots:
             reconnect_timeout=RECONNECTION,
             open=False,
         )
-        self._shown = shown(postgres.dsn)
+        self._shown = redact_dsn(postgres.dsn)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -216,7 +216,7 @@ async def _limit_statements(shared: Reading, connection: AsyncConnection, second
         shared.milliseconds = limit
 
 
-async def _configure(connection: AsyncConnection) -> None:
+async def configure_connection(connection: AsyncConnection) -> None:
     await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
     await register_vector_async(connection)
 

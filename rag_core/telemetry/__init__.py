@@ -1,1 +1,1 @@
-"""What is told of work under way and done, in log lines, metrics and traces: nothing until a server asks for it."""
+"""Log lines, metrics and traces of the work in progress. Nothing is recorded until a server turns them on."""

@@ -1,6 +1,6 @@
-"""What a process works on: one request, or its part of a job.
+"""The operation that a process works on: one request, or its part of a job.
 
-Everything that is told of the work (log lines, metrics, spans) takes from here what it belongs to.
+Log lines, metrics and spans take their labels from the current operation.
 """
 
 import time
@@ -16,15 +16,17 @@ Status: TypeAlias = Literal["ok", "degraded", "refused", "timeout", "error", "ca
 
 CANCELLED = "CancelledError"
 TIMEOUT = "StageTimeoutError"
-FAILED: Mapping[str, Status] = {CANCELLED: "cancelled", TIMEOUT: "timeout"}
-"""By the type of what failed; any other is an error."""
+STATUS_BY_ERROR: Mapping[str, Status] = {CANCELLED: "cancelled", TIMEOUT: "timeout"}
+"""The status by error type; other types have the status `error`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """`name` is one of few, since metrics are labelled with it. Who works on it enters the rest as it becomes known:
-    `stages` in the order in which they ended, in `counts` what came of it, in `failure` the type of what ended the last
-    recording."""
+    """One operation; its fields are filled in as their values become known.
+
+    `name` is one of a few, because it is a label of metrics. `stages` are in the order in which they ended. `counts`
+    holds the operation's results. `failure` is the type of the error that ended the last recording; empty if none did.
+    """
 
     name: str
     correlation_id: str = ""
@@ -38,15 +40,15 @@ class Operation:
 
     @property
     def degraded(self) -> list[str]:
-        """Stages that went wrong, each once; one that was only cancelled followed from something else."""
-        wrong = (report.stage for report in self.stages if report.error and report.error_type != CANCELLED)
-        return list(dict.fromkeys(wrong))
+        """The stages that failed, each once. Cancelled ones are left out: another failure cancelled them."""
+        failed = (report.stage for report in self.stages if report.error and report.error_type != CANCELLED)
+        return list(dict.fromkeys(failed))
 
     @property
     def status(self) -> Status:
-        """As its recordings ended."""
+        """The status that follows from how the recordings ended."""
         if self.failure:
-            return FAILED.get(self.failure, "error")
+            return STATUS_BY_ERROR.get(self.failure, "error")
         return "degraded" if self.degraded else "ok"
 
 
@@ -58,8 +60,8 @@ def current_operation() -> Operation | None:
 
 
 @contextmanager
-def operating(operation: Operation) -> Iterator[Operation]:
-    """What is told of in the block belongs to the operation."""
+def enter_operation(operation: Operation) -> Iterator[Operation]:
+    """Makes this the current operation during the block."""
     token = _operation.set(operation)
     try:
         yield operation
@@ -68,12 +70,12 @@ def operating(operation: Operation) -> Iterator[Operation]:
 
 
 def record_question(query: str) -> None:
-    """In the current operation, if there is one."""
+    """Stores the question in the current operation, if there is one."""
     if (operation := _operation.get()) is not None:
         operation.query = query
 
 
 def record_tenant(tenant: str) -> None:
-    """In the current operation, if there is one."""
+    """Stores the tenant in the current operation, if there is one."""
     if (operation := _operation.get()) is not None:
         operation.tenant = tenant

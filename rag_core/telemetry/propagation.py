@@ -1,22 +1,25 @@
-"""What goes with a call to another process, so that what is told there belongs to the operation here."""
+"""The values that accompany a call to another process, so that its log lines and spans belong to this operation."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from rag_core.telemetry.operation import Operation, current_operation, operating
-from rag_core.telemetry.traces import span_of, trace_headers
+from rag_core.telemetry.operation import Operation, current_operation, enter_operation
+from rag_core.telemetry.traces import operation_span, trace_headers
 
-TRACE = ("traceparent", "tracestate")
+TRACE_HEADERS = ("traceparent", "tracestate")
 
 
 def outgoing_values() -> dict[str, str]:
-    """Small, without any text of a question; empty where nothing is under way. For `carrying` on the other side."""
+    """The current operation's values, for `continuing_operation` in the other process; empty without an operation.
+
+    They are small and contain no text of a question.
+    """
     operation = current_operation()
     return propagation_values(operation) if operation else {}
 
 
 def propagation_values(operation: Operation) -> dict[str, str]:
-    """What another process is to know of it, below the current span."""
+    """The operation's values for another process, whose spans will be children of the current span."""
     return {
         "operation": operation.name,
         "correlation_id": operation.correlation_id,
@@ -28,9 +31,9 @@ def propagation_values(operation: Operation) -> dict[str, str]:
 
 @contextmanager
 def continuing_operation(values: Mapping[str, str], name: str) -> Iterator[Operation | None]:
-    """What is told of in the block belongs to the caller's operation, and is below a span of that name.
+    """Makes the caller's operation the current one during the block, in a span called `name`.
 
-    None, and nothing changes, for a caller without one.
+    Yields None, and changes nothing, if the caller had no operation.
     """
     if not values:
         yield None
@@ -41,6 +44,6 @@ def continuing_operation(values: Mapping[str, str], name: str) -> Iterator[Opera
         tenant=values.get("tenant", ""),
         profile=values.get("profile", ""),
     )
-    parent = {key: values[key] for key in TRACE if key in values}
-    with operating(operation), span_of(operation, name, parent):
+    parent = {key: values[key] for key in TRACE_HEADERS if key in values}
+    with enter_operation(operation), operation_span(operation, name, parent):
         yield operation

@@ -1,6 +1,6 @@
-"""Takes from what is to be logged who is meant by it and what opens a door: addresses, numbers, keys, passwords.
+"""Removes personal data and secrets from log lines: addresses, numbers, keys, passwords.
 
-By form, so it finds what looks like itself: a name in a sentence stays. What is taken is named by its kind.
+They are recognized by their form, so a person's name in a sentence is not removed. Each is replaced by its kind.
 """
 
 import re
@@ -9,82 +9,76 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-LONGEST = 16_000
-"""Characters of one text; the rest is cut."""
+MAX_TEXT_CHARS = 16_000
+"""The length at which a text is cut off."""
 
 Loggable: TypeAlias = Any
-"""What a log line may hold: of JSON's types after scrubbing."""
+"""A value for a log line; after scrubbing it has only JSON's types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
-    """`applies` tells a match from what only looks like one."""
+class _Detector:
+    """A form of personal data or secrets. `applies` checks a match, for example by its check digits."""
 
     pattern: re.Pattern[str]
-    put: str
+    replacement: str
     applies: Callable[[str], bool] = bool
+
+    def scrub(self, text: str) -> str:
+        return self.pattern.sub(
+            lambda match: match.expand(self.replacement) if self.applies(match[0]) else match[0], text
+        )
 
 
 def scrub(value: Loggable) -> Loggable:
-    """The same with every text in it clean, whatever it is nested in. What JSON has no type for becomes text first."""
+    """The value with every text in it scrubbed, at any depth. Values without a JSON type become text first."""
     match value:
         case None | bool() | int() | float():
             return value
         case str():
             return scrub_text(value)
         case Mapping():
-            return {_clean_key(str(key)): _scrub_field(str(key), each) for key, each in value.items()}
+            return {
+                _scrub_key(str(key)): "[secret]" if field and _match_secret_key(str(key)) else scrub(field)
+                for key, field in value.items()
+            }
         case list() | tuple() | set() | frozenset():
-            return [scrub(each) for each in value]
+            return [scrub(item) for item in value]
         case _:
             return scrub_text(str(value))
 
 
 def scrub_text(text: str) -> str:
-    if len(text) > LONGEST:
-        text = text[:LONGEST] + f"... ({len(text) - LONGEST} more characters)"
+    if len(text) > MAX_TEXT_CHARS:
+        text = text[:MAX_TEXT_CHARS] + f"... ({len(text) - MAX_TEXT_CHARS} more characters)"
     if not _SUSPECT.search(text):
         return text
-    for form in _FORMS:
-        text = form.pattern.sub(_replacement(form), text)
+    for detector in _DETECTORS:
+        text = detector.scrub(text)
     return text
 
 
-@lru_cache(maxsize=1024)
-def _clean_key(key: str) -> str:
-    return scrub_text(key)
-
-
-def _scrub_field(key: str, value: Loggable) -> Loggable:
-    return "[secret]" if value and _is_secret(key) else scrub(value)
-
-
-@lru_cache(maxsize=1024)
-def _is_secret(key: str) -> bool:
-    return _SECRET_KEY.search(key) is not None
-
-
-def _replacement(form: _Form) -> Callable[[re.Match[str]], str]:
-    return lambda match: match.expand(form.put) if form.applies(match[0]) else match[0]
+_scrub_key = lru_cache(maxsize=1024)(scrub_text)
 
 
 def _passes_luhn(text: str) -> bool:
-    digits = [int(sign) for sign in reversed(text) if sign.isdigit()]
+    digits = [int(character) for character in reversed(text) if character.isdigit()]
     doubled = (2 * digit - 9 * (digit > 4) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _is_iban(text: str) -> bool:
-    """ISO 13616: modulo 97, letters as numbers from 10."""
-    signs = re.sub(r"\W", "", text).upper()
-    return 15 <= len(signs) <= 34 and int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
+    """True if the check digits are right (ISO 13616: modulo 97, letters are numbers from 10)."""
+    compact = re.sub(r"\W", "", text).upper()
+    number = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
+    return 15 <= len(compact) <= 34 and int(number) % 97 == 1
 
 
 _NAMES = (
     r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private|secret)[_-]?key|authorization|credentials?"
     r"|cookies?)"
 )
-_SECRETIVE = rf"[\w.-]{{0,40}}{_NAMES}"
+_SECRET_NAME = rf"[\w.-]{{0,40}}{_NAMES}"
 _VALUE = r"[^\s,;&\"'})\]]+"
 _KEYS = (
     r"\b(?:(?:sk|pk|rk)[-_][\w-]{12,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
@@ -93,35 +87,40 @@ _KEYS = (
 _SUSPECT = re.compile(
     rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic)|[A-Za-z]{{2}}\d\d|{_KEYS}"
 )
-"""Without any of these no form fits: most lines are done here."""
-_SECRET_KEY = re.compile(rf"(?i)^{_SECRETIVE}$")
-_FORMS = (
-    _Form(
+"""A quick check: without a match, no detector can match. Most lines end here."""
+_match_secret_key = lru_cache(maxsize=1024)(re.compile(rf"(?i)^{_SECRET_NAME}$").search)
+_DETECTORS = (
+    _Detector(
         pattern=re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
-        put="[key]",
+        replacement="[key]",
     ),
-    _Form(pattern=re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s:/@]*:)[^\s/]+@"), put=r"\1[secret]@"),
-    _Form(pattern=re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{6,}"), put=r"\1\2[secret]"),
-    _Form(
+    _Detector(pattern=re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s:/@]*:)[^\s/]+@"), replacement=r"\1[secret]@"),
+    _Detector(pattern=re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{6,}"), replacement=r"\1\2[secret]"),
+    _Detector(
         pattern=re.compile(
-            rf"""(?i)(?<![\w.-])({_SECRETIVE}["']?\s*(?:=|:)\s*)(?!\[secret\])"""
+            rf"""(?i)(?<![\w.-])({_SECRET_NAME}["']?\s*(?:=|:)\s*)(?!\[secret\])"""
             rf"""("[^"]*"|'[^']*'|{_VALUE}(?:; [\w.-]+={_VALUE})*)"""
         ),
-        put=r"\1[secret]",
+        replacement=r"\1[secret]",
     ),
-    _Form(pattern=re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), put="[token]"),
-    _Form(pattern=re.compile(_KEYS), put="[key]"),
-    _Form(pattern=re.compile(r"[\w.!#$%&*+/=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"), put="[e-mail]"),
-    _Form(
+    _Detector(pattern=re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), replacement="[token]"),
+    _Detector(pattern=re.compile(_KEYS), replacement="[key]"),
+    _Detector(
+        pattern=re.compile(r"[\w.!#$%&*+/=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"), replacement="[e-mail]"
+    ),
+    _Detector(
         pattern=re.compile(r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3})?\b"),
-        put="[iban]",
+        replacement="[iban]",
         applies=_is_iban,
     ),
-    _Form(pattern=re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"), put="[card]", applies=_passes_luhn),
-    _Form(pattern=re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), put="[ssn]"),
-    _Form(pattern=re.compile(r"(?<![\w+])\+\d(?:[ ./-]?\(?\d\)?){2,37}(?!\w)"), put="[phone]"),
-    _Form(pattern=re.compile(r"(?<![\w.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"), put="[phone]"),
-    _Form(
-        pattern=re.compile(r"(?<![\w.,:-])\(?0\d{2,5}\)?[ /-]\d{3,5}(?:[ -]?\d{2,5}){0,2}(?![\w.:-])"), put="[phone]"
+    _Detector(
+        pattern=re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"), replacement="[card]", applies=_passes_luhn
+    ),
+    _Detector(pattern=re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), replacement="[ssn]"),
+    _Detector(pattern=re.compile(r"(?<![\w+])\+\d(?:[ ./-]?\(?\d\)?){2,37}(?!\w)"), replacement="[phone]"),
+    _Detector(pattern=re.compile(r"(?<![\w.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"), replacement="[phone]"),
+    _Detector(
+        pattern=re.compile(r"(?<![\w.,:-])\(?0\d{2,5}\)?[ /-]\d{3,5}(?:[ -]?\d{2,5}){0,2}(?![\w.:-])"),
+        replacement="[phone]",
     ),
 )

@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry, if a process traces: else nothing is made and nothing is spent.
+"""OpenTelemetry spans. A process without a tracer creates none, at no cost.
 
-Spans have names, counts and kinds of errors, never a text of a question or a document.
+Spans contain names, counts and error types, never the text of a question or a document.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _tracer: Tracer | None = None
 
 @dataclass(frozen=True, slots=True)
 class OpenSpan:
-    """Is the current one until it is ended, in the same context."""
+    """A span that is the current one until `end`, which must be called in the same context."""
 
     span: Span
     token: Token[Context]
@@ -37,13 +37,13 @@ class OpenSpan:
 
 
 def install_tracer(tracer: Tracer | None) -> None:
-    """From now on, in the whole process."""
+    """Sets the tracer of the whole process; None stops tracing."""
     global _tracer
     _tracer = tracer
 
 
 def start_span(name: str, parent: Context | None = None, kind: SpanKind = SpanKind.INTERNAL) -> OpenSpan | None:
-    """None if this process does not trace."""
+    """Starts a span and makes it the current one. Returns None if the process has no tracer."""
     if _tracer is None:
         return None
     span = _tracer.start_span(name, context=parent, kind=kind)
@@ -61,11 +61,14 @@ def end_stage(open_span: OpenSpan | None, report: StageReport) -> None:
 
 
 @contextmanager
-def span_of(
+def operation_span(
     operation: Operation, name: str, parent: Mapping[str, str] = NO_PARENT, kind: SpanKind = SpanKind.INTERNAL
 ) -> Iterator[None]:
-    """One that has the operation's marks when it ends. `parent` are the headers `traceparent` and `tracestate`, which
-    are not heeded if they are not as the W3C has them; without them it is the current span."""
+    """Runs the block in a span that gets the operation's attributes when it ends.
+
+    `parent` holds the headers `traceparent` and `tracestate`; headers that break the W3C format are ignored. Without
+    headers, the current span is the parent.
+    """
     open_span = start_span(name, _propagator.extract(parent) if parent else None, kind)
     if open_span is None:
         yield
@@ -77,13 +80,19 @@ def span_of(
         error_type = type(error).__name__
         raise
     finally:
-        for key, value in _span_attributes(operation).items():
-            open_span.span.set_attribute(key, value)
+        open_span.span.set_attributes(
+            {
+                "rag.operation": operation.name,
+                "rag.correlation_id": operation.correlation_id,
+                "rag.tenant": operation.tenant,
+                "rag.profile": operation.profile,
+            }
+        )
         open_span.end(error_type or operation.failure)
 
 
 def trace_headers() -> dict[str, str]:
-    """`traceparent`, and `tracestate` if there is one, of the current span; nothing without a span."""
+    """The headers of the current span: `traceparent`, and `tracestate` if it has one. Empty without a span."""
     headers: dict[str, str] = {}
     if _tracer is not None:
         _propagator.inject(headers)
@@ -91,17 +100,8 @@ def trace_headers() -> dict[str, str]:
 
 
 def trace_ids() -> dict[str, str]:
-    """Of the current span, as log lines have them; nothing without a span."""
+    """The ids of the current span, for log lines. Empty without a span."""
     if _tracer is None:
         return {}
     span = get_current_span().get_span_context()
     return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"} if span.is_valid else {}
-
-
-def _span_attributes(operation: Operation) -> dict[str, str]:
-    return {
-        "rag.operation": operation.name,
-        "rag.correlation_id": operation.correlation_id,
-        "rag.tenant": operation.tenant,
-        "rag.profile": operation.profile,
-    }

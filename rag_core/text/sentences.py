@@ -1,9 +1,8 @@
-"""Where sentences begin and end, by punctuation and Markdown's lines."""
+"""Sentence boundaries, by punctuation and the line structure of Markdown."""
 
 import re
-from collections.abc import Iterator
 
-# A stop ends no sentence before a lower-case letter, nor after an initial or an abbreviation.
+# A full stop does not end a sentence before a lower-case letter, nor after an initial or an abbreviation.
 _BREAKS = re.compile(
     r"""
       (?P<fence>^[ \t]*(?P<mark>```|~~~)[^\n]*(?:\n(?![ \t]*(?P=mark))[^\n]*)*(?:\n[ \t]*(?P=mark)[^\n]*)?)
@@ -18,26 +17,24 @@ _BREAKS = re.compile(
 )
 _LINE_END = re.compile("\n")
 
-FENCED = re.compile(r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-"""A block of code in Markdown, whether it is closed or not."""
+CODE_BLOCK = re.compile(r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+"""A block of code in Markdown, closed or not."""
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Every sentence, heading, list item, table row and line of code, without surrounding whitespace, in order."""
+    """(start, end) of every sentence, heading, list item, table row and line of code, without white space around it."""
+    breaks: list[int] = []
+    for match in _BREAKS.finditer(text):
+        if match.lastgroup is not None:
+            breaks.append(match.start())
+        if match["fence"]:
+            breaks += [match.start() + line.end() for line in _LINE_END.finditer(match["fence"])]
+        breaks.append(match.end())
     spans, start = [], 0
-    for end in [*_ends(text), len(text)]:
+    for end in [*breaks, len(text)]:
         piece = text[start:end]
         if stripped := piece.strip():
             first = start + len(piece) - len(piece.lstrip())
             spans.append((first, first + len(stripped)))
         start = end
     return spans
-
-
-def _ends(text: str) -> Iterator[int]:
-    for found in _BREAKS.finditer(text):
-        if found.lastgroup is not None:
-            yield found.start()
-        if found["fence"]:
-            yield from (found.start() + line.end() for line in _LINE_END.finditer(found["fence"]))
-        yield found.end()

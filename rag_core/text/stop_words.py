@@ -1,4 +1,4 @@
-"""Words that say nothing of what a text is about, by ISO 639-1 code: function words, as they are before stemming."""
+"""Function words, which do not indicate a text's subject, by ISO 639-1 code. They are not stemmed."""
 
 _ENGLISH = """
 a about above after again against all also am an and any are as at be because been before being below between both but

@@ -1,4 +1,4 @@
-"""What the two named budgets allow a search, stage by stage."""
+"""Time limits of the stages of a search, for the two named budgets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,59 +14,59 @@ from rag_core.config import (
     RerankedRetriever,
     RetrievalSettings,
     SignalsRetriever,
-    outer_reranked,
+    find_reranked_retriever,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """In seconds: of a leg, of the scores that it is asked for once more, of each batch of a reranker, of all of the
-    search; and of the sentences' encoding by which an extractive answer is better."""
+    """Time limits in seconds.
+
+    `leg` is for one leg, `fusion` for the exact scores that it is asked for afterwards, `rerank_batch` for one batch of
+    the reranker, `total` for the whole search. `encode` is for the sentence vectors that improve an extractive answer.
+    """
 
     leg: float
     fusion: float
-    reranked_batch: float
+    rerank_batch: float
     total: float
     encode: float
 
 
 BUDGETS = {
-    "standard": Budget(leg=0.5, fusion=0.02, reranked_batch=0.2, total=1.0, encode=0.5),
-    "realtime": Budget(leg=0.05, fusion=0.005, reranked_batch=0.05, total=0.12, encode=0.05),
+    "standard": Budget(leg=0.5, fusion=0.02, rerank_batch=0.2, total=1.0, encode=0.5),
+    "realtime": Budget(leg=0.05, fusion=0.005, rerank_batch=0.05, total=0.12, encode=0.05),
 }
 
 
 def stage_limits(name: Literal["standard", "realtime", "none"], retrieval: RetrievalSettings) -> Mapping[str, float]:
-    """By the names of the stages that such a retriever has. A language model that reranks has its own limits only."""
+    """The limits of this retriever's stages in seconds, by stage name.
+
+    A language model that reranks has only the limits of its endpoint.
+    """
     if name == "none":
         return {}
     budget = BUDGETS[name]
     limits = {"encode": budget.encode}
-    for leg in _legs(retrieval):
+    for leg in _leg_names(retrieval):
         limits |= {leg: budget.leg, f"{leg} scores": budget.fusion}
-    match reranked := outer_reranked(retrieval):
+    match find_reranked_retriever(retrieval):
         case None:
             return {**limits, "retrieve": budget.total}
         case RerankedRetriever(reranker=LlmReranker()):
             return limits
+        case RerankedRetriever(reranker=CrossEncoderReranker() | LateInteractionReranker() as model, depth=depth):
+            batches = ceil(depth / model.batch_size)  # the model reads them one after the other
         case _:
-            return {**limits, "rerank": budget.reranked_batch * _batches(reranked), "retrieve": budget.total}
+            batches = 1
+    return {**limits, "rerank": budget.rerank_batch * batches, "retrieve": budget.total}
 
 
-def _legs(retrieval: RetrievalSettings) -> Iterator[str]:
+def _leg_names(retrieval: RetrievalSettings) -> Iterator[str]:
     match retrieval:
         case HybridRetriever():
             yield from retrieval.retrievers
         case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            yield from _legs(retrieval.retriever)
+            yield from _leg_names(retrieval.retriever)
         case _:
             yield retrieval.type
-
-
-def _batches(reranked: RerankedRetriever) -> int:
-    """That are read one after the other."""
-    match reranked.reranker:
-        case CrossEncoderReranker() | LateInteractionReranker() as model:
-            return ceil(reranked.depth / model.batch_size)
-        case _:
-            return 1

@@ -1,4 +1,4 @@
-"""Chunkers, checked against the window of the model that will read their chunks."""
+"""The builder of chunkers. It checks that chunks fit the window of the embedding model."""
 
 from functools import partial
 from typing import assert_never
@@ -8,8 +8,8 @@ from rag_core.chunking.fixed import FixedChunker as Fixed
 from rag_core.chunking.positions import PagedChunker
 from rag_core.chunking.sections import SectionsChunker as Sections
 from rag_core.chunking.semantic import SemanticChunker as Semantic
-from rag_core.chunking.unsectioned import SentencesChunker as Sentences
-from rag_core.chunking.window import FEWEST_TOKENS, check_window
+from rag_core.chunking.sentences import SentencesChunker as Sentences
+from rag_core.chunking.window import MIN_CHUNK_TOKENS, check_window
 from rag_core.config import (
     ClinicalChunker,
     EmbeddingSettings,
@@ -21,54 +21,58 @@ from rag_core.config import (
     Settings,
 )
 from rag_core.protocols import Chunker
-from rag_core.wiring.embedding import SpecialTokenizer, document_prompt, embedding_space, encoder, tokenizer
-from rag_core.wiring.python import python_object
+from rag_core.wiring.embedding import EncoderTokenizer, build_encoder, build_tokenizer, document_prompt, embedding_space
+from rag_core.wiring.python_objects import build_python_object
 
 
-def chunker(settings: Settings) -> Chunker:
-    """ConfigError if its chunks would not fit the embedder's window: they would be cut silently."""
-    return PagedChunker(_chunker(settings))
+def build_chunker(settings: Settings) -> Chunker:
+    """Raises ConfigError if chunks could exceed the embedder's window, because it would cut them silently."""
+    return PagedChunker(_build_unpaged_chunker(settings))
 
 
-def _chunker(settings: Settings) -> Chunker:
+def _build_unpaged_chunker(settings: Settings) -> Chunker:
     embedding = settings.embedding
     match settings.chunking:
-        case SectionsChunker() as chosen:
-            return Sections(_tokenizer(chosen, embedding), chosen.tokens, chosen.overlap, chosen.prefix_tokens)
-        case SentencesChunker() as chosen:
-            return Sentences(_tokenizer(chosen, embedding), chosen.tokens, chosen.overlap, chosen.prefix_tokens)
-        case ClinicalChunker() as chosen:
-            return Clinical(_tokenizer(chosen, embedding), chosen.tokens, chosen.overlap, chosen.prefix_tokens)
-        case SemanticChunker() as chosen:
-            tokens = _tokenizer(chosen, embedding)
-            return Semantic(tokens, chosen.tokens, chosen.prefix_tokens, partial(encoder, embedding))
-        case FixedChunker() as chosen:
-            return _fixed(chosen, embedding)
-        case PythonObject() as chosen:
-            own: Chunker = python_object(chosen)
-            return own
+        case SectionsChunker() as section:
+            tokenizer = _build_checked_tokenizer(section, embedding)
+            return Sections(tokenizer, section.tokens, section.overlap, section.prefix_tokens)
+        case SentencesChunker() as section:
+            tokenizer = _build_checked_tokenizer(section, embedding)
+            return Sentences(tokenizer, section.tokens, section.overlap, section.prefix_tokens)
+        case ClinicalChunker() as section:
+            tokenizer = _build_checked_tokenizer(section, embedding)
+            return Clinical(tokenizer, section.tokens, section.overlap, section.prefix_tokens)
+        case SemanticChunker() as section:
+            tokenizer = _build_checked_tokenizer(section, embedding)
+            return Semantic(tokenizer, section.tokens, section.prefix_tokens, partial(build_encoder, embedding))
+        case FixedChunker() as section:
+            return _build_fixed_chunker(section, embedding)
+        case PythonObject() as section:
+            chunker: Chunker = build_python_object(section)
+            return chunker
         case _:
             assert_never(settings.chunking)
 
 
-def _tokenizer(
-    chosen: SectionsChunker | SentencesChunker | ClinicalChunker | SemanticChunker, embedding: EmbeddingSettings
-) -> SpecialTokenizer:
-    tokens = tokenizer(embedding)
-    check_window(chosen.tokens, chosen.prefix_tokens, _special(tokens, embedding), embedding_space(embedding).window)
-    return tokens
+def _build_checked_tokenizer(
+    section: SectionsChunker | SentencesChunker | ClinicalChunker | SemanticChunker, embedding: EmbeddingSettings
+) -> EncoderTokenizer:
+    """The embedder's tokenizer, after the check that chunks of this section fit the window."""
+    tokenizer, window = build_tokenizer(embedding), embedding_space(embedding).window
+    check_window(section.tokens, section.prefix_tokens, _count_special_tokens(tokenizer, embedding), window)
+    return tokenizer
 
 
-def _fixed(chosen: FixedChunker, embedding: EmbeddingSettings) -> Fixed:
-    tokens, window = tokenizer(embedding), embedding_space(embedding).window
-    special = _special(tokens, embedding)
-    least = chosen.size if chosen.unit == "tokens" else FEWEST_TOKENS
-    check_window(least, chosen.prefix_tokens, special, window, "chunking.size")
-    room = window - special - chosen.prefix_tokens
-    return Fixed(tokens, chosen.unit, chosen.size, chosen.overlap, chosen.prefix_tokens, room)
+def _build_fixed_chunker(section: FixedChunker, embedding: EmbeddingSettings) -> Fixed:
+    tokenizer, window = build_tokenizer(embedding), embedding_space(embedding).window
+    special_tokens = _count_special_tokens(tokenizer, embedding)
+    min_tokens = section.size if section.unit == "tokens" else MIN_CHUNK_TOKENS
+    check_window(min_tokens, section.prefix_tokens, special_tokens, window, "chunking.size")
+    max_tokens = window - special_tokens - section.prefix_tokens
+    return Fixed(tokenizer, section.unit, section.size, section.overlap, section.prefix_tokens, max_tokens)
 
 
-def _special(tokens: SpecialTokenizer, embedding: EmbeddingSettings) -> int:
-    """The tokens that the model gets beside a chunk and its prefix."""
-    (prompt,) = tokens.lengths([document_prompt(embedding)])
-    return tokens.special_tokens + prompt
+def _count_special_tokens(tokenizer: EncoderTokenizer, embedding: EmbeddingSettings) -> int:
+    """The tokens that the model reads in addition to a chunk and its prefix."""
+    (prompt,) = tokenizer.lengths([document_prompt(embedding)])
+    return tokenizer.special_tokens + prompt

@@ -1,4 +1,4 @@
-"""Embedding models: their space and tokens, which cost little, and the model itself, which is loaded late."""
+"""Builders for embedding models. Space and tokenizer are cheap; the model itself is loaded only when it is needed."""
 
 from functools import cache
 from typing import Any, Protocol, assert_never
@@ -7,100 +7,109 @@ from pydantic import TypeAdapter
 
 from rag_core.config import BertEmbedder, EmbeddingSettings, HashingEmbedder, PythonObject, SentenceTransformersEmbedder
 from rag_core.models.encoders.query_embedder import QuestionEncoder
-from rag_core.models.loading import refuse_missing_gpu
+from rag_core.models.loading import check_gpu
 from rag_core.protocols import DocumentEmbedder, Tokenizer
 from rag_core.types import Space
-from rag_core.wiring.python import python_object
+from rag_core.wiring.python_objects import build_python_object
 
 
 class Encoder(DocumentEmbedder, QuestionEncoder, Protocol):
-    """What every embedding object is: it knows documents from questions, because some models prompt them apart."""
+    """An embedding model with one method for documents and one for questions: some models prompt them differently."""
 
 
-class SpecialTokenizer(Tokenizer, Protocol):
+class EncoderTokenizer(Tokenizer, Protocol):
     @property
     def special_tokens(self) -> int:
-        """How many the model adds to every text."""
+        """The number of tokens that the model adds to every text."""
         ...
 
 
 def embedding_space(settings: EmbeddingSettings) -> Space:
-    """Read from the model's files without loading it. ModelError if they are not there."""
+    """Reads the space from the model's files without loading the model. Raises ModelError if they are missing."""
     match settings:
         case BertEmbedder() | SentenceTransformersEmbedder():
-            from rag_core.models.encoders.model_files import space
+            from rag_core.models.encoders.model_files import model_space
 
-            return space(settings.model, settings.document_prompt)
+            return model_space(settings.model, settings.document_prompt)
         case HashingEmbedder():
             from rag_core.models.encoders.hashing import hashing_space
 
             return hashing_space(settings.dimension, settings.window)
         case PythonObject():
-            own: Any = python_object(settings)
-            space_of_own: Space = own.space
-            return space_of_own
+            embedder: Any = build_python_object(settings)
+            space: Space = embedder.space
+            return space
         case _:
             assert_never(settings)
 
 
-def tokenizer(settings: EmbeddingSettings) -> SpecialTokenizer:
+def build_tokenizer(settings: EmbeddingSettings) -> EncoderTokenizer:
     match settings:
         case BertEmbedder() | SentenceTransformersEmbedder():
-            from rag_core.models.encoders.model_files import model_folder
+            from rag_core.models.encoders.model_files import find_model_folder
             from rag_core.models.encoders.tokens import ModelTokenizer
 
-            return ModelTokenizer(model_folder(settings.model))
+            return ModelTokenizer(find_model_folder(settings.model))
         case HashingEmbedder():
             from rag_core.models.encoders.tokens import WordTokenizer
 
             return WordTokenizer()
         case PythonObject():
-            own: Any = python_object(settings)
-            tokenizer_of_own: SpecialTokenizer = own.tokenizer
-            return tokenizer_of_own
+            embedder: Any = build_python_object(settings)
+            tokenizer: EncoderTokenizer = embedder.tokenizer
+            return tokenizer
         case _:
             assert_never(settings)
 
 
 def document_prompt(settings: EmbeddingSettings) -> str:
-    """What the model is given before every document: it takes room in its window."""
+    """The text that the model reads before every document; it counts against the window."""
     return settings.document_prompt if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder) else ""
 
 
-def refuse_missing_device(settings: EmbeddingSettings) -> None:
-    """ModelError if the model is to compute on a GPU that this process cannot use."""
+def check_device(settings: EmbeddingSettings) -> None:
+    """Raises ModelError if the model is configured for a GPU that this process cannot use."""
     if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder):
-        refuse_missing_gpu("embedding", settings.device)
+        check_gpu("embedding", settings.device)
 
 
-def shared_encoder(settings: EmbeddingSettings) -> Encoder:
-    """One a process, for all that encode a text now and then. ModelError if the model, or its device, is not there."""
-    return _shared(settings.model_dump_json())
+def load_shared_encoder(settings: EmbeddingSettings) -> Encoder:
+    """The encoder that this process shares for occasional texts, such as questions.
+
+    Raises ModelError if the model or its device is missing.
+    """
+    return _load_warm_encoder(settings.model_dump_json())
 
 
 @cache
-def _shared(embedding: str) -> Encoder:
-    """By settings as text: an object's own arguments have no hash. It has encoded, so that the first question does not
-    wait for what a model does once."""
-    settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
-    loaded = encoder(settings)
-    loaded.embed_questions(["first"])
-    return loaded
+def _load_warm_encoder(embedding: str) -> Encoder:
+    """Loads the encoder and encodes a first text, so that the first question does not wait for one-time work.
 
-
-def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
-    """Loads the model: seconds, and hundreds of megabytes. ModelError if it, or its device, is not there.
-
-    It may take so many `threads`; beside a GPU they split texts into tokens.
+    The settings are text, because the arguments of a Python object cannot be hashed.
     """
-    refuse_missing_device(settings)
+    encoder = encoder_from_json(embedding)
+    encoder.embed_questions(["first"])
+    return encoder
+
+
+def encoder_from_json(embedding: str, threads: int = 1) -> Encoder:
+    settings: EmbeddingSettings = TypeAdapter(EmbeddingSettings).validate_json(embedding)
+    return build_encoder(settings, threads)
+
+
+def build_encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
+    """Loads the model, which takes seconds and hundreds of megabytes. Raises ModelError if it or its device is missing.
+
+    The model can use `threads` threads; with a GPU they only tokenize.
+    """
+    check_device(settings)
     match settings:
         case BertEmbedder():
             from rag_core.models.encoders.bert import BertEncoder
-            from rag_core.models.encoders.model_files import model_folder
+            from rag_core.models.encoders.model_files import find_model_folder
 
             return BertEncoder(
-                model_folder(settings.model),
+                find_model_folder(settings.model),
                 settings.precision,
                 settings.device,
                 settings.document_prompt,
@@ -108,11 +117,11 @@ def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
                 threads,
             )
         case SentenceTransformersEmbedder():
-            from rag_core.models.encoders.model_files import model_folder
+            from rag_core.models.encoders.model_files import find_model_folder
             from rag_core.models.encoders.sentence_transformers import SentenceTransformersEncoder
 
             return SentenceTransformersEncoder(
-                model_folder(settings.model),
+                find_model_folder(settings.model),
                 settings.precision,
                 settings.device,
                 settings.batch_size,
@@ -125,7 +134,7 @@ def encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
 
             return HashingEncoder(settings.dimension)
         case PythonObject():
-            own: Encoder = python_object(settings)
-            return own
+            encoder: Encoder = build_python_object(settings)
+            return encoder
         case _:
             assert_never(settings)

@@ -1,12 +1,12 @@
-"""Clients of models that are asked over HTTP."""
+"""The builder of clients for language models behind an HTTP API."""
 
 from rag_core.config import Endpoint
-from rag_core.models.endpoint import Client
+from rag_core.models.endpoint import EndpointClient
 
 
-def client(settings: Endpoint) -> Client:
-    """Reads the key from its environment variable. ConfigError if the key, or the URL, cannot be used."""
-    return Client(
+def build_client(settings: Endpoint) -> EndpointClient:
+    """Reads the key from its environment variable. Raises ConfigError if the key or the URL cannot be used."""
+    return EndpointClient(
         model=settings.model,
         base_url=settings.base_url,
         api_key_env=settings.api_key_env,

@@ -1,80 +1,84 @@
-"""Generators, and the tokens that the passages before them are counted in."""
+"""Builders for generators, and for the token counts that limit the passages and the history."""
 
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
 from rag_core.answering.generation.fallback import Fallback
-from rag_core.answering.generation.openai import OpenAIGenerator as WritingGenerator
-from rag_core.answering.generation.prompt import prompt_pack
+from rag_core.answering.generation.openai import OpenAIGenerator as ChatGenerator
+from rag_core.answering.generation.prompt import load_prompt_pack
 from rag_core.config import ExtractiveGenerator, OpenAIGenerator, PythonObject, Settings
-from rag_core.models.encoders.query_embedder import Questions
+from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.protocols import Generator, Rarities
 from rag_core.text.token_counts import EstimatedTokens, tokenizer_folder
-from rag_core.wiring.embedding import shared_encoder
-from rag_core.wiring.models import HERE, Elsewhere, chat
-from rag_core.wiring.python import python_object
+from rag_core.wiring.embedding import load_shared_encoder
+from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, select_chat
+from rag_core.wiring.python_objects import build_python_object
 
 
-class Lengths(Protocol):
+class TokenCounter(Protocol):
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """In tokens, in the order given."""
+        """Lengths in tokens, in the order given."""
         ...
 
 
-def generator(settings: Settings, rarities: Rarities, elsewhere: Elsewhere = HERE) -> Generator:
-    """Loads the extractive one's encoder, if it runs here, and the prompt pack of one that reads it."""
-    chosen = settings.generation
-    match chosen:
-        case ExtractiveGenerator():
-            return _extractive(chosen, settings, rarities, elsewhere)
-        case OpenAIGenerator():
-            return _openai(chosen, settings, rarities, elsewhere)
-        case PythonObject():
-            own: Generator = python_object(chosen)
-            return own
+def build_generator(settings: Settings, rarities: Rarities, remote: RemoteModels = NO_REMOTE_MODELS) -> Generator:
+    """Loads the encoder of an extractive generator unless it is remote, and the prompt pack of a language model."""
+    match settings.generation:
+        case ExtractiveGenerator() as section:
+            return _build_extractive_generator(section, settings, rarities, remote)
+        case OpenAIGenerator() as section:
+            return _build_chat_generator(section, settings, rarities, remote)
+        case PythonObject() as section:
+            generator: Generator = build_python_object(section)
+            return generator
         case _:
-            assert_never(chosen)
+            assert_never(settings.generation)
 
 
-def generator_tokenizer(settings: Settings) -> Lengths:
-    """A model's own tokens if its tokenizer is named, else an estimate; words where no model reads. ModelError if the
-    tokenizer is not there."""
-    chosen = settings.generation
-    match chosen:
+def build_token_counter(settings: Settings) -> TokenCounter:
+    """Counts a language model's own tokens if its tokenizer is configured, else an estimate.
+
+    For generators without a language model it counts words. Raises ModelError if the tokenizer is missing.
+    """
+    match settings.generation:
         case OpenAIGenerator(tokenizer=""):
             return EstimatedTokens()
-        case OpenAIGenerator():
+        case OpenAIGenerator() as section:
             from rag_core.models.encoders.tokens import ModelTokenizer
 
-            return ModelTokenizer(tokenizer_folder(chosen.tokenizer))
+            return ModelTokenizer(tokenizer_folder(section.tokenizer))
         case ExtractiveGenerator() | PythonObject():
             from rag_core.models.encoders.tokens import WordTokenizer
 
             return WordTokenizer()
         case _:
-            assert_never(chosen)
+            assert_never(settings.generation)
 
 
-def _openai(chosen: OpenAIGenerator, settings: Settings, rarities: Rarities, elsewhere: Elsewhere) -> Generator:
-    prompt_pack(settings.prompt.pack)
-    writing = WritingGenerator(chat(chosen, settings, elsewhere), chosen.temperature, chosen.max_tokens)
-    match chosen.fallback:
+def _build_chat_generator(
+    section: OpenAIGenerator, settings: Settings, rarities: Rarities, remote: RemoteModels
+) -> Generator:
+    load_prompt_pack(settings.prompt.pack)  # raises ConfigError now, not at the first question
+    chat = ChatGenerator(select_chat(section, settings, remote), section.temperature, section.max_tokens)
+    match section.fallback:
         case "extractive":
-            quoting = ExtractiveGenerator(type="extractive")
-            return Fallback(writing, _extractive(quoting, settings, rarities, elsewhere))
+            defaults = ExtractiveGenerator(type="extractive")
+            return Fallback(chat, _build_extractive_generator(defaults, settings, rarities, remote))
         case "none":
-            return writing
+            return chat
         case _:
-            assert_never(chosen.fallback)
+            assert_never(section.fallback)
 
 
-def _extractive(chosen: ExtractiveGenerator, settings: Settings, rarities: Rarities, elsewhere: Elsewhere) -> Generator:
-    from rag_core.answering.generation.extractive import Extractive
+def _build_extractive_generator(
+    section: ExtractiveGenerator, settings: Settings, rarities: Rarities, remote: RemoteModels
+) -> Generator:
+    from rag_core.answering.generation.extractive import SentenceExtractor
 
-    return Extractive(
-        encoder=elsewhere.embedder or Questions(shared_encoder(settings.embedding)),
+    return SentenceExtractor(
+        encoder=remote.embedder or ThreadedQueryEmbedder(load_shared_encoder(settings.embedding)),
         idf=rarities.idf,
-        sentences=chosen.sentences,
-        passages=chosen.passages,
-        threshold=chosen.threshold,
+        sentences=section.sentences,
+        passages=section.passages,
+        threshold=section.threshold,
     )

@@ -1,4 +1,4 @@
-"""The ingest path: sources, stages, and the sync that drives them."""
+"""Builders for the ingest path: sources, stages, and the sync that drives them."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -7,221 +7,224 @@ from functools import lru_cache, partial
 from typing import Any, assert_never
 from uuid import UUID
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from rag_core.config import EmbeddingSettings, Limits, ParsingSettings, SentenceTransformersSplade, Settings
+from rag_core.config import Limits, ParsingSettings, SentenceTransformersSplade, Settings
 from rag_core.errors import ConfigError, SourceError
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.sources.files import FilesSource
-from rag_core.ingestion.sources.pushed import PushedSource, described, fingerprint, named
+from rag_core.ingestion.sources.pushed import PushedSource, parser_uri, pushed_fingerprint, with_pushed_metadata
 from rag_core.ingestion.stages import Embedding, Preparation
-from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options, Sync
-from rag_core.models.loading import refuse_missing_gpu
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
+from rag_core.models.loading import check_gpu
 from rag_core.parsing import scan
 from rag_core.parsing.document import parse
 from rag_core.parsing.formats import recipe_part
-from rag_core.parsing.metadata import Rules, mapped
-from rag_core.parsing.sandbox import Bounds, Sandbox
+from rag_core.parsing.metadata import MetadataRules, apply_rules
+from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 from rag_core.protocols import Source
 from rag_core.storage.graph import extraction
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
-from rag_core.storage.queue import PUSHED, Lease, Pushed
+from rag_core.storage.queue import PUSHED_URI, Lease, PushedRecord
 from rag_core.types import DEFAULT_COLLECTION, Document
-from rag_core.wiring import splade
-from rag_core.wiring.chunking import chunker
-from rag_core.wiring.embedding import Encoder, embedding_space, encoder, refuse_missing_device
-from rag_core.wiring.splade import weigher
+from rag_core.wiring.chunking import build_chunker
+from rag_core.wiring.embedding import Encoder, check_device, embedding_space, encoder_from_json
+from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
-NOT_RECORDED = {"store", "tenant", "telemetry"}
-"""Settings that say where and who, not how: a job's record has no use for them, and a DSN may hold a password."""
-SANDBOX = {"sandbox", "timeout_s", "memory_mb"}
-"""Settings of parsing that decide whether a document can be read, not how."""
-SAMPLE = ("file:///sample.txt", b"So many letters that the model which tells languages apart is loaded by this.")
+UNRECORDED_SETTINGS = {"store", "tenant", "telemetry"}
+"""Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""
+SANDBOX_SETTINGS = {"sandbox", "timeout_s", "memory_mb"}
+"""Settings of section parsing that decide if a document can be read, but not how."""
+WARM_UP_DOCUMENT = ("file:///sample.txt", b"A text with enough letters to load the language detection model.")
 MEGABYTE = 1_000_000
 
 
-def sync(
+def build_sync(
     settings: Settings,
     postgres: Postgres,
     locations: Sequence[str],
     collection: str = DEFAULT_COLLECTION,
-    options: Options = DEFAULT_OPTIONS,
+    options: SyncOptions = DEFAULT_OPTIONS,
 ) -> Sync:
-    """SourceError for a location that is not there, ConfigError for settings that do not fit together."""
-    chunker(settings)
-    sources = {each.uri: each for each in (source(settings, location) for location in locations)}
+    """Builds the sync of these locations into the collection; locations with equal URIs count once.
+
+    Raises SourceError if a location does not exist. Raises ConfigError if settings do not fit together, for example if
+    chunks are larger than the window of the embedding model.
+    """
+    build_chunker(settings)
+    sources = {source.uri: source for source in (open_files_source(settings, location) for location in locations)}
     return Sync(
         postgres=postgres,
         tenant=settings.tenant,
         collection=collection,
         sources=list(sources.values()),
-        recipe=recipe(settings),
+        recipe=build_recipe(settings),
         profile=settings.profile,
-        settings=settings.model_dump(mode="json", exclude=NOT_RECORDED),
+        settings=settings.model_dump(mode="json", exclude=UNRECORDED_SETTINGS),
         delete_share=settings.ingestion.delete_share,
-        patience=settings.store.patience_s,
+        store_timeout=settings.store.patience_s,
         graph=settings.graph is not None,
-        splade=_splade(settings),
+        splade=_splade_fingerprint(settings),
         options=options,
     )
 
 
-def leased_settings(settings: Settings, lease: Lease) -> Settings:
-    """The configuration that a job was queued with. Otherwise as `settings_of`."""
-    return _today(lease.job, lease.request.settings, lease.tenant, settings)
+def settings_from_lease(settings: Settings, lease: Lease) -> Settings:
+    """The settings that a job was queued with, completed and checked as by `settings_from_job`."""
+    return _restore_settings(lease.job, lease.request.settings, lease.tenant, settings)
 
 
-def leased_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sync:
-    """A job of the queue, with the settings that are its own. Raises what `sync` raises."""
-    asked = lease.request
-    options = Options(prune=asked.prune, confirmed=asked.confirmed, checksum=asked.checksum, only=frozenset(asked.only))
-    found = sync(settings, postgres, asked.locations, asked.collection, options)
-    leased = replace(found, job=lease.job, fence=lease.fence)
+def build_lease_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sync:
+    """The sync of a queued job. `settings` are those of `settings_from_lease`. Raises the errors of `build_sync`."""
+    request = lease.request
+    options = SyncOptions(
+        prune=request.prune, confirmed=request.confirmed, checksum=request.checksum, only=frozenset(request.only)
+    )
+    sync = build_sync(settings, postgres, request.locations, request.collection, options)
+    sync = replace(sync, job=lease.job, fence=lease.fence)
     if not lease.pushes:
-        return leased
+        return sync
     pushed = PushedSource.open(postgres, lease.tenant, lease.job, settings.limits.file_mb)
-    parsing = partial(_pushed_recipe_part, pushed.documents)
     return replace(
-        leased,
-        sources=[pushed, *leased.sources],
-        recipe=replace(leased.recipe, parsing=parsing),
-        partial=frozenset({pushed.uri}),
+        sync,
+        sources=[pushed, *sync.sources],
+        recipe=replace(sync.recipe, describe_parsing=partial(_pushed_recipe_part, pushed.documents)),
+        partial_uris=frozenset({pushed.uri}),
     )
 
 
-def _pushed_recipe_part(documents: Mapping[str, Pushed], uri: str) -> str:
-    pushed = documents.get(uri)
-    return f"{recipe_part(named(pushed))}, pushed {fingerprint(pushed)}" if pushed else recipe_part(uri)
+def _pushed_recipe_part(documents: Mapping[str, PushedRecord], uri: str) -> str:
+    """The recipe part of the document's parser, with the fingerprint of its push request if it was pushed."""
+    record = documents.get(uri)
+    return f"{recipe_part(parser_uri(record))}, pushed {pushed_fingerprint(record)}" if record else recipe_part(uri)
 
 
-def settings_of(job: Mapping[str, Any], settings: Settings) -> Settings:
-    """The configuration that a job had, in today's store; sections that it did not know yet are today's, too.
+def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
+    """The settings that a job recorded; store and telemetry, and sections newer than the record, are the current ones.
 
-    ConfigError if today's rules no longer allow it.
+    Raises ConfigError if the current rules no longer allow the recorded settings.
     """
-    return _today(job["id"], job["settings"], settings.tenant, settings)
+    return _restore_settings(job["id"], job["settings"], settings.tenant, settings)
 
 
-def _today(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
-    own = {"tenant": tenant, "store": settings.store, "telemetry": settings.telemetry}
+def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
+    unrecorded = {"tenant": tenant, "store": settings.store, "telemetry": settings.telemetry}
     try:
-        return Settings.model_validate({**settings.model_dump(mode="json"), **recorded, **own})
+        return Settings.model_validate({**settings.model_dump(mode="json"), **recorded, **unrecorded})
     except ValidationError as error:
-        raise ConfigError(f"the settings of job {job} break today's rules: {error}") from error
+        raise ConfigError(f"the settings of job {job} break the current rules: {error}") from error
 
 
-def retry(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:
-    """Those documents of a job once more, from its sources. SourceError if they came with a request."""
-    if PUSHED in job["sources"]:
-        raise SourceError(f"job {job['id']} has documents that came with a request: POST /v1/jobs/{job['id']}/retry")
-    return sync(settings, postgres, job["sources"], job["collection"], Options(only=frozenset(failed)))
+def build_retry_sync(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:
+    """The sync that reads the failed documents of a job again. Raises SourceError if the job has uploaded documents."""
+    if PUSHED_URI in job["sources"]:
+        raise SourceError(
+            f"job {job['id']} has uploaded documents, which only the gateway retries: POST /v1/jobs/{job['id']}/retry"
+        )
+    return build_sync(settings, postgres, job["sources"], job["collection"], SyncOptions(only=frozenset(failed)))
 
 
-def source(settings: Settings, location: str) -> FilesSource:
+def open_files_source(settings: Settings, location: str) -> FilesSource:
     files = settings.files
     return FilesSource.open(location, files.include, files.exclude, files.recursive, settings.limits.file_mb)
 
 
-def recipe(settings: Settings) -> Recipe:
+def build_recipe(settings: Settings) -> Recipe:
+    # This text is part of every stored fingerprint: with its parts in another order all documents would be read again
     reading = settings.model_dump_json(
-        include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}}, exclude={"parsing": SANDBOX}
+        include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}},
+        exclude={"parsing": SANDBOX_SETTINGS},
     )
-    chunking = settings.chunking.model_dump_json() + _graph(settings) + _splade(settings)
+    graph = f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
+    chunking = settings.chunking.model_dump_json() + graph + _splade_fingerprint(settings)
     limits = f"file_mb {settings.limits.file_mb:g}"
     return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding), limits)
 
 
-def _graph(settings: Settings) -> str:
-    return f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
+def _splade_fingerprint(settings: Settings) -> str:
+    return weigher_fingerprint(settings.splade) if settings.splade else ""
 
 
-def _splade(settings: Settings) -> str:
-    return splade.fingerprint(settings.splade) if settings.splade else ""
+def build_preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:
+    section = settings.metadata
+    rules = MetadataRules(rename=section.rename, drop=section.drop, from_path=section.from_path, set=section.set)
+    pushed = next((source.documents for source in sources.values() if isinstance(source, PushedSource)), {})
+    parse_document = partial(_parse_document, _open_parser(settings.parsing, settings.limits), pushed, rules)
+    return Preparation(sources, parse_document, build_chunker(settings), _select_scanner(settings))
 
 
-def preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:
-    parsing = partial(_mapped, _parse_of(settings, sources), _rules(settings))
-    return Preparation(sources, parsing, chunker(settings), _scan(settings))
-
-
-def _parse_of(settings: Settings, sources: Mapping[int, Source]) -> Callable[[str, bytes], Document]:
-    parsing = _parse(settings.parsing, settings.limits)
-    pushed = next((each.documents for each in sources.values() if isinstance(each, PushedSource)), None)
-    return partial(_pushed_document, pushed, parsing) if pushed else parsing
-
-
-def _pushed_document(
-    documents: Mapping[str, Pushed], parsing: Callable[[str, bytes], Document], uri: str, body: bytes
+def _parse_document(
+    parse_body: Callable[[str, bytes], Document],
+    pushed: Mapping[str, PushedRecord],
+    rules: MetadataRules,
+    uri: str,
+    body: bytes,
 ) -> Document:
-    pushed = documents.get(uri)
-    return described(pushed, parsing(named(pushed), body)) if pushed else parsing(uri, body)
+    """Parses the document, adds the metadata of its push request, and applies the metadata rules."""
+    record = pushed.get(uri)
+    document = with_pushed_metadata(record, parse_body(parser_uri(record), body)) if record else parse_body(uri, body)
+    return apply_rules(document, rules)
 
 
 @lru_cache(maxsize=1)
-def _parse(parsing: ParsingSettings, limits: Limits) -> Callable[[str, bytes], Document]:
-    """One sandbox a process, also for the next job with the same settings: its start takes half a second."""
-    trusting = partial(parse, detect_language=parsing.detect_language, file_mb=limits.file_mb, text_mb=limits.text_mb)
+def _open_parser(parsing: ParsingSettings, limits: Limits) -> Callable[[str, bytes], Document]:
+    """The parser of this process. Jobs with equal settings share its sandbox, which takes half a second to start."""
+    parse_body = partial(parse, detect_language=parsing.detect_language, file_mb=limits.file_mb, text_mb=limits.text_mb)
     if not parsing.sandbox:
-        return trusting
-    bounds = Bounds(
+        return parse_body
+    sandbox_limits = SandboxLimits(
         seconds=parsing.timeout_s,
         memory_mb=parsing.memory_mb,
         output_bytes=int(limits.text_mb * 4 * MEGABYTE) + MEGABYTE,
     )
-    return Sandbox(trusting, bounds, [SAMPLE])
+    return Sandbox(parse_body, sandbox_limits, [WARM_UP_DOCUMENT])
 
 
-def _scan(settings: Settings) -> scan.Scan:
+def _select_scanner(settings: Settings) -> scan.Scanner:
     match settings.scan.mode:
         case "off":
-            return scan.unscanned
+            return scan.skip_scan
         case "flag":
-            return partial(scan.flagging, file_mb=settings.limits.file_mb)
+            return partial(scan.scan_without_quarantine, file_mb=settings.limits.file_mb)
         case "quarantine":
             return partial(scan.scan, file_mb=settings.limits.file_mb)
         case _:
             assert_never(settings.scan.mode)
 
 
-def _mapped(parsing: Callable[[str, bytes], Document], rules: Rules, uri: str, body: bytes) -> Document:
-    return mapped(parsing(uri, body), rules)
-
-
-def _rules(settings: Settings) -> Rules:
-    chosen = settings.metadata
-    return Rules(rename=chosen.rename, drop=chosen.drop, from_path=chosen.from_path, set=chosen.set)
-
-
-def embedding(settings: Settings, writer: CorpusWriter, threads: int = 1) -> Embedding:
-    open_weigher = partial(weigher, settings.splade, threads) if settings.splade else None
-    open_embedder = partial(_encoder, settings.embedding.model_dump_json(), threads)
-    return Embedding(open_embedder, writer.known_vectors, open_weigher)
+def build_embedding(settings: Settings, writer: CorpusWriter, threads: int = 1) -> Embedding:
+    open_weigher = partial(build_weigher, settings.splade, threads) if settings.splade else None
+    open_embedder = partial(_open_encoder, settings.embedding.model_dump_json(), threads)
+    return Embedding(open_embedder, writer.find_vectors, open_weigher)
 
 
 @lru_cache(maxsize=1)
-def _encoder(embedding: str, threads: int) -> Encoder:
-    """One a process, also for the next job with the same settings, which come as text: arguments have no hash."""
-    return encoder(TypeAdapter[EmbeddingSettings](EmbeddingSettings).validate_json(embedding), threads)
+def _open_encoder(embedding: str, threads: int) -> Encoder:
+    """The encoder of this process, which jobs with equal settings share.
+
+    The settings are text, because the arguments of a Python object cannot be hashed.
+    """
+    return encoder_from_json(embedding, threads)
 
 
-def refuse_missing_devices(settings: Settings) -> None:
-    """ModelError if a model is to compute on a GPU that this process cannot use."""
-    refuse_missing_device(settings.embedding)
+def check_devices(settings: Settings) -> None:
+    """Raises ModelError if a model is configured for a GPU that this process cannot use."""
+    check_device(settings.embedding)
     if isinstance(settings.splade, SentenceTransformersSplade):
-        refuse_missing_gpu("splade", settings.splade.device)
+        check_gpu("splade", settings.splade.device)
 
 
-def inline_runner(settings: Settings) -> InlineRunner:
+def build_inline_runner(settings: Settings) -> InlineRunner:
     return InlineRunner(
-        preparation=partial(preparation, settings),
-        embedding=partial(embedding, settings, threads=_cpus()),
-        group=settings.ingestion.group,
-        readers=_cpus(),
+        build_preparation=partial(build_preparation, settings),
+        build_embedding=partial(build_embedding, settings, threads=_count_cpus()),
+        group_size=settings.ingestion.group,
+        readers=_count_cpus(),
     )
 
 
-def _cpus() -> int:
-    """Those that this process may use, where the system tells."""
+def _count_cpus() -> int:
+    """The CPUs that this process can use, or all CPUs on systems that do not report that."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Judges. Their models are loaded once a process."""
+"""Builders for judges. Each process loads a judge's model once."""
 
 from contextlib import suppress
 from functools import cache, partial
@@ -19,109 +19,115 @@ from rag_core.config import (
 from rag_core.errors import ModelError
 from rag_core.models.endpoint import Completer
 from rag_core.protocols import Judge, PairScorer
-from rag_core.wiring.embedding import shared_encoder
-from rag_core.wiring.endpoint import client
-from rag_core.wiring.models import HERE, Elsewhere, chat, hosted_judge
-from rag_core.wiring.python import python_object
+from rag_core.wiring.embedding import load_shared_encoder
+from rag_core.wiring.endpoint import build_client
+from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, find_remote_judge, select_chat
+from rag_core.wiring.python_objects import build_python_object
 
 if TYPE_CHECKING:
     from rag_core.answering.judging.cross_encoder import Classifier
-    from rag_core.answering.judging.lexical import Nearness
-    from rag_core.models.shared import SharedModel
+    from rag_core.answering.judging.lexical import TokenSimilarity
+    from rag_core.models.shared_model import SharedModel
 
 
-def judge(settings: Settings, elsewhere: Elsewhere = HERE) -> Judge:
-    """The chosen one, but of a generator that only quotes: that is checked, not judged."""
+def build_judge(settings: Settings, remote: RemoteModels = NO_REMOTE_MODELS) -> Judge:
+    """The profile's judge, or a check that quotes are verbatim if the generator is extractive."""
     if isinstance(settings.generation, ExtractiveGenerator):
         from rag_core.answering.judging.verbatim import VerbatimJudge
 
         return VerbatimJudge()
     match settings.guard.judge:
-        case _ if elsewhere.judge is not None:
-            return _classifying(hosted_judge(settings), elsewhere.judge)
-        case LlmJudge() as chosen:
-            return _language_model(chosen, chat(chosen, settings, elsewhere))
-        case LexicalJudge() as chosen if elsewhere.embedder is not None:
-            return _lexical(chosen, None)
-        case chosen:
-            return chosen_judge(chosen, settings.embedding)
+        case _ if remote.judge is not None:
+            return _build_cross_encoder_judge(find_remote_judge(settings), remote.judge)
+        case LlmJudge() as section:
+            return _build_llm_judge(section, select_chat(section, settings, remote))
+        case LexicalJudge() as section if remote.embedder is not None:
+            return _build_lexical_judge(section, None)
+        case section:
+            return build_local_judge(section, settings.embedding)
 
 
-def chosen_judge(chosen: JudgeSettings, embedding: EmbeddingSettings) -> Judge:
-    """Loads its model, if it has one. If a classifier is not there every answer is told so."""
-    match chosen:
+def build_local_judge(section: JudgeSettings, embedding: EmbeddingSettings) -> Judge:
+    """Builds the judge and loads its model, if it has one.
+
+    A missing model raises no error here: each call of the judge raises ModelError.
+    """
+    match section:
         case LexicalJudge():
-            return _lexical(chosen, _nearness(embedding))
+            return _build_lexical_judge(section, _build_token_similarity(embedding))
         case CrossEncoderJudge():
-            return _loaded(chosen)
+            with suppress(ModelError):
+                judge_model(section).load()
+            return _get_cross_encoder_judge(section)
         case LlmJudge():
-            return _language_model(chosen, client(chosen))
+            return _build_llm_judge(section, build_client(section))
         case PythonObject():
-            own: Judge = python_object(chosen)
-            return own
+            judge: Judge = build_python_object(section)
+            return judge
         case _:
-            assert_never(chosen)
+            assert_never(section)
 
 
-def _lexical(chosen: LexicalJudge, nearness: "Nearness | None") -> Judge:
+def _build_lexical_judge(section: LexicalJudge, similarity: "TokenSimilarity | None") -> Judge:
     from rag_core.answering.judging.lexical import LexicalJudge as Lexical
 
-    return Lexical(_thresholds(chosen), nearness)
+    return Lexical(_thresholds(section), similarity)
 
 
-def _language_model(chosen: LlmJudge, asked: Completer) -> Judge:
+def _build_llm_judge(section: LlmJudge, model: Completer) -> Judge:
     from rag_core.answering.judging.llm import LlmJudge as LanguageModel
 
-    return LanguageModel(asked, _thresholds(chosen), chosen.concurrency)
+    return LanguageModel(model, _thresholds(section), section.concurrency)
 
 
-def _classifying(chosen: CrossEncoderJudge, pairs: PairScorer) -> Judge:
-    from rag_core.answering.judging.cross_encoder import CrossEncoderJudge as Classifying
+def _build_cross_encoder_judge(section: CrossEncoderJudge, model: PairScorer) -> Judge:
+    from rag_core.answering.judging.cross_encoder import CrossEncoderJudge as CrossEncoder
 
-    return Classifying(pairs, _thresholds(chosen))
-
-
-def _thresholds(chosen: LexicalJudge | CrossEncoderJudge | LlmJudge) -> Thresholds:
-    return Thresholds(supported=chosen.supported, partial=chosen.partial)
+    return CrossEncoder(model, _thresholds(section))
 
 
-def _nearness(embedding: EmbeddingSettings) -> "Nearness | None":
-    """Of the profile's own encoder, if it is there and tells the vectors of tokens: words alone make a judge, too."""
+def _thresholds(section: LexicalJudge | CrossEncoderJudge | LlmJudge) -> Thresholds:
+    return Thresholds(supported=section.supported, partial=section.partial)
+
+
+def _build_token_similarity(embedding: EmbeddingSettings) -> "TokenSimilarity | None":
+    """The similarity of token vectors; None if the profile's encoder is missing or does not return token vectors.
+
+    The lexical judge then compares words only.
+    """
     if not isinstance(embedding, BertEmbedder):
         return None
-    from rag_core.answering.judging.lexical import Nearness
+    from rag_core.answering.judging.lexical import TokenSimilarity
     from rag_core.models.encoders.bert import BertEncoder
 
     with suppress(ModelError):
-        encoder = shared_encoder(embedding)
-        return Nearness(encoder) if isinstance(encoder, BertEncoder) else None
+        encoder = load_shared_encoder(embedding)
+        return TokenSimilarity(encoder) if isinstance(encoder, BertEncoder) else None
     return None
 
 
-def _loaded(chosen: CrossEncoderJudge) -> Judge:
-    with suppress(ModelError):
-        judge_pairs(chosen).load()
-    return _over_pairs(chosen)
+@cache
+def _get_cross_encoder_judge(section: CrossEncoderJudge) -> Judge:
+    return _build_cross_encoder_judge(section, judge_model(section))
 
 
 @cache
-def _over_pairs(chosen: CrossEncoderJudge) -> Judge:
-    return _classifying(chosen, judge_pairs(chosen))
+def judge_model(section: CrossEncoderJudge) -> "SharedModel[Classifier]":
+    """The model that this process shares. Its `load`, or the first request, loads it.
+
+    Loading raises ConfigError if the model does not have the configured class.
+    """
+    from rag_core.answering.judging.cross_encoder import shared_classifier
+
+    return shared_classifier(partial(_load_judge_classifier, section), section.batch_size)
 
 
-@cache
-def judge_pairs(chosen: CrossEncoderJudge) -> "SharedModel[Classifier]":
-    """Of this process; its `load`, or the first request, loads the model. ConfigError then if it has no such class."""
-    from rag_core.answering.judging.cross_encoder import classifier_pairs
+def _load_judge_classifier(section: CrossEncoderJudge) -> "Classifier":
+    from rag_core.answering.judging.cross_encoder import load_classifier
+    from rag_core.models.encoders.model_files import find_model_folder
+    from rag_core.models.encoders.precision import choose_dtype
+    from rag_core.models.loading import check_gpu
 
-    return classifier_pairs(partial(_classifier, chosen), chosen.batch_size)
-
-
-def _classifier(chosen: CrossEncoderJudge) -> "Classifier":
-    from rag_core.answering.judging.cross_encoder import classifier
-    from rag_core.models.encoders.model_files import model_folder
-    from rag_core.models.encoders.precision import dtype
-    from rag_core.models.loading import refuse_missing_gpu
-
-    refuse_missing_gpu("guard.judge", chosen.device)
-    return classifier(model_folder(chosen.model), dtype(chosen.precision, chosen.device), chosen.device, chosen.label)
+    check_gpu("guard.judge", section.device)
+    dtype = choose_dtype(section.precision, section.device)
+    return load_classifier(find_model_folder(section.model), dtype, section.device, section.label)

@@ -1,4 +1,4 @@
-"""Where models run: in this process, unless something else is given in the place of one."""
+"""The choice between models in this process and remote ones, such as deployments of Ray Serve."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ from rag_core.config import (
 from rag_core.errors import ConfigError
 from rag_core.models.endpoint import Completer
 from rag_core.protocols import PairScorer, QueryEmbedder
-from rag_core.wiring.endpoint import client
+from rag_core.wiring.endpoint import build_client
 
 
 class Chat(ChatClient, Completer, Protocol):
-    """A language model that streams answers, and completes them."""
+    """A language model that streams answers and completes prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """What is asked in the place of a model of this process, which loads nothing of it then.
+class RemoteModels:
+    """Clients of the models that run outside this process, which then does not load them.
 
-    Scores of `reranker` and `judge` are as those of the models that `hosted_reranker` and `hosted_judge` name. `chat`
-    is the model that writes the answers, and the one of a judge or reranker that has the same endpoint. With an
-    `embedder` the lexical judge goes by words alone: it would need the vectors of tokens.
+    `reranker` and `judge` score like the models that `find_remote_reranker` and `find_remote_judge` return. `chat`
+    writes the answers, and also serves a judge or reranker with the same endpoint. With a remote `embedder` the lexical
+    judge compares words only, because it would need token vectors.
     """
 
     embedder: QueryEmbedder | None = None
@@ -45,60 +45,59 @@ class Elsewhere:
     chat: Chat | None = None
 
 
-HERE = Elsewhere()
+NO_REMOTE_MODELS = RemoteModels()
 
 
-def hosted_reranker(settings: Settings) -> CrossEncoderReranker | LateInteractionReranker:
-    """The one whose model may run elsewhere. ConfigError if the profile has none, several, or one of another type."""
-    chosen = rerankers(settings.retrieval)
-    if len(chosen) != 1:
-        raise ConfigError(f"a reranker that runs elsewhere must be the profile's only one, got {len(chosen)}")
-    if not isinstance(chosen[0], CrossEncoderReranker | LateInteractionReranker):
+def find_remote_reranker(settings: Settings) -> CrossEncoderReranker | LateInteractionReranker:
+    """The profile's only reranker. Raises ConfigError if it has none, several, or one that cannot be remote."""
+    rerankers = list_rerankers(settings.retrieval)
+    if len(rerankers) != 1:
+        raise ConfigError(f"a remote reranker must be the profile's only reranker, got {len(rerankers)}")
+    if not isinstance(rerankers[0], CrossEncoderReranker | LateInteractionReranker):
         raise ConfigError(
-            "a reranker that runs elsewhere must be of type cross_encoder or late_interaction, "
-            f"got retrieval.reranker.type {chosen[0].type}"
+            "a remote reranker must be of type cross_encoder or late_interaction, "
+            f"got retrieval.reranker.type {rerankers[0].type}"
         )
-    return chosen[0]
+    return rerankers[0]
 
 
-def hosted_judge(settings: Settings) -> CrossEncoderJudge:
-    """The one whose model may run elsewhere. ConfigError if the profile's is of another type, or judges nothing."""
-    chosen = settings.guard.judge
-    if not isinstance(chosen, CrossEncoderJudge):
-        rule = "a judge that runs elsewhere must be of type cross_encoder"
-        raise ConfigError(f"{rule}, got guard.judge.type {chosen.type}")
+def find_remote_judge(settings: Settings) -> CrossEncoderJudge:
+    """The profile's judge. Raises ConfigError if it cannot be remote, or if no answer needs a judge."""
+    section = settings.guard.judge
+    if not isinstance(section, CrossEncoderJudge):
+        raise ConfigError(f"a remote judge must be of type cross_encoder, got guard.judge.type {section.type}")
     if isinstance(settings.generation, ExtractiveGenerator):
-        raise ConfigError("a judge that runs elsewhere needs answers to judge: generation.type extractive only quotes")
-    return chosen
+        raise ConfigError("a remote judge would never be used: answers of generation.type extractive are not judged")
+    return section
 
 
-def chat(chosen: Endpoint, settings: Settings, elsewhere: Elsewhere) -> Chat:
-    """Asks over HTTP if nothing is given in the place of that endpoint."""
-    writing = settings.generation
-    if elsewhere.chat is None or not isinstance(writing, OpenAIGenerator):
-        return client(chosen)
-    same = (chosen.model, chosen.base_url) == (writing.model, writing.base_url)
-    return elsewhere.chat if same else client(chosen)
+def select_chat(endpoint: Endpoint, settings: Settings, remote: RemoteModels) -> Chat:
+    """The remote language model if the generator has the same endpoint, else an HTTP client."""
+    generation = settings.generation
+    if remote.chat is None or not isinstance(generation, OpenAIGenerator):
+        return build_client(endpoint)
+    is_same = (endpoint.model, endpoint.base_url) == (generation.model, generation.base_url)
+    return remote.chat if is_same else build_client(endpoint)
 
 
-def rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:
-    """Of every retriever within it, outermost first, each once."""
-    found: list[RerankerSettings] = []
-    for each in _rerankers(retrieval):
-        if each not in found:  # an object of your own has no hash
-            found.append(each)
-    return found
+def list_rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:
+    """The distinct rerankers of the retriever and all retrievers within it, outermost first."""
+    distinct: list[RerankerSettings] = []
+    for reranker in _walk_rerankers(retrieval):
+        if reranker not in distinct:  # no dict or set: a Python object's arguments cannot be hashed
+            distinct.append(reranker)
+    return distinct
 
 
-def _rerankers(retrieval: RetrievalSettings) -> Iterator[RerankerSettings]:
+def _walk_rerankers(retrieval: RetrievalSettings) -> Iterator[RerankerSettings]:
     match retrieval:
         case RerankedRetriever():
             yield retrieval.reranker
-            yield from _rerankers(retrieval.retriever)
+            yield from _walk_rerankers(retrieval.retriever)
         case PerDocumentRetriever() | SignalsRetriever():
-            yield from _rerankers(retrieval.retriever)
+            yield from _walk_rerankers(retrieval.retriever)
         case HybridRetriever():
-            for part in retrieval.retrievers.values():
-                yield from _rerankers(part)
+            for retriever in retrieval.retrievers.values():
+                yield from _walk_rerankers(retriever)
         case _:
             return

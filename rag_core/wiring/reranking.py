@@ -1,8 +1,10 @@
-"""Rerankers. Their models are loaded once a process."""
+"""Builders for rerankers. Each process loads a reranker's model once."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, assert_never
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from rag_core.config import (
     CrossEncoderReranker,
@@ -13,47 +15,51 @@ from rag_core.config import (
     RerankerSettings,
 )
 from rag_core.errors import ModelError
-from rag_core.models.encoders.model_files import model_folder
-from rag_core.models.loading import refuse_missing_gpu
-from rag_core.models.shared import SharedModel
+from rag_core.models.encoders.model_files import find_model_folder
+from rag_core.models.loading import check_gpu
+from rag_core.models.shared_model import SharedModel
 from rag_core.protocols import Reranker
-from rag_core.retrieval.rerankers.cross_encoder import cross_encoder, cross_encoder_pairs
-from rag_core.retrieval.rerankers.late_interaction import late_interaction_pairs, multi_vector_encoder
+from rag_core.retrieval.rerankers.cross_encoder import cross_encoder_scorer, load_reranking_cross_encoder
+from rag_core.retrieval.rerankers.late_interaction import late_interaction_scorer, load_multi_vector_encoder
 from rag_core.retrieval.rerankers.llm import LlmReranker as LanguageModel
 from rag_core.retrieval.rerankers.pairs import PairReranker
-from rag_core.wiring.endpoint import client
-from rag_core.wiring.python import python_object
+from rag_core.wiring.endpoint import build_client
+from rag_core.wiring.python_objects import build_python_object
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder as LoadedCrossEncoder
-    from sentence_transformers import MultiVectorEncoder
+    import torch
+
+M = TypeVar("M")
 
 
-def reranker(settings: RerankerSettings) -> Reranker:
-    """Loads the model, which may take longer than a question may. If it is not there every question is told so."""
+def build_reranker(settings: RerankerSettings) -> Reranker:
+    """Builds the reranker and loads its model, which can take longer than a question's time limit.
+
+    A missing model raises no error here: each call of the reranker raises ModelError.
+    """
     with suppress(ModelError):
-        load(settings)
+        load_reranker(settings)
     match settings:
         case CrossEncoderReranker() | LateInteractionReranker():
-            return _over_pairs(settings)
+            return _get_pair_reranker(settings)
         case LexicalReranker():
             from rag_core.retrieval.rerankers.lexical import LexicalReranker as Lexical
 
             return Lexical(settings.language)
         case LlmReranker():
-            return LanguageModel(client(settings), settings.concurrency)
+            return LanguageModel(build_client(settings), settings.concurrency)
         case PythonObject():
-            own: Reranker = python_object(settings)
-            return own
+            reranker: Reranker = build_python_object(settings)
+            return reranker
         case _:
             assert_never(settings)
 
 
-def load(settings: RerankerSettings) -> None:
-    """ModelError if the model, or its device, is not there."""
+def load_reranker(settings: RerankerSettings) -> None:
+    """Loads the model, if the reranker has one in this process. Raises ModelError if it or its device is missing."""
     match settings:
         case CrossEncoderReranker() | LateInteractionReranker():
-            reranker_pairs(settings).load()
+            reranker_model(settings).load()
         case LexicalReranker() | LlmReranker() | PythonObject():
             pass
         case _:
@@ -61,33 +67,29 @@ def load(settings: RerankerSettings) -> None:
 
 
 @cache
-def _over_pairs(settings: CrossEncoderReranker | LateInteractionReranker) -> Reranker:
-    return PairReranker(reranker_pairs(settings))
+def _get_pair_reranker(settings: CrossEncoderReranker | LateInteractionReranker) -> Reranker:
+    return PairReranker(reranker_model(settings))
 
 
 @cache
-def reranker_pairs(settings: CrossEncoderReranker | LateInteractionReranker) -> SharedModel[Any]:
-    """Of this process; its `load`, or the first request, loads the model."""
+def reranker_model(settings: CrossEncoderReranker | LateInteractionReranker) -> SharedModel[Any]:
+    """The model that this process shares. Its `load`, or the first request, loads it."""
     match settings:
         case CrossEncoderReranker():
-            return cross_encoder_pairs(partial(_loaded_cross_encoder, settings), settings.batch_size)
+            load = partial(_load_reranker_model, settings, load_reranking_cross_encoder)
+            return cross_encoder_scorer(load, settings.batch_size)
         case LateInteractionReranker():
-            return late_interaction_pairs(partial(_loaded_late_interaction, settings), settings.batch_size)
+            load_encoder = partial(_load_reranker_model, settings, load_multi_vector_encoder)
+            return late_interaction_scorer(load_encoder, settings.batch_size)
         case _:
             assert_never(settings)
 
 
-def _loaded_cross_encoder(settings: CrossEncoderReranker) -> "LoadedCrossEncoder":
-    from rag_core.models.encoders.precision import dtype
+def _load_reranker_model(
+    settings: CrossEncoderReranker | LateInteractionReranker, load: "Callable[[Path, torch.dtype, str], M]"
+) -> M:
+    from rag_core.models.encoders.precision import choose_dtype
 
-    refuse_missing_gpu("reranker", settings.device)
-    weights = dtype(settings.precision, settings.device)
-    return cross_encoder(model_folder(settings.model), weights, settings.device)
-
-
-def _loaded_late_interaction(settings: LateInteractionReranker) -> "MultiVectorEncoder":
-    from rag_core.models.encoders.precision import dtype
-
-    refuse_missing_gpu("reranker", settings.device)
-    weights = dtype(settings.precision, settings.device)
-    return multi_vector_encoder(model_folder(settings.model), weights, settings.device)
+    check_gpu("reranker", settings.device)
+    dtype = choose_dtype(settings.precision, settings.device)
+    return load(find_model_folder(settings.model), dtype, settings.device)

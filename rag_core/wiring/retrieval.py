@@ -1,4 +1,4 @@
-"""Retrievers, as deep as the settings' tree."""
+"""The builder of retrievers: it follows the tree of the settings."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -26,12 +26,12 @@ from rag_core.config import (
     WeightedFusion,
 )
 from rag_core.errors import ConfigError
-from rag_core.models.encoders.batching import Joined
-from rag_core.models.encoders.query_embedder import Questions, WeighedQuestions
+from rag_core.models.encoders.batching import BatchingEmbedder
+from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder, ThreadedQueryWeigher
 from rag_core.protocols import Leg, Reranker, Retriever
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
-from rag_core.retrieval.fusion import distribution, ltr, rrf, weighted
+from rag_core.retrieval.fusion import fuse_distribution, fuse_ltr, fuse_rrf, fuse_weighted
 from rag_core.retrieval.graph import GraphLeg
 from rag_core.retrieval.hybrid import Fusion, Hybrid
 from rag_core.retrieval.legs import LegRetriever, RetrieverLeg
@@ -43,126 +43,125 @@ from rag_core.retrieval.signals import Recency, Signals
 from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.wiring.embedding import embedding_space, shared_encoder
-from rag_core.wiring.models import HERE, Elsewhere, chat, hosted_reranker
-from rag_core.wiring.python import python_object
-from rag_core.wiring.reranking import reranker
-from rag_core.wiring.splade import fingerprint, weigher
+from rag_core.wiring.embedding import embedding_space, load_shared_encoder
+from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, find_remote_reranker, select_chat
+from rag_core.wiring.python_objects import build_python_object
+from rag_core.wiring.reranking import build_reranker
+from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
 
-def retriever(settings: Settings, corpus: CorpusReader, elsewhere: Elsewhere = HERE) -> Retriever:
-    """Loads the models that its legs need, but for those that run elsewhere. ConfigError if a reranker is of a kind
-    that cannot."""
-    return _Builder(settings, corpus, elsewhere).retriever(settings.retrieval, settings.retrieval.type)
+def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels = NO_REMOTE_MODELS) -> Retriever:
+    """Loads the models of the legs that are not remote. Raises ConfigError if a reranker is remote that cannot be."""
+    return _RetrieverBuilder(settings, corpus, remote).build(settings.retrieval, settings.retrieval.type)
 
 
-class _Builder:
-    def __init__(self, settings: Settings, corpus: CorpusReader, elsewhere: Elsewhere) -> None:
-        self._settings, self._corpus, self._elsewhere = settings, corpus, elsewhere
+class _RetrieverBuilder:
+    """The builder of one tree of retrievers. It builds dense and splade legs once, even if several parts use them."""
 
-    def retriever(self, chosen: RetrievalSettings, name: str) -> Retriever:
-        match chosen:
+    def __init__(self, settings: Settings, corpus: CorpusReader, remote: RemoteModels) -> None:
+        self._settings, self._corpus, self._remote = settings, corpus, remote
+
+    def build(self, section: RetrievalSettings, name: str) -> Retriever:
+        """Builds the retriever; a leg reports its stage under `name`."""
+        match section:
             case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
-                return LegRetriever(self._corpus, name, self._leg(chosen))
+                return LegRetriever(self._corpus, name, self._build_leg(section))
             case HybridRetriever():
-                return self._hybrid(chosen)
+                return self._build_hybrid(section)
             case RerankedRetriever():
-                return self._reranked(chosen)
+                return Reranked(
+                    retriever=self.build(section.retriever, section.retriever.type),
+                    reranker=self._build_reranker(section.reranker),
+                    depth=section.depth,
+                    timeout=section.timeout_ms / 1000,
+                )
             case PerDocumentRetriever():
-                inner = self.retriever(chosen.retriever, chosen.retriever.type)
-                return PerDocument(retriever=inner, most=chosen.max_chunks_per_document, depth=chosen.depth)
+                inner = self.build(section.retriever, section.retriever.type)
+                return PerDocument(retriever=inner, max_hits=section.max_chunks_per_document, depth=section.depth)
             case SignalsRetriever():
-                return self._signals(chosen)
+                return self._build_signals(section)
             case PythonObject():
-                own: Retriever = python_object(chosen)
-                return own
+                retriever: Retriever = build_python_object(section)
+                return retriever
             case _:
-                assert_never(chosen)
+                assert_never(section)
 
-    def _leg(self, chosen: LegSettings) -> Leg:
-        match chosen:
+    def _build_leg(self, section: LegSettings) -> Leg:
+        match section:
             case DenseRetriever():
-                return self._dense
+                return self._dense_leg
             case Bm25Retriever():
-                return Bm25Leg(self._corpus, Bm25(chosen.k1, chosen.b))
+                return Bm25Leg(self._corpus, Bm25(section.k1, section.b))
             case SpladeRetriever():
-                return self._splade
+                return self._splade_leg
             case GraphRetriever():
                 return GraphLeg(self._corpus)
             case _:
-                assert_never(chosen)
+                assert_never(section)
 
     @cached_property
-    def _dense(self) -> Leg:
+    def _dense_leg(self) -> Leg:
         embedding = self._settings.embedding
-        embedder = self._elsewhere.embedder or Joined(Questions(shared_encoder(embedding)))
+        embedder = self._remote.embedder or BatchingEmbedder(ThreadedQueryEmbedder(load_shared_encoder(embedding)))
         return DenseLeg(self._corpus, embedder, embedding_space(embedding))
 
     @cached_property
-    def _splade(self) -> Leg:
+    def _splade_leg(self) -> Leg:
         splade = self._settings.splade
         if splade is None:
-            raise ConfigError("a splade retriever needs the section splade, got none")
-        return SpladeLeg(self._corpus, WeighedQuestions(weigher(splade)), fingerprint(splade))
+            raise ConfigError("a splade retriever requires the section splade, got none")
+        return SpladeLeg(self._corpus, ThreadedQueryWeigher(build_weigher(splade)), weigher_fingerprint(splade))
 
-    def _part(self, chosen: RetrievalSettings, name: str) -> Leg:
-        match chosen:
-            case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
-                return self._leg(chosen)
-            case _:
-                return RetrieverLeg(self.retriever(chosen, name))
-
-    def _hybrid(self, chosen: HybridRetriever) -> Retriever:
+    def _build_hybrid(self, section: HybridRetriever) -> Retriever:
         return Hybrid(
             corpus=self._corpus,
-            legs={name: self._part(part, name) for name, part in chosen.retrievers.items()},
-            fusion=fusion(chosen.fusion, list(chosen.retrievers)),
-            depth=chosen.depth,
-            timeout=chosen.timeout_ms / 1000,
-            timeouts={name: timeout / 1000 for name, timeout in chosen.timeouts_ms.items()},
+            legs={name: self._build_hybrid_leg(inner, name) for name, inner in section.retrievers.items()},
+            fusion=build_fusion(section.fusion, list(section.retrievers)),
+            depth=section.depth,
+            timeout=section.timeout_ms / 1000,
+            timeouts={name: timeout / 1000 for name, timeout in section.timeouts_ms.items()},
         )
 
-    def _reranked(self, chosen: RerankedRetriever) -> Retriever:
-        return Reranked(
-            retriever=self.retriever(chosen.retriever, chosen.retriever.type),
-            reranker=self._reranker(chosen.reranker),
-            depth=chosen.depth,
-            timeout=chosen.timeout_ms / 1000,
-        )
+    def _build_hybrid_leg(self, section: RetrievalSettings, name: str) -> Leg:
+        match section:
+            case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
+                return self._build_leg(section)
+            case _:
+                return RetrieverLeg(self.build(section, name))
 
-    def _reranker(self, chosen: RerankerSettings) -> Reranker:
-        if isinstance(chosen, LlmReranker):
-            return LanguageModel(chat(chosen, self._settings, self._elsewhere), chosen.concurrency)
-        if self._elsewhere.reranker is None:
-            return reranker(chosen)
-        hosted_reranker(self._settings)
-        return PairReranker(self._elsewhere.reranker)
+    def _build_reranker(self, section: RerankerSettings) -> Reranker:
+        if isinstance(section, LlmReranker):
+            return LanguageModel(select_chat(section, self._settings, self._remote), section.concurrency)
+        if self._remote.reranker is None:
+            return build_reranker(section)
+        find_remote_reranker(self._settings)  # raises ConfigError if this reranker cannot be remote
+        return PairReranker(self._remote.reranker)
 
-    def _signals(self, chosen: SignalsRetriever) -> Retriever:
-        recent = chosen.recency
+    def _build_signals(self, section: SignalsRetriever) -> Retriever:
+        recency = section.recency
         return Signals(
-            retriever=self.retriever(chosen.retriever, chosen.retriever.type),
-            depth=chosen.depth,
-            recency=Recency(half_life=recent.half_life_days, weight=recent.weight) if recent else None,
-            weights=chosen.weights,
+            retriever=self.build(section.retriever, section.retriever.type),
+            depth=section.depth,
+            recency=Recency(half_life=recency.half_life_days, weight=recency.weight) if recency else None,
+            weights=section.weights,
         )
 
 
-def fusion(chosen: FusionSettings, legs: Sequence[str]) -> Fusion:
-    match chosen:
+def build_fusion(section: FusionSettings, legs: Sequence[str]) -> Fusion:
+    """The fusion function of a hybrid retriever with these legs, in this order."""
+    match section:
         case DistributionFusion():
-            return partial(distribution, weights=chosen.weights)
+            return partial(fuse_distribution, weights=section.weights)
         case WeightedFusion():
-            return partial(weighted, weights=_weights(chosen, legs))
+            weights: Mapping[str, float] = section.weights
+            if section.alpha is not None:
+                weights = dict(zip(legs, (section.alpha, 1 - section.alpha), strict=True))
+            return partial(fuse_weighted, weights=weights)
         case RrfFusion():
-            return partial(rrf, k=chosen.k)
+            return partial(fuse_rrf, k=section.k)
         case LtrFusion():
-            return partial(ltr, intercept=chosen.intercept, score_weights=chosen.scores, rank_weights=chosen.ranks)
+            return partial(
+                fuse_ltr, intercept=section.intercept, score_weights=section.scores, rank_weights=section.ranks
+            )
         case _:
-            assert_never(chosen)
-
-
-def _weights(chosen: WeightedFusion, legs: Sequence[str]) -> Mapping[str, float]:
-    if chosen.alpha is None:
-        return chosen.weights
-    return dict(zip(legs, (chosen.alpha, 1 - chosen.alpha), strict=True))
+            assert_never(section)

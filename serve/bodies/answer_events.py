@@ -1,6 +1,5 @@
-"""The events of a reply under the names that `/v1/answer` streams them by."""
+"""The server-sent events of `/v1/answer`: names and data."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, assert_never
@@ -22,21 +21,21 @@ from rag_core.events import (
     Usage,
 )
 from rag_core.wire import citation_json, source_json, stage_row, verdict_json
-from serve.http.responses import public_stages
+from serve.http.responses import public_stages, snake_case
 from serve.public_errors import public_message
 
 RunEvent: TypeAlias = RunStarted | Understood | StageStarted | StageFinished | Degraded | RunFailed | RunFinished
 
-NAMES: Mapping[type, str] = {Understood: "query"}
+EXCEPTIONAL_NAMES: Mapping[type, str] = {Understood: "query"}
 
 
 def event_name(event: Event) -> str:
-    """`TextDelta` is `text_delta`."""
-    return NAMES.get(type(event)) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    """`text_delta` for a `TextDelta`."""
+    return EXCEPTIONAL_NAMES.get(type(event)) or snake_case(type(event).__name__)
 
 
 def event_json(event: Event, number: int, now: datetime) -> dict[str, Any]:
-    """`number` is that of the citation, from 1, if it is one."""
+    """The data of an event. `number` counts citations from 1; other events ignore it."""
     match event:
         case TextDelta(text):
             return {"text": text}
@@ -63,8 +62,7 @@ def _run_json(event: RunEvent) -> dict[str, Any]:
         case StageStarted(stage):
             return {"stage": stage}
         case StageFinished(report):
-            (told,) = public_stages([report])
-            return stage_row(told)
+            return stage_row(*public_stages([report]))
         case Degraded(component, reason):
             return {"component": component, "reason": public_message(reason)}
         case RunFailed(error):

@@ -1,4 +1,4 @@
-"""OpenAI's bodies, as far as they can be honoured here; what cannot be is refused by its name."""
+"""OpenAI's request bodies for chat completions and vector store search. Unsupported members are rejected by name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
@@ -17,19 +17,19 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from serve.bodies.requests import ConversationId, Filters, Question, Text, few_members
+from serve.bodies.fields import ConversationId, Filters, Question, Text, limit_members
 from serve.variants import AnswerOptions, GuardMode
 
-IGNORED = frozenset(
+IGNORED_MEMBERS = frozenset(
     {
         *("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "logit_bias", "user"),
         *("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "parallel_tool_calls"),
         *("metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier"),
     }
 )
-"""How to write is the profile's to say: these have no effect."""
+"""Members without effect: the profile decides how answers are written."""
 
-DEFAULTS: Mapping[str, object] = {
+FIXED_MEMBERS: Mapping[str, object] = {
     "n": 1,
     "logprobs": False,
     "modalities": ["text"],
@@ -37,12 +37,11 @@ DEFAULTS: Mapping[str, object] = {
     "tools": [],
     "tool_choice": "none",
 }
-"""The only values that these may have."""
+"""Members that are accepted with these values only."""
 
-MOST_MESSAGES = 2_000
-LONGEST_MESSAGE = 32_000
-"""Characters."""
-LONGEST_SHOWN = 80
+MAX_MESSAGES = 2_000
+MAX_MESSAGE_CHARS = 32_000
+MAX_SHOWN_CHARS = 80
 
 CitationForm: TypeAlias = Literal["annotations", "markdown", "none"]
 
@@ -51,7 +50,7 @@ _question: TypeAdapter[str] = TypeAdapter(Annotated[str, StringConstraints(strip
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-    _few_members = few_members
+    _limit_members = limit_members
 
 
 class Part(BaseModel):
@@ -64,25 +63,24 @@ class Part(BaseModel):
 _parts: TypeAdapter[list[Part]] = TypeAdapter(Annotated[list[Part], Field(fail_fast=True)])
 
 
-def _joined(content: object) -> object:
-    """The text of a content's parts."""
+def _join_text_parts(content: object) -> object:
     if not isinstance(content, list):
         return content
     parts = _parts.validate_python(content)
-    if strange := {part.type for part in parts} - {"text"}:
-        shown = ", ".join(sorted(strange))[:LONGEST_SHOWN]
-        raise ValueError(f"the parts of a content must be of type text, got {shown}")
+    if unsupported := {part.type for part in parts} - {"text"}:
+        names = ", ".join(sorted(unsupported))[:MAX_SHOWN_CHARS]
+        raise ValueError(f"the parts of a content must be of type text, got {names}")
     return "".join(part.text for part in parts)
 
 
 class ChatMessage(BaseModel):
-    """May carry whatever an answer has, as clients send answers back. A system's is not read: how to answer is the
-    profile's to say."""
+    """A message. Unknown members are allowed, because clients send answers back unchanged. System messages are
+    ignored: the profile decides how answers are written."""
 
     model_config = ConfigDict(frozen=True)
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[Text, Field(max_length=LONGEST_MESSAGE), BeforeValidator(_joined)]
+    content: Annotated[Text, Field(max_length=MAX_MESSAGE_CHARS), BeforeValidator(_join_text_parts)]
 
 
 class StreamOptions(BaseModel):
@@ -92,7 +90,7 @@ class StreamOptions(BaseModel):
 
 
 class RagOptions(Strict):
-    """`collection` and `profile` count before those in the model's name."""
+    """`collection` and `profile` take precedence over those in the model's name."""
 
     collection: Text = ""
     profile: Text = ""
@@ -100,10 +98,8 @@ class RagOptions(Strict):
     conversation_id: ConversationId = ""
     explain: StrictBool = False
     citations: CitationForm = "annotations"
-    top_k: StrictInt | None = Field(
-        None, ge=1, le=100, description="passages that the answer is written from, at the most"
-    )
-    guard: GuardMode | None = Field(None, description="what is done with what the sources do not support")
+    top_k: StrictInt | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")
+    guard: GuardMode | None = Field(None, description="the treatment of claims that the sources do not support")
 
     @property
     def options(self) -> AnswerOptions:
@@ -118,58 +114,59 @@ EXAMPLE: JsonDict = {
 
 
 class Chat(Strict):
-    """`model` is `collection` or `collection:profile`, of a profile that there is."""
+    """`model` is `collection` or `collection:profile`; the profile must exist."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     model: Annotated[Text, Field(min_length=1)]
-    messages: Annotated[tuple[ChatMessage, ...], Field(max_length=MOST_MESSAGES, fail_fast=True)]
+    messages: Annotated[tuple[ChatMessage, ...], Field(max_length=MAX_MESSAGES, fail_fast=True)]
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     rag: RagOptions = RagOptions()
 
     @model_validator(mode="before")
     @classmethod
-    def _without_what_has_no_effect(cls, body: object) -> object:
+    def _drop_ignored_members(cls, body: object) -> object:
+        """Drops members of `FIXED_MEMBERS` too if they are null or have the only supported value."""
         if not isinstance(body, Mapping):
             return body
-        return {key: value for key, value in body.items() if not _harmless(key, value)}
+        return {
+            key: value
+            for key, value in body.items()
+            if key not in IGNORED_MEMBERS and not (key in FIXED_MEMBERS and value in (None, FIXED_MEMBERS[key]))
+        }
 
     @field_validator("messages")
     @classmethod
-    def _ask_something(cls, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-        """Ends with the question: what follows the user's last message was not said in reply to it."""
-        last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
+    def _end_with_question(cls, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+        """Drops the messages after the user's last message, which is the question."""
+        last = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
         if last < 0:
-            raise ValueError("one message must be the user's")
+            raise ValueError("at least one message must have the role user")
         question = _question.validate_python(messages[last].content)
         return (*messages[:last], messages[last].model_copy(update={"content": question}))
 
 
-def _harmless(key: object, value: object) -> bool:
-    return key in IGNORED or (key in DEFAULTS and value in (None, DEFAULTS[str(key)]))
-
-
 class RankingOptions(Strict):
-    """Scores are the profile's: a threshold means something within one profile only."""
+    """Scores depend on the profile, so a threshold is meaningful for one profile only."""
 
     ranker: Literal["auto", "default-2024-11-15"] = "auto"
     score_threshold: float | None = None
 
 
-def _only(query: object) -> object:
-    """OpenAI's may be a list."""
+def _single_query(query: object) -> object:
+    """OpenAI also allows a list of queries; here it must have one."""
     if isinstance(query, list) and len(query) != 1:
-        raise ValueError(f"query must be one question, got {len(query)}")
+        raise ValueError(f"query must be a single question, got {len(query)}")
     return query[0] if isinstance(query, list) else query
 
 
 class Search(Strict):
-    """`max_num_results` counts passages, of which a file may have several."""
+    """`max_num_results` counts passages; a file can have several."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "signing keys", "max_num_results": 3}]})
 
-    query: Annotated[Question, BeforeValidator(_only)]
+    query: Annotated[Question, BeforeValidator(_single_query)]
     filters: Filters | None = None
     max_num_results: StrictInt = Field(10, ge=1, le=50)
     ranking_options: RankingOptions | None = None

@@ -1,4 +1,4 @@
-"""What a route may answer with, for `/openapi.json`. Problems stand there under their own media type."""
+"""The responses that `/openapi.json` lists for each route. Problems have a media type of their own there."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -9,19 +9,19 @@ from pydantic import BaseModel
 from serve.bodies.responses import Problem
 from serve.http.problems import MEDIA_TYPE, TITLES
 
-Statuses: TypeAlias = dict[int | str, dict[str, Any]]
-"""As FastAPI takes them."""
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+"""The argument `responses` of FastAPI's routes."""
 
 
-def problems(*statuses: int) -> Statuses:
+def problem_responses(*statuses: int) -> Responses:
     return {status: {"model": Problem, "description": TITLES[status]} for status in statuses}
 
 
-EVERYWHERE = problems(400, 403, 404, 406, 413, 422, 500, 503)
-"""Also by those who stand before the routes."""
-BODY = problems(415)
-ASKS_MODELS = problems(502, 504)
-CHANGES = problems(409)
+COMMON_PROBLEMS = problem_responses(400, 403, 404, 406, 413, 422, 500, 503)
+"""The problems of every route, including those that the middleware raises."""
+BODY_PROBLEMS = problem_responses(415)
+MODEL_PROBLEMS = problem_responses(502, 504)
+CONFLICT_PROBLEMS = problem_responses(409)
 
 EVENT: Mapping[str, Any] = {
     "type": "object",
@@ -31,32 +31,30 @@ EVENT: Mapping[str, Any] = {
 EVENTS: Mapping[str, Any] = {"text/event-stream": {"itemSchema": EVENT}}
 
 
-def shows(body: type[BaseModel], *more: Statuses, status: int = 200, events: bool = False) -> Statuses:
-    """`events`: or server-sent ones."""
-    told: dict[str, Any] = {"model": body, "description": "As it was asked for"}
+def success_response(body: type[BaseModel], *more: Responses, status: int = 200, events: bool = False) -> Responses:
+    """The successful response, and `more` responses. `events`: the response can be server-sent events instead."""
+    response: dict[str, Any] = {"model": body, "description": "Success"}
     if events:
-        told["content"] = dict(EVENTS)
-    return {status: told, **{each: shown for part in more for each, shown in part.items()}}
+        response["content"] = dict(EVENTS)
+    responses: Responses = {status: response}
+    for others in more:
+        responses |= others
+    return responses
 
 
-def documented(app: FastAPI) -> FastAPI:
-    """With the problems where clients look for them."""
-    told = app.openapi
+def fix_problem_media_types(app: FastAPI) -> FastAPI:
+    """Lists problems under `application/problem+json`. FastAPI uses the media type of the success for all bodies."""
+    generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _with_problems(told())
+            app.openapi_schema = generate()
+            operations = [operation for path in app.openapi_schema["paths"].values() for operation in path.values()]
+            for response in (response for operation in operations for response in operation["responses"].values()):
+                content = response.get("content", {})
+                if any(body.get("schema", {}).get("$ref", "").endswith("/Problem") for body in content.values()):
+                    response["content"] = {MEDIA_TYPE: next(iter(content.values()))}
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app
-
-
-def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI writes all bodies of a route under the media type of its success."""
-    operations = [operation for path in schema["paths"].values() for operation in path.values()]
-    for response in (response for operation in operations for response in operation["responses"].values()):
-        content = response.get("content", {})
-        if any(body.get("schema", {}).get("$ref", "").endswith("/Problem") for body in content.values()):
-            response["content"] = {MEDIA_TYPE: next(iter(content.values()))}
-    return schema

@@ -1,23 +1,23 @@
-"""The query that a request asks."""
+"""The query of a request body."""
 
 from math import inf
 
-from rag_core.storage.filters import parsed_filter
-from rag_core.telemetry.operation import record_question as tell_question
+from rag_core.storage.filters import parse_filter
+from rag_core.telemetry.operation import record_question
 from rag_core.types import Query
-from serve.bodies.requests import Asked
-from serve.http.access import Caller
+from serve.bodies.requests import SearchScope
+from serve.http.caller import Caller
 
 
-def query(asked: Asked, text: str, who: Caller, session_id: str = "") -> Query:
-    """FilterError for a filter that the grammar does not allow."""
-    tell_question(text)
+def build_query(scope: SearchScope, text: str, caller: Caller, session_id: str = "") -> Query:
+    """Raises FilterError if the filter breaks the grammar."""
+    record_question(text)
     return Query(
         text=text,
-        tenant=who.tenant,
-        collection=asked.collection,
-        filters=parsed_filter(asked.filters) if asked.filters is not None else None,
-        groups=who.groups,
+        tenant=caller.tenant,
+        collection=scope.collection,
+        filters=parse_filter(scope.filters) if scope.filters is not None else None,
+        groups=caller.groups,
         session_id=session_id,
-        timeout=asked.timeout_ms / 1000 if asked.timeout_ms else inf,
+        timeout=scope.timeout_ms / 1000 if scope.timeout_ms else inf,
     )

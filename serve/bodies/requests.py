@@ -1,142 +1,68 @@
-"""What requests may say: strict, so that an unknown key is an error and not a surprise."""
+"""The request bodies of `/v1/retrieve` and `/v1/answer`. They are strict: an unknown key is an error."""
 
 from collections.abc import Mapping
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from rag_core.types import DEFAULT_COLLECTION, UNSTORABLE
-from serve.graph import LONGEST_QUERY
+from rag_core.types import DEFAULT_COLLECTION
+from serve.bodies.fields import ConversationId, Filters, Question, Strategies, Text, Weights, limit_members
 from serve.variants import AnswerOptions, FusionMethod, GuardMode, SearchOptions
 
-MOST_NESTED = 16
-"""Levels of a filter."""
 
-MOST_CONDITIONS = 256
-"""Of a filter: each is a query of its own to plan, and 29,000, which a body could hold, take seconds to write down."""
+class SearchScope(BaseModel):
+    """The members of every request that searches."""
 
-MOST_PARTS = 10_000
-"""Of a filter: objects, lists, keys and values together."""
-
-MOST_MEMBERS = 1_000
-"""Of an object: each that is unknown is a broken rule to be told of, and a body could hold 100,000."""
-
-MOST_LEGS = 64
-LONGEST_CONVERSATION_ID = 200
-
-
-def _storable(text: str) -> str:
-    if UNSTORABLE.search(text):
-        raise ValueError("a text must not hold NUL or lone surrogates")
-    return text
-
-
-def _storable_filter(filters: dict[str, Any]) -> dict[str, Any]:
-    """Before anything walks through it to its end."""
-    level: list[object] = [filters]
-    conditions = parts = 0
-    for _ in range(2 * MOST_NESTED):  # an object and a list are one level
-        conditions += sum(isinstance(each, Mapping) for each in level)
-        if conditions > MOST_CONDITIONS:
-            raise ValueError(f"a filter must have at most {MOST_CONDITIONS} conditions")
-        level = [part for each in level for part in _parts(each)]
-        parts += len(level)
-        if parts > MOST_PARTS:
-            raise ValueError(f"a filter must have at most {MOST_PARTS} keys and values")
-        if not level:
-            return filters
-    raise ValueError(f"a filter must have at most {MOST_NESTED} levels")
-
-
-def _parts(value: object) -> list[Any]:
-    if isinstance(value, str):
-        _storable(value)
-    if isinstance(value, Mapping):
-        return [*value, *value.values()]
-    return value if isinstance(value, list) else []
-
-
-Text = Annotated[str, AfterValidator(_storable)]
-Question = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_QUERY), AfterValidator(_storable)
-]
-Filters = Annotated[
-    dict[str, Any],
-    AfterValidator(_storable_filter),
-    Field(examples=[{"type": "and", "filters": [{"key": "page", "type": "gte", "value": 5}]}]),
-]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Strategies = Annotated[list[Text], Field(min_length=1, max_length=MOST_LEGS, fail_fast=True)]
-Weights = Annotated[dict[Text, Weight], Field(min_length=1, max_length=MOST_LEGS, fail_fast=True)]
-ConversationId = Annotated[Text, Field(max_length=LONGEST_CONVERSATION_ID)]
-
-
-def _of_few_members(body: object) -> object:
-    if isinstance(body, Mapping) and len(body) > MOST_MEMBERS:
-        raise ValueError(f"an object must have at most {MOST_MEMBERS} members, got {len(body)}")
-    return body
-
-
-few_members = model_validator(mode="before")(_of_few_members)
-"""For models that refuse unknown keys, each by its name."""
-
-
-class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-    _few_members = few_members
+    _limit_members = limit_members
 
     collection: Text = DEFAULT_COLLECTION
-    profile: Text = Field("", description="only the one that is served here, as `/v1/profiles` shows it")
+    profile: Text = Field("", description="the served profile, as `/v1/profiles` lists it; no other is accepted")
     filters: Filters | None = None
-    timeout_ms: float | None = Field(None, ge=1, le=600_000, description="of all of it; the profile's own counts, too")
+    timeout_ms: float | None = Field(
+        None, ge=1, le=600_000, description="limit of the whole request; the profile's limit applies too"
+    )
 
 
-class Retrieve(Asked):
+class Retrieve(SearchScope):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"query": "How often are the signing keys replaced?", "top_k": 3}]}
     )
 
     query: Question
-    strategies: Strategies | None = Field(None, description="of the profile's legs, those to ask")
-    fusion_method: FusionMethod | None = Field(None, description="ltr only where the profile has it")
+    strategies: Strategies | None = Field(None, description="legs of the profile to search; all of them if omitted")
+    fusion_method: FusionMethod | None = Field(None, description="ltr requires a profile with learned weights")
     weights: Weights | None = Field(
-        None, description="by leg; one that is not named has 0. With weighted or distribution only"
+        None, description="by leg, 0 for a leg that is not named; requires weighted or distribution"
     )
     top_k: int = Field(10, ge=1, le=100)
-    candidates: int | None = Field(None, ge=1, le=1000, description="hits that the best top_k are chosen from")
-    rerank: bool | None = Field(None, description="true only where the profile has a reranker")
+    candidates: int | None = Field(None, ge=1, le=1000, description="hits that the best top_k are selected from")
+    rerank: bool | None = Field(None, description="true requires a profile with a reranker")
     max_chunks_per_document: int | None = Field(None, ge=1, le=100)
     conversation_id: ConversationId = Field(
-        "", description="no profile rewrites questions by it so far: see standalone_query"
+        "", description="has no effect yet: no profile rewrites questions; see standalone_query"
     )
     on_timeout: Literal["partial", "error"] = Field(
-        "partial", description="what was found in time as an answer that says so, or with a problem"
+        "partial", description="on a timeout, return the hits so far as a partial result or with a problem"
     )
     explain: bool = False
-    cursor: Text = Field("", description="the next_cursor of the page before; all else but top_k as it was asked then")
+    cursor: Text = Field(
+        "", description="the next_cursor of the previous page; all other members except top_k must be the same"
+    )
 
     @field_validator("candidates")
     @classmethod
-    def _enough_to_choose_from(cls, candidates: int | None, others: ValidationInfo) -> int | None:
+    def _check_candidates(cls, candidates: int | None, others: ValidationInfo) -> int | None:
         if candidates is not None and candidates < others.data.get("top_k", 0):
             raise ValueError(f"candidates must be >= top_k, got {candidates} for {others.data['top_k']}")
         return candidates
 
     @field_validator("weights")
     @classmethod
-    def _weigh_something(cls, weights: Mapping[str, float] | None) -> Mapping[str, float] | None:
+    def _check_weights(cls, weights: Mapping[str, float] | None) -> Mapping[str, float] | None:
         if weights is not None and not 0 < sum(weights.values()) < inf:
-            raise ValueError("one weight must be above 0, and their sum finite")
+            raise ValueError("at least one weight must be above 0, and their sum must be finite")
         return weights
 
     @property
@@ -151,15 +77,15 @@ class Retrieve(Asked):
         )
 
 
-class Answer(Asked):
+class Answer(SearchScope):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"question": "How often are the signing keys replaced?", "stream": False}]}
     )
 
     question: Question
     conversation_id: ConversationId = ""
-    top_k: int | None = Field(None, ge=1, le=100, description="passages that the answer is written from, at the most")
-    guard: GuardMode | None = Field(None, description="what is done with what the sources do not support")
+    top_k: int | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")
+    guard: GuardMode | None = Field(None, description="the treatment of claims that the sources do not support")
     stream: bool = False
 
     @property

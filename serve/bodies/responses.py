@@ -1,5 +1,4 @@
-"""What routes answer with, as `/openapi.json` tells it. The bodies themselves are written elsewhere: tests hold them to
-this."""
+"""The response bodies, as `/openapi.json` lists them. Other modules write the bodies; tests compare the two."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -11,7 +10,7 @@ from rag_core.types import DocumentStatus
 
 Metadata: TypeAlias = dict[str, str | int | float | bool | list[str]]
 Milliseconds: TypeAlias = dict[str, float]
-"""By stage, and `total`."""
+"""Durations by stage, and their `total`."""
 
 
 class Body(BaseModel):
@@ -19,7 +18,7 @@ class Body(BaseModel):
 
 
 class BrokenRule(Body):
-    pointer: str = Field(description="where in the body, as RFC 6901 has it", examples=["#/top_k"])
+    pointer: str = Field(description="the position in the body, as a JSON pointer (RFC 6901)", examples=["#/top_k"])
     code: str
     detail: str
 
@@ -32,7 +31,7 @@ class OpenAIError(Body):
 
 
 class Span(Body):
-    """Half open, in code points."""
+    """A half-open span in code points."""
 
     start: int
     end: int
@@ -63,11 +62,11 @@ class Hit(Body):
     retrievers: list[str]
     highlights: list[tuple[int, int]]
     metadata: Metadata
-    explain: dict[str, Step] | None = Field(None, description="by step, if it was asked for")
+    explain: dict[str, Step] | None = Field(None, description="by step, if requested")
 
 
 class Stage(Body):
-    """`began_ms` counts from the request's own beginning."""
+    """`began_ms` counts from the start of the request."""
 
     stage: str
     parent: str
@@ -89,14 +88,14 @@ class Retrieval(Body):
     profile: Profile
     pipeline_version: str
     partial: bool
-    degraded: list[str] = Field(description="stages that failed or were late, and were left out")
+    degraded: list[str] = Field(description="stages that failed or timed out, and were skipped")
     timings_ms: Milliseconds
-    stages: list[Stage] | None = Field(None, description="if it was asked for")
+    stages: list[Stage] | None = Field(None, description="if requested")
     next_cursor: str | None
 
 
 class Problem(Body):
-    """RFC 9457, and `error`, which OpenAI's clients read."""
+    """A problem as in RFC 9457, with the member `error` that OpenAI clients read."""
 
     type: str
     title: str
@@ -110,12 +109,12 @@ class Problem(Body):
     failed_stage: str | None = None
     errors: list[BrokenRule] | None = None
     degraded: list[str] | None = None
-    partial_results: list[Hit] | None = Field(None, description="what was found until the time was over")
+    partial_results: list[Hit] | None = Field(None, description="the hits that were found before the timeout")
     error: OpenAIError
 
 
 class Citation(Body):
-    """`start` and `end` count in the document's text, `spans` and `claim` in the answer."""
+    """A citation. `start` and `end` are offsets in the document's text, `spans` and `claim` in the answer."""
 
     n: int
     id: str
@@ -230,7 +229,7 @@ class CompletionTokens(Body):
 
 
 class Completion(Body):
-    """OpenAI's, with `rag` in its message."""
+    """OpenAI's completion, with `rag` in its message."""
 
     id: str
     object: Literal["chat.completion"]
@@ -285,7 +284,7 @@ class Document(Body):
 
 
 class ShownDocument(Document):
-    """`stage` and `reason` are those of its failure."""
+    """A document. `stage` and `reason` describe its failure."""
 
     collection: str
     stage: str | None
@@ -293,7 +292,7 @@ class ShownDocument(Document):
 
 
 class Chunk(Body):
-    """`start` and `end` count in the document's text."""
+    """A chunk. `start` and `end` are offsets in the document's text."""
 
     id: UUID
     ordinal: int
@@ -305,7 +304,7 @@ class Chunk(Body):
 
 
 class Collection(Body):
-    """`model` and `dimension` are None before anything is embedded."""
+    """A collection. `model` and `dimension` are null until something is embedded."""
 
     name: str
     model: str | None
@@ -341,7 +340,7 @@ class Profiles(Listed):
 
 
 class Quoted(Body):
-    """`quote` is the span, `before` and `after` are of the text around it."""
+    """A span of a document's text as `quote`, with the text `before` and `after` it."""
 
     chunk_id: UUID
     document_id: UUID

@@ -1,5 +1,4 @@
-"""The store as the caller's tenant has it, over a connection of its own: for a route that is no coroutine, which runs
-in a thread."""
+"""Connections to the store for the caller's tenant. They block, so only routes that run in a thread use them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,16 +6,16 @@ from contextlib import contextmanager
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from serve.graph import Graph
-from serve.http.access import Caller
+from serve.http.caller import Caller
 
 
 @contextmanager
-def catalog(graph: Graph, who: Caller) -> Iterator[Catalog]:
+def open_catalog(graph: Graph, caller: Caller) -> Iterator[Catalog]:
     with graph.postgres.connect() as connection:
-        yield Catalog(connection, who.tenant)
+        yield Catalog(connection, caller.tenant)
 
 
 @contextmanager
-def ledger(graph: Graph, who: Caller) -> Iterator[Ledger]:
+def open_ledger(graph: Graph, caller: Caller) -> Iterator[Ledger]:
     with graph.postgres.connect() as connection:
-        yield Ledger(connection, who.tenant)
+        yield Ledger(connection, caller.tenant)

@@ -1,19 +1,19 @@
-"""What routes depend on: the caller and the graph."""
+"""FastAPI dependencies of the routes: the caller and the current graph."""
 
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from serve.graph import Graph
-from serve.http.access import Caller, caller
+from serve.http.caller import Caller, identify_caller
 
-Who = Annotated[Caller, Depends(caller)]
+CurrentCaller = Annotated[Caller, Depends(identify_caller)]
 
 
-async def the_graph(request: Request) -> Graph:
-    """No function of a thread: where all of them wait for the store, questions and probes would, too."""
+async def current_graph(request: Request) -> Graph:
+    """Async, so that it needs no thread: questions and probes go on when all threads wait for the store."""
     graph: Graph = request.app.state.graph
     return graph
 
 
-Served = Annotated[Graph, Depends(the_graph)]
+CurrentGraph = Annotated[Graph, Depends(current_graph)]

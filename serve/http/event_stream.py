@@ -1,4 +1,4 @@
-"""The events of a reply on their way to a client."""
+"""Server-sent events of a reply that is still being made."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -14,66 +14,66 @@ from rag_core.events import Event, Listener, ignore_event
 from rag_core.protocols import Answerer
 from rag_core.types import Finish, Query, Reply, StageReport
 
-WAITING = 64
-"""Events that wait for a slow client before the work does."""
+MAX_QUEUED_EVENTS = 64
+"""Events that wait for a slow client. When there are more, the work waits too."""
 
-KEEP_ALIVE = 15.0
-"""Seconds of silence, after which a comment tells proxies that the stream lives."""
+KEEP_ALIVE_SECONDS = 15.0
+"""Seconds without an event after which a comment is sent, so that proxies do not close the connection."""
 
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @dataclass(slots=True)
-class Answering:
-    """An Answerer, and what it failed with, of which its events have the words only."""
+class RecordingAnswerer:
+    """An Answerer that keeps the exception it failed with. The events have only its message."""
 
     answerer: Answerer
-    failed: RagError | None = None
+    error: RagError | None = None
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         try:
             return await self.answerer.answer(query, emit)
         except RagError as error:
-            self.failed = error
+            self.error = error
             raise
 
 
-async def events(answerer: Answerer, query: Query) -> AsyncGenerator[Event | None, None]:
-    """As the reply is made, and None after each KEEP_ALIVE without any. Closing it ends the work.
+async def stream_events(answerer: Answerer, query: Query) -> AsyncGenerator[Event | None, None]:
+    """Yields the events of the reply as they occur, and None after each `KEEP_ALIVE_SECONDS` without one.
 
-    A named failure is the last event, RunFailed; any other is raised.
+    After a RagError the last event is RunFailed; any other exception is raised. Closing the generator stops the work.
     """
-    sending, receiving = create_memory_object_stream[Event](WAITING)
+    sender, receiver = create_memory_object_stream[Event](MAX_QUEUED_EVENTS)
 
-    async def work() -> None:
-        async with sending:
+    async def answer() -> None:
+        async with sender:
             with suppress(RagError):
-                await answerer.answer(query, sending.send)
+                await answerer.answer(query, sender.send)
 
-    task = asyncio.create_task(work())
+    task = asyncio.create_task(answer())
     try:
         with suppress(EndOfStream):
             while True:
                 event = None
-                with move_on_after(KEEP_ALIVE):
-                    event = await receiving.receive()
+                with move_on_after(KEEP_ALIVE_SECONDS):
+                    event = await receiver.receive()
                 yield event
         await task
     finally:
-        receiving.close()
+        receiver.close()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-def broken_by(finish: Finish, stages: Sequence[StageReport]) -> GenerationError | None:
-    """What ended an answer amid it, for streams to end with: who reads one must not take it for whole."""
+def generation_error(finish: Finish, stages: Sequence[StageReport]) -> GenerationError | None:
+    """The failure that cut an answer short. A stream ends with it, so that no reader takes the answer for complete."""
     failures = [report.error for report in stages if report.stage == "generate" and report.error]
     return GenerationError(failures[-1]) if finish == "broken" and failures else None
 
 
-async def framed(frames: AsyncGenerator[tuple[str, str] | None, None]) -> AsyncGenerator[str, None]:
-    """Server-sent events of (name, data), a name being optional; None is a comment."""
+async def format_frames(frames: AsyncGenerator[tuple[str, str] | None, None]) -> AsyncGenerator[str, None]:
+    """Yields server-sent events for pairs of event name and data. The name can be empty; None becomes a comment."""
     async with aclosing(frames):
         async for frame in frames:
             if frame is None:
@@ -84,8 +84,10 @@ async def framed(frames: AsyncGenerator[tuple[str, str] | None, None]) -> AsyncG
 
 
 class EventStream(StreamingResponse):
-    """Of server-sent events. The framework leaves a generator to the garbage collector when its client goes while a
-    piece is on its way; this one is closed before the request ends, and the work behind it with it."""
+    """A response of server-sent events that closes its generator, and so stops the work, before the request ends.
+
+    Starlette leaves the generator to the garbage collector if the client disconnects during a write.
+    """
 
     def __init__(self, frames: AsyncGenerator[str, None]) -> None:
         super().__init__(frames, media_type="text/event-stream", headers=HEADERS)

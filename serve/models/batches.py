@@ -1,4 +1,4 @@
-"""Calls of many, joined into batches of a token budget, one at a time on a model."""
+"""Batches of concurrent calls. Each has at most a number of tokens, and a model computes one at a time."""
 
 import asyncio
 import logging
@@ -17,99 +17,101 @@ R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
-_CHARACTERS = 4
-"""That English has to a token, roughly. A model's own tokenizer would read every text twice."""
+_CHARS_PER_TOKEN = 4
+"""A rough figure for English. The model's own tokenizer would have to read every text twice."""
 
 
 class BatchSettings(BaseModel):
-    """What may change while a replica runs."""
+    """The settings that can change while a replica runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tokens: int = Field(16_384, ge=1, description="of a batch, estimated as a fourth of its characters")
-    wait_ms: float = Field(2.0, ge=0, le=1000, description="for others to join, while the model is free")
+    tokens: int = Field(16_384, ge=1, description="tokens of a batch, estimated as its characters divided by 4")
+    wait_ms: float = Field(2.0, ge=0, le=1000, description="time to wait for more calls while the model is free")
 
 
-def batch_settings(given: object) -> BatchSettings:
-    """ConfigError names the key, the rule and the value."""
+def parse_batch_settings(user_config: object) -> BatchSettings:
+    """Raises ConfigError with the key, the rule and the value."""
     try:
-        return BatchSettings.model_validate(given)
+        return BatchSettings.model_validate(user_config)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(["user_config", *map(str, first["loc"])])
         raise ConfigError(f"{key}: {first['msg'].lower()}, got {first['input']!r}") from error
 
 
-def estimated_tokens(text: str) -> int:
-    return len(text) // _CHARACTERS + 1
+def estimate_tokens(text: str) -> int:
+    return len(text) // _CHARS_PER_TOKEN + 1
 
 
 class Batches(Generic[T, R]):
-    """`computed` has one row for each part of all calls that it is given as one. A part above the budget goes alone,
-    and a call above it in several batches.
+    """Joins the parts of concurrent calls into batches. `compute_batch` returns one row per part.
 
-    Calls that come while the model is busy wait together for it to be free, and are batched then: else each would
-    already be a small batch of its own.
+    A part above the token limit is a batch of its own, and a call above it is divided into several batches. Calls wait
+    while the model is busy, and are joined when it is free: else each would start a small batch of its own.
     """
 
     def __init__(
         self,
-        computed: Callable[[Sequence[T]], Coroutine[Any, Any, R]],
-        tokens: Callable[[T], int],
+        compute_batch: Callable[[Sequence[T]], Coroutine[Any, Any, R]],
+        count_tokens: Callable[[T], int],
         settings: BatchSettings,
     ) -> None:
-        self._computed, self._tokens, self._settings = computed, tokens, settings
-        self._waiting, self._free = 0, asyncio.Event()
+        self._compute_batch, self._count_tokens, self._settings = compute_batch, count_tokens, settings
+        self._starting, self._free = 0, asyncio.Event()
         self._free.set()
-        self._batched: Any = serve.batch(
-            max_batch_size=settings.tokens, batch_wait_timeout_s=settings.wait_ms / 1000, batch_size_fn=self._size
-        )(self._joined)
+        self._enqueue: Any = serve.batch(
+            max_batch_size=settings.tokens, batch_wait_timeout_s=settings.wait_ms / 1000, batch_size_fn=self._batch_size
+        )(self._compute_joined)
 
-    def change(self, user_config: object) -> None:
-        """From the next batch on. What breaks a rule is logged, and nothing changes: Serve would stop a replica that
-        refuses its `user_config`, and start none in its place that does not."""
+    def reconfigure(self, user_config: object) -> None:
+        """Changes the settings of later batches. Invalid settings are logged and ignored.
+
+        Serve would stop a replica that raises here, and could not start another one.
+        """
         try:
-            settings = batch_settings(user_config)
+            settings = parse_batch_settings(user_config)
         except ConfigError as error:
-            _log.error("%s: it stays at %s", error, self._settings)
+            _log.error("%s; the settings stay %s", error, self._settings)
             return
         self._settings = settings
-        self._batched.set_max_batch_size(settings.tokens)
-        self._batched.set_batch_wait_timeout_s(settings.wait_ms / 1000)
+        self._enqueue.set_max_batch_size(settings.tokens)
+        self._enqueue.set_batch_wait_timeout_s(settings.wait_ms / 1000)
 
-    async def of(self, parts: Sequence[T]) -> list[R]:
-        """What was computed of the parts, in their order, in one or several pieces."""
-        return await asyncio.gather(*map(self._taken, self._pieces(parts)))
+    async def compute(self, parts: Sequence[T]) -> list[R]:
+        """The rows of the parts, in order, in one or several pieces."""
+        return await asyncio.gather(*map(self._compute_piece, self._split(parts)))
 
-    async def _taken(self, piece: Sequence[T]) -> R:
+    async def _compute_piece(self, piece: Sequence[T]) -> R:
         await self._free.wait()
-        self._waiting += 1
+        self._starting += 1
         try:
-            rows: R = await self._batched(piece)
+            rows: R = await self._enqueue(piece)
             return rows
         finally:
-            self._waiting -= 1
-            if not self._waiting:
+            self._starting -= 1
+            if not self._starting:
                 self._free.set()
 
-    async def _joined(self, calls: list[Sequence[T]]) -> list[R]:
+    async def _compute_joined(self, calls: list[Sequence[T]]) -> list[R]:
         self._free.clear()
         parts = [part for call in calls for part in call]
-        # In nobody's name: Serve's own task has the context of the very first call, for ever.
-        rows: Any = await asyncio.create_task(self._computed(parts), context=Context())
+        # An empty context: Serve's own task keeps the context of the very first call.
+        rows: Any = await asyncio.create_task(self._compute_batch(parts), context=Context())
         ends = accumulate(map(len, calls))
         return [rows[end - len(call) : end] for call, end in zip(calls, ends, strict=True)]
 
-    def _size(self, calls: list[Sequence[T]]) -> int:
-        tokens = sum(self._tokens(part) for call in calls for part in call)
+    def _batch_size(self, calls: list[Sequence[T]]) -> int:
+        """The tokens of the calls. A single call counts as at most the limit, because Serve rejects larger ones."""
+        tokens = sum(self._count_tokens(part) for call in calls for part in call)
         return min(tokens, self._settings.tokens) if len(calls) == 1 else tokens
 
-    def _pieces(self, parts: Sequence[T]) -> list[Sequence[T]]:
-        """At least one."""
+    def _split(self, parts: Sequence[T]) -> list[Sequence[T]]:
+        """Divides a call into pieces within the token limit. The result has at least one piece."""
         pieces, start, tokens = [], 0, 0
         for position, part in enumerate(parts):
-            tokens += self._tokens(part)
+            tokens += self._count_tokens(part)
             if tokens > self._settings.tokens and position > start:
                 pieces.append(parts[start:position])
-                start, tokens = position, self._tokens(part)
+                start, tokens = position, self._count_tokens(part)
         return [*pieces, parts[start:]]

@@ -1,7 +1,4 @@
-"""Models as deployments of Ray Serve: the calls of all gateways share a model's batches.
-
-Each is asked through its handle, by `serve.models.remote`.
-"""
+"""Models as deployments of Ray Serve, so that all gateways share their batches. `serve.models.remote` calls them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,27 +12,27 @@ from ray.serve import Application
 
 from rag_core.config import Settings
 from rag_core.errors import UsageError
-from rag_core.models.encoders.query_embedder import Questions
-from rag_core.models.shared import SharedModel
+from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
+from rag_core.models.shared_model import SharedModel
 from rag_core.protocols import Pair
 from rag_core.types import Matrix
-from rag_core.wiring.embedding import encoder
-from rag_core.wiring.judging import judge_pairs
-from rag_core.wiring.models import hosted_judge, hosted_reranker
-from rag_core.wiring.reranking import reranker_pairs
-from serve.models.batches import Batches, BatchSettings, estimated_tokens
-from serve.telemetry import continuing_operation, observe
+from rag_core.wiring.embedding import build_encoder
+from rag_core.wiring.judging import judge_model
+from rag_core.wiring.models import find_remote_judge, find_remote_reranker
+from rag_core.wiring.reranking import reranker_model
+from serve.models.batches import Batches, BatchSettings, estimate_tokens
+from serve.telemetry import configure_telemetry, continuing_operation
 
-ONGOING, QUEUED = 256, 512
-"""Calls that a replica works on at once, most of which wait for its model; and that wait with one who asks, for a
-replica that takes them. The others are refused."""
-HEALTHY_WITHIN = 20.0
-"""Seconds. A batch or two may be under way before."""
+MAX_ONGOING_CALLS, MAX_QUEUED_CALLS = 256, 512
+"""Calls that a replica accepts at the same time, most of which wait for the model; and calls that each caller queues
+when no replica accepts them. Further calls are rejected."""
+HEALTH_CHECK_TIMEOUT = 20.0
+"""Seconds, enough for one or two batches that are already running."""
 _PROBE = "ready"
 
 _OPTIONS: dict[str, Any] = {
-    "max_ongoing_requests": ONGOING,
-    "max_queued_requests": QUEUED,
+    "max_ongoing_requests": MAX_ONGOING_CALLS,
+    "max_queued_requests": MAX_QUEUED_CALLS,
     "backpressure_config": {"status_code": 503, "retry_after_s": 1},
     "health_check_period_s": 10,
     "health_check_timeout_s": 30,
@@ -44,92 +41,96 @@ _OPTIONS: dict[str, Any] = {
 
 
 def embedder_app(settings: Settings) -> Application:
-    """Of the profile's encoder."""
+    """A deployment of the profile's encoder."""
     app: Application = Embedder.bind(settings.model_dump_json())  # type: ignore[attr-defined]
     return app
 
 
 def scorer_app(settings: Settings, role: Literal["reranker", "judge"]) -> Application:
-    """ConfigError if the profile's is of a kind that cannot be a deployment."""
-    hosted_reranker(settings) if role == "reranker" else hosted_judge(settings)
-    named = Scorer.options(name=role.capitalize())  # type: ignore[attr-defined]
-    app: Application = named.bind(settings.model_dump_json(), role)
+    """A deployment of the profile's reranker or judge. Raises ConfigError if its type cannot be a deployment."""
+    find_remote_reranker(settings) if role == "reranker" else find_remote_judge(settings)
+    scorer = Scorer.options(name=role.capitalize())  # type: ignore[attr-defined]
+    app: Application = scorer.bind(settings.model_dump_json(), role)
     return app
 
 
 @serve.deployment(**_OPTIONS)
 class Embedder:
     def __init__(self, settings: str) -> None:
-        """Has encoded before it is ready. ModelError if the model, or its device, is not there."""
-        own = Settings.model_validate_json(settings)
-        observe("embedder", own.telemetry)
-        loaded = encoder(own.embedding, threads=_cpus())
-        loaded.embed_questions([_PROBE])
-        self._questions = Questions(loaded)
-        self._batches = Batches[str, Matrix](self._questions.embed, estimated_tokens, BatchSettings())
+        """Loads the encoder and encodes once to warm it up. Raises ModelError if model or device is unavailable."""
+        parsed = Settings.model_validate_json(settings)
+        configure_telemetry("embedder", parsed.telemetry)
+        encoder = build_encoder(parsed.embedding, threads=_replica_cpus())
+        encoder.embed_questions([_PROBE])
+        self._embedder = ThreadedQueryEmbedder(encoder)
+        self._batches = Batches[str, Matrix](self._embedder.embed, estimate_tokens, BatchSettings())
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        self._batches.change(user_config)
+        self._batches.reconfigure(user_config)
 
-    async def embed(self, texts: Sequence[str], marks: Mapping[str, str]) -> Matrix:
-        """As `QueryEmbedder`, for the operation that the marks are `carried` from. UsageError if one is no text."""
-        with continuing_operation(marks, "Embedder"):
-            _refuse_no_text(texts)
-            return np.concatenate(await self._batches.of(texts))
+    async def embed(self, texts: Sequence[str], operation_values: Mapping[str, str]) -> Matrix:
+        """Embeds texts like a `QueryEmbedder`. `operation_values` are the caller's `outgoing_values()`.
+
+        Raises UsageError if a text is not valid Unicode.
+        """
+        with continuing_operation(operation_values, "Embedder"):
+            _check_texts(texts)
+            return np.concatenate(await self._batches.compute(texts))
 
     async def check_health(self) -> None:
-        """The model itself is asked, beside the batches that wait."""
-        async with asyncio.timeout(HEALTHY_WITHIN):
-            await self._questions.embed([_PROBE])
+        """Calls the model directly, so that it does not wait for queued batches."""
+        async with asyncio.timeout(HEALTH_CHECK_TIMEOUT):
+            await self._embedder.embed([_PROBE])
 
 
 @serve.deployment(**_OPTIONS)
 class Scorer:
     def __init__(self, settings: str, role: Literal["reranker", "judge"]) -> None:
-        """ModelError if the model, or its device, is not there; before it is ready its health is checked, and so its
-        model warm."""
-        own, self._role = Settings.model_validate_json(settings), role
-        observe(role, own.telemetry)
-        self._model = _model(own, role)
-        self._model.load(threads=_cpus())
-        self._batches = Batches[Pair, list[float]](self._model.score, _tokens, BatchSettings())
+        """Loads the model; Serve's first health check warms it up. Raises ModelError if model or device is
+        unavailable."""
+        parsed, self._role = Settings.model_validate_json(settings), role
+        configure_telemetry(role, parsed.telemetry)
+        self._model: SharedModel[Any]
+        if role == "reranker":
+            self._model = reranker_model(find_remote_reranker(parsed))
+        else:
+            self._model = judge_model(find_remote_judge(parsed))
+        self._model.load(threads=_replica_cpus())
+        self._batches = Batches[Pair, list[float]](
+            self._model.score, lambda pair: sum(map(estimate_tokens, pair)), BatchSettings()
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        self._batches.change(user_config)
+        self._batches.reconfigure(user_config)
 
-    async def score(self, pairs: Sequence[Pair], marks: Mapping[str, str]) -> list[float]:
-        """As `PairScorer`, for the operation that the marks are `carried` from. UsageError if one is no text."""
-        with continuing_operation(marks, self._role.capitalize()):
-            _refuse_no_text(list(chain.from_iterable(pairs)))
-            return list(chain.from_iterable(await self._batches.of(pairs)))
+    async def score(self, pairs: Sequence[Pair], operation_values: Mapping[str, str]) -> list[float]:
+        """Scores pairs like a `PairScorer`. `operation_values` are the caller's `outgoing_values()`.
+
+        Raises UsageError if a text is not valid Unicode.
+        """
+        with continuing_operation(operation_values, self._role.capitalize()):
+            _check_texts(list(chain.from_iterable(pairs)))
+            return list(chain.from_iterable(await self._batches.compute(pairs)))
 
     async def check_health(self) -> None:
-        """The model itself is asked, beside the batches that wait."""
-        async with asyncio.timeout(HEALTHY_WITHIN):
+        """Calls the model directly, so that it does not wait for queued batches."""
+        async with asyncio.timeout(HEALTH_CHECK_TIMEOUT):
             await self._model.score([(_PROBE, _PROBE)])
 
 
-def _model(settings: Settings, role: Literal["reranker", "judge"]) -> SharedModel[Any]:
-    return reranker_pairs(hosted_reranker(settings)) if role == "reranker" else judge_pairs(hosted_judge(settings))
-
-
-def _tokens(pair: Pair) -> int:
-    return sum(map(estimated_tokens, pair))
-
-
-def _refuse_no_text(texts: Sequence[str]) -> None:
-    """One that a tokenizer cannot read would fail all that share its batch."""
+def _check_texts(texts: Sequence[str]) -> None:
+    """Raises UsageError for a text that a tokenizer rejects: it would fail every call in its batch."""
     for text in texts:
         try:
             text.encode()
         except (UnicodeEncodeError, AttributeError):
-            # not chained: that error holds the text
+            # not chained: that error contains the text
             kind = "half a surrogate pair" if isinstance(text, str) else f"a {type(text).__name__}"
-            raise UsageError(f"what a model reads must be Unicode text, got {kind}") from None
+            raise UsageError(f"a model's input must be Unicode text, got {kind}") from None
 
 
-def _cpus() -> int:
-    """Whole ones that this replica has; one where it is none of Ray's."""
+def _replica_cpus() -> int:
+    """The whole CPUs that Ray assigned to this replica, at least 1; 1 outside Ray."""
     if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
         return 1
     assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""A language model inside the graph: vLLM under `ray.serve.llm`, asked through its handle instead of over HTTP.
+"""A language model that vLLM serves in the graph, under `ray.serve.llm`. Its handle is called, not an HTTP endpoint.
 
-What Ray, Serve or the engine raise, or tell in the place of an answer, is ours from here on.
+Errors of Ray, Serve and the engine become GenerationErrors here, including those that are sent in place of an answer.
 """
 
 import asyncio
@@ -15,10 +15,19 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 
 from rag_core.breaker import Breaker
 from rag_core.config import Section
-from rag_core.errors import GenerationError, OverloadedError, RagError, RefusedError
-from rag_core.models.chat import DONE, STREAMED, Chunk, Failure, Whole, answer_form, understood, unquoted
-from rag_core.models.endpoint import ChatMessage, Completion, Delta, deltas
-from serve.models.remote import RETRY_AFTER, is_ours
+from rag_core.errors import GenerationError, OverloadedError, RefusedError
+from rag_core.models.chat import (
+    DONE,
+    STREAM_FIELDS,
+    CompletionBody,
+    CompletionChunk,
+    EndpointFailure,
+    answer_fields,
+    parse_body,
+    redact_reason,
+)
+from rag_core.models.endpoint import ChatMessage, Completion, CompletionDelta, read_deltas
+from serve.models.remote import RETRY_AFTER, is_task_cancelled
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
@@ -28,100 +37,99 @@ B = TypeVar("B", bound=BaseModel)
 
 _DATA = "data: "
 _REFUSALS = frozenset({400, 413, 422})
-"""What the engine says of a body that it would refuse a second time."""
-_GONE = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError, asyncio.CancelledError)
-"""Raised for a replica, by whoever would have called it: the same may succeed with another one."""
+"""Statuses of requests that the engine would refuse again."""
+_REPLICA_LOST = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError, asyncio.CancelledError)
+"""Exceptions about a lost replica: the same call can succeed on another one."""
 
 
 class LlmSettings(Section):
-    """One model, and how many replicas of vLLM serve it."""
+    """One model, and the replicas of vLLM that serve it."""
 
-    model: str = Field(min_length=1, description="the name that it is asked by")
-    source: str = Field("", description="a folder, or a name on the model hub; without it that is `model`")
+    model: str = Field(min_length=1, description="the model's name in requests")
+    source: str = Field("", description="a folder, or a name on the model hub; the default is `model`")
     device: Literal["cuda", "cpu"] = "cuda"
-    accelerator: str = Field("", description="the kind of GPU as Ray names it, such as L4; without it any")
-    engine: dict[str, Any] = Field({}, description="vLLM's own arguments, such as max_model_len")
-    environment: dict[str, str] = Field({}, description="variables of its processes")
-    cpus: float = Field(1.0, gt=0, description="of a replica, besides those of its engine")
+    accelerator: str = Field("", description="the type of GPU as Ray names it, such as L4; the default is any")
+    engine: dict[str, Any] = Field({}, description="arguments of vLLM, such as max_model_len")
+    environment: dict[str, str] = Field({}, description="environment variables of its processes")
+    cpus: float = Field(1.0, gt=0, description="CPUs of a replica, besides those of its engine")
     min_replicas: int = Field(1, ge=1)
     max_replicas: int = Field(1, ge=1)
-    target_ongoing_requests: float = Field(32, gt=0, description="of a replica; with more there will be more replicas")
-    max_ongoing_requests: int = Field(64, ge=1, description="of a replica; the others wait with whoever asks")
-    max_queued_requests: int = Field(256, ge=1, description="that wait with one who asks; the others are refused")
+    target_ongoing_requests: float = Field(32, gt=0, description="requests per replica above which replicas are added")
+    max_ongoing_requests: int = Field(64, ge=1, description="concurrent requests of a replica; others wait in a queue")
+    max_queued_requests: int = Field(256, ge=1, description="queued requests of each caller; others are rejected")
 
 
 def llm_deployment(settings: LlmSettings) -> "Application":
-    """To be bound into a graph; its handle makes a `HandleClient`. Needs vLLM."""
+    """An application to bind into a graph; `HandleClient` calls its handle. Requires vLLM."""
     from ray.serve.llm import LLMConfig, build_llm_deployment
 
     return build_llm_deployment(LLMConfig(**llm_config(settings)))
 
 
 def llm_config(settings: LlmSettings) -> dict[str, Any]:
-    """The fields of LLMConfig. Each token is sent at once, which Ray would hold back for 50 ms; prompts are never
-    logged; how much is done at a time has a limit, where Ray has none."""
+    """The arguments of LLMConfig.
+
+    Tokens are sent one by one; by default Ray collects them for 50 ms. Prompts are not logged. The number of requests
+    is limited; by default it is not.
+    """
     return {
         "model_loading_config": {"model_id": settings.model, "model_source": settings.source or settings.model},
         "accelerator_type": settings.accelerator or None,
         "engine_kwargs": {**settings.engine, "enable_log_requests": False},
-        "deployment_config": _replicas(settings),
+        "deployment_config": {
+            "autoscaling_config": {
+                "min_replicas": settings.min_replicas,
+                "max_replicas": settings.max_replicas,
+                "target_ongoing_requests": settings.target_ongoing_requests,
+            },
+            "max_ongoing_requests": settings.max_ongoing_requests,
+            "max_queued_requests": settings.max_queued_requests,
+            "ray_actor_options": {"num_cpus": settings.cpus},
+        },
         "placement_group_config": {"bundles": [{"CPU": 1}]} if settings.device == "cpu" else None,
         "experimental_configs": {"stream_batching_interval_ms": 0},
         "runtime_env": {"env_vars": settings.environment},
     }
 
 
-def _replicas(settings: LlmSettings) -> dict[str, Any]:
-    return {
-        "autoscaling_config": {
-            "min_replicas": settings.min_replicas,
-            "max_replicas": settings.max_replicas,
-            "target_ongoing_requests": settings.target_ongoing_requests,
-        },
-        "max_ongoing_requests": settings.max_ongoing_requests,
-        "max_queued_requests": settings.max_queued_requests,
-        "ray_actor_options": {"num_cpus": settings.cpus},
-    }
-
-
-class Responses(Protocol):
-    """What a streaming call yields: of a chat lists of server-sent events, a whole answer, or an error."""
+class ResponseStream(Protocol):
+    """The responses of a streaming call: lists of server-sent events, a complete answer, or an error."""
 
     def __anext__(self) -> Awaitable[object]: ...
 
     def cancel(self) -> None: ...
 
 
-Chat: TypeAlias = Callable[[Mapping[str, Any]], Responses]
-"""Begins a call with the body of a chat completion."""
+ChatCall: TypeAlias = Callable[[Mapping[str, Any]], ResponseStream]
+"""Starts a call with the body of a chat completion."""
 
 
-def chat(handle: "DeploymentHandle[Any]") -> Chat:
-    """Of a deployment of `ray.serve.llm`."""
+def chat_call(handle: "DeploymentHandle[Any]") -> ChatCall:
+    """The chat method of a deployment of `ray.serve.llm`."""
     from ray.serve.llm.openai_api_models import ChatCompletionRequest
 
     streaming = handle.options(stream=True).chat
 
-    def begun(body: Mapping[str, Any]) -> Responses:
-        return cast(Responses, streaming.remote(ChatCompletionRequest(**body)))
+    def start(body: Mapping[str, Any]) -> ResponseStream:
+        return cast(ResponseStream, streaming.remote(ChatCompletionRequest(**body)))
 
-    return begun
+    return start
 
 
 class HandleClient:
-    """One model of a deployment: what `models.endpoint.Client` is for one over HTTP.
+    """A client of one deployed model, with the methods of `rag_core.models.endpoint.Client`.
 
-    `first_token_timeout`, in seconds, is for all that comes before the first piece, waiting for a free replica too, and
-    of a whole completion to its end; `stall_timeout` is for what lies between two pieces. A call that lost its replica
-    before the first piece is made once more. `breaker`, one of its own if there is none, is for all calls.
+    `first_token_timeout`, in seconds, limits the time before the first piece, including the wait for a free replica,
+    and the whole duration of a completion. `stall_timeout` limits the time between two pieces. A call that loses its
+    replica before the first piece is repeated once. All calls share `breaker`; the default is a new one.
 
-    What fails is a GenerationError: a RefusedError if the engine does not take the messages. OverloadedError if as many
-    calls wait as may, CircuitOpenError if too many failed.
+    Raises GenerationError if a call fails, RefusedError if the engine rejects the messages, OverloadedError if the
+    queue is full, and CircuitOpenError after repeated failures.
     """
 
     def __init__(
         self,
-        chat: Chat,
+        chat: ChatCall,
         *,
         model: str,
         first_token_timeout: float,
@@ -134,11 +142,11 @@ class HandleClient:
 
     async def stream(
         self, messages: Sequence[ChatMessage], *, temperature: float, max_tokens: int
-    ) -> AsyncGenerator[Delta, None]:
-        """Whoever stops reading cancels the call, which ends the work of the engine."""
-        exchange = self._exchange({**self._body(messages, temperature, max_tokens), **STREAMED})
-        async with aclosing(deltas(exchange.chunks())) as told:
-            async for delta in told:
+    ) -> AsyncGenerator[CompletionDelta, None]:
+        """Yields the answer in pieces. Closing the generator cancels the call, and so the engine's work."""
+        call = self._build_call(messages, temperature, max_tokens, STREAM_FIELDS)
+        async with aclosing(read_deltas(call.stream_chunks())) as deltas:
+            async for delta in deltas:
                 yield delta
 
     async def complete(
@@ -149,16 +157,20 @@ class HandleClient:
         logprobs: bool = False,
         max_tokens: int,
     ) -> Completion:
-        """The likeliest answer, of the JSON `schema` if there is one."""
-        body = self._body(messages, 0.0, max_tokens) | answer_form(schema, logprobs)
-        return await self._exchange(body).completion()
+        """The most likely answer, which follows the JSON `schema` if there is one."""
+        return await self._build_call(messages, 0.0, max_tokens, answer_fields(schema, logprobs)).complete()
 
-    def _body(self, messages: Sequence[ChatMessage], temperature: float, max_tokens: int) -> dict[str, Any]:
-        told = [dict(message) for message in messages]
-        return {"model": self._model, "messages": told, "temperature": temperature, "max_tokens": max_tokens}
-
-    def _exchange(self, body: Mapping[str, Any]) -> "_Exchange":
-        return _Exchange(
+    def _build_call(
+        self, messages: Sequence[ChatMessage], temperature: float, max_tokens: int, fields: Mapping[str, Any]
+    ) -> "_StreamingCall":
+        body = {
+            "model": self._model,
+            "messages": [dict(message) for message in messages],
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            **fields,
+        }
+        return _StreamingCall(
             chat=self._chat,
             breaker=self._breaker,
             body=body,
@@ -168,120 +180,117 @@ class HandleClient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class _Exchange:
-    """One call, and the reading of what comes back."""
+class _StreamingCall:
+    """One call and its responses."""
 
-    chat: Chat
+    chat: ChatCall
     breaker: Breaker
     body: Mapping[str, Any]
     first_token_timeout: float
     stall_timeout: float
 
-    async def completion(self) -> Completion:
+    async def complete(self) -> Completion:
         with self.breaker.protect():
-            async with aclosing(self._told()) as told:
-                texts = [text async for text in told]
-            whole = self._understood(Whole, "".join(texts))
-        return Completion(text=whole.text, logprobs=whole.alternatives)
+            async with aclosing(self._stream_texts()) as stream:
+                texts = [text async for text in stream]
+            completion = self._parse(CompletionBody, "".join(texts))
+        return Completion(text=completion.text, logprobs=completion.alternatives)
 
-    async def chunks(self) -> AsyncGenerator[Chunk, None]:
-        ended = False
+    async def stream_chunks(self) -> AsyncGenerator[CompletionChunk, None]:
+        is_complete = False
         with self.breaker.protect():
-            async with aclosing(self._told()) as told:
-                async for text in told:
+            async with aclosing(self._stream_texts()) as stream:
+                async for text in stream:
                     if text == DONE:
-                        ended = True
+                        is_complete = True
                         continue
-                    chunk = self._understood(Chunk, text)
+                    chunk = self._parse(CompletionChunk, text)
                     yield chunk
-                    ended = ended or bool(chunk.finish)
-            if not ended:
-                raise self._failed("cut its answer short")
+                    is_complete = is_complete or bool(chunk.finish)
+            if not is_complete:
+                raise self._call_error("ended the stream before the answer was complete")
 
-    async def _told(self) -> AsyncGenerator[str, None]:
-        """JSON, or that it is done."""
-        async with aclosing(self._received()) as received:
-            async for each in received:
-                for text in self._texts(each):
+    async def _stream_texts(self) -> AsyncGenerator[str, None]:
+        """Yields JSON texts, and `DONE`."""
+        async with aclosing(self._stream_responses()) as responses:
+            async for response in responses:
+                for text in self._split_events(response):
                     yield text
 
-    async def _received(self) -> AsyncGenerator[object, None]:
-        responses, received = await self._begun()
+    async def _stream_responses(self) -> AsyncGenerator[object, None]:
+        responses, response = await self._start()
         try:
-            while received is not None:
-                yield received
-                received = await self._next(responses, self.stall_timeout)
+            while response is not None:
+                yield response
+                response = await self._next(responses, self.stall_timeout)
         except (GeneratorExit, asyncio.CancelledError):
             responses.cancel()
             raise
 
-    async def _begun(self) -> tuple[Responses, object]:
-        """The call, and what it yields first."""
-        until = asyncio.get_running_loop().time() + self.first_token_timeout
+    async def _start(self) -> tuple[ResponseStream, object]:
+        """Starts the call, and starts it once more if its replica is lost. Returns it with its first response."""
+        deadline = asyncio.get_running_loop().time() + self.first_token_timeout
         try:
-            return await self._tried(self.first_token_timeout)
+            return await self._start_once(self.first_token_timeout)
         except GenerationError as error:
-            if not isinstance(error.__cause__, _GONE):
+            if not isinstance(error.__cause__, _REPLICA_LOST):
                 raise
         await asyncio.sleep(RETRY_AFTER)
-        return await self._tried(max(0.0, until - asyncio.get_running_loop().time()))
+        return await self._start_once(max(0.0, deadline - asyncio.get_running_loop().time()))
 
-    async def _tried(self, patience: float) -> tuple[Responses, object]:
+    async def _start_once(self, timeout: float) -> tuple[ResponseStream, object]:
         responses = self.chat(self.body)
         try:
-            return responses, await self._next(responses, patience)
+            return responses, await self._next(responses, timeout)
         except asyncio.CancelledError:
             responses.cancel()
             raise
 
-    async def _next(self, responses: Responses, patience: float) -> object:
-        """None at the end."""
+    async def _next(self, responses: ResponseStream, timeout: float) -> object:
+        """The next response, or None after the last one."""
         try:
-            async with asyncio.timeout(patience) as limit:
+            async with asyncio.timeout(timeout) as limit:
                 return await anext(responses)
         except StopAsyncIteration:
             return None
         except asyncio.CancelledError as error:
-            if is_ours():
+            if is_task_cancelled():
                 raise
-            raise self._failed("ended the call") from error
-        except Exception as error:  # a replica raises what it likes, and some modes of Serve hand it on as it is
+            raise self._call_error("cancelled the call") from error
+        except BackPressureError as error:
+            raise OverloadedError(f"{self._deployment}: its queue is full") from error
+        except Exception as error:  # replicas can raise anything, and some modes of Serve pass it on unchanged
             if limit.expired():
                 responses.cancel()
-                raise self._failed(f"gave no piece of an answer within {patience:.3g} s") from error
-            raise self._ours(error) from error
+                raise self._call_error(f"sent no answer within {timeout:.3g} s") from error
+            raise self._call_error(f"broke off: {type(error).__name__}") from error
 
-    def _ours(self, error: Exception) -> RagError:
-        if isinstance(error, BackPressureError):
-            return OverloadedError(self._said("has as many calls waiting as may wait"))
-        return self._failed(f"broke off: {type(error).__name__}")
-
-    def _texts(self, received: object) -> Iterator[str]:
-        match received:
+    def _split_events(self, response: object) -> Iterator[str]:
+        """Yields the data of each server-sent event."""
+        match response:
             case str():
-                yield from (line.removeprefix(_DATA) for line in received.split("\n") if line.startswith(_DATA))
+                yield from (line.removeprefix(_DATA) for line in response.split("\n") if line.startswith(_DATA))
             case list():
-                for each in received:
-                    yield from self._texts(each)
+                for part in response:
+                    yield from self._split_events(part)
             case BaseModel():
-                yield received.model_dump_json()
+                yield response.model_dump_json()
             case _:
-                raise self._failed(f"sent what is no event, a {type(received).__name__}")
+                raise self._call_error(f"sent an invalid event of type {type(response).__name__}")
 
-    def _understood(self, form: type[B], text: str) -> B:
-        told = understood(form, text)
-        if isinstance(told, Failure):
-            raise self._refused(told)
-        if told is None:
-            raise self._failed("sent a piece that is no chat completion")
-        return told
+    def _parse(self, model: type[B], text: str) -> B:
+        body = parse_body(model, text)
+        if isinstance(body, EndpointFailure):
+            kind = RefusedError if body.status in _REFUSALS else GenerationError
+            reason = redact_reason(body.reason, self.body["messages"])
+            raise kind(f"{self._deployment} refused with {body.status}: {reason}")
+        if body is None:
+            raise self._call_error("sent an invalid chat completion")
+        return body
 
-    def _refused(self, told: Failure) -> GenerationError:
-        kind = RefusedError if told.status in _REFUSALS else GenerationError
-        return kind(self._said(f"refused with {told.status}: {unquoted(told.reason, self.body['messages'])}"))
+    def _call_error(self, reason: str) -> GenerationError:
+        return GenerationError(f"{self._deployment} {reason}")
 
-    def _failed(self, what: str) -> GenerationError:
-        return GenerationError(self._said(what))
-
-    def _said(self, what: str) -> str:
-        return f"the deployment of {self.body['model']} {what}"
+    @property
+    def _deployment(self) -> str:
+        return f"the deployment of {self.body['model']}"

@@ -1,7 +1,7 @@
-"""Models that run in deployments, as the roles that they have in a process.
+"""Clients of the models that run in deployments. They have the roles that local models have.
 
-What Ray, Serve or a replica raise is ours from here on; a call whose replica died is made once more; a caller that is
-cancelled, or out of time, cancels the work.
+Errors of Ray, Serve and the replicas become RagErrors here. A call whose replica died is repeated once. A caller that
+is cancelled or times out cancels the work.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from rag_core.types import Matrix
 from serve.telemetry import outgoing_values
 
 RETRY_AFTER = 0.1
-"""Seconds in which Serve learns that a replica is dead."""
+"""Seconds that Serve needs to notice a dead replica."""
 
 
 class Response(Protocol):
-    """Of Serve: awaited for what the method returns."""
+    """A response of Serve. Awaiting it returns the method's result."""
 
     def __await__(self) -> Generator[Any, None, Any]: ...
 
@@ -30,9 +30,9 @@ class Response(Protocol):
 
 
 class Method(Protocol):
-    """Of a deployment's handle."""
+    """A method of a deployment's handle."""
 
-    def remote(self, asked: object, marks: Mapping[str, str]) -> Response: ...
+    def remote(self, inputs: object, operation_values: Mapping[str, str]) -> Response: ...
 
 
 class ScorerHandle(Protocol):
@@ -49,80 +49,77 @@ class RemoteEmbedder:
     """A QueryEmbedder."""
 
     def __init__(self, handle: EmbedderHandle, breaker: Breaker) -> None:
-        self._call = _Call(handle.embed, breaker, "embedder")
+        self._method = _RepeatableMethod(handle.embed, breaker, "embedder")
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """ModelError if the deployment breaks, OverloadedError if its queue is full, CircuitOpenError if it broke too
-        often."""
-        return cast(Matrix, await self._call.answer(list(texts)))
+        """Raises ModelError if the deployment fails, OverloadedError if its queue is full, and CircuitOpenError after
+        repeated failures."""
+        return cast(Matrix, await self._method.call(list(texts)))
 
 
 class RemotePairs:
     """A PairScorer."""
 
     def __init__(self, handle: ScorerHandle, breaker: Breaker, role: Literal["reranker", "judge"]) -> None:
-        self._call = _Call(handle.score, breaker, role)
+        self._method = _RepeatableMethod(handle.score, breaker, role)
 
     async def score(self, pairs: Sequence[Pair]) -> list[float]:
-        """ModelError if the deployment breaks, OverloadedError if its queue is full, CircuitOpenError if it broke too
-        often."""
-        return cast(list[float], await self._call.answer(list(pairs))) if pairs else []
+        """Raises ModelError if the deployment fails, OverloadedError if its queue is full, and CircuitOpenError after
+        repeated failures."""
+        return cast(list[float], await self._method.call(list(pairs))) if pairs else []
 
 
-class _Call:
-    """Of a method that may be called twice with the same outcome."""
+class _RepeatableMethod:
+    """A method that returns the same when it is called again."""
 
     def __init__(self, method: Method, breaker: Breaker, role: str) -> None:
-        self._method, self._breaker, self._role = method, breaker, role
+        self._method, self._breaker, self._deployment = method, breaker, f"the deployment of the {role}"
 
-    async def answer(self, asked: object) -> object:
+    async def call(self, inputs: object) -> object:
         with self._breaker.protect():
             try:
-                return await self._tried(asked)
-            except _GoneError:
+                return await self._call_once(inputs)
+            except _ReplicaLostError:
                 await asyncio.sleep(RETRY_AFTER)
             try:
-                return await self._tried(asked)
-            except _GoneError as error:
+                return await self._call_once(inputs)
+            except _ReplicaLostError as error:
                 raise ModelError(str(error)) from error
 
-    async def _tried(self, asked: object) -> object:
-        response = self._method.remote(asked, outgoing_values())
+    async def _call_once(self, inputs: object) -> object:
+        response = self._method.remote(inputs, outgoing_values())
         try:
             return await response
         except (asyncio.CancelledError, TaskCancelledError) as error:
-            if not is_ours():
-                raise self._gone(error) from error
+            if not is_task_cancelled():
+                raise self._replica_lost(error) from error
             response.cancel()
             raise asyncio.CancelledError from error
-        except RagError as error:  # before others: a RayTaskError of one is one, too
-            raise _plain(error) from None
-        except Exception as error:  # a replica raises what it likes
-            raise self._ours(_plain(error)) from error
+        except RagError as error:  # before Exception: a RayTaskError with a RagError as its cause is both
+            raise _unwrap(error) from None
+        except Exception as error:  # replicas can raise anything
+            match _unwrap(error):
+                case BackPressureError():
+                    raise OverloadedError(f"{self._deployment}: its queue is full") from error
+                case RayActorError() | DeploymentUnavailableError() | ReplicaUnavailableError() as lost:
+                    raise self._replica_lost(lost) from error
+                case failure:
+                    raise ModelError(f"{self._deployment} failed: {type(failure).__name__}") from error
 
-    def _ours(self, error: Exception) -> RagError:
-        match error:
-            case BackPressureError():
-                return OverloadedError(f"the deployment of the {self._role} has as many calls waiting as may wait")
-            case RayActorError() | DeploymentUnavailableError() | ReplicaUnavailableError():
-                return self._gone(error)
-            case _:
-                return ModelError(f"the deployment of the {self._role} broke: {type(error).__name__}")
-
-    def _gone(self, error: BaseException) -> "_GoneError":
-        return _GoneError(f"the deployment of the {self._role} is not there: {type(error).__name__}")
+    def _replica_lost(self, error: BaseException) -> "_ReplicaLostError":
+        return _ReplicaLostError(f"{self._deployment} is unavailable: {type(error).__name__}")
 
 
-class _GoneError(ModelError):
-    """The same may succeed with another replica."""
+class _ReplicaLostError(ModelError):
+    """The replica of a call was lost. The call can succeed on another one."""
 
 
-def _plain(error: Exception) -> Exception:
-    """As the replica raised it."""
+def _unwrap(error: Exception) -> Exception:
+    """The exception that the replica raised."""
     return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
 
 
-def is_ours() -> bool:
-    """Whether this task was cancelled, and not just the call: Serve raises the same for both."""
+def is_task_cancelled() -> bool:
+    """True if this task is being cancelled, and not only the call: Serve raises the same exception for both."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

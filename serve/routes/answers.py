@@ -1,4 +1,4 @@
-"""`/v1/answer`: a cited answer, whole or as its events."""
+"""`/v1/answer`: a cited answer, complete or as a stream of events."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -20,116 +20,109 @@ from rag_core.events import (
     add_citation,
 )
 from rag_core.types import Citation, Query, Reply, StageReport
-from rag_core.wire import citations_json, json_text, tokens, verdict_json
+from rag_core.wire import citations_json, count_tokens, json_text, verdict_json
 from serve.bodies.answer_events import event_json, event_name, usage_json
-from serve.bodies.openapi import ASKS_MODELS, BODY, shows
-from serve.bodies.queries import query
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
 from serve.bodies.responses import Answered
-from serve.http.dependencies import Served, Who
-from serve.http.event_stream import Answering, EventStream, broken_by, events, framed
-from serve.http.problems import problem
-from serve.http.responses import as_json, server_timing
-from serve.variants import AnswerVariant, check_profile, variants
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
+from serve.http.problems import problem_body
+from serve.http.responses import json_response, server_timing, timings_ms
+from serve.variants import AnswerVariant, check_profile, current_variants
 
 router = APIRouter()
 
 
-@router.post("/v1/answer", responses=shows(Answered, BODY, ASKS_MODELS, events=True))
-async def answer(asked: Answer, who: Who, graph: Served, request: Request) -> Response:
-    """Each sentence with its source. With `stream` its events, as they come, under their names."""
-    check_profile(asked.profile, graph.settings)
-    chosen = variants(request.app).answer(asked.options)
-    request.state.pipeline_version = chosen.pipeline_version
-    question = query(asked, asked.question, who, asked.conversation_id)
-    if asked.stream:
-        place = {"instance": request.url.path, "correlation_id": request.state.correlation_id}
-        return EventStream(framed(_Run(chosen=chosen, question=question, **place).frames()))
-    reply = await chosen.answerer.answer(question)
-    return as_json(reply_json(reply, chosen.pipeline_version), headers=server_timing(reply.stages))
+@router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
+async def answer(body: Answer, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
+    """Answers a question; each sentence cites its source. With `stream`, sends the events of the answer instead."""
+    check_profile(body.profile, graph.settings)
+    variant = current_variants(request.app).answer_variant(body.options)
+    request.state.pipeline_version = variant.pipeline_version
+    query = build_query(body, body.question, caller, body.conversation_id)
+    if body.stream:
+        return EventStream(format_frames(_stream_answer(variant, query, request)))
+    reply = await variant.answerer.answer(query)
+    return json_response(reply_json(reply, variant.pipeline_version), headers=server_timing(reply.stages))
 
 
 def reply_json(reply: Reply, pipeline_version: str) -> dict[str, Any]:
-    answered = reply.answer
-    timings = {report.stage: round(1000 * report.seconds, 1) for report in reply.stages if not report.skipped}
+    answer = reply.answer
     return {
-        "id": _id(),
+        "id": _answer_id(),
         "object": "answer",
-        "answer": answered.text,
-        "citations": citations_json(answered, datetime.now(UTC)),
-        "confidence": round(answered.confidence, 4),
-        "finish_reason": answered.finish,
-        "grounding": verdict_json(answered.verdict),
+        "answer": answer.text,
+        "citations": citations_json(answer, datetime.now(UTC)),
+        "confidence": round(answer.confidence, 4),
+        "finish_reason": answer.finish,
+        "grounding": verdict_json(answer.verdict),
         "standalone_question": reply.standalone,
         "conversation_id": reply.query.session_id,
         "pipeline_version": pipeline_version,
         "degraded": list(reply.degraded),
-        "timings_ms": {**timings, "total": round(1000 * reply.seconds, 1)},
-        "usage": usage_json(*tokens(reply)),
+        "timings_ms": timings_ms(reply),
+        "usage": usage_json(*count_tokens(reply)),
     }
 
 
+async def _stream_answer(
+    variant: AnswerVariant, query: Query, request: Request
+) -> AsyncGenerator[tuple[str, str] | None, None]:
+    """Yields the events as pairs of name and data, and None for a keep-alive.
+
+    After any failure the last event is `run_failed`. Its data is the problem that the complete answer would have been.
+    """
+    correlation_id = request.state.correlation_id
+    writer = _EventWriter(variant=variant, correlation_id=correlation_id)
+    answerer = RecordingAnswerer(variant.answerer)
+    failure: Exception | None = None
+    try:
+        async with aclosing(stream_events(answerer, query)) as events:
+            async for event in events:
+                if not isinstance(event, RunFailed):
+                    yield None if event is None else writer.write(event)
+        failure = writer.generation_error or answerer.error
+    except Exception as error:  # noqa: BLE001 - a stream must end with an event, whatever fails
+        failure = error
+    if failure:
+        yield "run_failed", json_text(problem_body(failure, request.url.path, correlation_id))
+
+
 @dataclass(slots=True, kw_only=True)
-class _Run:
-    """What all events of one answer share, and the citations that were told so far, which number the next."""
+class _EventWriter:
+    """Writes the events of one answer. A citation's number is its position in `citations`, from 1."""
 
-    chosen: AnswerVariant
-    question: Query
-    instance: str
+    variant: AnswerVariant
     correlation_id: str
-    told: tuple[Citation, ...] = ()
+    citations: tuple[Citation, ...] = ()
     stages: list[StageReport] = field(default_factory=list)
+    generation_error: Exception | None = None
 
-    async def frames(self) -> AsyncGenerator[tuple[str, str] | None, None]:
-        """A failure is the last event, whatever failed: it is the problem that the answer would have been. Of one that
-        broke amid its text it comes after what stands."""
-        answering = Answering(self.chosen.answerer)
-        failed: Exception | None = None
-        try:
-            async with aclosing(events(answering, self.question)) as telling:
-                async for event in telling:
-                    if not isinstance(event, RunFailed):
-                        yield self._frame(event)
-                    failed = failed or self._broken(event)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a stream must not end without a word
-            failed = error
-        if failed := failed or answering.failed:
-            yield "run_failed", json_text(problem(failed, self.instance, self.correlation_id))
-
-    def _frame(self, event: Event | None) -> tuple[str, str] | None:
-        if event is None:
-            return None
-        body = event_json(event, self._number(event), datetime.now(UTC))
-        return event_name(event), json_text({**self._about(event), **body})
-
-    def _broken(self, event: Event | None) -> Exception | None:
+    def write(self, event: Event) -> tuple[str, str]:
+        number = 0
         match event:
             case StageFinished(report):
                 self.stages.append(report)
             case RunFinished(finish):
-                return broken_by(finish, self.stages)
-        return None
-
-    def _about(self, event: Event) -> dict[str, str]:
-        if not isinstance(event, RunStarted):
-            return {}
-        return {
-            "run_id": _id(),
-            "correlation_id": self.correlation_id,
-            "profile": self.chosen.settings.profile,
-            "pipeline_version": self.chosen.pipeline_version,
-        }
-
-    def _number(self, event: Event) -> int:
-        """Of the citation: one that is told again keeps its own."""
-        match event:
+                self.generation_error = generation_error(finish, self.stages)
             case CitationAdded(citation):
-                self.told = add_citation(self.told, citation)
-                return self.told.index(citation) + 1
+                self.citations = add_citation(self.citations, citation)
+                number = self.citations.index(citation) + 1  # a citation that is sent again keeps its number
             case TextRetracted():
-                self.told = ()
-        return 0
+                self.citations = ()
+        data = event_json(event, number, datetime.now(UTC))
+        if isinstance(event, RunStarted):
+            run = {
+                "run_id": _answer_id(),
+                "correlation_id": self.correlation_id,
+                "profile": self.variant.settings.profile,
+                "pipeline_version": self.variant.pipeline_version,
+            }
+            data = {**run, **data}
+        return event_name(event), json_text(data)
 
 
-def _id() -> str:
+def _answer_id() -> str:
     return f"ans_{uuid4().hex}"

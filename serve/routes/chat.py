@@ -1,7 +1,7 @@
-"""OpenAI's chat completions: any of its clients asks a collection as it would ask a model."""
+"""`/v1/chat/completions`: OpenAI clients ask a collection as they would ask a model."""
 
 import time
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,128 +13,122 @@ from fastapi import APIRouter, Request, Response
 from rag_core.config import Settings
 from rag_core.events import Event, fold
 from rag_core.protocols import Answerer
-from rag_core.settings import shipped_profiles
+from rag_core.settings import list_shipped_profiles
 from rag_core.types import Message, Query
 from rag_core.wire import json_text
 from serve.bodies.chat import Chat
-from serve.bodies.chat_events import Form, chunks, completion, last_chunks, retractable
-from serve.bodies.openapi import ASKS_MODELS, BODY, shows
-from serve.bodies.queries import query
-from serve.bodies.requests import Asked
+from serve.bodies.chat_events import CompletionSettings, can_retract, closing_chunks, completion_json, event_chunks
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.queries import build_query
+from serve.bodies.requests import SearchScope
 from serve.bodies.responses import Completion, Models
-from serve.http.access import Caller
-from serve.http.connections import catalog
-from serve.http.dependencies import Served, Who
-from serve.http.event_stream import Answering, EventStream, broken_by, events, framed
-from serve.http.problems import problem
-from serve.http.responses import as_json, server_timing
-from serve.variants import AnswerVariant, check_profile, variants
+from serve.http.caller import Caller
+from serve.http.connections import open_catalog
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
+from serve.http.problems import problem_body
+from serve.http.responses import json_response, server_timing
+from serve.variants import AnswerVariant, check_profile, current_variants
 
 Frame: TypeAlias = tuple[str, str] | None
 
 router = APIRouter()
 
-MOST_MODELS = 1000
+MAX_MODELS = 1000
 
 
-@router.post("/v1/chat/completions", responses=shows(Completion, BODY, ASKS_MODELS, events=True))
-async def complete(asked: Chat, who: Who, graph: Served, request: Request) -> Response:
-    """The client's messages are the conversation; with `rag.conversation_id` the server's own are."""
-    question = _question(asked, who, graph.settings)
-    chosen = variants(request.app).answer(asked.rag.options)
-    request.state.pipeline_version = chosen.pipeline_version
-    form = _form(asked, chosen)
-    if asked.stream:
-        return await _streamed(_frames(chosen.answerer, question, form), request)
-    reply = await chosen.answerer.answer(question)
-    return as_json(completion(reply, form, datetime.now(UTC)), headers=server_timing(reply.stages))
+@router.post("/v1/chat/completions", responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
+async def complete(body: Chat, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
+    """Answers the user's last message. The other messages are the history, unless `rag.conversation_id` names one."""
+    query = _build_chat_query(body, caller, graph.settings)
+    variant = current_variants(request.app).answer_variant(body.rag.options)
+    request.state.pipeline_version = variant.pipeline_version
+    settings = _completion_settings(body, variant)
+    if body.stream:
+        return await _stream_response(_stream_chunks(variant.answerer, query, settings), request)
+    reply = await variant.answerer.answer(query)
+    return json_response(completion_json(reply, settings, datetime.now(UTC)), headers=server_timing(reply.stages))
 
 
-@router.get("/v1/models", responses=shows(Models))
-def models(who: Who, graph: Served) -> dict[str, Any]:
-    """Each collection, by itself and with the profile that is served."""
-    with catalog(graph, who) as known:
-        names = [row["name"] for row in known.readable_collections(who.groups, "", MOST_MODELS)]
+@router.get("/v1/models", responses=success_response(Models))
+def models(caller: CurrentCaller, graph: CurrentGraph) -> dict[str, Any]:
+    """Lists each collection twice: by its name, and by its name with the served profile."""
+    with open_catalog(graph, caller) as catalog:
+        names = [row["name"] for row in catalog.readable_collections(caller.groups, "", MAX_MODELS)]
     ids = [id for name in names for id in (name, f"{name}:{graph.settings.profile}")]
-    return {"object": "list", "data": [_model(id) for id in ids]}
+    data = [{"id": id, "object": "model", "created": 0, "owned_by": "rag-on-ray"} for id in ids]
+    return {"object": "list", "data": data}
 
 
-def _model(id: str) -> dict[str, Any]:
-    return {"id": id, "object": "model", "created": 0, "owned_by": "rag-on-ray"}
-
-
-def _question(asked: Chat, who: Caller, settings: Settings) -> Query:
-    """UsageError if another profile is wanted than the one that is served."""
-    rag, (collection, profile) = asked.rag, _named(asked.model, {*shipped_profiles(), settings.profile})
+def _build_chat_query(body: Chat, caller: Caller, settings: Settings) -> Query:
+    """Raises UsageError if the request names another profile than the served one."""
+    rag = body.rag
+    collection, _, profile = body.model.rpartition(":")
+    if not collection or profile not in {*list_shipped_profiles(), settings.profile}:
+        collection, profile = body.model, ""  # a collection's name can contain a colon
     check_profile(rag.profile or profile, settings)
-    scope = Asked(collection=rag.collection or collection, filters=rag.filters)
-    asking = query(scope, asked.messages[-1].content, who, rag.conversation_id)
-    return asking if rag.conversation_id else replace(asking, history=_history(asked))
-
-
-def _named(model: str, profiles: Container[str]) -> tuple[str, str]:
-    """Collection and profile, which is empty where none of these is named: a collection's own name may have a colon."""
-    collection, _, profile = model.rpartition(":")
-    return (collection, profile) if collection and profile in profiles else (model, "")
-
-
-def _history(asked: Chat) -> tuple[Message, ...]:
-    said = asked.messages[:-1]
-    return tuple(
-        Message(role=each.role, text=each.content) for each in said if each.role == "user" or each.role == "assistant"
+    scope = SearchScope(collection=rag.collection or collection, filters=rag.filters)
+    query = build_query(scope, body.messages[-1].content, caller, rag.conversation_id)
+    if rag.conversation_id:
+        return query
+    history = tuple(
+        Message(role=message.role, text=message.content)
+        for message in body.messages[:-1]
+        if message.role == "user" or message.role == "assistant"
     )
+    return replace(query, history=history)
 
 
-def _form(asked: Chat, chosen: AnswerVariant) -> Form:
-    return Form(
+def _completion_settings(body: Chat, variant: AnswerVariant) -> CompletionSettings:
+    return CompletionSettings(
         id=f"chatcmpl-{uuid4().hex}",
         created=int(time.time()),
-        model=asked.model,
-        pipeline_version=chosen.pipeline_version,
-        citations=asked.rag.citations,
-        explain=asked.rag.explain,
-        usage=asked.stream_options is not None and asked.stream_options.include_usage,
-        held=retractable(chosen.settings.guard),
+        model=body.model,
+        pipeline_version=variant.pipeline_version,
+        citations=body.rag.citations,
+        explain=body.rag.explain,
+        usage=body.stream_options is not None and body.stream_options.include_usage,
+        hold_text=can_retract(variant.settings.guard),
     )
 
 
-async def _streamed(frames: AsyncGenerator[Frame, None], request: Request) -> Response:
-    """Begins with the sources, and so what fails before them is a problem with its own status."""
+async def _stream_response(frames: AsyncGenerator[Frame, None], request: Request) -> Response:
+    """Waits for the first frame, the sources: a failure before them is a problem with its own status."""
     first = await anext(frames)
-    return EventStream(framed(_to_the_end(first, frames, request)))
+    return EventStream(format_frames(_end_with_done(first, frames, request)))
 
 
-async def _frames(answerer: Answerer, question: Query, form: Form) -> AsyncGenerator[Frame, None]:
-    """Raises what the reply failed with."""
-    told: list[Event] = []
-    answering = Answering(answerer)
-    async with aclosing(events(answering, question)) as telling:
-        async for event in telling:
+async def _stream_chunks(answerer: Answerer, query: Query, settings: CompletionSettings) -> AsyncGenerator[Frame, None]:
+    """Yields the chunks of the reply, and None for a keep-alive. Raises the failure of the reply."""
+    reply_events: list[Event] = []
+    recording = RecordingAnswerer(answerer)
+    async with aclosing(stream_events(recording, query)) as events:
+        async for event in events:
             if event is None:
                 yield None
                 continue
-            told.append(event)
-            for chunk in chunks(event, form):
+            reply_events.append(event)
+            for chunk in event_chunks(event, settings):
                 yield "", json_text(chunk)
-    if answering.failed:
-        raise answering.failed
-    reply = fold(told)
-    for chunk in last_chunks(reply, form, datetime.now(UTC)):
+    if recording.error:
+        raise recording.error
+    reply = fold(reply_events)
+    for chunk in closing_chunks(reply, settings, datetime.now(UTC)):
         yield "", json_text(chunk)
-    if broken := broken_by(reply.answer.finish, reply.stages):
-        raise broken
+    if error := generation_error(reply.answer.finish, reply.stages):
+        raise error
 
 
-async def _to_the_end(
+async def _end_with_done(
     first: Frame, frames: AsyncGenerator[Frame, None], request: Request
 ) -> AsyncGenerator[Frame, None]:
-    """A failure is the last but one: clients wait for `[DONE]`."""
+    """Yields the frames, the error of a failure, and `[DONE]`, which clients wait for."""
     async with aclosing(frames):
         yield first
         try:
             async for frame in frames:
                 yield frame
-        except Exception as error:  # noqa: BLE001 - whatever it is, a stream must not end without a word
-            fault = problem(error, request.url.path, request.state.correlation_id)["error"]
-            yield "", json_text({"error": fault})
+        except Exception as failure:  # noqa: BLE001 - a stream must end with an event, whatever fails
+            error = problem_body(failure, request.url.path, request.state.correlation_id)["error"]
+            yield "", json_text({"error": error})
         yield "", "[DONE]"

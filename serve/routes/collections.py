@@ -1,24 +1,25 @@
-"""`/v1/collections`: what can be asked."""
+"""`/v1/collections`: the collections that can be searched."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from serve.bodies.openapi import shows
+from serve.bodies.openapi import success_response
 from serve.bodies.responses import Collections
-from serve.http.connections import catalog
-from serve.http.cursors import Paged, listing
-from serve.http.dependencies import Served, Who
-from serve.http.responses import as_json
+from serve.http.connections import open_catalog
+from serve.http.cursors import PageParameters, build_listing
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.responses import json_response
 
 router = APIRouter()
 
 
-@router.get("/v1/collections", responses=shows(Collections))
-def collections(asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
-    """In the order of their names, with the model that embeds them, and what the caller may read in them."""
-    order = listing(graph, who, "name", "collections")
-    with catalog(graph, who) as known:
-        rows = known.readable_collections(who.groups, order.after(asked.cursor, ""), asked.one_more)
-    page, more = order.page(rows, asked.limit)
-    return as_json({"data": page, **more})
+@router.get("/v1/collections", responses=success_response(Collections))
+def collections(page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+    """Lists collections by name, with their embedding model and the number of documents that the caller can read."""
+    listing = build_listing(graph, caller, "name", "collections")
+    after = listing.decode_cursor(page.cursor, "")
+    with open_catalog(graph, caller) as catalog:
+        rows = catalog.readable_collections(caller.groups, after, page.fetch_limit)
+    data, paging = listing.split_page(rows, page.limit)
+    return json_response({"data": data, **paging})

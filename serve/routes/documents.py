@@ -1,4 +1,4 @@
-"""`/v1/documents`: what is stored, and what is not and why."""
+"""`/v1/documents`: stored documents, and the reasons why others are not in the index."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -10,83 +10,84 @@ from fastapi.responses import PlainTextResponse
 
 from rag_core.errors import BusyError
 from rag_core.storage.ledger import Ledger
-from rag_core.storage.postgres import while_away
+from rag_core.storage.postgres import retry_attempts
 from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
-from serve.bodies.openapi import CHANGES, Statuses, shows
-from serve.bodies.requests import Text
+from serve.bodies.fields import Text
+from serve.bodies.openapi import CONFLICT_PROBLEMS, Responses, success_response
 from serve.bodies.responses import Chunks, ShownDocument
 from serve.bodies.responses import Documents as DocumentsPage
-from serve.http.connections import catalog
-from serve.http.cursors import Paged, listing
-from serve.http.dependencies import Served, Who
-from serve.http.responses import as_json
+from serve.http.connections import open_catalog
+from serve.http.cursors import NIL_ID, PageParameters, build_listing
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.responses import json_response
 
 router = APIRouter()
 
-NIL = str(UUID(int=0))
-PATIENCE = 2.0
-"""Seconds for whoever works on the source of what is to be deleted: another delete, say, which takes a moment."""
-LISTED = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
-SHOWN = (*LISTED, "collection", "stage", "reason")
-PLAIN_TEXT = {"X-Content-Type-Options": "nosniff"}
-TEXT: Statuses = {200: {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+BUSY_TIMEOUT = 2.0
+"""Seconds for which a deletion waits for another job on the same source, such as another deletion."""
+LISTED_KEYS = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
+DOCUMENT_KEYS = (*LISTED_KEYS, "collection", "stage", "reason")
+PLAIN_TEXT_HEADERS = {"X-Content-Type-Options": "nosniff"}
+TEXT_RESPONSE: Responses = {200: {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
-class Documents(Paged):
+class Documents(PageParameters):
     collection: Text = DEFAULT_COLLECTION
     status: DocumentStatus | None = None
 
 
-@router.get("/v1/documents", responses=shows(DocumentsPage))
-def documents(asked: Annotated[Documents, Query()], who: Who, graph: Served) -> Response:
-    """In an order that stays."""
-    order = listing(graph, who, "id", "documents", asked.collection, asked.status)
-    after = UUID(order.after(asked.cursor, NIL))
-    with catalog(graph, who) as known:
-        rows = known.readable_documents(asked.collection, who.groups, asked.status, after, asked.one_more)
-    page, more = order.page(rows, asked.limit)
-    return as_json({"data": [_only(LISTED, row) for row in page], **more})
+@router.get("/v1/documents", responses=success_response(DocumentsPage))
+def documents(page: Annotated[Documents, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+    """Lists documents by id, an order that does not change."""
+    listing = build_listing(graph, caller, "id", "documents", page.collection, page.status)
+    after = UUID(listing.decode_cursor(page.cursor, NIL_ID))
+    with open_catalog(graph, caller) as catalog:
+        rows = catalog.readable_documents(page.collection, caller.groups, page.status, after, page.fetch_limit)
+    data, paging = listing.split_page(rows, page.limit)
+    return json_response({"data": [_pick(LISTED_KEYS, row) for row in data], **paging})
 
 
-@router.get("/v1/documents/{id}", responses=shows(ShownDocument))
-def document(id: UUID, who: Who, graph: Served) -> Response:
-    with catalog(graph, who) as known:
-        return as_json(_only(SHOWN, known.readable_document(id, who.groups)))
+@router.get("/v1/documents/{id}", responses=success_response(ShownDocument))
+def document(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
+    with open_catalog(graph, caller) as catalog:
+        return json_response(_pick(DOCUMENT_KEYS, catalog.readable_document(id, caller.groups)))
 
 
-@router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT)
-def content(id: UUID, who: Who, graph: Served) -> Response:
-    """The text as it is stored: what the offsets of chunks and citations count in."""
-    with catalog(graph, who) as known:
-        found = known.readable_document(id, who.groups)
-        text = known.content(found["collection_id"], id)
-    return Response(text, media_type="text/plain", headers=PLAIN_TEXT)
+@router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT_RESPONSE)
+def content(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
+    """Returns the stored text, which the offsets of chunks and citations refer to."""
+    with open_catalog(graph, caller) as catalog:
+        document = catalog.readable_document(id, caller.groups)
+        text = catalog.content(document["collection_id"], id)
+    return Response(text, media_type="text/plain", headers=PLAIN_TEXT_HEADERS)
 
 
-@router.get("/v1/documents/{id}/chunks", responses=shows(Chunks))
-def chunks(id: UUID, asked: Annotated[Paged, Query()], who: Who, graph: Served) -> Response:
-    """In text order."""
-    order = listing(graph, who, "ordinal", "chunks", str(id))
-    after = int(order.after(asked.cursor, "-1"))
-    with catalog(graph, who) as known:
-        found = known.readable_document(id, who.groups)
-        rows = known.some_chunks(found["collection_id"], id, after, asked.one_more)
-    page, more = order.page(rows, asked.limit)
-    return as_json({"data": page, **more})
+@router.get("/v1/documents/{id}/chunks", responses=success_response(Chunks))
+def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+    """Lists the chunks of a document in text order."""
+    listing = build_listing(graph, caller, "ordinal", "chunks", str(id))
+    after = int(listing.decode_cursor(page.cursor, "-1"))
+    with open_catalog(graph, caller) as catalog:
+        document = catalog.readable_document(id, caller.groups)
+        rows = catalog.chunk_page(document["collection_id"], id, after, page.fetch_limit)
+    data, paging = listing.split_page(rows, page.limit)
+    return json_response({"data": data, **paging})
 
 
-@router.delete("/v1/documents/{id}", status_code=204, responses=CHANGES)
-def delete(id: UUID, who: Who, graph: Served) -> None:
-    """With all that hangs on it. BusyError while a job is at work on its source for longer than a moment: it brings the
-    document back if it is there still."""
-    with catalog(graph, who) as known:
-        found = known.readable_document(id, who.groups)
-        with closing(Ledger(known.connection, who.tenant)) as ledger:
-            for attempt in while_away(PATIENCE, BusyError):
+@router.delete("/v1/documents/{id}", status_code=204, responses=CONFLICT_PROBLEMS)
+def delete(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> None:
+    """Deletes a document and everything derived from it. The next sync of its source adds it again if it still exists.
+
+    Responds with 409 if another job holds the source for longer than 2 seconds.
+    """
+    with open_catalog(graph, caller) as catalog:
+        document = catalog.readable_document(id, caller.groups)
+        with closing(Ledger(catalog.connection, caller.tenant)) as ledger:
+            for attempt in retry_attempts(BUSY_TIMEOUT, BusyError):
                 with attempt:
-                    ledger.claim(found["collection_id"], [found["source"]])
-            known.drop_documents(found["collection"], [id])
+                    ledger.claim(document["collection_id"], [document["source"]])
+            catalog.drop_documents(document["collection"], [id])
 
 
-def _only(names: tuple[str, ...], row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in names}
+def _pick(keys: tuple[str, ...], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in keys}

@@ -1,11 +1,11 @@
-"""Whether the gateway lives, and whether what it depends on does."""
+"""`/healthz` and `/readyz`: probes of the gateway, and of its dependencies."""
 
 import asyncio
 
 from fastapi import APIRouter, Response
 
-from serve.http.dependencies import Served
-from serve.http.responses import as_json
+from serve.http.dependencies import CurrentGraph
+from serve.http.responses import json_response
 
 router = APIRouter()
 
@@ -16,10 +16,9 @@ async def alive() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def ready(graph: Served) -> Response:
-    """503 if a dependency is away that is required; each says for itself."""
-    told = await asyncio.gather(*(dependency.presence() for dependency in graph.dependencies.values()))
-    checks = dict(zip(graph.dependencies, told, strict=True))
-    ok = all(each.there or not each.required for each in checks.values())
-    body = {"ok": ok, "checks": {name: each.as_json() for name, each in checks.items()}}
-    return as_json(body, 200 if ok else 503)
+async def ready(graph: CurrentGraph) -> Response:
+    """Returns the status of each dependency; responds with 503 if a required one is unavailable."""
+    statuses = await asyncio.gather(*(dependency.status() for dependency in graph.dependencies.values()))
+    ok = all(status.ok or not status.required for status in statuses)
+    checks = {name: status.to_json() for name, status in zip(graph.dependencies, statuses, strict=True)}
+    return json_response({"ok": ok, "checks": checks}, 200 if ok else 503)

@@ -1,78 +1,55 @@
-"""`/v1/ingest`: documents that come with the request, and sources that the gateway can list, on their way into a
-collection. The work is a job of the queue, which the request only enters."""
+"""`/v1/ingest`: queues a job that ingests uploaded documents, or sources that the gateway can list."""
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from threading import BoundedSemaphore
-from time import monotonic
-from typing import Any, TypeAlias
-from uuid import UUID
 
-from anyio import CapacityLimiter, sleep, to_thread
+from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from rag_core.config import Settings
-from rag_core.errors import (
-    DocumentError,
-    RagError,
-    StoreError,
-    TooLargeError,
-    TransientError,
-    UnavailableError,
-    error_from_reason,
-)
-from rag_core.settings import load_settings, shipped_profiles
-from rag_core.storage.ledger import Ledger
-from rag_core.storage.queue import Accepted, IngestRequest, Queue
+from rag_core.errors import TooLargeError
+from rag_core.settings import list_shipped_profiles, load_settings
+from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
-from rag_core.wiring.ingestion import NOT_RECORDED
-from serve.bodies.ingest import MEGABYTE, MOST_DOCUMENTS, IngestBody, Ingested, SourceBody, UploadBody
-from serve.bodies.ingest_form import Received, Refused, Taken, received_form, received_json, refuse_profile
-from serve.bodies.openapi import BODY, Statuses
-from serve.bodies.uploads import Form, uploaded
+from rag_core.wiring.ingestion import UNRECORDED_SETTINGS
+from serve.bodies.fields import MEGABYTE
+from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, Ingested, UploadBody
+from serve.bodies.ingest_requests import (
+    ParsedIngest,
+    parse_ingest_form,
+    parse_ingest_json,
+    raise_unknown_profile,
+)
+from serve.bodies.openapi import BODY_PROBLEMS, Responses
+from serve.bodies.uploads import open_upload_form
 from serve.graph import Graph
-from serve.http.access import Caller
-from serve.http.connections import ledger
-from serve.http.dependencies import Served, Who
-from serve.http.preferences import Key, Wait
-from serve.http.problems import RefusedDocumentsError, invalid, problem
-from serve.http.responses import as_json
-from serve.routes.jobs import OPEN, counts, links
+from serve.http.caller import Caller
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.problems import RejectedDocumentsError, problem_body
+from serve.http.request_headers import IdempotencyKey, WaitSeconds
+from serve.http.responses import json_response
+from serve.routes.ingest_outcome import JobOutcome, Submission, describe_outcome, wait_for_job
 
 router = APIRouter()
 
-LARGEST_JSON = 16 * MEGABYTE
-LARGEST_UPLOAD = 128 * MEGABYTE
-"""Bytes of all files of a request, which lie on this machine's disk while they come."""
-UPLOADS = 8
-"""Uploads whose bytes are in memory at once; the others wait for them."""
-WAITERS = 16
-"""Requests of this process that wait for their jobs at once: others are answered at once, as if they had not asked."""
-FIRST_LOOK, LAST_LOOK = 0.05, 1.0
-"""Seconds between looks at a job that is waited for: few at first, because most are small."""
-MOST_FAILURES = 1_000
-"""Rows of an answer that tell of files of a source."""
+MAX_JSON_BYTES = 16 * MEGABYTE
+MAX_UPLOAD_BYTES = 128 * MEGABYTE
+"""The size of all files of a request together. They are on this machine's disk while they are received."""
+MAX_UPLOADS = 8
+"""Uploads that are in memory at the same time; further ones wait."""
 
-_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII | re.IGNORECASE)
 _FORM = "multipart/form-data"
 
-_waiting = BoundedSemaphore(WAITERS)
-_uploads: RunVar[CapacityLimiter] = RunVar("uploads")
+_upload_limiter: RunVar[CapacityLimiter] = RunVar("upload_limiter")
 
-
-Place: TypeAlias = tuple[str, str]
-"""Path and correlation id, for problems."""
-
-TAKEN = {
+REQUEST_BODY = {
     "requestBody": {
         "required": True,
         "content": {
@@ -84,7 +61,7 @@ TAKEN = {
                     "properties": {
                         "files": {
                             "type": "array",
-                            "maxItems": MOST_DOCUMENTS,
+                            "maxItems": MAX_DOCUMENTS,
                             "items": {"type": "string", "format": "binary"},
                         },
                         **UploadBody.model_json_schema()["properties"],
@@ -94,275 +71,126 @@ TAKEN = {
         },
     }
 }
-ANSWERS: Statuses = {
-    200: {"model": Ingested, "description": "With `Prefer: wait`: the job has ended, and every document is in"},
-    202: {"model": Ingested, "description": "A job is entered, or still at work; `Location` leads to it"},
-    207: {"model": Ingested, "description": "Not every document was taken, or is in: `items` tells of each"},
-    **BODY,
+RESPONSES: Responses = {
+    200: {"model": Ingested, "description": "With `Prefer: wait`: the job has ended, all documents are in the index"},
+    202: {"model": Ingested, "description": "The job is queued or running; `Location` is its address"},
+    207: {"model": Ingested, "description": "Some documents were rejected or are not in the index: see `items`"},
+    **BODY_PROBLEMS,
 }
 
 
-@router.post("/v1/ingest", status_code=202, responses=ANSWERS, openapi_extra=TAKEN)
-async def ingest(request: Request, who: Who, graph: Served, key: Key, wait: Wait) -> Response:
-    """Enters a job. The same `id` again is a new version of its document. Without an id its uri is its id, of a file
-    its name, else what its bytes hash to: the same text twice is the same document.
+@router.post("/v1/ingest", status_code=202, responses=RESPONSES, openapi_extra=REQUEST_BODY)
+async def ingest(
+    request: Request, caller: CurrentCaller, graph: CurrentGraph, key: IdempotencyKey, wait: WaitSeconds
+) -> Response:
+    """Queues an ingest job. Sending the same `id` again replaces the document.
 
-    With an `Idempotency-Key` the same request again is the same job, for 24 hours.
+    The default id is the uri, for a file its name, or else a hash of the bytes: the same text sent twice is the same
+    document. Repeating a request with the same `Idempotency-Key` returns the same job, for 24 hours.
     """
-    entered = await _entered(request, Asked(who=who, graph=graph, key=key))
-    outcome = await _outcome(graph, who, entered, wait) if wait else Outcome()
-    body, status = _answer(entered, outcome, (request.url.path, request.state.correlation_id))
+    submission = await _submit(request, caller, graph, key)
+    outcome = await wait_for_job(graph, caller, submission, wait) if wait else JobOutcome()
+    to_problem = partial(problem_body, instance=request.url.path, correlation_id=request.state.correlation_id)
+    body, status = describe_outcome(submission, outcome, to_problem)
     applied = {"Preference-Applied": f"wait={wait}"} if outcome.waited else {}
-    return as_json(body, status, {**entered.headers, **applied})
+    return json_response(body, status, {**submission.headers, **applied})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    who: Caller
+class IngestCall:
+    """An ingest request without its body."""
+
+    caller: Caller
     graph: Graph
-    key: str
+    idempotency_key: str
+    correlation_id: str
+    traceparent: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
-    """What of a request is a job now."""
-
-    received: Received
-    accepted: Accepted
-
-    @property
-    def job(self) -> UUID:
-        return self.accepted.job_id
-
-    @property
-    def links(self) -> Mapping[str, str]:
-        return links(self.job)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        again = {"Idempotency-Replayed": "true"} if self.accepted.replayed else {}
-        return {"Location": self.links["self"], **again}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a job ended, if it has: `failures` are its documents that are not in, by uri; `counts` are those of
-    `rag ingest --json`. `waited`: whether somebody waited for it."""
-
-    waited: bool = False
-    status: str = "queued"
-    reason: str = ""
-    began: bool = False
-    counts: Mapping[str, int] | None = None
-    failures: Mapping[str, Mapping[str, Any]] | None = None
-
-    @property
-    def lacking(self) -> bool:
-        """Whether something has ended and is not in."""
-        left_out = any((self.counts or {}).get(name) for name in ("failed", "skipped", "quarantined"))
-        return left_out or self.status in ("failed", "cancelled")
-
-
-async def _entered(request: Request, asked: Asked) -> Entered:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    traces = request.state.correlation_id, _traceparent(request)
+async def _submit(request: Request, caller: Caller, graph: Graph, idempotency_key: str) -> Submission:
+    """Reads the body and queues the job. Raises HTTPException if the body is incomplete or of another media type."""
+    traceparent = trace_headers().get("traceparent", request.headers.get("traceparent", ""))
+    call = IngestCall(
+        caller=caller,
+        graph=graph,
+        idempotency_key=idempotency_key,
+        correlation_id=request.state.correlation_id,
+        traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
+    )
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     try:
-        if _JSON.fullmatch(kind):
-            body = await _body(request)
-            return await run_in_threadpool(lambda: _enter(asked, received_json(body), *traces))
-        if kind.lower() == _FORM:
-            async with uploaded(request) as form:
-                work = partial(_enter_form, asked, form, *traces)
-                return await to_thread.run_sync(work, limiter=_limiter())
+        if _JSON.fullmatch(media_type):
+            body = await _read_body(request)
+            return await run_in_threadpool(lambda: _enqueue(call, parse_ingest_json(body)))
+        if media_type.lower() == _FORM:
+            async with open_upload_form(request) as form:
+                return await to_thread.run_sync(
+                    lambda: _enqueue(call, parse_ingest_form(form.fields, form.read_files())),
+                    limiter=_get_upload_limiter(),
+                )
     except ClientDisconnect:
-        raise HTTPException(400, "the body broke off") from None
-    raise HTTPException(415, f"a body must come as application/json or {_FORM}, got {kind or 'no content-type'}")
+        raise HTTPException(400, "the client disconnected before the end of the body") from None
+    accepted = f"application/json or {_FORM}"
+    raise HTTPException(415, f"the content type must be {accepted}, got {media_type or 'no content-type'}")
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > LARGEST_JSON:
-            limit = LARGEST_JSON / MEGABYTE
-            raise TooLargeError(f"a JSON body must be at most {limit:g} MB; upload files, or name a source")
+        if len(body) > MAX_JSON_BYTES:
+            limit = MAX_JSON_BYTES / MEGABYTE
+            raise TooLargeError(f"a JSON body must have at most {limit:g} MB; upload files or send a source instead")
     return bytes(body)
 
 
-def _enter_form(asked: Asked, form: Form, correlation_id: str, traceparent: str) -> Entered:
-    return _enter(asked, received_form(form.fields, form.uploads()), correlation_id, traceparent)
-
-
-def _limiter() -> CapacityLimiter:
+def _get_upload_limiter() -> CapacityLimiter:
+    """One limiter per event loop."""
     try:
-        return _uploads.get()
+        return _upload_limiter.get()
     except LookupError:
-        _uploads.set(CapacityLimiter(UPLOADS))
-        return _uploads.get()
+        _upload_limiter.set(CapacityLimiter(MAX_UPLOADS))
+        return _upload_limiter.get()
 
 
-def _enter(asked: Asked, received: Received, correlation_id: str, traceparent: str) -> Entered:
-    """The common problem if there is nothing to be taken of it."""
-    if not received.taken and received.source is None:
-        raise _common(received.refused)
-    settings = _settings(asked.graph, received.profile)
+def _enqueue(call: IngestCall, parsed: ParsedIngest) -> Submission:
+    """Queues the valid part of a request. Raises the errors of its documents if it has no valid part."""
+    if not parsed.accepted and parsed.source is None:
+        if all(rejected.too_large for rejected in parsed.rejected):
+            raise TooLargeError(parsed.rejected[0].too_large)
+        raise RejectedDocumentsError([error for rejected in parsed.rejected for error in rejected.errors])
+    settings = _profile_settings(call.graph, parsed.profile)
     request = IngestRequest(
-        collection=received.collection,
+        collection=parsed.collection,
         profile=settings.profile,
-        settings=settings.model_dump(mode="json", exclude=NOT_RECORDED),
-        documents=tuple(each.document for each in received.taken),
-        correlation_id=correlation_id,
-        traceparent=traceparent,
+        settings=settings.model_dump(mode="json", exclude=UNRECORDED_SETTINGS),
+        documents=tuple(accepted.document for accepted in parsed.accepted),
+        correlation_id=call.correlation_id,
+        traceparent=call.traceparent,
     )
-    with asked.graph.postgres.connect() as connection:
-        queue = Queue(connection, asked.who.tenant)
-        accepted = queue.enqueue(_with_source(request, received.source), asked.key, received.fingerprint)
-    return Entered(received=received, accepted=accepted)
+    if source := parsed.source:
+        request = replace(
+            request,
+            locations=tuple(source.locations),
+            prune=source.prune,
+            confirmed=source.confirmed,
+            checksum=source.checksum,
+        )
+    with call.graph.postgres.connect() as connection:
+        job = Queue(connection, call.caller.tenant).enqueue(request, call.idempotency_key, parsed.fingerprint)
+    return Submission(parsed=parsed, job=job)
 
 
-def _common(refused: Sequence[Refused]) -> Exception:
-    if all(each.too_large for each in refused):
-        return TooLargeError(refused[0].too_large)
-    return RefusedDocumentsError([error for each in refused for error in each.errors])
-
-
-def _with_source(request: IngestRequest, source: SourceBody | None) -> IngestRequest:
-    if source is None:
-        return request
-    locations = tuple(source.locations)
-    return replace(
-        request, locations=locations, prune=source.prune, confirmed=source.confirmed, checksum=source.checksum
-    )
-
-
-def _settings(graph: Graph, profile: str) -> Settings:
+def _profile_settings(graph: Graph, profile: str) -> Settings:
+    """The gateway's settings if the profile is its own or empty, else those of a shipped profile."""
     if profile in ("", graph.settings.profile):
         return graph.settings
-    if profile not in shipped_profiles():
-        refuse_profile(profile, {*shipped_profiles(), graph.settings.profile})
-    return _profile(profile)
+    if profile not in list_shipped_profiles():
+        raise_unknown_profile(profile, {*list_shipped_profiles(), graph.settings.profile})
+    return _load_shipped_profile(profile)
 
 
 @lru_cache(maxsize=32)
-def _profile(name: str) -> Settings:
-    """As the environment of this process changes it. The gateway's own file and overrides are of its own profile."""
+def _load_shipped_profile(name: str) -> Settings:
+    """The environment of this process applies; the gateway's file and overrides do not: they are for its profile."""
     return load_settings(profile=name)
-
-
-def _traceparent(request: Request) -> str:
-    given = trace_headers().get("traceparent", request.headers.get("traceparent", ""))
-    return given if _TRACE.fullmatch(given) else ""
-
-
-async def _outcome(graph: Graph, who: Caller, entered: Entered, seconds: int) -> Outcome:
-    """How the job stands when it has ended, or the time is over. Between looks at it only this coroutine is held."""
-    if not _waiting.acquire(blocking=False):
-        return Outcome()
-    try:
-        return await _waited(graph, who, entered, monotonic() + seconds)
-    finally:
-        _waiting.release()
-
-
-async def _waited(graph: Graph, who: Caller, entered: Entered, until: float) -> Outcome:
-    status, pause = "queued", FIRST_LOOK
-    while True:
-        with suppress(StoreError):  # a job outlives that, and so does who waits for it
-            status = await run_in_threadpool(_status, graph, who, entered.job)
-            if status not in OPEN:
-                return await run_in_threadpool(_ended, graph, who, entered)
-        left = until - monotonic()
-        if left <= 0:
-            return Outcome(waited=True, status=status)
-        await sleep(min(pause, left))
-        pause = min(2 * pause, LAST_LOOK)
-
-
-def _status(graph: Graph, who: Caller, job: UUID) -> str:
-    with ledger(graph, who) as known:
-        return str(known.job(str(job))["status"])
-
-
-def _ended(graph: Graph, who: Caller, entered: Entered) -> Outcome:
-    with ledger(graph, who) as known:
-        found, done = known.job(str(entered.job)), known.progress(entered.job)
-        failures = _failures(known, who, entered)
-    return Outcome(
-        waited=True,
-        status=found["status"],
-        reason=found["reason"] or "",
-        began=any(done.values()),
-        counts=counts(found, done),
-        failures={failure["uri"]: failure for failure in failures},
-    )
-
-
-def _failures(known: Ledger, who: Caller, entered: Entered) -> Sequence[Mapping[str, Any]]:
-    """Of what came with the request, all; of a source alone, some, of files that the caller may read."""
-    if entered.received.taken:
-        return known.failures(entered.job, "failed", "skipped", "quarantined")
-    return known.some_failures(entered.job, who.groups, UUID(int=0), MOST_FAILURES)
-
-
-def _answer(entered: Entered, outcome: Outcome, place: Place) -> tuple[Mapping[str, Any], int]:
-    received = entered.received
-    body = {
-        "job_id": entered.job,
-        "status": outcome.status,
-        "documents": len(received.taken),
-        **({"counts": outcome.counts} if outcome.counts is not None else {}),
-        "links": entered.links,
-    }
-    items = [*_rows(received, outcome, place), *_unasked(received, outcome, place)]
-    if outcome.lacking or any("problem" in item for item in items):
-        return {**body, "items": items}, 207
-    return body, 202 if outcome.counts is None else 200
-
-
-def _rows(received: Received, outcome: Outcome, place: Place) -> list[Mapping[str, Any]]:
-    """One for each document of the request, in its order."""
-    rows = {each.index: _taken(each, outcome, place) for each in received.taken}
-    rows |= {each.index: _refused(each, place) for each in received.refused}
-    return [{"index": index, **rows[index]} for index in sorted(rows)]
-
-
-def _taken(each: Taken, outcome: Outcome, place: Place) -> Mapping[str, Any]:
-    id = each.document.id
-    if outcome.failures is None:
-        return {"id": id, "status": 202}
-    if failure := outcome.failures.get(each.document.uri):
-        return _row(id, problem(_failed(failure), *place))
-    if outcome.status != "completed" and not outcome.began:
-        return _row(id, problem(_unfinished(outcome), *place))
-    return {"id": id, "status": 200}
-
-
-def _refused(each: Refused, place: Place) -> Mapping[str, Any]:
-    if each.too_large:
-        return _row(each.id, problem(TooLargeError(each.too_large), *place))
-    return _row(each.id, invalid(RequestValidationError(each.errors), *place))
-
-
-def _unasked(received: Received, outcome: Outcome, place: Place) -> list[Mapping[str, Any]]:
-    """Files of the source that are not in, by uri; and the source itself if its job has come to nothing."""
-    pushed = {each.document.uri for each in received.taken}
-    failures = [failure for uri, failure in (outcome.failures or {}).items() if uri not in pushed]
-    rows = [_row(failure["uri"], problem(_failed(failure), *place)) for failure in failures[:MOST_FAILURES]]
-    if outcome.failures is None or outcome.status == "completed" or received.source is None:
-        return rows
-    return [*(_row(each, problem(_unfinished(outcome), *place)) for each in received.source.locations), *rows]
-
-
-def _failed(failure: Mapping[str, Any]) -> DocumentError:
-    kind = TransientError if failure["retryable"] else DocumentError
-    return kind(failure["stage"], failure["reason"], failure["retryable"])
-
-
-def _unfinished(outcome: Outcome) -> RagError:
-    if outcome.status == "cancelled":
-        return UnavailableError(f"the job was cancelled: {outcome.reason}")
-    return error_from_reason(outcome.reason or "the job failed")
-
-
-def _row(id: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"id": id, "status": told["status"], "problem": told}

@@ -1,20 +1,20 @@
-"""`/v1/profiles`: pipelines by name."""
+"""`/v1/profiles`: the shipped profiles, and the one that is served."""
 
 from typing import Any
 
 from fastapi import APIRouter
 
-from rag_core.settings import shipped_profiles
-from serve.bodies.openapi import shows
+from rag_core.settings import list_shipped_profiles
+from serve.bodies.openapi import success_response
 from serve.bodies.responses import Profiles
-from serve.http.dependencies import Served, Who
+from serve.http.dependencies import CurrentCaller, CurrentGraph
 
 router = APIRouter()
 
 
-@router.get("/v1/profiles", responses=shows(Profiles))
-def profiles(_who: Who, graph: Served) -> dict[str, Any]:
-    """Those that are shipped, and the one that answers here."""
-    serving = graph.settings.profile
-    rows = [{"name": name, "serving": name == serving} for name in sorted({*shipped_profiles(), serving})]
+@router.get("/v1/profiles", responses=success_response(Profiles))
+def profiles(_caller: CurrentCaller, graph: CurrentGraph) -> dict[str, Any]:
+    """Lists the shipped profiles and the served one, which is `serving`."""
+    served = graph.settings.profile
+    rows = [{"name": name, "serving": name == served} for name in sorted({*list_shipped_profiles(), served})]
     return {"data": rows, "next_cursor": None, "has_more": False}

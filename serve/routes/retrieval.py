@@ -1,4 +1,4 @@
-"""`/v1/retrieve`: passages that answer a question."""
+"""`/v1/retrieve`: the passages that best answer a question."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,149 +14,171 @@ from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query, StageReport
 from rag_core.wire import json_bytes, retrieval_json
-from serve.bodies.openapi import ASKS_MODELS, BODY, shows
-from serve.bodies.queries import query
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.queries import build_query
 from serve.bodies.requests import Retrieve
 from serve.bodies.responses import Retrieval
 from serve.graph import Graph
-from serve.http.cursors import Listing, listing
-from serve.http.dependencies import Served, Who
-from serve.http.problems import problem, problem_response
-from serve.http.responses import as_json, public_stages, server_timing
-from serve.readiness import because_of
-from serve.variants import SearchVariant, check_profile, variants
+from serve.http.cursors import Listing, build_listing
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.problems import problem_body, problem_response
+from serve.http.responses import json_response, public_stages, server_timing
+from serve.readiness import explain_timeout
+from serve.variants import SearchVariant, check_profile, current_variants
 
 router = APIRouter()
 
 GRACE = 0.1
-"""Seconds beyond what was allowed, in which the texts of what was ranked in time are looked up."""
+"""Seconds after a timeout in which the texts of the chunks that were ranked in time are fetched."""
 RRF_K = 60
 
 
-@router.post("/v1/retrieve", responses=shows(Retrieval, BODY, ASKS_MODELS))
+@router.post("/v1/retrieve", responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS))
 @router.post("/v1/query", include_in_schema=False)
-async def retrieve(asked: Retrieve, who: Who, graph: Served, request: Request) -> Response:
-    """Best first. Pages are of one ranking, as long as its candidates; where the collection changes meanwhile, a hit
-    may come twice, or not at all. Who is out of time gets what was found until then, and no further page."""
-    check_profile(asked.profile, graph.settings)
-    chosen = variants(request.app).search(asked.options)
-    request.state.pipeline_version = chosen.pipeline_version
-    page = Page(listing(graph, who, "place", "retrieval", _fingerprint(asked, chosen)), asked.cursor, asked.top_k)
-    question = query(asked, asked.query, who, asked.conversation_id)
-    found = await searched(chosen, question, page.wanted(chosen.depth), graph.corpus)
-    shown = page.of(found.hits)
-    body = retrieval_json(asked.query, shown.hits, found.stages, graph.settings.profile, found.seconds, asked.explain)
-    body |= {"pipeline_version": chosen.pipeline_version, "next_cursor": shown.next_cursor}
-    body["results"] = [{**each, "rank": each["rank"] + shown.behind} for each in body["results"]]
-    if asked.profile:
-        body["profile"]["selected_by"] = "explicit"
-    if found.late is not None:
-        if not found.hits:
-            await refuse_without_store(graph, found.late)
-        degraded = list(dict.fromkeys([*body["degraded"], found.late.stage]))
-        body |= {"partial": True, "degraded": degraded, "next_cursor": None}
-        if asked.on_timeout == "error" or not found.hits:
-            return _late(found.late, body, request)
-    return as_json(body, headers=server_timing(found.stages))
+async def retrieve(body: Retrieve, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
+    """Returns hits, best first. Pages divide one ranking, as deep as its candidates.
+
+    If the collection changes between two pages, a hit can occur twice or be missing. After a timeout the hits so far
+    are returned, without a further page.
+    """
+    check_profile(body.profile, graph.settings)
+    variant = current_variants(request.app).search_variant(body.options)
+    request.state.pipeline_version = variant.pipeline_version
+    listing = build_listing(graph, caller, "rank", "retrieval", _ranking_fingerprint(body, variant))
+    paging = HitPaging(listing, body.cursor, body.top_k)
+    query = build_query(body, body.query, caller, body.conversation_id)
+    outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), graph.corpus)
+    return await _build_response(body, outcome, paging.select(outcome.hits), graph, request)
+
+
+def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:
+    """Equal for requests that produce the same ranking."""
+    parts = [body.query, body.collection, body.filters, body.conversation_id, variant.pipeline_version]
+    return sha256(json_bytes(parts)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """`late` is the stage that the time was over in, if it was: there are then only the `hits` that there were."""
+class SearchOutcome:
+    """The result of a search. If it timed out, `timeout` is the error of the last stage, and `hits` are partial."""
 
     hits: Sequence[Hit]
     stages: Sequence[StageReport]
     seconds: float
-    late: StageTimeoutError | None = None
+    timeout: StageTimeoutError | None = None
 
 
-async def searched(chosen: SearchVariant, question: Query, k: int, corpus: CorpusReader) -> Found:
-    """Within the question's time and the profile's. A stage that is late where others are not is left out."""
-    began, allowed = time.perf_counter(), min(question.timeout, chosen.limits.get("retrieve", inf))
+async def run_search(variant: SearchVariant, query: Query, k: int, corpus: CorpusReader) -> SearchOutcome:
+    """Searches within the time limits of the query and of the profile.
+
+    A stage that times out while others do not is skipped. Raises RetrievalError if the search fails in time.
+    """
+    started, time_limit = time.perf_counter(), min(query.timeout, variant.limits.get("retrieve", inf))
     hits: Sequence[Hit] = ()
-    late: StageTimeoutError | None = None
-    with recording(allowed, chosen.limits) as stages:
+    timeout: StageTimeoutError | None = None
+    with recording(time_limit, variant.limits) as stages:
         try:
-            hits = await chosen.retriever.retrieve(question, k)
+            hits = await variant.retriever.retrieve(query, k)
         except StageTimeoutError as error:
-            late = error
-        except RetrievalError:  # as when the time was over for every leg
-            if time.perf_counter() - began < allowed:
+            timeout = error
+        except RetrievalError:  # every leg failed, perhaps because of the timeout
+            if time.perf_counter() - started < time_limit:
                 raise
-    seconds = time.perf_counter() - began
-    left_out = [report.stage for report in stages if report.error]
-    if late is None and left_out and seconds >= allowed:
-        late = StageTimeoutError(left_out[-1], allowed)
-    if late is not None and not hits:
-        hits = await _ranked_in_time(question, stages, k, corpus)
-    return Found(hits=hits, stages=public_stages(stages), seconds=seconds, late=late)
+    seconds = time.perf_counter() - started
+    failed_stages = [report.stage for report in stages if report.error]
+    if timeout is None and failed_stages and seconds >= time_limit:
+        timeout = StageTimeoutError(failed_stages[-1], time_limit)
+    if timeout is not None and not hits:
+        hits = await _fetch_ranked_hits(query, stages, k, corpus)
+    return SearchOutcome(hits=hits, stages=public_stages(stages), seconds=seconds, timeout=timeout)
 
 
-async def _ranked_in_time(
-    question: Query, stages: Sequence[StageReport], k: int, corpus: CorpusReader
+async def _fetch_ranked_hits(
+    query: Query, stages: Sequence[StageReport], k: int, corpus: CorpusReader
 ) -> Sequence[Hit]:
-    """As the stage ranked them that ranked last, scored by reciprocal rank. None if the store is late, too."""
+    """The hits of the last ranking that was completed, scored by reciprocal rank; none if the store times out too."""
     ranking = next((report.ranking for report in reversed(stages) if report.ranking), ())
     scored = [(id, 1 / (RRF_K + rank)) for rank, id in enumerate(ranking[:k], start=1)]
     if not scored:
         return ()
     try:
         with recording(GRACE):
-            async with stage("fetch"), corpus.reading(question):
-                return await corpus.hits(question, "fused", scored)
+            async with stage("fetch"), corpus.reading(query):
+                return await corpus.fetch_hits(query, "fused", scored)
     except RagError:
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Of a ranking those hits that stand `behind` so many others."""
+class PageOfHits:
+    """The hits of one page. `offset` is the number of hits before them."""
 
     hits: Sequence[Hit]
-    behind: int
+    offset: int
     next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A cursor names the hit that the page before ended with, and its rank then. What stands behind that hit now
-    follows; what stands behind the rank, if the hit has gone."""
+class HitPaging:
+    """Divides a ranking into pages. A cursor names the last hit of the previous page, and the rank that it had.
 
-    order: Listing
+    The page begins after that hit; if the hit has disappeared, it begins after the rank.
+    """
+
+    listing: Listing
     cursor: str
     size: int
 
-    def wanted(self, depth: int) -> int:
-        """How many hits tell whether there are more. Never so many that they would be chosen from others than those of
-        the page before."""
+    def fetch_limit(self, depth: int) -> int:
+        """The number of hits to retrieve, one more than the page has if possible, to see if another page follows.
+
+        It never exceeds the ranking's depth unless the page does: with other candidates, pages would not match.
+        """
         return max(self.size, depth if self.cursor else min(self.size + 1, depth))
 
-    def of(self, hits: Sequence[Hit]) -> Shown:
-        behind = self._behind(hits)
-        end = behind + self.size
-        more = self.order.cursor(f"{end} {hits[end - 1].chunk.id}") if len(hits) > end else None
-        return Shown(hits[behind:end], behind, more)
-
-    def _behind(self, hits: Sequence[Hit]) -> int:
-        if not self.cursor:
-            return 0
-        rank, _, id = self.order.after(self.cursor, "").partition(" ")
-        return next((place for place, hit in enumerate(hits, start=1) if str(hit.chunk.id) == id), int(rank))
+    def select(self, hits: Sequence[Hit]) -> PageOfHits:
+        offset = 0
+        if self.cursor:
+            rank, _, id = self.listing.decode_cursor(self.cursor, "").partition(" ")
+            positions = (position for position, hit in enumerate(hits, start=1) if str(hit.chunk.id) == id)
+            offset = next(positions, int(rank))
+        end = offset + self.size
+        next_cursor = self.listing.encode_cursor(f"{end} {hits[end - 1].chunk.id}") if len(hits) > end else None
+        return PageOfHits(hits[offset:end], offset, next_cursor)
 
 
-def _fingerprint(asked: Retrieve, chosen: SearchVariant) -> str:
-    """Equal for requests whose hits are of one ranking."""
-    searched = [asked.query, asked.collection, asked.filters, asked.conversation_id, chosen.pipeline_version]
-    return sha256(json_bytes(searched)).hexdigest()
+async def _build_response(
+    body: Retrieve, outcome: SearchOutcome, page: PageOfHits, graph: Graph, request: Request
+) -> Response:
+    """The page, or after a timeout a partial page or a problem.
+
+    A timeout without hits is always a problem. Raises StoreError if the store is the reason.
+    """
+    result = retrieval_json(
+        body.query, page.hits, outcome.stages, graph.settings.profile, outcome.seconds, body.explain
+    )
+    result["results"] = [{**hit, "rank": hit["rank"] + page.offset} for hit in result["results"]]
+    result |= {"pipeline_version": request.state.pipeline_version, "next_cursor": page.next_cursor}
+    if body.profile:
+        result["profile"]["selected_by"] = "explicit"
+    if outcome.timeout is None:
+        return json_response(result, headers=server_timing(outcome.stages))
+    if not outcome.hits:
+        await raise_if_store_unreachable(graph, outcome.timeout)
+    result["degraded"] = list(dict.fromkeys([*result["degraded"], outcome.timeout.stage]))
+    result |= {"partial": True, "next_cursor": None}
+    if body.on_timeout == "error" or not outcome.hits:
+        return _timeout_response(outcome.timeout, result, request)
+    return json_response(result, headers=server_timing(outcome.stages))
 
 
-async def refuse_without_store(graph: Graph, late: StageTimeoutError) -> None:
-    """StoreError if that is what was waited for."""
-    reason = await because_of(graph.dependencies["store"], late)
-    if reason is not late:
-        raise reason
+async def raise_if_store_unreachable(graph: Graph, timeout: StageTimeoutError) -> None:
+    """Raises StoreError if the stage timed out because the store is unreachable."""
+    error = await explain_timeout(graph.dependencies["store"], timeout)
+    if error is not timeout:
+        raise error
 
 
-def _late(late: StageTimeoutError, body: Mapping[str, Any], request: Request) -> Response:
-    found = {"degraded": body["degraded"], "partial_results": body["results"]}
-    return problem_response({**problem(late, request.url.path, request.state.correlation_id), **found})
+def _timeout_response(timeout: StageTimeoutError, result: Mapping[str, Any], request: Request) -> Response:
+    problem = problem_body(timeout, request.url.path, request.state.correlation_id)
+    partial = {"degraded": result["degraded"], "partial_results": result["results"]}
+    return problem_response({**problem, **partial})

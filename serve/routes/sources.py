@@ -1,4 +1,4 @@
-"""`/v1/sources/{chunk_id}`: what a citation points at, for programs and for readers."""
+"""`/v1/sources/{chunk_id}`: the span of text that a citation links to, as JSON and as an HTML page."""
 
 from collections.abc import Mapping
 from html import escape
@@ -10,18 +10,18 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
-from serve.bodies.openapi import shows
+from serve.bodies.openapi import success_response
 from serve.bodies.responses import Quoted
-from serve.http.connections import catalog
-from serve.http.dependencies import Served, Who
-from serve.http.responses import as_json
+from serve.http.connections import open_catalog
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.responses import json_response
 
 router = APIRouter()
 
-AROUND = 2000
-"""Characters that are shown before the span, and behind it."""
+CONTEXT_CHARS = 2000
+"""Characters that are shown before the span, and after it."""
 
-# The text is anybody's: nothing of it may run, load or lead away.
+# Documents are untrusted: a page must not run or load anything from them, nor leak its address to linked sites.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -41,13 +41,12 @@ pre {{ font: inherit; white-space: pre-wrap; overflow-wrap: anywhere }}</style>
 </html>
 """
 
-
-SHOWS = shows(Quoted)
-SHOWS[200]["content"] = {"text/html": {"schema": {"type": "string"}}}
+RESPONSES = success_response(Quoted)
+RESPONSES[200]["content"] = {"text/html": {"schema": {"type": "string"}}}
 
 
 class Span(BaseModel):
-    """Offsets in the document's text, in code points; without them those of the chunk."""
+    """Offsets in the document's text, in code points. The default is the chunk's span."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,38 +54,42 @@ class Span(BaseModel):
     end: int | None = Field(None, ge=1)
 
 
-@router.get("/v1/sources/{chunk_id}", responses=SHOWS)
+@router.get("/v1/sources/{chunk_id}", responses=RESPONSES)
 def source(
-    chunk_id: UUID, span: Annotated[Span, Query()], who: Who, graph: Served, accept: Annotated[str, Header()] = "*/*"
+    chunk_id: UUID,
+    span: Annotated[Span, Query()],
+    caller: CurrentCaller,
+    graph: CurrentGraph,
+    accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """The span with the text around it: as JSON, or as a page for who asks for HTML and not for JSON."""
-    with catalog(graph, who) as known:
-        shown = shown_span(known.readable_span(chunk_id, who.groups), span)
+    """Returns the span with the text around it: an HTML page if the client accepts HTML but not JSON, else JSON."""
+    with open_catalog(graph, caller) as catalog:
+        body = span_json(catalog.readable_span(chunk_id, caller.groups), span)
     if "text/html" in accept and "application/json" not in accept:
-        return HTMLResponse(page(shown), headers=HEADERS)
-    return as_json(shown, headers=HEADERS)
+        return HTMLResponse(render_page(body), headers=HEADERS)
+    return json_response(body, headers=HEADERS)
 
 
-def shown_span(stored: Mapping[str, Any], span: Span) -> dict[str, Any]:
-    """UsageError for a span that the document does not have."""
-    text, metadata = stored["text"], stored["metadata"]
-    start = stored["start"] if span.start is None else span.start
-    end = stored["end"] if span.end is None else span.end
+def span_json(row: Mapping[str, Any], span: Span) -> dict[str, Any]:
+    """Raises UsageError if the span exceeds the document's text."""
+    text, metadata = row["text"], row["metadata"]
+    start = row["start"] if span.start is None else span.start
+    end = row["end"] if span.end is None else span.end
     if not start < end <= len(text):
         raise UsageError(f"a span must have 0 <= start < end <= {len(text)}, got {start} to {end}")
     return {
-        **{name: value for name, value in stored.items() if name not in ("text", "metadata")},
+        **{name: value for name, value in row.items() if name not in ("text", "metadata")},
         "page": metadata.get("page"),
         "section": metadata.get("section"),
         "start": start,
         "end": end,
-        "before": text[max(0, start - AROUND) : start],
+        "before": text[max(0, start - CONTEXT_CHARS) : start],
         "quote": text[start:end],
-        "after": text[end : end + AROUND],
+        "after": text[end : end + CONTEXT_CHARS],
     }
 
 
-def page(shown: Mapping[str, Any]) -> str:
-    """`shown` is what the JSON is."""
-    parts = ("language", "title", "url", "before", "quote", "after")
-    return PAGE.format(**{part: escape(shown[part]) for part in parts})
+def render_page(body: Mapping[str, Any]) -> str:
+    """The HTML page for a body of `span_json`."""
+    names = ("language", "title", "url", "before", "quote", "after")
+    return PAGE.format(**{name: escape(body[name]) for name in names})

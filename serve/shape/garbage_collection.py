@@ -1,11 +1,14 @@
-"""What a replica has loaded by the time it serves stays, until its settings change."""
+"""Garbage collection in replicas: objects that stay until the settings change are not examined again and again."""
 
 import gc
 
 
-def settle() -> None:
-    """Spares the garbage collector all that is there now: with a model it takes 200 ms to look through it, in which
-    nothing is answered. Serve does so when a replica starts. Called again, it frees first what is garbage by now."""
+def freeze_loaded_objects() -> None:
+    """Excludes all current objects from garbage collection. With a model loaded, examining them takes 200 ms.
+
+    During that time nothing is answered. Serve does the same when a replica starts. Another call first frees the
+    objects that have become garbage.
+    """
     gc.unfreeze()
     gc.collect()
     gc.freeze()

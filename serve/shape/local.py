@@ -1,4 +1,4 @@
-"""A Ray Serve of this machine, from its start to its end."""
+"""Runs Ray Serve on this machine."""
 
 import ipaddress
 import logging
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import httpx2
 
-from jobs.runner import ENVIRONMENT, native_errors_logged
+from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
 from rag_core.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -22,90 +22,98 @@ if TYPE_CHECKING:
 
 ROUTE, NAME = "/", "rag"
 
-PATIENCE = 900.0
-"""Seconds until all replicas must be there: a large model takes minutes to load."""
+READY_TIMEOUT = 900.0
+"""Seconds until all replicas must be ready. A large model takes minutes to load."""
 
-PAUSE = 0.3
-"""Seconds between looks at the status, each of which costs the controller some 20 ms."""
+POLL_SECONDS = 0.3
+"""Seconds between two requests for the status. Each costs Serve's controller about 20 ms."""
 
-# Behind HAProxy, which throughput mode needs, replicas listen on every interface.
-BY_PROXY = {
+# Throughput mode requires HAProxy, with which replicas listen on every interface.
+PROXY_ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
 }
 
-Tell: TypeAlias = Callable[[str], None]
-"""Is told what is waited for, whenever that changes."""
+ProgressListener: TypeAlias = Callable[[str], None]
+"""Receives a line such as `waiting for Gateway`, whenever it changes."""
 
 
-def nobody(_text: str) -> None:
+def ignore_progress(_line: str) -> None:
     pass
 
 
 @contextmanager
-def serve_locally(application: "Callable[[], Application]", host: str, port: int, tell: Tell = nobody) -> Iterator[str]:
-    """Yields the URL of an application that answers, until the block ends. Its ingress has one replica.
+def serve_locally(
+    application: "Callable[[], Application]", host: str, port: int, on_progress: ProgressListener = ignore_progress
+) -> Iterator[str]:
+    """Serves an application during the block, and yields its URL when it is ready. Its ingress has one replica.
 
-    ConfigError for a host that others can reach, because callers are not authenticated; ClusterError if the port is
-    taken, or if Ray or the application cannot be started.
+    Raises ConfigError if other machines can reach the host, because callers are not authenticated. Raises ClusterError
+    if the port is in use, or if Ray or the application cannot be started.
     """
-    with _ray(host, port, by_itself(port)):
+    with _start_ray(host, port, direct_ingress_environment(port)):
         from ray import serve
 
         quiet = {"log_level": "WARNING", "enable_access_log": False}
         target = serve.RunTarget(application(), name=NAME, route_prefix=ROUTE, logging_config=quiet)
-        with _translated():
+        with _translate_ray_errors():
             serve.start(http_options={"host": host, "port": _free_port(host)}, logging_config=quiet)
             serve.run_many([target], wait_for_applications_running=False)
-        yield ready(host, port, tell)
+        yield wait_until_ready(host, port, on_progress)
 
 
 @contextmanager
-def serve_shape(shape: "ServeDeploySchema", host: str = "", port: int = 0, tell: Tell = nobody) -> Iterator[str]:
-    """Yields the URL of what a Serve config describes; `host` and `port` override the config.
+def serve_from_config(
+    config: "ServeDeploySchema", host: str = "", port: int = 0, on_progress: ProgressListener = ignore_progress
+) -> Iterator[str]:
+    """Serves the applications of a Serve config during the block, and yields their URL when they are ready.
 
-    Raises what `serve_locally` raises.
+    `host` and `port` override the config. Raises the errors of `serve_locally`.
     """
     options = {
-        **shape.http_options.model_dump(),
+        **config.http_options.model_dump(),
         **({"host": host} if host else {}),
         **({"port": port} if port else {}),
     }
-    with _ray(options["host"], options["port"], BY_PROXY):
+    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT):
         from ray import serve
 
-        with _translated():
+        with _translate_ray_errors():
             serve.start(
-                proxy_location=shape.proxy_location,
+                proxy_location=config.proxy_location,
                 http_options=options,
-                logging_config=shape.logging_config,
-                tracing_config=shape.tracing_config,
-                controller_options=shape.controller_options,
+                logging_config=config.logging_config,
+                tracing_config=config.tracing_config,
+                controller_options=config.controller_options,
             )
-        deploy(shape)
-        yield ready(options["host"], options["port"], tell)
+        deploy(config)
+        yield wait_until_ready(options["host"], options["port"], on_progress)
 
 
-def deploy(shape: "ServeDeploySchema") -> None:
-    """Brings the Serve of this process to a shape, as `serve deploy` does: what did not change goes on as it is.
-    ClusterError if it does not take it."""
+def deploy(config: "ServeDeploySchema") -> None:
+    """Changes the running Serve of this process to a config, as `serve deploy` does. Unchanged parts keep running.
+
+    Raises ClusterError if Serve rejects the config.
+    """
     from ray.serve.context import _get_global_client
 
-    with _translated():
+    with _translate_ray_errors():
         if client := _get_global_client():
-            client.deploy_apps(shape)
+            client.deploy_apps(config)
 
 
-def by_itself(port: int) -> dict[str, str]:
-    """For the one replica of a gateway that listens on the port, and on the host that Serve was started with, and runs
-    its code in the same loop. Serve's proxy before it takes ten times the CPU of its own HTTP."""
+def direct_ingress_environment(port: int) -> dict[str, str]:
+    """The environment for a gateway with one replica, which itself listens on the port, on Serve's host.
+
+    It also runs its code in the same event loop. Serve's proxy would use ten times the CPU of Serve's own HTTP.
+    """
     return {
-        **BY_PROXY,
+        **PROXY_ENVIRONMENT,
         "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(port),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1),  # which it never takes
-        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # a replica that was killed has the port of the next one
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1),  # never used
+        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # the successor of a killed replica uses the same port
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "0.1",
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
@@ -113,70 +121,76 @@ def by_itself(port: int) -> dict[str, str]:
     }
 
 
-def set_environment(ingress: dict[str, str] = BY_PROXY) -> None:
-    """Before anything imports Ray Serve, which reads it then; the processes of Serve read it when Ray starts."""
-    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ} | ingress)
+def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
+    """Call this before Ray Serve is imported, which reads the environment then; its processes read it when Ray
+    starts."""
+    os.environ.update({key: value for key, value in RAY_ENVIRONMENT.items() if key not in os.environ} | ingress)
 
 
 @contextmanager
-def _ray(host: str, port: int, ingress: dict[str, str]) -> Iterator[None]:
+def _start_ray(host: str, port: int, ingress: dict[str, str]) -> Iterator[None]:
+    """Starts Ray for the block. Serve and Ray are shut down when it ends."""
     check_loopback(host)
-    _check_free(host, port)
+    _check_port_free(host, port)
     set_environment(ingress)
-    with native_errors_logged(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Ray's own making
+    with redirect_native_errors(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own warnings
         import ray
         from ray import serve
 
         try:
-            with _translated():
+            with _translate_ray_errors():
                 ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
             yield
         finally:
-            with redirect_stdout(sys.stderr):  # Ray tells there of the controller's end
+            with redirect_stdout(sys.stderr):  # Ray prints a line about the end of the controller
                 serve.shutdown()  # type: ignore[no-untyped-call]
                 ray.shutdown()
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_ray_errors() -> Iterator[None]:
     from ray.exceptions import RayError
 
     try:
         yield
     except (RayError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        raise ClusterError(f"the gateway cannot be started: {error}") from error
+        raise ClusterError(f"cannot start the gateway: {error}") from error
 
 
-def ready(host: str, port: int, tell: Tell) -> str:
-    """Once every deployment runs, and what listens knows it. ClusterError with Serve's own words if one cannot."""
-    url, until, told = f"http://{host}:{port}", time.monotonic() + PATIENCE, ""
-    while missing := _missing(url):
-        if missing != told:
-            tell(f"waiting for {missing}")
-            told = missing
-        if time.monotonic() > until:
-            raise ClusterError(f"not ready within {PATIENCE:g} s: {missing}")
-        time.sleep(PAUSE)
+def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str:
+    """Waits until every deployment runs and the URL responds. Returns the URL.
+
+    Raises ClusterError after `READY_TIMEOUT`, or with Serve's own message if a deployment cannot be started.
+    """
+    url, deadline, reported = f"http://{host}:{port}", time.monotonic() + READY_TIMEOUT, ""
+    while pending := _pending(url):
+        if pending != reported:
+            on_progress(f"waiting for {pending}")
+            reported = pending
+        if time.monotonic() > deadline:
+            raise ClusterError(f"not ready after {READY_TIMEOUT:g} s: waiting for {pending}")
+        time.sleep(POLL_SECONDS)
     return url
 
 
-def _missing(url: str) -> str:
-    """What is waited for; empty once all is there."""
+def _pending(url: str) -> str:
+    """The deployments that are not ready yet; empty when everything is ready."""
     from ray import serve
 
     applications = serve.status().applications
     for name, application in applications.items():
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-            raise ClusterError(f"the application {name} cannot be started: {_reason(application)}")
-    if waiting := [line for each in applications.values() for line in _waiting(each)]:
-        return ", ".join(waiting)
+            raise ClusterError(f"cannot start the application {name}: {_failure_reason(application)}")
+    pending = [line for application in applications.values() for line in _pending_deployments(application)]
+    if pending:
+        return ", ".join(pending)
     if not applications or any(application.status != "RUNNING" for application in applications.values()):
         return "Ray Serve"
-    return "" if _routed(url) else f"an answer from {url}"
+    return "" if _is_responding(url) else f"a response from {url}"
 
 
-def _waiting(application: "ApplicationStatusOverview") -> Iterator[str]:
+def _pending_deployments(application: "ApplicationStatusOverview") -> Iterator[str]:
     for name, deployment in application.deployments.items():
         states = deployment.replica_states
         running = sum(count for state, count in states.items() if state == "RUNNING")
@@ -184,14 +198,14 @@ def _waiting(application: "ApplicationStatusOverview") -> Iterator[str]:
             yield f"{name} ({running} of {max(sum(states.values()), 1)} replicas)"
 
 
-def _reason(application: "ApplicationStatusOverview") -> str:
-    """The last line of each trace, which says what went wrong, after what Serve says of it."""
-    said = [application.message, *(each.message for each in application.deployments.values() if each.message)]
-    lines = [text.strip().splitlines() for text in said if text.strip()]
+def _failure_reason(application: "ApplicationStatusOverview") -> str:
+    """The first and last line of each of Serve's messages: a summary, and the end of a traceback."""
+    messages = [application.message, *(deployment.message for deployment in application.deployments.values())]
+    lines = [message.strip().splitlines() for message in messages if message and message.strip()]
     return "; ".join(dict.fromkeys(line for text in lines for line in (text[0], text[-1])))
 
 
-def _routed(url: str) -> bool:
+def _is_responding(url: str) -> bool:
     try:
         return httpx2.get(f"{url}/-/healthz", timeout=1.0).is_success
     except httpx2.HTTPError:
@@ -199,18 +213,18 @@ def _routed(url: str) -> bool:
 
 
 def check_loopback(host: str) -> None:
-    """ConfigError for a host that others can reach."""
+    """Raises ConfigError if other machines can reach the host."""
     addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
         raise ConfigError(f"without keys the gateway listens on loopback only: host must be 127.0.0.1, got {host}")
 
 
-def _check_free(host: str, port: int) -> None:
+def _check_port_free(host: str, port: int) -> None:
     with socket.socket() as probe:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ClusterError(f"port {port} of {host} cannot be used: {error.strerror}") from error
+            raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}") from error
 
 
 def _free_port(host: str) -> int:

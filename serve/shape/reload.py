@@ -1,4 +1,4 @@
-"""What of the settings may change while a gateway serves: never which models there are, nor what was ingested how."""
+"""Changes of settings while a gateway serves. Models, stores and the settings of ingestion cannot change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,62 +15,65 @@ from rag_core.config import (
     SignalsRetriever,
 )
 from rag_core.errors import ConfigError
-from rag_core.settings import changed
+from rag_core.settings import with_overrides
 
-FREE = {"answering", "packing", "prompt"}
-"""Sections of which all may change."""
+RELOADABLE_SECTIONS = {"answering", "packing", "prompt"}
+"""Sections whose settings can all change."""
 
 
 class UserConfig(Section):
-    """Of the gateway's deployment: what may change without a restart."""
+    """The `user_config` of the gateway's deployment: changes that need no restart."""
 
-    set: tuple[str, ...] = Field((), description="SECTION.KEY=VALUE, over the settings that it was started with")
+    set: tuple[str, ...] = Field((), description="SECTION.KEY=VALUE, applied to the settings that it was started with")
 
 
-def user_config(given: Mapping[str, Any]) -> UserConfig:
+def parse_user_config(config: Mapping[str, Any]) -> UserConfig:
+    """Raises ConfigError with every invalid key."""
     try:
-        return UserConfig.model_validate(given)
-    except ValidationError as error:
-        raise ConfigError("\n".join(f"user_config.{_told(each)}" for each in error.errors())) from None
+        return UserConfig.model_validate(config)
+    except ValidationError as failure:
+        lines = [
+            f"user_config.{'.'.join(map(str, error['loc']))}: {error['msg']}, got {error['input']!r:.60}"
+            for error in failure.errors()
+        ]
+        raise ConfigError("\n".join(lines)) from None
 
 
-def changed_while_serving(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """ConfigError names each setting that may not change."""
-    new = changed(settings, overrides)
-    before, after = dict(_leaves(_fixed(settings))), dict(_leaves(_fixed(new)))
-    if touched := sorted(key for key in before | after if before.get(key) != after.get(key)):
-        raise ConfigError(f"cannot change while the gateway serves: {', '.join(touched)}; start it anew for that")
-    return new
+def reload_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Applies overrides. Raises ConfigError with every changed setting that requires a restart."""
+    changed = with_overrides(settings, overrides)
+    before, after = dict(_flatten(_fixed_settings(settings))), dict(_flatten(_fixed_settings(changed)))
+    if fixed := sorted(key for key in before | after if before.get(key) != after.get(key)):
+        raise ConfigError(f"cannot change while the gateway serves: {', '.join(fixed)}; restart it to change them")
+    return changed
 
 
-def _fixed(settings: Settings) -> dict[str, Any]:
-    whole = settings.model_dump(mode="json", exclude=FREE)
+def _fixed_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that require a restart."""
+    sections = settings.model_dump(mode="json", exclude=RELOADABLE_SECTIONS)
     judge = settings.guard.judge.model_dump(mode="json", exclude={"supported", "partial"})
-    return {**whole, "guard": {"judge": judge}, "retrieval": _fixed_retrieval(settings.retrieval)}
+    return {**sections, "guard": {"judge": judge}, "retrieval": _fixed_retrieval(settings.retrieval)}
 
 
-def _fixed_retrieval(chosen: RetrievalSettings) -> dict[str, Any]:
-    """Which retrievers there are and what they load; how their hits are weighed, cut and awaited is free."""
-    match chosen:
+def _fixed_retrieval(retrieval: RetrievalSettings) -> dict[str, Any]:
+    """The retrievers and the models that they load; weights, depths and timeouts can change."""
+    match retrieval:
         case HybridRetriever():
-            legs = {name: _fixed_retrieval(leg) for name, leg in chosen.retrievers.items()}
-            return {"type": chosen.type, "retrievers": legs}
+            legs = {name: _fixed_retrieval(leg) for name, leg in retrieval.retrievers.items()}
+            return {"type": retrieval.type, "retrievers": legs}
         case RerankedRetriever():
-            reranker = chosen.reranker.model_dump(mode="json")
-            return {"type": chosen.type, "reranker": reranker, "retriever": _fixed_retrieval(chosen.retriever)}
+            reranker = retrieval.reranker.model_dump(mode="json")
+            return {"type": retrieval.type, "reranker": reranker, "retriever": _fixed_retrieval(retrieval.retriever)}
         case PerDocumentRetriever() | SignalsRetriever():
-            return {"type": chosen.type, "retriever": _fixed_retrieval(chosen.retriever)}
+            return {"type": retrieval.type, "retriever": _fixed_retrieval(retrieval.retriever)}
         case _:
-            return chosen.model_dump(mode="json")
+            return retrieval.model_dump(mode="json")
 
 
-def _leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _flatten(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves with their dotted keys."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, (*path, key))
+            yield from _flatten(value, (*path, key))
         else:
             yield ".".join((*path, key)), value
-
-
-def _told(error: Any) -> str:
-    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}, got {error['input']!r:.60}"

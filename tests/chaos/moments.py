@@ -14,7 +14,7 @@ STORED = "select count(*) from rag.documents"
 
 def wait_for(documents: int, process: "subprocess.Popen[bytes]", host: Host) -> None:
     """Until so many are stored. With 0 until there are tables."""
-    with psycopg.connect(embedded.answering(host.home / "postgres"), autocommit=True) as connection:
+    with psycopg.connect(embedded.server_dsn(host.home / "postgres"), autocommit=True) as connection:
         while process.poll() is None:
             try:
                 row = connection.execute(STORED).fetchone()

@@ -48,7 +48,9 @@ def test_a_full_disk_ends_the_job_with_its_reason_and_the_same_command_completes
             time.sleep(0.05)
         _, complaint = process.communicate()
     assert process.returncode != 0
-    assert b"error: lost the store: " in complaint or b"error: cannot reach the store" in complaint, complaint
+    assert b"error: lost the connection to the store: " in complaint or b"error: cannot reach the store" in complaint, (
+        complaint
+    )
     assert b"No space left on device" in complaint or b"did not start" in complaint, complaint
     assert b"Traceback" not in complaint
 

@@ -29,7 +29,7 @@ WORK = """
 import sys
 from jobs.worker import Worker
 from rag_core.config import Settings
-Worker(Settings.model_validate_json(sys.argv[1]), lease=2.0, poll=0.2).run()
+Worker(Settings.model_validate_json(sys.argv[1]), lease_seconds=2.0, poll_seconds=0.2).run()
 """
 HOLDERS = """
 select split_part(worker, ':', 2)::int from rag.jobs
@@ -110,7 +110,7 @@ def test_300_jobs_whose_workers_are_killed_are_done_exactly_once_each_and_the_po
         rows = {job["id"]: job for job in Ledger(connection, DEFAULT_TENANT).jobs(limit=JOBS)}
     dead = rows.pop(jobs[poison])
     assert (dead["status"], dead["attempts"]) == ("failed", 3)
-    assert dead["reason"].startswith("dead letter: it was begun 3 times")
+    assert dead["reason"].startswith("dead letter: it was started 3 times")
     assert [row["reason"] for row in rows.values() if row["status"] != "completed"] == []
     assert sum(row["attempts"] for row in rows.values()) > len(rows)
     assert kills == KILLS

@@ -16,7 +16,7 @@ from targets import begin, superuser
 
 from rag_core.errors import NotFoundError, SpaceError
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
+from rag_core.storage.filters import parse_filter
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
@@ -96,7 +96,7 @@ class Indexed(InPostgres):
     """With an index of its vectors, however few they are."""
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        Maintenance(build_from=1).run(self._store, TENANT)
+        Maintenance(build_at=1).run(self._store, TENANT)
         return super().ask(question)
 
 
@@ -120,7 +120,7 @@ def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
 def found(corpus: Corpus, text: str, k: int = 100, space: Space = SPACE, query: Query = QUERY) -> list[Hit]:
     async def retrieved(reader: Any) -> list[Hit]:
         async with reader.snapshot(query):
-            return list(await reader.hits(query, "dense", await reader.nearest(query, vector(text), space, k)))
+            return list(await reader.fetch_hits(query, "dense", await reader.rank_dense(query, vector(text), space, k)))
 
     return corpus.ask(retrieved)
 
@@ -149,7 +149,7 @@ def test_vectors_are_known_again_by_the_text_that_was_embedded(corpus: Corpus) -
     note = draft("file:///a.md", "one", "two", prefix="Title")
     writer = corpus.writer()
     writer.publish([note])
-    known = writer.known_vectors([*hashes(note), text_hash("one"), text_hash("three")])
+    known = writer.find_vectors([*hashes(note), text_hash("one"), text_hash("three")])
     assert known.keys() == set(hashes(note))
     np.testing.assert_allclose(np.stack([known[key] for key in hashes(note)]), note.vectors, atol=1e-3)
 
@@ -157,8 +157,8 @@ def test_vectors_are_known_again_by_the_text_that_was_embedded(corpus: Corpus) -
 def test_vectors_are_known_in_every_collection_of_the_tenant_and_to_no_other_tenant(corpus: Corpus) -> None:
     note = draft("file:///a.md", "one")
     corpus.writer().publish([note])
-    assert corpus.writer(collection="second").known_vectors(hashes(note)).keys() == set(hashes(note))
-    assert corpus.writer(tenant=OTHER_TENANT).known_vectors(hashes(note)) == {}
+    assert corpus.writer(collection="second").find_vectors(hashes(note)).keys() == set(hashes(note))
+    assert corpus.writer(tenant=OTHER_TENANT).find_vectors(hashes(note)) == {}
 
 
 def test_publishing_the_same_draft_again_changes_nothing(corpus: Corpus) -> None:
@@ -227,7 +227,7 @@ def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(corpus: Corp
     note = draft("file:///a.md", "one", "two", metadata={"kind": "memo"})
     corpus.writer().publish([note])
     corpus.writer().publish([failed(note, retryable=True)])
-    hits = found(corpus, "one", query=replace(QUERY, filters=parsed_filter(comparison("kind", "eq", "memo"))))
+    hits = found(corpus, "one", query=replace(QUERY, filters=parse_filter(comparison("kind", "eq", "memo"))))
     assert [hit.chunk for hit in hits] == list(note.chunks)
     assert (hits[0].origin.title, hits[0].origin.metadata) == ("A title", {"kind": "memo"})
 
@@ -239,7 +239,7 @@ def test_a_document_that_fails_for_good_is_searched_no_more(corpus: Corpus, skip
     corpus.writer().publish([failed(note, retryable=True)])
     corpus.writer().publish([failed(note, skipped=skipped)])
     assert texts(corpus) == {"other"}
-    assert corpus.writer().known_vectors(hashes(note)) == {}
+    assert corpus.writer().find_vectors(hashes(note)) == {}
     corpus.writer().publish([note])
     assert texts(corpus) == {"one", "other"}
 
@@ -249,7 +249,7 @@ def test_what_is_deleted_leaves_nothing_behind(corpus: Corpus) -> None:
     corpus.writer().publish([note, other])
     corpus.writer().delete([note.id])
     assert texts(corpus) == {"other"}
-    assert corpus.writer().known_vectors(hashes(note, other)).keys() == set(hashes(other))
+    assert corpus.writer().find_vectors(hashes(note, other)).keys() == set(hashes(other))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_hits_come_in_the_order_of_the_ranking_without_those_that_are_gone(corpu
     note, gone = draft("file:///a.md", "one", "two"), draft("file:///b.md", "gone")
     corpus.writer().publish([note])
     ranking = [(note.chunks[1].id, 3.0), (gone.chunks[0].id, 2.0), (note.chunks[0].id, 1.0)]
-    hits = corpus.ask(lambda reader: reader.hits(QUERY, "fused", ranking))
+    hits = corpus.ask(lambda reader: reader.fetch_hits(QUERY, "fused", ranking))
     assert [(hit.chunk.text, hit.scores) for hit in hits] == [("two", {"fused": 3.0}), ("one", {"fused": 1.0})]
 
 
@@ -291,10 +291,10 @@ def test_a_snapshot_stays_as_it_was_opened(corpus: Corpus) -> None:
 
     async def across_a_change(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
-            await reader.nearest(QUERY, vector("one"), SPACE, 1)
+            await reader.rank_dense(QUERY, vector("one"), SPACE, 1)
             newer.publish([draft("file:///a.md", "two")])
-            ranking = await reader.nearest(QUERY, vector("one"), SPACE, 1)
-            return [hit.chunk.text for hit in await reader.hits(QUERY, "dense", ranking)]
+            ranking = await reader.rank_dense(QUERY, vector("one"), SPACE, 1)
+            return [hit.chunk.text for hit in await reader.fetch_hits(QUERY, "dense", ranking)]
 
     assert corpus.ask(across_a_change) == ["one"]
     assert texts(corpus) == {"two"}
@@ -307,8 +307,8 @@ def test_a_snapshot_of_one_tenant_shows_nothing_to_another(corpus: Corpus) -> No
 
     async def within_a_snapshot(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
-            ranking = await reader.nearest(theirs, vector("mine"), SPACE, 10)
-            return [hit.chunk.text for hit in await reader.hits(theirs, "dense", ranking)]
+            ranking = await reader.rank_dense(theirs, vector("mine"), SPACE, 10)
+            return [hit.chunk.text for hit in await reader.fetch_hits(theirs, "dense", ranking)]
 
     assert corpus.ask(within_a_snapshot) == ["theirs"]
 
@@ -320,7 +320,7 @@ def test_a_snapshot_hides_what_the_asker_of_the_moment_may_not_read(corpus: Corp
 
     async def within_a_snapshot_of_the_staff(reader: Any) -> list[tuple[UUID, float]]:
         async with reader.snapshot(replace(QUERY, groups=("staff",))):
-            return list(await reader.nearest(QUERY, vector("hidden"), SPACE, 10))
+            return list(await reader.rank_dense(QUERY, vector("hidden"), SPACE, 10))
 
     assert corpus.ask(within_a_snapshot_of_the_staff) == []
 
@@ -549,8 +549,8 @@ def test_a_hit_has_its_neighbours_in_text_order(corpus: Corpus) -> None:
         async with reader.snapshot(QUERY):
             ranking = [(note.chunks[at].id, 1.0) for at in (2, 0)]
             ranking.append((draft("file:///b.md", "alone").chunks[0].id, 0.5))
-            hits = await reader.hits(QUERY, "dense", ranking)
-            found = await reader.neighbours(QUERY, hits, before=1, after=2)
+            hits = await reader.fetch_hits(QUERY, "dense", ranking)
+            found = await reader.fetch_neighbours(QUERY, hits, before=1, after=2)
             assert found[0][0] == note.chunks[1]
             return [[chunk.text for chunk in chunks] for chunks in found]
 
@@ -564,9 +564,9 @@ def test_neighbours_are_of_the_version_that_was_searched(corpus: Corpus) -> None
 
     async def across_a_change(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
-            hits = await reader.hits(QUERY, "dense", [(note.chunks[0].id, 1.0)])
+            hits = await reader.fetch_hits(QUERY, "dense", [(note.chunks[0].id, 1.0)])
             newer.publish([draft("file:///a.md", "one", "changed")])
-            [chunks] = await reader.neighbours(QUERY, hits, before=1, after=1)
+            [chunks] = await reader.fetch_neighbours(QUERY, hits, before=1, after=1)
             return [chunk.text for chunk in chunks]
 
     assert corpus.ask(across_a_change) == ["two"]
@@ -589,7 +589,7 @@ def listed_value(value: object) -> object:
 
 
 def passed(corpus: Corpus, filter: dict[str, object]) -> str:
-    return "".join(sorted(texts(corpus, filters=parsed_filter(filter))))
+    return "".join(sorted(texts(corpus, filters=parse_filter(filter))))
 
 
 def every(*filters: dict[str, object]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from rag_core.config import BertEmbedder, CrossEncoderJudge, HashingEmbedder, Le
 from rag_core.events import grade_citations
 from rag_core.protocols import Judge
 from rag_core.types import Answer, Verdict
-from rag_core.wiring.judging import chosen_judge
+from rag_core.wiring.judging import build_local_judge
 
 PASSAGES = [
     passage(1, "Rotate the keys weekly. The doors of the house are of oak. 東京 🎉"),
@@ -38,9 +38,9 @@ def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def made(name: str, folder: Path) -> Judge:
     match name:
         case "lexical":
-            return chosen_judge(LexicalJudge(type="lexical"), BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
+            return build_local_judge(LexicalJudge(type="lexical"), BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
         case "words alone":
-            return chosen_judge(LexicalJudge(type="lexical"), HASHING)
+            return build_local_judge(LexicalJudge(type="lexical"), HASHING)
         case "llm":
             return LlmJudge(ScriptedClient(), Thresholds(supported=0.7, partial=0.4), 2)
         case "verbatim":
@@ -49,7 +49,7 @@ def made(name: str, folder: Path) -> Judge:
             return ScriptedJudge(words={"glass": "unsupported", "turn": "partial"})
     names = ("entailment", "neutral") if name == "classes" else ()
     model = tiny_models.bert_files(folder, "ForSequenceClassification", names=names)
-    return chosen_judge(CrossEncoderJudge(type="cross_encoder", model=str(model), batch_size=2), HASHING)
+    return build_local_judge(CrossEncoderJudge(type="cross_encoder", model=str(model), batch_size=2), HASHING)
 
 
 def judged(judge: Judge, answer: Answer) -> Verdict:

@@ -9,7 +9,7 @@ from fakes.legs import ScriptedReranker
 
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker, LexicalReranker, RerankerSettings
 from rag_core.protocols import Reranker
-from rag_core.wiring.reranking import reranker
+from rag_core.wiring.reranking import build_reranker
 
 QUESTION = "How do I rotate the keys?"
 TEXTS = [
@@ -27,7 +27,7 @@ TEXTS = [
 def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reranker:
     if request.param == "scripted":
         return ScriptedReranker(word="e")
-    return reranker(settings(request.param, tmp_path_factory.mktemp(request.param)))
+    return build_reranker(settings(request.param, tmp_path_factory.mktemp(request.param)))
 
 
 def settings(name: str, folder: Path) -> RerankerSettings:

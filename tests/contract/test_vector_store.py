@@ -236,7 +236,7 @@ def test_a_vector_that_has_no_cosine_is_refused(vectors: Store, values: list[flo
     ],
 )
 def test_what_cannot_be_stored_is_refused(vectors: Store, vector: Vector) -> None:
-    with pytest.raises(VectorError, match=r"an id is a text|metadata holds Unicode texts"):
+    with pytest.raises(VectorError, match=r"id must be non-empty Unicode text|metadata must hold Unicode texts"):
         add(vectors, vector)
 
 

@@ -1,13 +1,15 @@
-"""Generators, judges and passages that do as they are told. tests/contract/test_judges.py holds the judge to what real
-ones promise."""
+"""Scripted retrievers, generators and judges, and passages.
+
+tests/contract/test_judges.py checks that the scripted judge keeps the promises of real ones.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
-from rag_core.answering.judging.statements import statements
-from rag_core.answering.judging.verdicts import claim, verdict
+from rag_core.answering.judging.statements import find_statements
+from rag_core.answering.judging.verdicts import claim_from_statement, verdict_from_claims
 from rag_core.types import Answer, Chunk, Citation, Grade, Hit, Origin, Passage, Prompt, Query, Verdict
 
 IDS = UUID(int=7)
@@ -22,8 +24,8 @@ def passage(n: int, text: str, start: int = 0, title: str = "", uri: str = "") -
     return Passage(n=n, hit=Hit(chunk=chunk, origin=origin, score=1 / n), text=text, start=start, chunks=(chunk,))
 
 
-def numbered(hits: Sequence[Hit]) -> tuple[Passage, ...]:
-    """Each hit a passage."""
+def passages_from_hits(hits: Sequence[Hit]) -> tuple[Passage, ...]:
+    """One passage per hit, numbered from 1."""
     return tuple(
         Passage(n=n, hit=hit, text=hit.chunk.text, start=hit.chunk.start, chunks=(hit.chunk,))
         for n, hit in enumerate(hits, start=1)
@@ -32,7 +34,7 @@ def numbered(hits: Sequence[Hit]) -> tuple[Passage, ...]:
 
 @dataclass(kw_only=True)
 class ScriptedRetriever:
-    """It takes `seconds`, and then raises `error` if any."""
+    """A Retriever that waits `seconds`, and then raises `error`, or returns `hits` without one."""
 
     hits: Sequence[Hit]
     seconds: float = 0.0
@@ -47,16 +49,16 @@ class ScriptedRetriever:
 
 @dataclass(kw_only=True)
 class ScriptedGenerator:
-    """Streams these answers, one a call, in their pieces; then raises `error` if any, but in the first `sound` calls.
-    `seconds` pass before each piece.
+    """A Generator that streams one of `answers` per call, in pieces, and then raises `error` if there is one.
 
-    `prompts` are those that it was given, and `closed` counts the streams that came to an end, whichever way.
+    The first `successful_calls` calls do not raise it. `seconds` pass before each piece. `prompts` are those that it
+    received, and `closed` counts the streams that have ended, with or without an error.
     """
 
     answers: Sequence[Sequence[str]]
     seconds: float = 0.0
     error: Exception | None = None
-    sound: int = 0
+    successful_calls: int = 0
     prompts: list[Prompt] = field(default_factory=list)
     closed: int = 0
 
@@ -66,7 +68,7 @@ class ScriptedGenerator:
             for piece in self.answers[len(self.prompts) - 1]:
                 await asyncio.sleep(self.seconds)
                 yield piece
-            if self.error and len(self.prompts) > self.sound:
+            if self.error and len(self.prompts) > self.successful_calls:
                 raise self.error
         finally:
             self.closed += 1
@@ -74,7 +76,7 @@ class ScriptedGenerator:
 
 @dataclass(kw_only=True)
 class ScriptedJudge:
-    """A sentence has the grade of the first of these words that stands in it, and is supported if none does."""
+    """A Judge that grades a sentence by the first of `words` in it; a sentence with none of them is supported."""
 
     words: Mapping[str, Grade] = field(default_factory=dict)
     seconds: float = 0.0
@@ -86,8 +88,11 @@ class ScriptedJudge:
         await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
-        grades = [(each, self._grade(answer.text[each.start : each.end])) for each in statements(answer, passages)]
-        return verdict([claim(each, grade, float(grade == "supported")) for each, grade in grades], "scripted")
+        claims = []
+        for statement in find_statements(answer, passages):
+            grade = self._grade(answer.text[statement.start : statement.end])
+            claims.append(claim_from_statement(statement, grade, float(grade == "supported")))
+        return verdict_from_claims(claims, "scripted")
 
     def _grade(self, sentence: str) -> Grade:
         return next((grade for word, grade in self.words.items() if word in sentence), "supported")

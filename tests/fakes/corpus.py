@@ -85,7 +85,7 @@ class MemoryCorpus:
         gone = {id for id in documents if id in shelf and shelf[id].version < self.run}
         self.shelves[self._place] = {id: kept for id, kept in shelf.items() if id not in gone}
 
-    def known_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
+    def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
         own = [shelf for place, shelf in self.shelves.items() if place[0] == self.tenant]
         stored = {
             text_hash(chunk.embedded_text): kept.vectors[chunk.id].astype(np.float32)
@@ -121,7 +121,7 @@ class MemoryCorpus:
         finally:
             _open.reset(token)
 
-    async def nearest(self, query: Query, vector: Matrix, space: Space, k: int) -> list[tuple[UUID, float]]:
+    async def rank_dense(self, query: Query, vector: Matrix, space: Space, k: int) -> list[tuple[UUID, float]]:
         async with self.snapshot(query) as shelf:
             stored = self.spaces[query.tenant, query.collection]
             if stored != space:
@@ -137,11 +137,11 @@ class MemoryCorpus:
             ]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
 
-    async def similarities(self, query: Query, vector: Matrix, space: Space, ids: Sequence[UUID]) -> list[float]:
-        own = dict(await self.nearest(replace(query, filters=None), vector, space, 1_000_000))
-        return [own.get(id, nan) for id in ids]
+    async def score_dense(self, query: Query, vector: Matrix, space: Space, chunk_ids: Sequence[UUID]) -> list[float]:
+        scores = dict(await self.rank_dense(replace(query, filters=None), vector, space, 1_000_000))
+        return [scores.get(id, nan) for id in chunk_ids]
 
-    async def hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
+    async def fetch_hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
         async with self.snapshot(query) as shelf:
             owners = {id: kept for kept in shelf.values() for id in kept.chunks}
             return [
@@ -150,7 +150,7 @@ class MemoryCorpus:
                 if id in owners
             ]
 
-    async def neighbours(self, query: Query, hits: Sequence[Hit], before: int, after: int) -> list[list[Chunk]]:
+    async def fetch_neighbours(self, query: Query, hits: Sequence[Hit], before: int, after: int) -> list[list[Chunk]]:
         async with self.snapshot(query) as shelf:
             owners = {id: kept for kept in shelf.values() for id in kept.chunks}
             return [_around(owners[hit.chunk.id], hit.chunk.id, before, after) for hit in hits]

@@ -1,4 +1,4 @@
-"""A handle of Ray Serve that answers, fails and hangs as a test says."""
+"""A handle of Ray Serve whose calls return, fail or hang as a test scripts them."""
 
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
@@ -11,22 +11,22 @@ HANG = "hang"
 
 
 def raised_in_replica(error: Exception) -> Exception:
-    """As the caller meets what a replica raised: an exception of two classes, Ray's and its own."""
-    told: Exception = RayTaskError("score", "Traceback ...", error).as_instanceof_cause()
-    return told
+    """The exception that a caller receives: its class inherits from Ray's exception and from the replica's."""
+    received: Exception = RayTaskError("score", "Traceback ...", error).as_instanceof_cause()
+    return received
 
 
 @dataclass
 class ScriptedResponse:
-    """Ends with what it is given, raises what is an exception, and at HANG waits until it is cancelled."""
+    """Returns its outcome, or raises it if it is an exception. HANG waits until it is cancelled."""
 
     outcome: object
     cancelled: bool = False
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._awaited().__await__()
+        return self._wait().__await__()
 
-    async def _awaited(self) -> object:
+    async def _wait(self) -> object:
         if self.outcome is HANG:
             await asyncio.Event().wait()
         if isinstance(self.outcome, BaseException):
@@ -39,17 +39,17 @@ class ScriptedResponse:
 
 @dataclass
 class ScriptedMethod:
-    """An outcome a call, the last one for all further calls."""
+    """One outcome per call; the last one is repeated."""
 
     outcomes: Sequence[object]
-    asked: list[object] = field(default_factory=list)
-    marks: list[Mapping[str, str]] = field(default_factory=list)
+    inputs: list[object] = field(default_factory=list)
+    operation_values: list[Mapping[str, str]] = field(default_factory=list)
     responses: list[ScriptedResponse] = field(default_factory=list)
 
-    def remote(self, asked: object, marks: Mapping[str, str]) -> ScriptedResponse:
-        outcome = self.outcomes[min(len(self.asked), len(self.outcomes) - 1)]
-        self.asked.append(asked)
-        self.marks.append(marks)
+    def remote(self, inputs: object, operation_values: Mapping[str, str]) -> ScriptedResponse:
+        outcome = self.outcomes[min(len(self.inputs), len(self.outcomes) - 1)]
+        self.inputs.append(inputs)
+        self.operation_values.append(operation_values)
         self.responses.append(ScriptedResponse(outcome))
         return self.responses[-1]
 
@@ -60,7 +60,7 @@ class ScriptedHandle:
 
     @property
     def calls(self) -> int:
-        return len(self.score.asked)
+        return len(self.score.inputs)
 
     @property
     def cancelled(self) -> list[bool]:

@@ -1,4 +1,4 @@
-"""Answers as their citations make them, and an endpoint's client that answers as it is told."""
+"""Answers with citations, and a scripted client of a language model."""
 
 import asyncio
 import re
@@ -15,41 +15,44 @@ from rag_core.types import Answer, Citation, Passage, Verdict
 MARKER = re.compile(r"\[(\d+)\]")
 
 
-def cited(text: str) -> Answer:
-    """Each marker cites the sentence before it."""
-    blank = MARKER.sub(lambda found: " " * len(found[0]), text)
+def cite_markers(text: str) -> Answer:
+    """An answer in which each marker cites the sentence before it."""
+    blank = MARKER.sub(lambda marker: " " * len(marker[0]), text)
     return Answer(
         text=text,
         citations=tuple(
-            citation(int(found[1]), claim=sentence_spans(blank[: found.start()])[-1], span=found.span())
-            for found in MARKER.finditer(text)
+            citation(int(marker[1]), claim=sentence_spans(blank[: marker.start()])[-1], span=marker.span())
+            for marker in MARKER.finditer(text)
         ),
     )
 
 
-def quoting(quote: str, passage: Passage, text: str) -> Answer:
-    """The text is an answer of one citation, at its end, of the first place where the passage has the quote."""
+def quoting_answer(quote: str, passage: Passage, text: str) -> Answer:
+    """An answer with one citation, at its end, of the first occurrence of the quote in the passage."""
     start = passage.start + passage.text.index(quote)
-    (own,) = cited(text).citations
-    quoted: Citation = replace(own, quote=quote, start=start, end=start + len(quote))
+    (marked,) = cite_markers(text).citations
+    quoted: Citation = replace(marked, quote=quote, start=start, end=start + len(quote))
     return Answer(text=text, citations=(quoted,))
 
 
 def grades(answer: Answer, verdict: Verdict) -> dict[str, str]:
-    """By the claims' texts."""
+    """The grade of each claim, by its text."""
     return {answer.text[claim.start : claim.end]: claim.grade for claim in verdict.claims}
 
 
 @dataclass(kw_only=True)
 class ScriptedClient:
-    """It answers with the text of the first of these words that stands in what it is asked, else with `otherwise`;
-    raises `error` if any; and keeps what it was asked, and how many asked at once at the most."""
+    """A Completer that answers by the first key of `answers` that the last message contains, else with `otherwise`.
+
+    It raises `error` if there is one. `contents` holds the last message of each call, and `max_running` is the largest
+    number of concurrent calls.
+    """
 
     answers: Mapping[str, Completion] = field(default_factory=dict)
     otherwise: Completion = Completion(text='{"supported": true, "reason": "it says so"}')  # noqa: RUF009
     error: Exception | None = None
-    asked: list[str] = field(default_factory=list)
-    most: int = 0
+    contents: list[str] = field(default_factory=list)
+    max_running: int = 0
     running: int = 0
 
     async def complete(
@@ -63,12 +66,12 @@ class ScriptedClient:
         assert schema is not None
         assert logprobs
         assert max_tokens > 0
-        asked = messages[-1]["content"]
-        self.asked.append(asked)
+        content = messages[-1]["content"]
+        self.contents.append(content)
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         await asyncio.sleep(0)
         self.running -= 1
         if self.error:
             raise self.error
-        return next((answer for word, answer in self.answers.items() if word in asked), self.otherwise)
+        return next((answer for word, answer in self.answers.items() if word in content), self.otherwise)

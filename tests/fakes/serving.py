@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
-from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passages_from_hits
 
-from rag_core.answering.judging.hallucination import Guard
+from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import Limits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Retriever
@@ -56,7 +56,7 @@ def scripted_graph(
     )
     answerer = QueryPipeline(
         retriever=found,
-        pack=numbered,
+        pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[]),
         guard=held,
         conversations=InMemoryConversations(),

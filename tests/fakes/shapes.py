@@ -9,10 +9,10 @@ from typing import Any, cast
 from ray import serve
 from ray.serve import Application
 
-from serve.app import application
-from serve.models.distributed import Engine, Handle, llm_name
-from serve.models.llm import Chat, LlmSettings, Responses
-from serve.shape.arguments import Arguments, settings_of
+from serve.app import build_application
+from serve.models.llm import ChatCall, LlmSettings, ResponseStream
+from serve.models.model_connections import Engine, Handle, llm_name
+from serve.shape.arguments import Arguments, settings_from_arguments
 
 PIECES = ("Keys are replaced ", "every 45 days [1].")
 
@@ -45,11 +45,11 @@ class Scripted:
         pass
 
 
-def chat(handle: Handle) -> Chat:
+def chat(handle: Handle) -> ChatCall:
     streaming = handle.options(stream=True).chat
 
-    def begun(body: Mapping[str, Any]) -> Responses:
-        return cast(Responses, streaming.remote(dict(body)))
+    def begun(body: Mapping[str, Any]) -> ResponseStream:
+        return cast(ResponseStream, streaming.remote(dict(body)))
 
     return begun
 
@@ -64,7 +64,7 @@ ENGINE = Engine(deployment=scripted, chat=chat)
 
 
 def build(arguments: Arguments) -> Application:
-    return application(settings_of(arguments), arguments, ENGINE)
+    return build_application(settings_from_arguments(arguments), arguments, ENGINE)
 
 
 def _event(choice: Mapping[str, Any]) -> str:

@@ -158,7 +158,10 @@ def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict
 
 @pytest.mark.parametrize(
     ("question", "complaint"),
-    [(" ", "a question has words, got ' '"), ("x" * 10_001, "a question has at most 10000 characters, got 10001")],
+    [
+        (" ", "question must not be empty, got ' '"),
+        ("x" * 10_001, "question must have at most 10000 characters, got 10001"),
+    ],
 )
 def test_what_is_no_question_is_refused(environment: dict[str, str], question: str, complaint: str) -> None:
     assert asked(environment, question, code=2)["error"]["message"] == complaint

@@ -21,7 +21,7 @@ from rag_core.errors import NotFoundError
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
+from rag_core.storage.filters import parse_filter
 from rag_core.storage.lexical.overview import OVERVIEW
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
@@ -120,15 +120,15 @@ def test_a_filter_is_applied_before_the_best_are_cut_off(store: Postgres) -> Non
     loud = [draft(f"file:///loud{n}.md", "red fish " * 5, metadata={"year": 2023}) for n in range(20)]
     quiet = draft("file:///quiet.md", "one red among many other words", "blue", metadata={"year": 2024})
     publish(store, *loud, quiet)
-    only = {"filters": parsed_filter({"key": "year", "type": "eq", "value": 2024})}
+    only = {"filters": parse_filter({"key": "year", "type": "eq", "value": 2024})}
     assert ranked_texts(store, quiet, k=1, **only) == ["one red among many other words"]
-    assert ranked_texts(store, *loud, quiet, filters=parsed_filter({"key": "year", "type": "eq", "value": 1999})) == []
+    assert ranked_texts(store, *loud, quiet, filters=parse_filter({"key": "year", "type": "eq", "value": 1999})) == []
 
 
 def test_a_filter_leaves_the_scores_as_they_are(store: Postgres) -> None:
     drafts = [draft("file:///a.md", "red fish", metadata={"n": 1}), draft("file:///b.md", "red", metadata={"n": 2})]
     publish(store, *drafts)
-    only = parsed_filter({"key": "n", "type": "eq", "value": 2})
+    only = parse_filter({"key": "n", "type": "eq", "value": 2})
     (pair,) = ranked(store, replace(QUERY, filters=only))
     assert pair in ranked(store)
 
@@ -138,7 +138,7 @@ def test_a_filter_on_chunks_lets_chunks_pass(store: Postgres) -> None:
     second = draft("file:///b.md", "red three", about_chunks={"page": 2})
     mixed = replace(first, chunks=(first.chunks[0], replace(first.chunks[1], metadata={"page": 2})))
     publish(store, mixed, second)
-    only = parsed_filter({"key": "page", "type": "eq", "value": 2})
+    only = parse_filter({"key": "page", "type": "eq", "value": 2})
     assert sorted(ranked_texts(store, first, second, filters=only)) == ["red three", "red two"]
 
 
@@ -334,7 +334,7 @@ def test_readers_beside_a_writer_never_see_a_mix(store: Postgres) -> None:
             async with leg.corpus.snapshot(query):
                 ranking = await leg.rank(query, 1000)
                 scores = await leg.score(query, [id for id, _ in ranking])
-                hits = await leg.corpus.hits(query, "bm25", ranking)
+                hits = await leg.corpus.fetch_hits(query, "bm25", ranking)
             readings.append((ranking, scores, [hit.chunk.text for hit in hits]))
             await asyncio.sleep(random.random() / 500)
         return readings

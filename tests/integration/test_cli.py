@@ -117,7 +117,7 @@ def test_an_ingest_reports_what_it_did(rag: Rag, docs: Path) -> None:
 def test_an_ingest_for_people_says_the_same_in_words(rag: Rag, docs: Path) -> None:
     ran = rag("ingest", docs)
     assert ran.code == 0
-    assert "default is in step" in ran.out
+    assert "default is up to date" in ran.out
     assert "3 listed, 3 added, 0 changed, 0 deleted, 0 same" in ran.out
     assert rag("ingest", docs, "-q").err == ""
 
@@ -232,7 +232,7 @@ def test_a_filter_keeps_what_passes(rag: Rag, docs: Path) -> None:
         ("{", "--filter must be JSON, got '{'"),
         ('{"key": "a", "type": "like", "value": "b"}', "a filter's type must be one of eq, ne"),
         ("null", "--filter must be an object with `type`, got null"),
-        ("[]", "a filter is an object with `type`, got []"),
+        ("[]", "a filter must be an object with `type`, got []"),
     ],
 )
 def test_a_bad_filter_ends_with_2(rag: Rag, docs: Path, filter: str, message: str) -> None:
@@ -298,7 +298,7 @@ def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
     assert broken(store) == []
     assert rag("ingest", docs, "--json").json["documents"]["added"] == 2
     ran = rag("documents", "delete", uris[0], "--yes")
-    assert "deleted 1 documents with 1 chunks; what is still at its source is added again" in ran.out
+    assert "deleted 1 documents with 1 chunks; the next `rag ingest` adds those again" in ran.out
 
 
 def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, mon
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     ran = rag("documents", "delete", uri)
     assert (ran.code, ran.out.strip()) == (2, "")
-    assert ran.err == f"{question} [y/N]:error: {question} Only with a yes: add --yes\n"
+    assert ran.err == f"{question} [y/N]:error: {question} Pass --yes to confirm.\n"
     ran = rag("documents", "delete", uri, "file:///nowhere", "--yes", "--json")
     assert (ran.code, ran.json["error"]["type"]) == (2, "NotFoundError")
     assert len(rag("documents", "list", "--json").json) == 3
@@ -339,7 +339,7 @@ def test_where_nobody_can_be_asked_nothing_is_deleted(
     monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
     ran = rag(*named)
     assert (ran.code, ran.out) == (2, "")
-    assert "add --yes" in ran.err
+    assert "Pass --yes to confirm" in ran.err
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     ran = rag(*named, "--json")
     assert (ran.code, ran.json["error"]["type"]) == (2, "ConfirmationError")
@@ -530,7 +530,7 @@ def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres
     assert (status.json["store"], status.json["running"]) == ("embedded", False)
     assert rag("store", "stop", "--store", "embedded", "--json").json == {"stopped": False}
     refused = rag("store", "stop")
-    assert (refused.code, "only the embedded server is stopped" in refused.err) == (2, True)
+    assert (refused.code, "rag can only stop the embedded server" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -538,8 +538,8 @@ def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres
     [
         (("collections", "list", "--tenant", ""), "tenant"),
         (("collections", "list", "--store", ""), "store.url"),
-        (("ingest", ""), "a source must be a path or an URI, got ''"),
-        (("ingest", ".", "--runner", "inline", "--gpus", "1"), "not with --runner inline"),
+        (("ingest", ""), "a source must be a path or a URI, got ''"),
+        (("ingest", ".", "--runner", "inline", "--gpus", "1"), "cannot be used with --runner inline"),
     ],
 )
 def test_what_would_mean_something_else_is_refused(rag: Rag, arguments: tuple[str, ...], told: str) -> None:
@@ -566,7 +566,7 @@ def test_settings_are_shown_without_the_stores_password(rag: Rag) -> None:
 def test_a_search_tells_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> None:
     rag("ingest", str(write(tmp_path / "docs", TREE)))
     late = ("--set", "retrieval.timeouts_ms.bm25=0.001")
-    assert "without bm25: timeout after" in rag("search", "keys", *late).err
+    assert "left out bm25: timeout after" in rag("search", "keys", *late).err
     assert rag("search", "keys", *late, "-q").err == ""
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from fakes.openai_endpoint import serving, streamed
 
-from rag_core.answering.pipeline import ABSTAINED
+from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import (
     QueryOptions,
     chat_with_documents,
@@ -109,7 +109,7 @@ def test_where_nothing_is_found_the_answer_says_so(stored: UUID) -> None:
 
 def test_what_the_documents_do_not_speak_of_is_not_answered(stored: UUID) -> None:
     response = chat_with_documents("shop", "Which zebra won the regatta of Lisbon?")
-    assert (response.answer_text, response.citations, response.confidence) == (ABSTAINED, [], 0.0)
+    assert (response.answer_text, response.citations, response.confidence) == (ABSTENTION, [], 0.0)
 
 
 def test_chunks_that_are_found_can_be_answered_from_later(stored: UUID) -> None:
@@ -122,7 +122,7 @@ def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID) -> 
         chat_with_documents("none", QUESTION)
     with pytest.raises(ValueError, match="name must be a word"):
         chat_with_documents("two words", QUESTION)
-    with pytest.raises(ValueError, match="a question has words, got ''"):
+    with pytest.raises(ValueError, match="question must not be empty, got ''"):
         chat_with_documents("shop", " \x00")
     with pytest.raises(ValueError, match="top_k must be >= 1, got 0"):
         chat_with_documents("shop", QUESTION, QueryOptions(top_k=0))

@@ -39,16 +39,16 @@ def postmaster(folder: Path) -> int:
 
 
 def test_a_server_is_started_once_and_stopped_once(folder: Path) -> None:
-    assert embedded.answering(folder) == ""
+    assert embedded.server_dsn(folder) == ""
     dsn = embedded.start(folder)
     process = postmaster(folder)
-    assert embedded.start(folder) == embedded.answering(folder) == dsn
+    assert embedded.start(folder) == embedded.server_dsn(folder) == dsn
     assert postmaster(folder) == process
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("create table kept (n int)")
     assert embedded.stop(folder)
     assert not embedded.stop(folder)
-    assert embedded.answering(folder) == ""
+    assert embedded.server_dsn(folder) == ""
     with psycopg.connect(embedded.start(folder)) as connection:
         assert connection.execute("select count(*) from kept").fetchone() == (0,)
 
@@ -65,7 +65,7 @@ def test_processes_that_start_at_once_get_one_server(folder: Path) -> None:
     command = [sys.executable, "-c", START, str(folder)]
     starting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate(timeout=60)[0].strip() for process in starting]
-    assert told == [embedded.answering(folder)] * 2
+    assert told == [embedded.server_dsn(folder)] * 2
     assert told[0] != ""
 
 

@@ -9,12 +9,12 @@ import pytest
 import typer
 from trees import HASHING
 
-from jobs.queries import Asking, ask_here, ask_on_ray
+from jobs.retrieval_traces import TraceTask, trace_inline, trace_on_ray
 from jobs.train_fusion import train_fusion
 from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
-from rag_core.evaluation.metrics import measures, ranked
+from rag_core.evaluation.metrics import measures, rank_ids
 from rag_core.evaluation.spans import Span
 from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
@@ -124,14 +124,14 @@ def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Pat
     assert [(each["stage"], each["over"]) for each in told["improvements"]] == [("fuse", "bm25")]
     qrels, run = read_qrels(tmp_path / "out" / "qrels.trec"), read_run(tmp_path / "out" / "runs" / "final.trec")
     assert list(run)[:2] == ["q%200", "q%201"]
-    mean = sum(measures(ranked(run[id]), qrels[id])["map"] for id in run) / len(qrels)
+    mean = sum(measures(rank_ids(run[id]), qrels[id])["map"] for id in run) / len(qrels)
     assert mean == pytest.approx(told["stages"]["final"]["measures"]["map"]["mean"])
     rows = pq.read_table(tmp_path / "out" / "questions.parquet").to_pylist()
     assert [row["question_id"] for row in rows] == [f"q {n}" for n in range(12)] + ["lacking"]
     assert dict(rows[-1]["lost"]) == {"ferry/0": "store"}
     final = {stage["stage"]: stage for stage in rows[0]["stages"]}["final"]
     assert dict(final["measures"])["success@5"] == 1.0
-    assert final["documents"] == ranked(run["q%200"])
+    assert final["documents"] == rank_ids(run["q%200"])
 
 
 def test_where_nothing_can_be_written_nothing_is_measured(rag: Any, dataset: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_run_of_some_of_the_questions_is_compared_and_says_so(rag: Any, datase
     (tmp_path / "one.trec").write_text("lacking Q0 nowhere 1 1.0 tag\n")
     printed = rag("evaluate", dataset, "--against", tmp_path / "one.trec")
     assert "better on 12 questions, worse on 0, equal on 1" in printed
-    assert "one.trec answers 1 of 13 questions: the others count as 0 there" in printed
+    assert "one.trec answers 1 of 13 questions; the others count as 0" in printed
 
 
 @pytest.mark.parametrize("run", ["", "another Q0 sluice/0 1 1.0 tag\n"])
@@ -212,7 +212,7 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
         assert row["relevant_chunks"] == holding
         assert set(holding) <= set({each["stage"]: each for each in row["stages"]}["final"]["chunks"])
     printed = rag("evaluate", tmp_path / "open")
-    assert "chunks, by the answer spans of 13 questions; of 1 no chunk holds any of it" in printed
+    assert "chunks by the answer spans of 13 questions; answers in no chunk: 1" in printed
 
 
 def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, t
     rag("ingest", tmp_path / "docs", "--collection", "mixed")
     refused = json.loads(rag("evaluate", dataset, "--collection", "mixed", "--json", code=2))["error"]
     assert refused["type"] == "DatasetError"
-    assert "beside the dataset" in refused["message"]
+    assert "besides the dataset" in refused["message"]
 
 
 def test_a_malformed_dataset_is_a_usage_error(rag: Any, dataset: Path) -> None:
@@ -281,13 +281,13 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
     settings = load_settings(
         overrides=[*HASHING, f"retrieval.timeout_ms={PATIENT}", f"store.url={store.dsn}"], environment={}
     )
-    asking = Asking(settings=settings, collection=COLLECTION, k=20, callers=2)
+    task = TraceTask(settings=settings, collection=COLLECTION, k=20, callers=2)
     many = [
         Question(id=f"{n} {question.id}", text=question.text, grades={})
         for n in range(6)
         for question in read_dataset(dataset).questions
     ]
-    here, there = list(ask_here(asking, many)), list(ask_on_ray(asking, many))
+    here, there = list(trace_inline(task, many)), list(trace_on_ray(task, many))
     assert len(here) == len(there) == 78
     assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
     assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}

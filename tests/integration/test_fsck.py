@@ -11,18 +11,18 @@ from psycopg import Connection
 from targets import begin, publish, superuser
 
 from rag_core.storage.fsck import (
-    FILLED,
-    INDEXED,
+    CHUNKS_INDEXED,
+    ENTITIES_MENTIONED,
     INVARIANTS,
-    MENTIONED,
-    NAMED,
-    NUMBERED,
-    RELATED,
+    MENTIONS_VALID,
+    RELATIONS_VALID,
     REPAIRS,
-    SPANS,
-    WEIGHTED,
+    SEGMENT_CHUNK_IDS,
+    SEGMENTS_COMPLETE,
+    SPANS_MATCH,
+    SPLADE_COMPLETE,
     Violation,
-    violations,
+    find_violations,
 )
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
@@ -52,7 +52,7 @@ def test_a_healthy_store_breaks_none(store: Postgres, job: Target) -> None:
     begin(store, [WAITING], deleted=[NOTE])
     publish(store, draft("file:///a.md", "theirs", tenant="another-tenant"), tenant="another-tenant")
     with store.connect("rag_worker") as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []
 
 
 def double(connection: "Connection[Any]") -> None:
@@ -112,39 +112,39 @@ Damage = Callable[["Connection[Any]"], object]
             f"vector of chunk {NOBODY}",
         ),
         (
-            INDEXED,
+            CHUNKS_INDEXED,
             lambda connection: connection.execute(
                 "update lexical_documents set dead = true where document_id = %s", [OTHER.id]
             ),
             f"document {OTHER.id}: 0 of 2 chunks",
         ),
         (
-            INDEXED,
+            CHUNKS_INDEXED,
             lambda connection: connection.execute(ORPHAN.encode()),
             f"document {NOBODY}: 1 of 0 chunks",
         ),
         (
-            WEIGHTED,
+            SPLADE_COMPLETE,
             lambda connection: connection.execute(TWO_WEIGHED.encode()),
             f"document {NOTE.id}: 2 of 1 chunks",
         ),
         (
-            FILLED,
+            SEGMENTS_COMPLETE,
             lambda connection: connection.execute("update lexical_segments set n_chunks = 4"),
             "segment 1",
         ),
         (
-            FILLED,
+            SEGMENTS_COMPLETE,
             lambda connection: connection.execute("update lexical_segments set languages = '{\"xx\": 3}'"),
             "segment 1",
         ),
         (
-            FILLED,
+            SEGMENTS_COMPLETE,
             lambda connection: connection.execute("update lexical_segments set chunk_ids = chunk_ids || chunk_ids"),
             "segment 1",
         ),
         (
-            NUMBERED,
+            SEGMENT_CHUNK_IDS,
             lambda connection: connection.execute("update lexical_segments set chunk_ids = set_byte(chunk_ids, 0, 0)"),
             f"document {NOTE.id}",
         ),
@@ -154,22 +154,22 @@ Damage = Callable[["Connection[Any]"], object]
             f"document {NOTE.id}",
         ),
         (
-            "I3 every chunk is the span of its document's text that it says it is",
+            "I3 the text of every chunk equals its span of the document's text",
             lambda connection: connection.execute("update chunks set text = 'One' where id = %s", [CHUNK]),
             "document file:///a.md, chunk 0",
         ),
         (
-            "I3 every chunk is the span of its document's text that it says it is",
+            "I3 the text of every chunk equals its span of the document's text",
             lambda connection: connection.execute("delete from document_texts where document_id = %s", [NOTE.id]),
             "document file:///a.md, chunk 0",
         ),
         (
-            "I4 one live version a document, with the hash of its source",
+            "I4 every document has one live version, with the hash of its source",
             lambda connection: connection.execute("update documents set sha256 = '' where id = %s", [NOTE.id]),
             "document file:///a.md",
         ),
         (
-            "I4 one live version a document, with the hash of its source",
+            "I4 every document has one live version, with the hash of its source",
             double,
             "document file:///a.md",
         ),
@@ -179,30 +179,30 @@ def test_what_is_wrong_with_a_document_is_told(
     connection: "Connection[Any]", invariant: str, damage: Damage, subject: str
 ) -> None:
     damage(connection)
-    assert violations(connection) == [Violation(invariant=invariant, tenant=TENANT, subject=subject)]
+    assert find_violations(connection) == [Violation(invariant=invariant, tenant=TENANT, subject=subject)]
 
 
 @pytest.mark.parametrize(
     ("invariant", "statement", "subject"),
     [
         (
-            "I1 every document of a job that has ended is in a terminal state, a failed one with its reason",
+            "I1 every document of an ended job is in a terminal state, and a failed one has a reason",
             "update job_items set status = 'queued' where document_id = '{note}';"
             " update job_events set detail = '{{\"completed\": 1}}' where stage = 'publish'",
             "job {job}, file:///a.md",
         ),
         (
-            "I1 no part of a document waits for a job that has ended",
+            "I1 no part of a document is stored for a job that has ended",
             "insert into draft_parts select tenant, id, '{note}', 1, 2, '' from jobs",
             f"job {{job}}, document {NOTE.id}, part 1",
         ),
         (
-            "I1 no body of a document is kept that has come to its end for good",
+            "I1 the body of a pushed document is stored only while a retry can need it",
             "insert into pushed_documents select tenant, id, 'a', 'file:///a.md', '', '', '', '', '', '{{}}' from jobs",
             "job {job}, file:///a.md",
         ),
         (
-            "I1 no body of a document is kept that has come to its end for good",
+            "I1 the body of a pushed document is stored only while a retry can need it",
             "insert into pushed_documents select tenant, id, 'b', 'push:///b', '', '', '', '', '', '{{}}' from jobs",
             "job {job}, push:///b",
         ),
@@ -217,7 +217,7 @@ def test_what_is_wrong_with_a_document_is_told(
             "job {job}: 2 of 2 events",
         ),
         (
-            "I8 what a job's events count is what its documents say",
+            "I8 the counts in a job's events match the states of its documents",
             "update job_events set detail = '{{\"completed\": 9}}' where stage = 'publish'",
             "job {job}",
         ),
@@ -228,7 +228,7 @@ def test_what_is_wrong_with_a_job_is_told(
 ) -> None:
     connection.execute(statement.format(note=NOTE.id).encode())
     told = Violation(invariant=invariant, tenant=TENANT, subject=subject.format(job=job.job))
-    assert violations(connection) == [told]
+    assert find_violations(connection) == [told]
 
 
 LETTER = draft("file:///letter.md", "a letter of Ada to Charles", "the weather of London")
@@ -239,13 +239,13 @@ NAMES = {name: ENTITY.format(name) for name in ("ada", "london")} | {"nobody": N
 @pytest.mark.parametrize(
     ("invariant", "damage", "told", "removed"),
     [
-        (MENTIONED, "update mentions set chunk_id = '{nobody}' where entity = {ada}", 1, 4),
-        (MENTIONED, "update mentions set document_id = '{note}' where entity = {london}", 1, 2),
-        (MENTIONED, "delete from entities where id = {london}", 1, 1),
-        (RELATED, "update relations set source = '{nobody}' where source = {ada}", 1, 1),
-        (RELATED, "update relations set target = '{nobody}' where source = {ada}", 1, 1),
-        (RELATED, "update relations set document_id = '{note}' where source = {ada}", 1, 1),
-        (NAMED, "delete from mentions where entity = {london}", 1, 1),
+        (MENTIONS_VALID, "update mentions set chunk_id = '{nobody}' where entity = {ada}", 1, 4),
+        (MENTIONS_VALID, "update mentions set document_id = '{note}' where entity = {london}", 1, 2),
+        (MENTIONS_VALID, "delete from entities where id = {london}", 1, 1),
+        (RELATIONS_VALID, "update relations set source = '{nobody}' where source = {ada}", 1, 1),
+        (RELATIONS_VALID, "update relations set target = '{nobody}' where source = {ada}", 1, 1),
+        (RELATIONS_VALID, "update relations set document_id = '{note}' where source = {ada}", 1, 1),
+        (ENTITIES_MENTIONED, "delete from mentions where entity = {london}", 1, 1),
     ],
     ids=[
         *("mention of no chunk", "mention in another document", "mention of nothing"),
@@ -258,21 +258,21 @@ def test_what_is_wrong_with_the_graph_is_told_and_removed(
     writer = replace(begin(store, [LETTER]), graph=True).open()
     writer.publish([LETTER])
     writer.close()
-    assert violations(connection) == []
+    assert find_violations(connection) == []
     connection.execute(damage.format(**NAMES).encode())
-    found = violations(connection)
+    found = find_violations(connection)
     assert [violation.invariant for violation in found] == [invariant] * told
     assert REPAIRS[invariant] == "rag store maintain"
     changes = [change for change in Maintenance().run_all(store, TENANT) if change.action == "removed"]
     assert [(change.subject, change.collection) for change in changes] == [(f"{removed} graph rows", "default")]
-    assert violations(connection) == []
+    assert find_violations(connection) == []
     assert [change for change in Maintenance().run_all(store, TENANT) if change.action == "removed"] == []
 
 
 def test_no_more_are_told_than_were_asked_for(connection: "Connection[Any]") -> None:
     connection.execute("delete from vectors")
-    assert len(violations(connection)) == 3
-    assert len(violations(connection, most=2)) == 2
+    assert len(find_violations(connection)) == 3
+    assert len(find_violations(connection, limit=2)) == 2
 
 
 COPIES = """
@@ -307,10 +307,10 @@ def test_large_and_many_documents_take_no_squared_time(store: Postgres, connecti
     publish(store, large)
     connection.execute(COPIES.format(note=NOTE.id).encode())
     told = list[tuple[str, int, int]]()
-    assert violations(connection, tell=lambda *done: told.append(done)) == []
-    assert (SPANS, 50_000, 50_003) in told
+    assert find_violations(connection, report_progress=lambda *done: told.append(done)) == []
+    assert (SPANS_MATCH, 50_000, 50_003) in told
     connection.execute("update chunks set text = 'Gate' where id = %s", [large.chunks[-1].id])
-    assert violations(connection) == [Violation(SPANS, TENANT, "document file:///large.md, chunk 9999")]
+    assert find_violations(connection) == [Violation(SPANS_MATCH, TENANT, "document file:///large.md, chunk 9999")]
 
 
 def test_every_invariant_is_broken_here() -> None:

@@ -23,12 +23,12 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft
-from rag_core.wiring.models import HERE
-from serve.graph import Graph, Ground
-from serve.http.access import Caller
+from rag_core.wiring.models import NO_REMOTE_MODELS
+from serve.graph import Graph, GraphResources
+from serve.http.caller import Caller
 from serve.readiness import store_dependency
-from serve.routes.jobs import Seen, Wakes, Watch
-from serve.routes.sources import AROUND
+from serve.routes.job_events import JobNotifier, JobUpdate, JobWatch
+from serve.routes.sources import CONTEXT_CHARS
 
 pytestmark = pytest.mark.postgres
 
@@ -44,14 +44,14 @@ OUTSIDERS = [STRANGER, ME, Caller(tenant=TENANT, groups=("board",))]
 
 def graph(store: Postgres) -> Graph:
     """Also of a store that cannot be reached."""
-    on = Ground(
+    on = GraphResources(
         postgres=store,
         corpus=CorpusReader(store),
         conversations=InMemoryConversations(),
-        elsewhere=HERE,
+        remote_models=NO_REMOTE_MODELS,
         dependencies={"store": store_dependency(store)},
     )
-    return on.graph(hashing(f"tenant={TENANT}", "answering.budget=none"))
+    return on.build_graph(hashing(f"tenant={TENANT}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
@@ -234,11 +234,11 @@ def test_a_source_page_marks_exactly_the_span_and_runs_nothing_of_the_text(fille
 
 
 def test_a_title_is_no_markup_and_only_the_text_around_the_span_is_shown(store: Postgres) -> None:
-    long = draft("file:///<b>.md", "x" * 3 * AROUND, "quoted", "y" * 3 * AROUND)
+    long = draft("file:///<b>.md", "x" * 3 * CONTEXT_CHARS, "quoted", "y" * 3 * CONTEXT_CHARS)
     publish(store, long)
     path = f"/v1/sources/{long.chunks[1].id}"
     shown = get(store, path).json()
-    assert (len(shown["before"]), shown["quote"], len(shown["after"])) == (AROUND, "quoted", AROUND)
+    assert (len(shown["before"]), shown["quote"], len(shown["after"])) == (CONTEXT_CHARS, "quoted", CONTEXT_CHARS)
     assert "<b>" not in get(store, path, Accept=HTML).text
     assert get(store, path, Accept="application/json, text/html").json() == shown
 
@@ -427,13 +427,13 @@ def test_a_job_that_was_killed_ends_with_an_event_too(store: Postgres) -> None:
 
 
 def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.routes.jobs.POLL", 0.01)
-    monkeypatch.setattr("serve.routes.jobs.KEEP_ALIVE", 0.02)
+    monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("serve.routes.job_events.KEEP_ALIVE_SECONDS", 0.02)
     nowhere = Postgres("host=/nowhere")
-    watch = Watch(graph=graph(nowhere), who=ME, job=uuid4(), wakes=Wakes(nowhere))
+    watch = JobWatch(graph=graph(nowhere), caller=ME, job=uuid4(), notifier=JobNotifier(nowhere))
 
     async def two() -> list[str]:
-        async with aclosing(watch.frames(Seen(frames=["id: 3\n\n"], last=3, ended=False))) as told:
+        async with aclosing(watch.frames(JobUpdate(frames=["id: 3\n\n"], last=3, ended=False))) as told:
             return [await anext(told), await anext(told)]
 
     assert asyncio.run(two()) == ["id: 3\n\n", ": keep-alive\n\n"]

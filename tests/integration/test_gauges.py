@@ -4,7 +4,7 @@ from threading import Event, Thread
 
 import pytest
 
-from jobs.telemetry import keep_telling_depths
+from jobs.telemetry import poll_queue_depths
 from rag_core.errors import StoreError
 from rag_core.storage.gauges import queue_depths
 from rag_core.storage.postgres import Postgres
@@ -50,7 +50,7 @@ def test_depths_are_told_until_the_queue_has_ended_and_zero_when_it_is_empty(sto
 
     enqueue(store, "default-tenant", 3)
     install_sink(keep)
-    telling = Thread(target=keep_telling_depths, args=(store, ended, 0.01), daemon=True)
+    telling = Thread(target=poll_queue_depths, args=(store, ended, 0.01), daemon=True)
     telling.start()
     telling.join(20)
     assert not telling.is_alive()

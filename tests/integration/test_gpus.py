@@ -51,7 +51,10 @@ def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
 
 def test_gpus_that_the_cluster_has_not_are_refused_by_name(store: Postgres, folder: Path) -> None:
     too_many, none = on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
-    assert too_many == {"error": "ClusterError", "message": "--gpus 3 is more than Ray's cluster has: 2"}
-    assert none == {"error": "ClusterError", "message": "--gpus 1 is more than Ray's cluster has: 0"}
+    assert too_many == {
+        "error": "ClusterError",
+        "message": "--gpus must be at most 2, the GPUs of the Ray cluster, got 3",
+    }
+    assert none == {"error": "ClusterError", "message": "--gpus must be at most 0, the GPUs of the Ray cluster, got 1"}
     assert stored(store, "of-2-3").documents == {}
     assert broken(store) == []

@@ -20,13 +20,13 @@ from rag_core.retrieval.graph import GraphLeg
 from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
-from rag_core.storage.fsck import MENTIONED, NAMED, RELATED, violations
+from rag_core.storage.filters import parse_filter
+from rag_core.storage.fsck import ENTITIES_MENTIONED, MENTIONS_VALID, RELATIONS_VALID, find_violations
 from rag_core.storage.graph import extraction, reading, writing
 from rag_core.storage.graph.repair import repair
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Draft, Query
-from rag_core.wiring.ingestion import inline_runner, recipe, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_recipe, build_sync
 
 pytestmark = pytest.mark.postgres
 
@@ -91,7 +91,9 @@ def entities(store: Postgres) -> list[str]:
 
 def is_sound(store: Postgres) -> bool:
     with store.connect("rag_worker") as connection:
-        return {each.invariant for each in violations(connection)}.isdisjoint({MENTIONED, RELATED, NAMED})
+        return {each.invariant for each in find_violations(connection)}.isdisjoint(
+            {MENTIONS_VALID, RELATIONS_VALID, ENTITIES_MENTIONED}
+        )
 
 
 def test_a_question_finds_its_entity_and_what_is_related_up_to_two_hops_away(store: Postgres) -> None:
@@ -151,7 +153,7 @@ def test_scores_of_single_chunks_are_those_of_the_ranking(store: Postgres) -> No
 
 def test_filters_leave_out_chunks_but_not_the_way_to_others(store: Postgres) -> None:
     put(store, LETTER, ENGINE, PURSE)
-    memo = parsed_filter({"key": "kind", "type": "eq", "value": "memo"})
+    memo = parse_filter({"key": "kind", "type": "eq", "value": "memo"})
     assert chunks(ranked(store, "Ada", filters=memo)) == first(PURSE)
 
 
@@ -253,7 +255,7 @@ def test_who_removes_leaves_what_somebody_is_about_to_mention(store: Postgres) -
     scope = {"tenant": TENANT, "collection": begin(store, [ENGINE]).collection}
     with store.connect() as connection:
         with transaction(connection, TENANT):
-            writing.publish(connection, scope, writing.prepared([ENGINE]), [])
+            writing.publish(connection, scope, writing.prepare([ENGINE]), [])
             take_out(store, LETTER.id)
             with store.connect() as other:
                 assert repair(other, TENANT, scope["collection"]) == 0
@@ -294,7 +296,7 @@ def test_a_batch_that_is_rolled_back_leaves_nothing(store: Postgres) -> None:
 
 def ingested(store: Postgres, folder: Path, settings: Sequence[str]) -> int:
     chosen = load_settings(None, None, [f"store.url={store.dsn}", *HASHING, *settings])
-    return sync(chosen, store, [str(folder)]).run(inline_runner(chosen)).documents["completed"]
+    return build_sync(chosen, store, [str(folder)]).run(build_inline_runner(chosen)).documents["completed"]
 
 
 def test_the_graph_is_filled_only_when_the_profile_asks_and_then_for_all_that_was_stored(
@@ -320,12 +322,12 @@ def test_a_profile_may_search_by_the_graph(store: Postgres, tmp_path: Path) -> N
 
 def test_other_rules_read_only_documents_with_a_graph_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, graph = load_settings(None, None, HASHING), load_settings(None, None, [*HASHING, "graph.type=rules"])
-    before = recipe(plain).of("a.md"), recipe(graph).of("a.md")
+    before = build_recipe(plain).fingerprint("a.md"), build_recipe(graph).fingerprint("a.md")
     monkeypatch.setattr(extraction, "VERSION", 99)
-    after = recipe(plain).of("a.md"), recipe(graph).of("a.md")
+    after = build_recipe(plain).fingerprint("a.md"), build_recipe(graph).fingerprint("a.md")
     assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
 
 
 def test_without_a_graph_documents_are_read_as_before() -> None:
     plain, graph = load_settings(None, None, HASHING), load_settings(None, None, [*HASHING, "graph.type=rules"])
-    assert recipe(plain).of("a.md") != recipe(graph).of("a.md")
+    assert build_recipe(plain).fingerprint("a.md") != build_recipe(graph).fingerprint("a.md")

@@ -63,7 +63,7 @@ def test_it_is_read_under_the_snapshot_around(store: Postgres) -> None:
 
     async def around_a_publish(reader: CorpusReader) -> tuple[Mapping[str, float], Mapping[str, float]]:
         async with reader.reading(QUERY):
-            await reader.bm25(QUERY, 10, Bm25(1.5, 0.75))
+            await reader.rank_bm25(QUERY, 10, Bm25(1.5, 0.75))
             await asyncio.to_thread(publish, store, draft("file:///b.md", "red bird"))
             within = await reader.idf(QUERY)
         return within, await reader.idf(QUERY)

@@ -19,8 +19,8 @@ from workers import working
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from serve.bodies.ingest import Ingested
-from serve.graph import Graph, local_graph
-from serve.http.access import Caller
+from serve.graph import Graph, build_local_graph
+from serve.http.caller import Caller
 
 pytestmark = pytest.mark.postgres
 
@@ -37,7 +37,7 @@ PUSHED = "select id, body, media_type, title, url, metadata from pushed_document
 
 
 def graph(store: Postgres) -> Graph:
-    return local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
@@ -312,7 +312,7 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
 def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.routes.ingest.MOST_FAILURES", 2)
+    monkeypatch.setattr("serve.routes.ingest_outcome.MAX_FAILURES", 2)
     for number in range(4):
         (tmp_path / f"{number}.pdf").write_bytes(TORN[1])
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
@@ -356,7 +356,7 @@ def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> No
 
 
 def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.routes.ingest._waiting", threading.BoundedSemaphore(1))
+    monkeypatch.setattr("serve.routes.ingest_outcome._waiters", threading.BoundedSemaphore(1))
 
     async def two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         send = [client.post("/v1/ingest", json={"documents": [KEYS]}, headers={"Prefer": "wait=1"}) for _ in range(2)]

@@ -20,7 +20,7 @@ from trees import broken, hashing, stored, write
 from workers import working
 
 from rag_core.storage.postgres import Postgres
-from serve.graph import Graph, local_graph
+from serve.graph import Graph, build_local_graph
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -29,7 +29,7 @@ FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html>
 
 
 def graph(store: Postgres) -> Graph:
-    return local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 @contextmanager
@@ -96,14 +96,14 @@ def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(store: Postgres, url:
 
 
 def test_many_files_go_in_batches(store: Postgres, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_cli.push.MOST_FILES", 2)
+    monkeypatch.setattr("rag_cli.push.MAX_BATCH_FILES", 2)
     from rich.console import Console
 
-    from rag_cli.push import Asked, Sent
+    from rag_cli.push import Push, PushRequest
 
     write(tmp_path, {f"{number}.md": f"# {number}" for number in range(5)})
-    asked = Asked(sources=[str(tmp_path)], collection="docs", no_prune=True, yes=False, checksum=False, meta=None)
-    sent = Sent(server=url, asked=asked, profile="")
+    asked = PushRequest(sources=[str(tmp_path)], collection="docs", no_prune=True, yes=False, checksum=False, meta=None)
+    sent = Push(server=url, asked=asked, profile="")
     sent.send(Console(quiet=True))
     assert list(sent.jobs.values()) == [2, 2, 1]
 
@@ -118,9 +118,9 @@ def test_a_uri_that_the_server_can_list_is_sent_as_a_source(store: Postgres, url
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--dry-run"], "--dry-run would change nothing there"),
-        (["--cpus", "2", "--runner", "inline"], "--runner, --cpus would change nothing there"),
-        (["--store", "host=/x", "--set", "a.b=c"], "--set, --store would change nothing there"),
+        (["--dry-run"], "cannot be used with --server: --dry-run"),
+        (["--cpus", "2", "--runner", "inline"], "cannot be used with --server: --runner, --cpus"),
+        (["--store", "host=/x", "--set", "a.b=c"], "cannot be used with --server: --set, --store"),
         (["s3://bucket/docs", "--meta", "a=b"], "not of s3://bucket/docs"),
         (["--meta", "nonsense"], "--meta takes KEY=VALUE, got 'nonsense'"),
         (["--profile", "nonsense"], "profile must be one of"),
@@ -133,7 +133,7 @@ def test_what_means_nothing_there_is_refused_by_name(url: str, folder: Path, arg
 
 def test_a_server_that_is_not_there_is_said_so_at_once(folder: Path) -> None:
     told = report("http://127.0.0.1:9", str(folder), code=3)
-    assert "cannot be asked" in told["error"]["message"]
+    assert "cannot reach the server" in told["error"]["message"]
 
 
 def jobs(url: str) -> list[dict[str, Any]]:

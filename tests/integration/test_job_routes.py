@@ -21,10 +21,10 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
-from rag_core.wiring.ingestion import inline_runner, leased_sync, sync
-from serve.graph import Graph, local_graph
-from serve.http.access import Caller
-from serve.routes.jobs import Wakes, Watch
+from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, build_sync
+from serve.graph import Graph, build_local_graph
+from serve.http.caller import Caller
+from serve.routes.job_events import JobNotifier, JobWatch
 
 pytestmark = pytest.mark.postgres
 
@@ -38,7 +38,7 @@ LISTENERS = "select count(*) from pg_stat_activity where datname = current_datab
 
 
 def graph(store: Postgres) -> Graph:
-    return local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
@@ -72,7 +72,7 @@ def leased(store: Postgres) -> Iterator[tuple[Leases, Lease]]:
 
 def work(store: Postgres, settings: Settings = SETTINGS) -> None:
     with leased(store) as (_, lease):
-        leased_sync(settings, store, lease).run(inline_runner(settings))
+        build_lease_sync(settings, store, lease).run(build_inline_runner(settings))
 
 
 def test_the_events_of_a_queued_job_begin_with_the_queue_and_tell_of_each_document_that_failed(store: Postgres) -> None:
@@ -108,7 +108,7 @@ def test_the_figures_of_an_event_are_of_one_moment(store: Postgres, monkeypatch:
         return found
 
     monkeypatch.setattr(Ledger, "job", then_it_is_done)
-    seen = Watch(graph=graph(store), who=ME, job=id, wakes=Wakes(store)).look(-1)
+    seen = JobWatch(graph=graph(store), caller=ME, job=id, notifier=JobNotifier(store)).read_update(-1)
     figures = json.loads(seen.frames[0].split("data: ")[1])
     assert (figures["done"], figures["total"], figures["failed"]) == (2, 2, 1)
 
@@ -139,7 +139,7 @@ def test_a_queued_job_is_shown_and_cancelled(store: Postgres) -> None:
 @contextmanager
 def running(store: Postgres, folder: Path, events: int = 0) -> Iterator[UUID]:
     """A job of the command's, which is killed when the block ends, after it has told so much."""
-    work = sync(SETTINGS, store, [str(write(folder, {"keys.md": "# Keys\n\nThe keys are rotated."}))])
+    work = build_sync(SETTINGS, store, [str(write(folder, {"keys.md": "# Keys\n\nThe keys are rotated."}))])
     with store.connect() as connection:
         catalog, ledger = Catalog(connection, TENANT), Ledger(connection, TENANT)
         collection = catalog.ensure_collection(work.collection)
@@ -147,7 +147,7 @@ def running(store: Postgres, folder: Path, events: int = 0) -> Iterator[UUID]:
         ledger.claim(collection.id, sources)
         job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
         for _ in range(events):
-            ledger.next_stage(job, 0, "working")
+            ledger.record_stage(job, 0, "working")
         yield job
 
 
@@ -198,8 +198,8 @@ def test_more_than_may_watch_are_asked_to_come_again_and_an_end_makes_room(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = BoundedSemaphore(1)
-    monkeypatch.setattr("serve.routes.jobs._watching", places)
-    monkeypatch.setattr("serve.routes.jobs.POLL", 0.05)
+    monkeypatch.setattr("serve.routes.job_events._watchers", places)
+    monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 0.05)
     ended, watched = enter(store, NOTE), enter(store, TORN)
     with store.connect() as connection:
         Ledger(connection, TENANT).end(ended, "cancelled")
@@ -223,7 +223,7 @@ def test_more_than_may_watch_are_asked_to_come_again_and_an_end_makes_room(
 def test_a_stream_ends_after_a_while_and_goes_on_where_it_ended(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.routes.jobs.LONGEST_WATCH", 0.0)
+    monkeypatch.setattr("serve.routes.job_events.MAX_WATCH_SECONDS", 0.0)
     job = enter(store, NOTE)
     assert [name for _, name, _ in frames(request(store, "GET", f"/v1/jobs/{job}/events"))] == ["job.queued"]
     work(store)
@@ -269,18 +269,19 @@ def test_a_source_link_leads_where_the_request_said_that_the_document_stands(sto
 def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.routes.jobs.POLL", 60.0)
+    monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 60.0)
     job = enter(store, NOTE)
 
-    async def names(watch: Watch) -> list[str]:
-        seen = await asyncio.to_thread(watch.look, -1)
+    async def names(watch: JobWatch) -> list[str]:
+        seen = await asyncio.to_thread(watch.read_update, -1)
         async with aclosing(watch.frames(seen)) as told:
             return [frame.split("event: job.")[1].split("\n")[0] async for frame in told]
 
     async def watched() -> tuple[list[list[str]], list[int]]:
-        wakes = Wakes(store)
+        notifier = JobNotifier(store)
         watching = [
-            asyncio.create_task(names(Watch(graph=graph(store), who=ME, job=job, wakes=wakes))) for _ in range(10)
+            asyncio.create_task(names(JobWatch(graph=graph(store), caller=ME, job=job, notifier=notifier)))
+            for _ in range(10)
         ]
         counts = [await listeners(store, 1)]
         await asyncio.to_thread(work, store)
@@ -305,13 +306,13 @@ async def listeners(store: Postgres, expected: int) -> int:
 
 
 def test_who_watches_hears_also_after_the_connection_was_lost(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.routes.jobs.POLL", 0.2)
+    monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 0.2)
     job = enter(store, NOTE)
 
     async def watched() -> list[str]:
-        watch = Watch(graph=graph(store), who=ME, job=job, wakes=Wakes(store))
+        watch = JobWatch(graph=graph(store), caller=ME, job=job, notifier=JobNotifier(store))
         found = []
-        async with aclosing(watch.frames(await asyncio.to_thread(watch.look, -1))) as told:
+        async with aclosing(watch.frames(await asyncio.to_thread(watch.read_update, -1))) as told:
             found.append(await anext(told))
             watching = asyncio.create_task(anext(told))
             assert await listeners(store, 1) == 1

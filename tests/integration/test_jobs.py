@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rag_cli.app import app
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, DocumentError, FencedError
-from rag_core.ingestion.report import Plan, Report, RunTimes
+from rag_core.ingestion.report import Plan, RunTimes, SyncReport
 from rag_core.ingestion.sync import Sync
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
@@ -21,7 +21,13 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
-from rag_core.wiring.ingestion import inline_runner, retry, settings_of, source, sync
+from rag_core.wiring.ingestion import (
+    build_inline_runner,
+    build_retry_sync,
+    build_sync,
+    open_files_source,
+    settings_from_job,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -58,7 +64,7 @@ class CancelledMidway:
     settings: Settings
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        half, runner = len(drafts) // 2, inline_runner(self.settings)
+        half, runner = len(drafts) // 2, build_inline_runner(self.settings)
         runner.run(target, sources, drafts[:half])
         with self.store.connect() as connection:
             Ledger(connection, DEFAULT_TENANT).end(target.job, "cancelled", "by a test")
@@ -66,7 +72,7 @@ class CancelledMidway:
 
 
 def of(store: Postgres, source: Source, settings: Settings = ONE_AT_A_TIME) -> Sync:
-    (template,) = [sync(settings, store, [])]
+    (template,) = [build_sync(settings, store, [])]
     return Sync(
         postgres=store, tenant=template.tenant, collection="default", sources=[source], recipe=template.recipe,
         settings=template.settings,
@@ -85,25 +91,27 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
     def tell(job: UUID, plan: Plan) -> None:
         begun.append(job)
 
-    work = sync(ONE_AT_A_TIME, store, [str(folder)])
+    work = build_sync(ONE_AT_A_TIME, store, [str(folder)])
     with pytest.raises(FencedError, match="was cancelled, or a newer run has taken over"):
         work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
     assert ledger_row(store, begun[0])["status"] == "cancelled"
     assert len(stored(store).documents) == 3
     assert broken(store) == []
-    report = sync(ONE_AT_A_TIME, store, [str(folder)]).run(inline_runner(ONE_AT_A_TIME))
+    report = build_sync(ONE_AT_A_TIME, store, [str(folder)]).run(build_inline_runner(ONE_AT_A_TIME))
     assert (report.documents["added"], report.documents["completed"]) == (3, 3)
     assert broken(store) == []
 
 
 def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
-    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
-    report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
+    report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     assert (report.documents["completed"], report.documents["failed"]) == (4, 2)
 
-    again = retry(ONE_AT_A_TIME, store, ledger_row(store, report.job_id), [f["uri"] for f in report.failures])
-    second: Report = again.run(inline_runner(ONE_AT_A_TIME))
+    again = build_retry_sync(
+        ONE_AT_A_TIME, store, ledger_row(store, report.job_id), [f["uri"] for f in report.failures]
+    )
+    second: SyncReport = again.run(build_inline_runner(ONE_AT_A_TIME))
     assert (second.documents["listed"], second.documents["completed"], second.documents["failed"]) == (2, 2, 0)
     assert stored(store).statuses() == dict.fromkeys(TREE, "completed")
     assert broken(store) == []
@@ -113,8 +121,8 @@ def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
     rag: CliRunner, store: Postgres, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "docs", TREE | {"broken.pdf": "%PDF-1.7\n"})
-    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
-    report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
+    report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     assert (report.documents["failed"], report.dead_letters) == (3, 2)
     job = str(report.job_id)
     assert json.loads(rag.invoke(app, ["jobs", "show", job, "--json"]).stdout)["counts"]["dead_letters"] == 2
@@ -127,14 +135,14 @@ def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
 
     again = rag.invoke(app, ["jobs", "retry", job])
     assert again.exit_code == 2
-    assert "has no failed documents that a retry may heal" in again.stderr
+    assert "has no failed documents to retry" in again.stderr
 
 
 def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
-    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
-    first = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
-    second = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
+    flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
+    first = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    second = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     for report in (first, second):
         with store.connect() as connection:
             letters = Ledger(connection, DEFAULT_TENANT).dead_letters(report.job_id)
@@ -146,7 +154,7 @@ def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
 ) -> None:
     folder, begun = write(tmp_path / "docs", TREE), list[UUID]()
     with pytest.raises(FencedError):
-        sync(ONE_AT_A_TIME, store, [str(folder)]).run(
+        build_sync(ONE_AT_A_TIME, store, [str(folder)]).run(
             CancelledMidway(store, ONE_AT_A_TIME), lambda job, _: begun.append(job)
         )
     monkeypatch.setenv("RAG_EMBEDDING__MODEL", "no-model-of-that-job")  # today's configuration is not its
@@ -157,19 +165,19 @@ def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
 
 def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
-    flaky = Failing(source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
-    report = of(store, flaky).run(inline_runner(ONE_AT_A_TIME))
-    frozen = settings_of(ledger_row(store, report.job_id), hashing("chunking.tokens=17"))
+    flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
+    report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    frozen = settings_from_job(ledger_row(store, report.job_id), hashing("chunking.tokens=17"))
     assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
 
 
 def test_a_job_of_before_a_section_of_settings_is_done_with_todays(store: Postgres) -> None:
     recorded = ONE_AT_A_TIME.model_dump(mode="json", exclude={"guard", "store"})
-    frozen = settings_of({"id": UUID(int=1), "settings": recorded}, hashing("chunking.tokens=17"))
+    frozen = settings_from_job({"id": UUID(int=1), "settings": recorded}, hashing("chunking.tokens=17"))
     assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
     assert frozen.guard == hashing().guard
-    with pytest.raises(ConfigError, match=r"the settings of job .* break today's rules"):
-        settings_of({"id": UUID(int=1), "settings": {"chunking": {"type": "none"}}}, hashing())
+    with pytest.raises(ConfigError, match=r"the settings of job .* break the current rules"):
+        settings_from_job({"id": UUID(int=1), "settings": {"chunking": {"type": "none"}}}, hashing())
 
 
 @pytest.fixture
@@ -180,13 +188,15 @@ def rag(store: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli
 
 
 def test_watching_a_job_that_has_ended_says_how(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
-    report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
+    report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
+        build_inline_runner(ONE_AT_A_TIME)
+    )
     watched = rag.invoke(app, ["jobs", "watch", str(report.job_id)[:8]])
     assert (watched.exit_code, watched.stdout) == (0, "completed\n")
 
 
 def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
-    work = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))])
+    work = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))])
     with store.connect() as connection:  # which goes with its process
         catalog, ledger = Catalog(connection, DEFAULT_TENANT), Ledger(connection, DEFAULT_TENANT)
         collection = catalog.ensure_collection(work.collection)
@@ -197,7 +207,7 @@ def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: 
     assert listed(rag) == [("interrupted", None)]
     watched = rag.invoke(app, ["jobs", "watch", str(job)])
     assert (watched.exit_code, watched.stdout) == (1, "interrupted\n")
-    work.run(inline_runner(ONE_AT_A_TIME))
+    work.run(build_inline_runner(ONE_AT_A_TIME))
     assert listed(rag) == [("completed", None), ("failed", "interrupted")]
 
 
@@ -207,13 +217,17 @@ def listed(rag: CliRunner) -> list[tuple[str, str | None]]:
 
 
 def test_cancelling_a_job_that_has_ended_changes_nothing(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
-    report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
+    report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
+        build_inline_runner(ONE_AT_A_TIME)
+    )
     cancelled = rag.invoke(app, ["jobs", "cancel", str(report.job_id)])
     assert (cancelled.exit_code, cancelled.stdout) == (0, "completed\n")
 
 
 def test_retrying_a_job_without_failures_ends_with_2(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
-    report = sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(inline_runner(ONE_AT_A_TIME))
+    report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
+        build_inline_runner(ONE_AT_A_TIME)
+    )
     retried = rag.invoke(app, ["jobs", "retry", str(report.job_id)])
     assert retried.exit_code == 2
     assert "has no failed documents" in retried.stderr

@@ -112,9 +112,9 @@ def test_a_filter_leaves_only_documents_that_pass(
 
 
 def test_a_filter_that_the_grammar_does_not_allow_is_refused(knowledge: KnowledgeBase) -> None:
-    with pytest.raises(FilterError, match="a filter of type 'eq' has the keys"):
+    with pytest.raises(FilterError, match="a filter of type 'eq' must have the keys"):
         knowledge.search(QUESTION, filters={"type": "eq", "keys": "language"})
-    with pytest.raises(FilterError, match="a filter is an object"):
+    with pytest.raises(FilterError, match="a filter must be an object"):
         knowledge.search(QUESTION, filters=[])  # type: ignore[arg-type]
 
 

@@ -16,11 +16,11 @@ from psycopg import Connection
 from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import BusyError, FencedError, NotFoundError
-from rag_core.storage.fsck import violations
+from rag_core.storage.fsck import find_violations
 from rag_core.storage.ledger import INTERRUPTED, Job, Ledger
-from rag_core.storage.parts import split
+from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import MAY_WRITE, NEXT_EVENT, CorpusWriter, Target
+from rag_core.storage.publishing import CHECK_FENCE, RESERVE_EVENTS, CorpusWriter, Target
 from rag_core.types import Draft
 
 pytestmark = pytest.mark.postgres
@@ -49,7 +49,7 @@ def item_states(store: Postgres, job: UUID) -> list[tuple[str, str | None, str |
 def test_a_source_is_held_by_one_job_at_a_time(connections: tuple[Connection, Connection]) -> None:
     mine, theirs = (Ledger(connection, TENANT) for connection in connections)
     begun(mine, [1, 2])
-    with pytest.raises(BusyError, match="another job is at work"):
+    with pytest.raises(BusyError, match="another job is running"):
         theirs.claim(COLLECTION, [2, 3])
     assert [job["status"] for job in theirs.jobs()] == ["running"]
 
@@ -83,7 +83,7 @@ def test_the_next_claim_ends_a_job_that_was_killed(store: Postgres) -> None:
     assert job["finished_at"] >= job["started_at"]
     assert item_states(store, killed.id) == [("failed", "job", INTERRUPTED, True)] * 2
     with superuser(store) as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []
 
 
 def test_a_claim_ends_no_job_of_another_source(store: Postgres) -> None:
@@ -104,7 +104,7 @@ def test_a_worker_that_outlives_its_job_is_fenced_by_the_next_claim(store: Postg
             write(orphaned, [note])
 
 
-PARTS = split(replace(draft("file:///a.md", "one", "two"), vectors=None), 1)
+PARTS = split_draft(replace(draft("file:///a.md", "one", "two"), vectors=None), 1)
 WRITES: dict[str, Callable[[CorpusWriter], None]] = {
     "batch": lambda writer: writer.publish([draft("file:///a.md", "one", "two")]),
     "delete": lambda writer: writer.delete([PARTS[0].id]),
@@ -137,7 +137,7 @@ def test_who_ends_a_job_waits_for_its_writers_and_they_never_for_each_other(
         ending.result()
         writer.close()
         assert watcher.execute(DEADLOCKS).fetchone() == (0,)
-        assert violations(watcher) == []
+        assert find_violations(watcher) == []
         assert Ledger(connection, TENANT).job(str(target.job))["status"] in ("cancelled", "failed")
 
 
@@ -156,7 +156,7 @@ def pause_with_locks(writer: CorpusWriter) -> Pause:
             return getattr(connection, name)
 
         def execute(self, statement: str, *arguments: Any, **options: Any) -> Any:
-            if statement in (NEXT_EVENT, MAY_WRITE):
+            if statement in (RESERVE_EVENTS, CHECK_FENCE):
                 pause.reached.set()
                 assert pause.over.wait(10)
             return connection.execute(statement.encode(), *arguments, **options)
@@ -223,7 +223,7 @@ def test_events_of_writers_side_by_side_are_numbered_without_a_gap(store: Postgr
         ("job", {"reason": ""}),
     ]
     with superuser(store) as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []
 
 
 def write_one_by_one(target: Target, notes: Sequence[Draft]) -> None:

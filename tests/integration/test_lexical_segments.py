@@ -27,7 +27,7 @@ from targets import begin, end, publish, superuser, write
 from rag_core.errors import FencedError, StoreError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.fsck import FILLED, INDEXED, violations
+from rag_core.storage.fsck import CHUNKS_INDEXED, SEGMENTS_COMPLETE, find_violations
 from rag_core.storage.lexical import merging
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
@@ -191,7 +191,7 @@ def live_rows(store: Postgres) -> dict[UUID, int]:
 
 def whole(store: Postgres, *live: Draft) -> None:
     with superuser(store) as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []
     with store.connect() as connection:
         assert_exact(connection, live)
 
@@ -311,13 +311,13 @@ def test_a_document_killed_while_its_segment_is_merged_stays_dead(
     notes = [note(n, f"amber {WORDS[n % 10]}") for n in range(merging.FAN_IN)]
     for each in notes:
         publish(store, each)
-    new, write_merged = note(0, "fjord"), merging._write
+    new, write_merged = note(0, "fjord"), merging._write_merged
 
     def interrupted(*arguments: Any) -> None:
         publish(store, new, failed(notes[1]))
         write_merged(*arguments)
 
-    monkeypatch.setattr(merging, "_write", interrupted)
+    monkeypatch.setattr(merging, "_write_merged", interrupted)
     assert merge_all(store) == merging.FAN_IN
     whole(store, new, *notes[2:])
 
@@ -326,14 +326,14 @@ def test_two_merges_leave_each_other_alone(store: Postgres, monkeypatch: pytest.
     notes = [note(n, "amber") for n in range(merging.FAN_IN)]
     for each in notes:
         publish(store, each)
-    gone, write_merged = [], merging._write
+    gone, write_merged = [], merging._write_merged
 
     def beside(*arguments: Any) -> None:
-        monkeypatch.setattr(merging, "_write", write_merged)
+        monkeypatch.setattr(merging, "_write_merged", write_merged)
         gone.append(merge_all(store))
         write_merged(*arguments)
 
-    monkeypatch.setattr(merging, "_write", beside)
+    monkeypatch.setattr(merging, "_write_merged", beside)
     assert (merge_all(store), gone) == (merging.FAN_IN, [0])
     whole(store, *notes)
 
@@ -345,8 +345,8 @@ def test_documents_stored_before_there_was_an_index_get_their_segments(
     publish(store, *notes)
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
-        assert {violation.invariant for violation in violations(connection)} == {INDEXED}
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.CHUNKS_AT_ONCE", 6)
+        assert {violation.invariant for violation in find_violations(connection)} == {CHUNKS_INDEXED}
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.MAX_BATCH_CHUNKS", 6)
     changes = Maintenance().run(store, TENANT)
     assert [(each.action, each.subject) for each in changes if each.action == "completed"] == [
         ("completed", "10 lexical documents")
@@ -361,7 +361,7 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
     publish(store, *notes)
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.MAX_BATCH_CHUNKS", 1)
     monkeypatch.setattr("rag_core.storage.lexical.backfill.add", stopping_after(3))
     with pytest.raises(KeyboardInterrupt):
         backfill_all(store)
@@ -392,7 +392,7 @@ def test_a_backfill_leaves_to_publishers_what_they_changed_meanwhile(
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
     new = note("a", "ember", "amber")
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.Prepared", Meanwhile(store, new, dropped))
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.PreparedSegments", Meanwhile(store, new, dropped))
     assert backfill_all(store) == 1
     whole(store, new, kept)
 
@@ -403,11 +403,11 @@ class Meanwhile:
     def __init__(self, store: Postgres, new: Draft, dropped: Draft) -> None:
         self._work = lambda: (publish(store, new), publish(store, failed(dropped)))
 
-    def of(self, documents: Sequence[Any]) -> Any:
-        from rag_core.storage.lexical.writing import Prepared
+    def build(self, documents: Sequence[Any]) -> Any:
+        from rag_core.storage.lexical.writing import PreparedSegments
 
         self._work()
-        return Prepared.of(documents)
+        return PreparedSegments.build(documents)
 
 
 def test_terms_of_another_analysis_are_written_again(store: Postgres) -> None:
@@ -424,14 +424,14 @@ def test_terms_of_another_analysis_are_written_again(store: Postgres) -> None:
 @pytest.mark.parametrize(
     ("damage", "invariants"),
     [
-        ("delete from lexical_documents where document_id = '{a}'", {INDEXED, FILLED}),
-        ("update lexical_documents set dead = true where document_id = '{a}'", {INDEXED}),
-        ("update lexical_documents set document_id = '{nobody}' where document_id = '{a}'", {INDEXED}),
-        ("update lexical_documents set n_chunks = 7 where document_id = '{a}'", {INDEXED, FILLED}),
-        ("delete from lexical_segments", {FILLED}),
-        ("delete from lexical_postings", {FILLED}),
-        ("delete from lexical_segments; delete from lexical_documents", {INDEXED, FILLED}),
-        ("update lexical_segments set n_chunks = n_chunks + 1", {FILLED}),
+        ("delete from lexical_documents where document_id = '{a}'", {CHUNKS_INDEXED, SEGMENTS_COMPLETE}),
+        ("update lexical_documents set dead = true where document_id = '{a}'", {CHUNKS_INDEXED}),
+        ("update lexical_documents set document_id = '{nobody}' where document_id = '{a}'", {CHUNKS_INDEXED}),
+        ("update lexical_documents set n_chunks = 7 where document_id = '{a}'", {CHUNKS_INDEXED, SEGMENTS_COMPLETE}),
+        ("delete from lexical_segments", {SEGMENTS_COMPLETE}),
+        ("delete from lexical_postings", {SEGMENTS_COMPLETE}),
+        ("delete from lexical_segments; delete from lexical_documents", {CHUNKS_INDEXED, SEGMENTS_COMPLETE}),
+        ("update lexical_segments set n_chunks = n_chunks + 1", {SEGMENTS_COMPLETE}),
     ],
 )
 def test_damage_is_found_and_repaired(store: Postgres, damage: str, invariants: set[str]) -> None:
@@ -439,7 +439,7 @@ def test_damage_is_found_and_repaired(store: Postgres, damage: str, invariants: 
     publish(store, *notes)
     with superuser(store) as connection:
         connection.execute(damage.format(a=notes[0].id, nobody=UUID(int=7)).encode())
-        assert {violation.invariant for violation in violations(connection)} == invariants
+        assert {violation.invariant for violation in find_violations(connection)} == invariants
     Maintenance().run(store, TENANT)
     whole(store, *notes)
 
@@ -458,7 +458,7 @@ class Segments(RuleBasedStateMachine):
         self.store, self.live, self.run = store, dict[UUID, Draft](), self.target.run
         self.connection = store.connect()
         self.writer = self.target.open()
-        self.loop, self.reader = asyncio.Runner(), CorpusReader(store, cached_bytes=2_000)
+        self.loop, self.reader = asyncio.Runner(), CorpusReader(store, cache_bytes=2_000)
 
     def teardown(self) -> None:
         with self.loop:
@@ -526,18 +526,18 @@ class Segments(RuleBasedStateMachine):
     def roll_back(self, batch: list[tuple[int, list[list[str]]]], killed: bool) -> None:
         """At the last statement before the commit; or its connection is gone there."""
         writer = self.writing()
-        event, errors = writer._tell, (StoreError, FencedError)
+        event, errors = writer._add_events, (StoreError, FencedError)
 
         def stopped(*_: object) -> None:
             if killed:
                 writer._connection.close()
             raise StoreError("stopped") if killed else FencedError("stopped")
 
-        writer._tell = stopped  # type: ignore[method-assign]
-        writer._target = replace(writer._target, patience=0.0)
+        writer._add_events = stopped  # type: ignore[method-assign]
+        writer._target = replace(writer._target, store_timeout=0.0)
         with suppress(*errors, psycopg.OperationalError):
             writer.publish(self.notes(batch))
-        writer._tell = event  # type: ignore[method-assign]
+        writer._add_events = event  # type: ignore[method-assign]
 
     @rule(batch=batches)
     def merge(self, batch: list[tuple[int, list[list[str]]]]) -> None:
@@ -562,8 +562,8 @@ class Segments(RuleBasedStateMachine):
         query, parameters = Query(text=ASKED, tenant=TENANT), Bm25(k1=K1, b=B)
         live = reference(list(self.live.values()), QUESTION, rank_bm25_scores) if self.live else {}
         expected = {self.live[document].chunks[ordinal].id: score for (document, ordinal), score in live.items()}
-        assert dict(self.loop.run(self.reader.bm25(query, 100, parameters))) == pytest.approx(expected, rel=1e-6)
-        scores = self.loop.run(self.reader.bm25_scores(query, list(expected), parameters))
+        assert dict(self.loop.run(self.reader.rank_bm25(query, 100, parameters))) == pytest.approx(expected, rel=1e-6)
+        scores = self.loop.run(self.reader.score_bm25(query, list(expected), parameters))
         assert scores == pytest.approx(list(expected.values()), rel=1e-6)
 
     @invariant()
@@ -602,7 +602,7 @@ def test_publishers_and_merges_side_by_side_lock_nobody_out(store: Postgres, mon
     assert min(published) > 2
     assert merges > 0
     with superuser(store) as connection:
-        assert [each for each in violations(connection) if each.invariant.startswith(("I2", "I3", "I4"))] == []
+        assert [each for each in find_violations(connection) if each.invariant.startswith(("I2", "I3", "I4"))] == []
         statement = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.execute(statement).fetchone() == (0,)
 

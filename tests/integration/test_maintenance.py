@@ -22,24 +22,24 @@ from waiting import wait_until
 
 from rag_core.errors import StoreError
 from rag_core.ingestion import sync as syncing
-from rag_core.ingestion.report import Report, RunTimes
+from rag_core.ingestion.report import RunTimes, SyncReport
 from rag_core.ingestion.sync import Runner
 from rag_core.protocols import Source
 from rag_core.storage import corpus, statistics
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
+from rag_core.storage.filters import parse_filter
 from rag_core.storage.maintenance import Change, Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Query
-from rag_core.wiring.ingestion import inline_runner, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
 
 pytestmark = pytest.mark.postgres
 
 T = TypeVar("T")
 QUERY = Query(text="", tenant=TENANT)
-EAGER = Maintenance(build_from=100, drop_below=50, bulk_from=10)
+EAGER = Maintenance(build_at=100, drop_below=50, bulk_documents=10)
 CHUNKS_A_NOTE = 4
 EXECUTIONS = 12
 INDEXES = (
@@ -77,17 +77,17 @@ def actions(changes: list[Change]) -> list[str]:
 
 
 def ranking(store: Postgres, text: str, k: int = 10, query: Query = QUERY) -> list[tuple[UUID, float]]:
-    return reading(store, lambda reader: reader.nearest(query, vector(text), SPACE, k))
+    return reading(store, lambda reader: reader.rank_dense(query, vector(text), SPACE, k))
 
 
 def filtered(key: str, value: object, type: str = "eq") -> Query:
-    return replace(QUERY, filters=parsed_filter({"key": key, "type": type, "value": value}))
+    return replace(QUERY, filters=parse_filter({"key": key, "type": type, "value": value}))
 
 
 @pytest.fixture
 def indexed(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
     """1,200 chunks and their index; of more than 40 that pass a filter it is used."""
-    monkeypatch.setattr(corpus, "FEW_CHUNKS", 40)
+    monkeypatch.setattr(corpus, "MAX_EXACT_CHUNKS", 40)
     publish(store, *notes(300))
     assert actions(EAGER.run(store, TENANT)) == ["built"]
     return store
@@ -139,8 +139,8 @@ def test_a_search_uses_the_index_under_row_level_security_after_many_executions(
         async with reader.snapshot(QUERY) as snapshot:
             shown = explained(snapshot.connection)
             for execution in range(EXECUTIONS):
-                await reader.nearest(QUERY, vector(f"question {execution}"), SPACE, 10)
-                await reader.nearest(filtered("half", 1), vector(f"question {execution}"), SPACE, 10)
+                await reader.rank_dense(QUERY, vector(f"question {execution}"), SPACE, 10)
+                await reader.rank_dense(filtered("half", 1), vector(f"question {execution}"), SPACE, 10)
             role = await (await snapshot.connection.execute("select current_user")).fetchone()
             assert role == ("rag_app",)
             counted = await (await snapshot.connection.execute(GENERIC_PLANS)).fetchone()
@@ -177,7 +177,7 @@ def test_a_search_of_a_small_collection_scans(store: Postgres) -> None:
     async def plans(reader: CorpusReader) -> list[str]:
         async with reader.snapshot(QUERY) as snapshot:
             shown = explained(snapshot.connection)
-            await reader.nearest(QUERY, vector("question"), SPACE, 10)
+            await reader.rank_dense(QUERY, vector("question"), SPACE, 10)
             return shown
 
     assert "hnsw" not in reading(store, plans)[0]
@@ -279,11 +279,11 @@ def test_of_two_that_maintain_the_same_one_builds_and_the_other_finds_it_done(st
 def test_a_bulk_load_goes_without_the_index_and_a_small_one_keeps_it(indexed: Postgres) -> None:
     target = begin(indexed)
     place = (indexed, TENANT, target.collection, target.space)
-    assert EAGER.make_way(*place, 9) == []
-    assert EAGER.make_way(*place, 60) == []
+    assert EAGER.prepare_bulk_load(*place, 9) == []
+    assert EAGER.prepare_bulk_load(*place, 60) == []
     assert len(indexes(indexed)) == 1
-    assert actions(EAGER.make_way(*place, 61)) == ["dropped"]
-    assert EAGER.make_way(*place, 61) == []
+    assert actions(EAGER.prepare_bulk_load(*place, 61)) == ["dropped"]
+    assert EAGER.prepare_bulk_load(*place, 61) == []
     publish_as(target, notes(61, first=300))
     assert actions(EAGER.run(indexed, TENANT)) == ["built"]
 
@@ -299,7 +299,7 @@ def test_statistics_are_there_after_a_load(store: Postgres) -> None:
 def test_statistics_follow_a_collection_that_is_new_among_large_ones(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statistics, "FEW_ROWS", 20)
+    monkeypatch.setattr(statistics, "LOW_ESTIMATE", 20)
     monkeypatch.setattr(statistics, "MANY_ROWS", 200)
     publish(store, *notes(600))
     maintained(store)
@@ -333,7 +333,7 @@ def test_statistics_follow_while_a_collection_is_loaded(
         connection.execute("alter table chunks set (autovacuum_enabled = false)")
     folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(300)})
     settings = hashing()
-    sync(settings, store, [str(folder)]).run(Lingering(inline_runner(settings), store, 300))
+    build_sync(settings, store, [str(folder)]).run(Lingering(build_inline_runner(settings), store, 300))
 
 
 def maintained(store: Postgres) -> None:
@@ -373,9 +373,9 @@ def test_a_sync_whose_index_cannot_be_built_says_so_and_ends_well(store: Postgre
     assert "could not be brought up to date: permission denied for table vectors" in notice
 
 
-def ingest(store: Postgres, folder: Path, *overrides: str) -> Report:
+def ingest(store: Postgres, folder: Path, *overrides: str) -> SyncReport:
     settings = hashing(*overrides)
-    report = replace(sync(settings, store, [str(folder)]), maintenance=EAGER).run(inline_runner(settings))
+    report = replace(build_sync(settings, store, [str(folder)]), maintenance=EAGER).run(build_inline_runner(settings))
     assert broken(store) == []
     return report
 

@@ -27,8 +27,8 @@ from rag_core.config import (
 from rag_core.errors import OverloadedError, RagError, StageTimeoutError, UsageError
 from rag_core.settings import load_settings
 from rag_core.stage import stage
-from rag_core.wiring.embedding import encoder
-from rag_core.wiring.reranking import reranker_pairs
+from rag_core.wiring.embedding import build_encoder
+from rag_core.wiring.reranking import reranker_model
 from serve.models.remote import Method, RemoteEmbedder, RemotePairs
 
 pytestmark = [
@@ -117,9 +117,9 @@ def test_scores_and_vectors_are_those_of_the_models_in_this_process(serving: Non
         return rows, scores, (await embedder.embed([])).shape, await reranker.score([])
 
     rows, scores, shape, none = asyncio.run(remote())
-    local = encoder(settings.embedding).embed_questions(TEXTS)
+    local = build_encoder(settings.embedding).embed_questions(TEXTS)
     assert np.abs(rows - local).max() < 1e-3
-    assert scores == pytest.approx(asyncio.run(reranker_pairs(reranker_of(settings)).score(PAIRS)), abs=1e-3)
+    assert scores == pytest.approx(asyncio.run(reranker_model(reranker_of(settings)).score(PAIRS)), abs=1e-3)
     assert len(set(scores)) > 3
     assert (shape, none) == ((0, 32), [])
 
@@ -138,7 +138,7 @@ def reranker_of(settings: Settings) -> CrossEncoderReranker:
 
 
 def test_what_a_replica_raises_comes_as_the_scripted_handle_has_it(handle: Any) -> None:
-    told = UsageError("what a model reads must be Unicode text, got half a surrogate pair")
+    told = UsageError("a model's input must be Unicode text, got half a surrogate pair")
 
     async def raised(method: Method) -> Any:
         with pytest.raises(RayTaskError) as caught:
@@ -241,7 +241,7 @@ def test_while_a_replica_is_killed_every_call_of_eight_callers_has_an_outcome_of
         await asyncio.gather(*callers)
 
     asyncio.run(under_load())
-    assert {*outcomes} <= {"answered", "the deployment of the embedder is not there: ActorDiedError"}
+    assert {*outcomes} <= {"answered", "the deployment of the embedder is unavailable: ActorDiedError"}
     assert outcomes[-1] == "answered"
 
 

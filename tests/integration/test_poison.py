@@ -10,26 +10,26 @@ import psutil
 import pytest
 from trees import broken, hashing, ingest, stored, write
 
-from rag_core.ingestion.report import Report
+from rag_core.ingestion.report import SyncReport
 from rag_core.ingestion.stages import Preparation
-from rag_core.parsing.sandbox import Bounds, Sandbox
+from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Entry
 from rag_core.wiring import ingestion
-from rag_core.wiring.ingestion import inline_runner, preparation, source, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_preparation, build_sync, open_files_source
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 
 HEALTHY = {f"healthy-{number}.md": f"# Gate {number}\n\n{poison.STORY}\n" for number in range(10)}
-BOUNDS = Bounds(seconds=2.0, memory_mb=200)
+BOUNDS = SandboxLimits(seconds=2.0, memory_mb=200)
 
 
 @pytest.fixture(autouse=True)
 def no_child_is_left() -> Iterator[None]:
     before = set(psutil.Process().children(recursive=True))
     yield
-    ingestion._parse.cache_clear()
+    ingestion._open_parser.cache_clear()
     assert [each for each in psutil.Process().children(recursive=True) if each not in before] == []
     assert poison.sleep(os.getpid()) not in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])]
 
@@ -63,8 +63,8 @@ EXPECTED = {
     "nul-inside.epub": ("failed", "damaged archive: no a\ufffd.opf"),
     "from-2300.md": ("completed", ""),
     "from-1600.md": ("completed", ""),
-    "loop.md": ("skipped", "a link that leads to itself"),
-    "pipe.md": ("skipped", "no regular file"),
+    "loop.md": ("skipped", "a symbolic link that refers to itself"),
+    "pipe.md": ("skipped", "not a regular file"),
 }
 
 
@@ -86,20 +86,20 @@ def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Pos
     assert held.texts("escapes.json") == ["- story: A NUL  and a lone surrogate ."]
 
 
-def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> Report:
+def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> SyncReport:
     """With the parser that does what a file's name says, in a sandbox of its own."""
     settings = hashing()
     sandbox = Sandbox(poison.treacherous, BOUNDS)
 
     def prepared(sources: Mapping[int, Source]) -> Preparation:
-        made = preparation(settings, sources)
+        made = build_preparation(settings, sources)
         made._parse = sandbox
         return made
 
-    job = sync(settings, store, [str(folder)])
+    job = build_sync(settings, store, [str(folder)])
     if changed_source:
         job = replace(job, sources=[changed_source])
-    runner = replace(inline_runner(settings), preparation=prepared)
+    runner = replace(build_inline_runner(settings), build_preparation=prepared)
     try:
         report = job.run(runner)
     finally:
@@ -147,7 +147,7 @@ class ChangingSource:
 
 def test_a_file_that_changes_while_it_is_read_is_as_it_was_read_and_read_again(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", HEALTHY)
-    changing = ChangingSource(source(hashing(), str(folder)), folder / "healthy-3.md")
+    changing = ChangingSource(open_files_source(hashing(), str(folder)), folder / "healthy-3.md")
     assert run(store, folder, changing).documents["completed"] == len(HEALTHY)
     assert stored(store).texts("healthy-3.md") == ["# Changed\n\nThe first half."]
     assert run(store, folder).documents["changed"] == 1

@@ -19,9 +19,9 @@ from targets import begin, end, publish, superuser, write
 from rag_core.errors import FencedError, StoreError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.fsck import violations
+from rag_core.storage.fsck import find_violations
 from rag_core.storage.ledger import Ledger
-from rag_core.storage.parts import dumped, loaded, split
+from rag_core.storage.parts import dump_draft, load_draft, split_draft
 from rag_core.storage.postgres import Postgres, Role
 from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Hit, Metadata, Query
@@ -53,8 +53,8 @@ def documents(store: Postgres) -> dict[str, tuple[str, str | None, str | None]]:
 
 async def retrieved(reader: CorpusReader) -> list[Hit]:
     async with reader.snapshot(QUERY):
-        ranking = await reader.nearest(QUERY, vector("anything"), SPACE, 100)
-        hits = await reader.hits(QUERY, "dense", ranking)
+        ranking = await reader.rank_dense(QUERY, vector("anything"), SPACE, 100)
+        hits = await reader.fetch_hits(QUERY, "dense", ranking)
         assert len(hits) == len(ranking)
         return hits
 
@@ -138,7 +138,7 @@ def test_a_bad_document_costs_no_other(store: Postgres, spoil: Callable[[Draft],
         [failure] = Ledger(connection, TENANT).failures(target.job, "failed")
     assert failure == {"uri": "file:///b.md", "stage": "publish", "reason": why, "retryable": False, "status": "failed"}
     with superuser(store) as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []
 
 
 def test_a_text_too_long_for_an_index_is_kept_and_not_filtered_by(store: Postgres) -> None:
@@ -172,7 +172,7 @@ def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
 
 
 def in_parts(whole: Draft, most: int) -> list[Draft]:
-    return [embedded(part) for part in split(replace(whole, vectors=None), most)]
+    return [embedded(part) for part in split_draft(replace(whole, vectors=None), most)]
 
 
 def parts_held(store: Postgres) -> list[int]:
@@ -194,7 +194,7 @@ def test_a_document_in_parts_is_published_with_the_last_of_them(store: Postgres)
     assert parts_held(store) == []
     with superuser(store) as connection:
         items = connection.execute("select status, chunks, embedded, seconds from job_items").fetchall()
-        assert violations(connection) == []
+        assert find_violations(connection) == []
     assert items == [("completed", 26, 26, {"embed": 0.75})]
 
 
@@ -206,7 +206,7 @@ def test_writers_side_by_side_publish_a_document_in_parts_once(store: Postgres) 
     end(target)
     assert (parts_held(store), searched(store)) == ([], set(string.ascii_lowercase))
     with superuser(store) as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []
 
 
 def test_a_part_that_failed_fails_its_document(store: Postgres) -> None:
@@ -244,10 +244,10 @@ def test_parts_go_with_their_job_and_none_comes_after_it(store: Postgres) -> Non
 
 def test_bytes_that_name_what_no_draft_holds_are_not_unpickled() -> None:
     note = draft("file:///a.md", "one")
-    assert loaded(dumped(note)).chunks == note.chunks
+    assert load_draft(dump_draft(note)).chunks == note.chunks
     for foreign in (print, sha256, np.load):
         with pytest.raises(pickle.UnpicklingError):
-            loaded(pickle.dumps(foreign))
+            load_draft(pickle.dumps(foreign))
 
 
 def test_a_fenced_writer_leaves_the_document_that_it_was_changing_as_it_was(store: Postgres) -> None:
@@ -304,7 +304,7 @@ def test_writers_of_the_same_documents_do_not_lock_each_other_out(store: Postgre
         for writing in writers:
             writing.result()
     with superuser(store) as connection:
-        found = violations(connection)
+        found = find_violations(connection)
         statement = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.execute(statement).fetchone() == (0,)
     assert [violation for violation in found if violation.invariant.startswith(("I2", "I3", "I4"))] == []
@@ -348,7 +348,7 @@ def test_a_new_space_does_not_take_vectors_of_the_old_one_for_its_own(store: Pos
     note = draft("file:///a.md", "one")
     publish(store, note)
     writer = begin(store, space=OTHER_SPACE).open()
-    assert writer.known_vectors([row[0] for row in content_hashes(store)]) == {}
+    assert writer.find_vectors([row[0] for row in content_hashes(store)]) == {}
     writer.close()
 
 
@@ -376,9 +376,9 @@ def test_a_writer_that_loses_its_connection_publishes_on_a_new_one(store: Postgr
 
 def test_a_store_that_stays_away_is_not_taken_for_a_bad_document(store: Postgres) -> None:
     note = draft("file:///a.md", "one")
-    writer = replace(begin(store, [note]), patience=0.0).open()
+    writer = replace(begin(store, [note]), store_timeout=0.0).open()
     cut_connections(store)
-    with pytest.raises(StoreError, match="lost the store"):
+    with pytest.raises(StoreError, match="lost the connection to the store"):
         writer.publish([note])
     writer.close()
     assert statuses(store) == {}

@@ -11,7 +11,7 @@ from hosts import RAG
 from trees import broken, hashing, ingest, stored, write
 
 from rag_core.errors import NotFoundError
-from rag_core.ingestion.report import Report
+from rag_core.ingestion.report import SyncReport
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
@@ -34,7 +34,7 @@ def tree(tmp_path: Path) -> Path:
     return write(tmp_path / "docs", TREE)
 
 
-def ends(report: Report) -> tuple[int, ...]:
+def ends(report: SyncReport) -> tuple[int, ...]:
     return tuple(report.documents[name] for name in ENDS)
 
 
@@ -54,7 +54,7 @@ def test_a_quarantined_document_is_accounted_for_with_its_reason(store: Postgres
     assert ends(report) == (2, 0, 0, 1)
     (told,) = report.quarantined
     assert told["uri"].endswith("/gates.md")
-    assert (told["stage"], told["reason"]) == ("scan", "text that tells to ignore all earlier instructions")
+    assert (told["stage"], told["reason"]) == ("scan", "text that tells the model to ignore all earlier instructions")
     held = stored(store)
     assert held.statuses() == {"gates.md": "quarantined", "keys.md": "completed", "notes.md": "completed"}
     assert held.documents[held.uri("gates.md")]["reason"] == told["reason"]
@@ -106,7 +106,7 @@ def test_a_second_sync_leaves_the_quarantine_alone(store: Postgres, tree: Path) 
 def test_what_is_released_is_ingested_and_a_change_is_scanned_again(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     uri = stored(store).uri("gates.md")
-    assert release(store, uri) == "text that tells to ignore all earlier instructions"
+    assert release(store, uri) == "text that tells the model to ignore all earlier instructions"
     assert stored(store).documents[uri]["status"] == "quarantined"
     assert ends(ingest(store, tree)) == (1, 0, 0, 0)
     held = stored(store)

@@ -11,9 +11,18 @@ from trees import broken, hashing
 from rag_core.errors import FencedError, IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.queue import ATTEMPTS, Accepted, IngestRequest, Lease, Leases, PushedDocument, Queue, retried
+from rag_core.storage.queue import (
+    MAX_ATTEMPTS,
+    EnqueuedJob,
+    IngestRequest,
+    Lease,
+    Leases,
+    PushedDocument,
+    Queue,
+    build_retry_request,
+)
 from rag_core.types import DEFAULT_TENANT
-from rag_core.wiring.ingestion import inline_runner, leased_sync
+from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync
 
 pytestmark = pytest.mark.postgres
 
@@ -29,7 +38,7 @@ def note(id: str, text: str = "The gate is open.") -> PushedDocument:
     return PushedDocument(id=id, body=text.encode())
 
 
-def enter(store: Postgres, request: IngestRequest, key: str = "", fingerprint: str = "") -> Accepted:
+def enter(store: Postgres, request: IngestRequest, key: str = "", fingerprint: str = "") -> EnqueuedJob:
     with store.connect() as connection:
         return Queue(connection, DEFAULT_TENANT).enqueue(request, key, fingerprint)
 
@@ -81,7 +90,7 @@ def test_one_key_makes_one_job_also_when_it_comes_20_times_at_once(store: Postgr
 
 def test_a_key_with_another_request_is_refused_and_after_24_hours_it_is_free(store: Postgres) -> None:
     first = enter(store, pushing(NOTE), "a key", "f")
-    with pytest.raises(IdempotencyError, match="'a key' came with another one"):
+    with pytest.raises(IdempotencyError, match="'a key' was used before, for another request"):
         enter(store, pushing(NOTE), "a key", "g")
     with store.connect("rag_worker") as connection:
         connection.execute("update jobs set created_at = now() - interval '25 hours'")
@@ -99,14 +108,14 @@ def test_a_key_of_another_tenant_is_another_key(store: Postgres) -> None:
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([note("a"), note("a")], "an id of its own, got 'a' 2 times"),
-        ([note("")], "an id of its own, got '' 1 times"),
-        ([PushedDocument(id="a", body=b"", url="javascript:alert(1)")], "url must be absolute, and no script"),
-        ([PushedDocument(id="a", body=b"", url="java\tscript://x")], "url must be absolute, and no script"),
+        ([note("a"), note("a")], "a unique, non-empty id, got 'a' 2 times"),
+        ([note("")], "a unique, non-empty id, got '' 1 times"),
+        ([PushedDocument(id="a", body=b"", url="javascript:alert(1)")], "url must be absolute and not a script"),
+        ([PushedDocument(id="a", body=b"", url="java\tscript://x")], "url must be absolute and not a script"),
         ([note("".join(map(chr, range(0x4E00, 0x4E00 + 2500))))], "an id must be short enough for an index"),
         ([PushedDocument(id="a", body=b"", metadata={"k": {"x": 1}})], "metadata 'k' must be .* got dict"),
-        ([PushedDocument(id="a", body=b"", metadata={"k": "\0"})], "no NUL"),
-        ([PushedDocument(id="a", body=b"", title="\ud800")], "no lone surrogate"),
+        ([PushedDocument(id="a", body=b"", metadata={"k": "\0"})], "must not contain NUL"),
+        ([PushedDocument(id="a", body=b"", title="\ud800")], "must not contain NUL or lone surrogates"),
     ],
 )
 def test_what_no_document_can_be_is_refused_and_enters_nothing(
@@ -166,28 +175,28 @@ def test_a_job_waits_for_its_time(store: Postgres) -> None:
 
 def test_an_attempt_that_does_not_count_is_not_counted(store: Postgres) -> None:
     enter(store, pushing(NOTE))
-    for _ in range(ATTEMPTS + 2):
+    for _ in range(MAX_ATTEMPTS + 2):
         lease = claim(store)
         assert lease is not None
         assert lease.attempt == 1
         with leasing(store) as leases:
-            leases.release(lease, 0, "busy", counted=False)
+            leases.release(lease, 0, "busy", count_attempt=False)
 
 
 def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> None:
     job = enter(store, pushing(NOTE)).job_id
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         assert claim(store, 0.0) is not None
     assert claim(store) is None
     with leasing(store) as leases:
-        assert leases.bury() == 1
-        assert leases.bury() == 0
+        assert leases.fail_abandoned() == 1
+        assert leases.fail_abandoned() == 0
     found = row(store, job)
     assert (found["status"], found["reason"]) == (
-        "failed", "dead letter: it was begun 3 times, and whoever did it died",
+        "failed", "dead letter: it was started 3 times, and its worker died each time",
     )  # fmt: skip
     assert broken(store) == []
-    again = retried(store, DEFAULT_TENANT, job)
+    again = build_retry_request(store, DEFAULT_TENANT, job)
     assert again.documents == (NOTE,)
     assert again.settings == SETTINGS
 
@@ -231,9 +240,9 @@ def test_a_queued_job_can_be_cancelled_and_is_not_leased_any_more(store: Postgre
 def test_only_what_has_ended_is_tried_again(store: Postgres) -> None:
     job = enter(store, pushing(NOTE)).job_id
     with pytest.raises(UsageError, match="is queued"):
-        retried(store, DEFAULT_TENANT, job)
+        build_retry_request(store, DEFAULT_TENANT, job)
     with pytest.raises(NotFoundError):
-        retried(store, DEFAULT_TENANT, uuid4())
+        build_retry_request(store, DEFAULT_TENANT, uuid4())
 
 
 def fail(store: Postgres) -> None:
@@ -252,17 +261,17 @@ def test_a_retry_leaves_out_what_was_pushed_anew_since(store: Postgres) -> None:
     first = enter(store, pushing(note("a", "Version 1."), note("b"))).job_id
     fail(store)
     second = enter(store, pushing(note("a", "Version 2."))).job_id
-    assert [each.id for each in retried(store, DEFAULT_TENANT, first).documents] == ["b"]
+    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["b"]
     with store.connect() as connection:
         Ledger(connection, DEFAULT_TENANT).end(second, "cancelled")
-    assert [each.id for each in retried(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
+    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
 
 
 def test_a_retry_leaves_out_only_what_is_on_its_way_into_the_same_collection(store: Postgres) -> None:
     first = enter(store, pushing(note("a"))).job_id
     fail(store)
     enter(store, pushing(note("a"), collection="others"))
-    assert [each.id for each in retried(store, DEFAULT_TENANT, first).documents] == ["a"]
+    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a"]
 
 
 def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) -> None:
@@ -271,13 +280,13 @@ def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) 
     assert lease is not None
     with leasing(store) as leases, store.connect("rag_worker") as connection:
         leases.fail(lease, "a test")
-        leases.forget()
+        leases.delete_old_bodies()
         assert bodies(store) == ["notes/one.md"]
         connection.execute("update jobs set finished_at = now() - interval '8 days'")
-        leases.forget()
+        leases.delete_old_bodies()
     assert bodies(store) == []
-    with pytest.raises(NotFoundError, match="no failed documents that a retry may heal"):
-        retried(store, DEFAULT_TENANT, job)
+    with pytest.raises(NotFoundError, match="no failed documents to retry"):
+        build_retry_request(store, DEFAULT_TENANT, job)
 
 
 def test_lost_rows_of_a_document_are_written_anew_when_it_is_pushed_again(store: Postgres) -> None:
@@ -293,4 +302,4 @@ def push(store: Postgres) -> None:
     enter(store, pushing(NOTE))
     lease = claim(store)
     assert lease is not None
-    leased_sync(hashing(), store, lease).run(inline_runner(hashing()))
+    build_lease_sync(hashing(), store, lease).run(build_inline_runner(hashing()))

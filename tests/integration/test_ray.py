@@ -10,17 +10,17 @@ import pytest
 from trees import HASHING, assert_same, broken, hashing, ingest, stored, write
 from witness import witnessed
 
-from jobs.runner import RayRunner
+from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, TransientError
-from rag_core.ingestion.report import Report, RunTimes
+from rag_core.ingestion.report import RunTimes, SyncReport
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
 from rag_core.types import DEFAULT_TENANT, Draft, Entry, document_id
-from rag_core.wiring.ingestion import sync
+from rag_core.wiring.ingestion import build_sync
 
 pytestmark = [
     pytest.mark.ray,
@@ -46,8 +46,8 @@ class NoRunner:
         raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
 
 
-def on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = SETTINGS) -> Report:
-    report = sync(settings, store, [str(folder)], collection).run(RayRunner(settings))
+def on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = SETTINGS) -> SyncReport:
+    report = build_sync(settings, store, [str(folder)], collection).run(RayRunner(settings))
     assert broken(store) == []
     return report
 
@@ -114,7 +114,7 @@ def test_a_source_that_stays_silent_costs_its_document_only(store: Postgres, tmp
                 raise TransientError("read", "no answer", True)
             return FilesSource.read(self, entry)
 
-    job = sync(SETTINGS, store, [str(folder)])
+    job = build_sync(SETTINGS, store, [str(folder)])
     (real,) = job.sources
     silent = Silent(real.uri, (), (), recursive=True, file_mb=1.0)
     report = replace(job, sources=[silent]).run(RayRunner(SETTINGS))
@@ -178,5 +178,5 @@ def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store:
     assert report.seconds["start"] > 0
     assert report.seconds["publish"] > 0
     assert report.seconds["total"] > report.seconds["start"]
-    again = sync(SETTINGS, store, [str(folder)]).run(NoRunner())
+    again = build_sync(SETTINGS, store, [str(folder)]).run(NoRunner())
     assert (again.documents["same"], again.seconds["start"]) == (200, 0)

@@ -14,7 +14,7 @@ from workers import working
 from rag_core import open_knowledge_base
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from serve.graph import ground
+from serve.graph import open_graph_resources
 
 ROOT = Path(__file__).parents[2]
 SECTION = re.search(r"<!-- serving -->\n(.*?)<!-- /serving -->", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -35,7 +35,7 @@ def address(store: Postgres) -> Iterator[str]:
     with open_knowledge_base(store.dsn) as knowledge:
         knowledge.ingest(ROOT / "demo" / "corpus")
     settings = load_settings(overrides=[f"store.url={store.dsn}", "answering.budget=none"], environment={})
-    with listening(ground(settings).graph(settings)) as url, working(settings):
+    with listening(open_graph_resources(settings).build_graph(settings)) as url, working(settings):
         yield url.removeprefix("http://")
 
 

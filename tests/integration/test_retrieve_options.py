@@ -15,7 +15,7 @@ from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
-from serve.graph import Graph, ground
+from serve.graph import Graph, open_graph_resources
 
 pytestmark = pytest.mark.postgres
 
@@ -29,7 +29,7 @@ LONG = "\n\n".join(f"# Part {part}\n\nKeys of part {part} are replaced every {pa
 def graph(store: Postgres, tmp_path: Path) -> Graph:
     settings = hashing(f"store.url={store.dsn}", "retrieval.depth=10", "answering.budget=none")
     ingest(store, write(tmp_path, {**FILES, "long.md": LONG}), settings=settings)
-    return ground(settings).graph(settings)
+    return open_graph_resources(settings).build_graph(settings)
 
 
 def retrieve(graph: Graph, *bodies: Mapping[str, Any]) -> list[httpx2.Response]:
@@ -68,7 +68,7 @@ def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Graph) -> None:
     assert named.json()["profile"] == {"name": "default", "selected_by": "explicit"}
     assert (other.status_code, other.json()["detail"]) == (
         422,
-        "profile must be default, which is served here, got 'pmc'",
+        "profile must be default, the only one that is served here, got 'pmc'",
     )
 
 
@@ -101,7 +101,7 @@ def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Graph,
 
 def again(graph: Graph) -> dict[str, Any]:
     """Its connections belong to the loop that first asked."""
-    anew = ground(graph.settings).graph(graph.settings)
+    anew = open_graph_resources(graph.settings).build_graph(graph.settings)
     return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
 
 

@@ -26,9 +26,9 @@ from rag_core.protocols import Source
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
-from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, retried, stands_at
+from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, build_retry_request, document_url
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
-from rag_core.wiring.ingestion import inline_runner, leased_sync, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, build_sync
 
 pytestmark = pytest.mark.postgres
 
@@ -140,7 +140,7 @@ def test_where_a_pushed_document_stands_only_the_request_says(store: Postgres) -
         (["Ada"], None),
         (["Ada"], "https://example.org/b"),
     ]
-    assert stands_at("push:///a.md", {"url": "javascript:alert(1)"}) == "push:///a.md"
+    assert document_url("push:///a.md", {"url": "javascript:alert(1)"}) == "push:///a.md"
 
 
 def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store: Postgres, tmp_path: Path) -> None:
@@ -173,12 +173,12 @@ def test_a_listing_that_breaks_off_leaves_the_new_source_of_another_job_alone(st
 
     def beside() -> None:
         with pytest.raises(ListingError):
-            replace(sync(settings, store, ()), sources=[Torn()]).run(inline_runner(settings))
+            replace(build_sync(settings, store, ()), sources=[Torn()]).run(build_inline_runner(settings))
 
     with store.connect("rag_worker") as connection:
         lease = Leases(connection, DEFAULT_TENANT).claim("a test", 30)
     assert lease is not None
-    leased_sync(settings, store, lease).run(Pausing(settings, beside))
+    build_lease_sync(settings, store, lease).run(Pausing(settings, beside))
     found = job(store, id)
     assert (found["status"], found["counts"]["completed"], found["sources"]) == ("completed", 1, ["push:///"])
     assert broken(store) == []
@@ -198,7 +198,7 @@ def test_a_retry_of_a_job_of_the_command_deletes_nothing(store: Postgres, tmp_pa
     ingest(store, write(tmp_path / "docs", {"0.md": "# Gate\n\nText."}))
     with store.connect("rag_worker") as connection:
         (id,) = connection.execute("update jobs set status = 'cancelled' returning id").fetchone() or ()
-    assert not retried(store, DEFAULT_TENANT, id).prune
+    assert not build_retry_request(store, DEFAULT_TENANT, id).prune
 
 
 def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgres) -> None:
@@ -329,7 +329,7 @@ def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once
         lease = Leases(connection, DEFAULT_TENANT).claim("it dies", 0.0)
     assert lease is not None
     with pytest.raises(SystemExit):
-        leased_sync(settings, store, lease).run(DyingMidway(settings))
+        build_lease_sync(settings, store, lease).run(DyingMidway(settings))
     assert (job(store, id)["status"], job(store, id)["counts"]["completed"]) == ("running", 3)
     with running(settings):
         found = ended(store, id)
@@ -346,7 +346,7 @@ class DyingMidway:
     settings: Settings
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
+        build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
         raise SystemExit
 
 
@@ -364,7 +364,7 @@ def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres)
             found.append(job(store, id))
 
     with pytest.raises(FencedError, match="a newer run has taken over"):
-        leased_sync(settings, store, paused).run(Pausing(settings, meanwhile))
+        build_lease_sync(settings, store, paused).run(Pausing(settings, meanwhile))
     with running(settings):
         assert ended(store, id)["counts"]["completed"] == 4
     assert found[0]["counts"]["completed"] == 2
@@ -377,7 +377,7 @@ class Pausing:
     meanwhile: Callable[[], None]
 
     def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        half, runner = len(drafts) // 2, inline_runner(self.settings)
+        half, runner = len(drafts) // 2, build_inline_runner(self.settings)
         runner.run(target, sources, drafts[:half])
         self.meanwhile()
         return runner.run(target, sources, drafts[half:])
@@ -395,15 +395,15 @@ def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(s
     def beside_orphans(*work: Any) -> RunTimes:
         for orphan in orphans:
             with pytest.raises(FencedError):
-                inline_runner(settings).run(*orphan)
-        return inline_runner(settings).run(*work)
+                build_inline_runner(settings).run(*orphan)
+        return build_inline_runner(settings).run(*work)
 
     for run in (leaving, beside_orphans):
         with store.connect("rag_worker") as connection:
             lease = Leases(connection, DEFAULT_TENANT).claim("a test", 0.0)
         assert lease is not None
         with suppress(SystemExit):
-            leased_sync(settings, store, lease).run(Running(run))
+            build_lease_sync(settings, store, lease).run(Running(run))
     found = job(store, id)
     assert (found["status"], found["attempts"], found["counts"]["completed"]) == ("completed", 2, 4)
     assert broken(store) == []
@@ -422,7 +422,7 @@ def test_the_next_job_on_its_source_brings_a_killed_one_back_to_the_queue(store:
         lease = Leases(connection, DEFAULT_TENANT).claim("it dies", 3600)
     assert lease is not None
     with pytest.raises(SystemExit):
-        leased_sync(settings, store, lease).run(DyingMidway(settings))
+        build_lease_sync(settings, store, lease).run(DyingMidway(settings))
     (folder / "0.md").write_text("# 0\n\nOther.")
     ingest(store, folder, settings=settings)
     assert job(store, id)["status"] == "queued"
@@ -443,14 +443,14 @@ class Unlucky:
         if self.left:
             self.left -= 1
             raise self.error
-        return leased_sync(*arguments)
+        return build_lease_sync(*arguments)
 
 
 @pytest.mark.parametrize("error", [StoreError("it is away"), ModelError("no model"), KeyError("a bug")])
 def test_a_job_that_fails_for_the_moment_is_tried_again(
     store: Postgres, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(worker, "leased_sync", Unlucky(error, 1))
+    monkeypatch.setattr(worker, "build_lease_sync", Unlucky(error, 1))
     settings = settings_for(store)
     found = done(store, settings, asked(settings, note("a.md", "# A\n\nText.")))
     assert (found["status"], found["attempts"]) == ("completed", 2)
@@ -459,17 +459,17 @@ def test_a_job_that_fails_for_the_moment_is_tried_again(
 def test_a_job_that_failed_3_times_is_a_dead_letter_and_a_retry_does_it(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "leased_sync", Unlucky(StoreError("it is away"), 3))
-    monkeypatch.setattr(worker, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(worker, "build_lease_sync", Unlucky(StoreError("it is away"), 3))
+    monkeypatch.setattr(worker, "FIRST_BACKOFF", 0.01)
     settings = settings_for(store)
     dead = done(store, settings, asked(settings, note("a.md", "# A\n\nText.", title="B")))
     assert (dead["status"], dead["attempts"]) == ("failed", 3)
-    assert dead["reason"] == "dead letter: it failed 3 times, at last with StoreError: it is away"
-    again = done(store, settings, retried(store, DEFAULT_TENANT, dead["id"]))
+    assert dead["reason"] == "dead letter: it failed 3 times; the last error was StoreError: it is away"
+    again = done(store, settings, build_retry_request(store, DEFAULT_TENANT, dead["id"]))
     assert (again["status"], again["counts"]["completed"]) == ("completed", 1)
     assert stored(store).documents["push:///a.md"]["title"] == "B"
     with pytest.raises(NotFoundError):
-        retried(store, DEFAULT_TENANT, dead["id"])
+        build_retry_request(store, DEFAULT_TENANT, dead["id"])
 
 
 def test_a_running_job_that_is_cancelled_ends_and_its_retry_does_the_rest(store: Postgres) -> None:
@@ -484,10 +484,10 @@ def test_a_running_job_that_is_cancelled_ends_and_its_retry_does_the_rest(store:
         lease = Leases(connection, DEFAULT_TENANT).claim("a test", 30)
     assert lease is not None
     with pytest.raises(FencedError):
-        leased_sync(settings, store, lease).run(Pausing(settings, cancel))
+        build_lease_sync(settings, store, lease).run(Pausing(settings, cancel))
     assert (job(store, id)["status"], job(store, id)["counts"]["completed"]) == ("cancelled", 2)
     assert broken(store) == []
-    request = retried(store, DEFAULT_TENANT, id)
+    request = build_retry_request(store, DEFAULT_TENANT, id)
     assert len(request.documents) == 2
     assert done(store, settings, request)["counts"]["completed"] == 2
 
@@ -498,9 +498,9 @@ def test_a_worker_that_is_stopped_gives_its_job_back_at_once(store: Postgres, mo
     def slowly(*arguments: Any) -> Any:
         at_work.set()
         assert stopped.wait(PATIENCE)
-        return leased_sync(*arguments)
+        return build_lease_sync(*arguments)
 
-    monkeypatch.setattr(worker, "leased_sync", slowly)
+    monkeypatch.setattr(worker, "build_lease_sync", slowly)
     settings = settings_for(store)
     id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
     with running(settings) as first:
@@ -519,9 +519,9 @@ def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
 ) -> None:
     def slowly(*arguments: Any) -> Any:
         time.sleep(2.0)
-        return leased_sync(*arguments)
+        return build_lease_sync(*arguments)
 
-    monkeypatch.setattr(worker, "leased_sync", slowly)
+    monkeypatch.setattr(worker, "build_lease_sync", slowly)
     settings = settings_for(store)
     id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
     with running(settings, lease=0.9), running(settings, lease=0.9):
@@ -563,8 +563,8 @@ def test_a_document_whose_bytes_are_gone_fails_for_good(store: Postgres) -> None
     with store.connect("rag_worker") as connection:
         lease = Leases(connection, DEFAULT_TENANT).claim("a test", 30)
         assert lease is not None
-        work = leased_sync(settings, store, lease)
+        work = build_lease_sync(settings, store, lease)
         connection.execute("delete from pushed_documents where id = 'a.md'")
-    report = work.run(inline_runner(settings))
+    report = work.run(build_inline_runner(settings))
     assert [(each["uri"], each["retryable"]) for each in report.failures] == [("push:///a.md", False)]
     assert job(store, id)["counts"]["completed"] == 1

@@ -10,7 +10,7 @@ from trees import ingest, write
 
 from rag_core.storage import schema
 from rag_core.storage.ledger import Ledger
-from rag_core.storage.postgres import PATIENCE, Postgres
+from rag_core.storage.postgres import DEFAULT_TIMEOUTS, Postgres
 from rag_core.storage.queue import Leases
 from rag_core.types import DEFAULT_TENANT
 
@@ -28,9 +28,9 @@ insert into rag.sources (tenant, collection, uri) values ('default-tenant', 1, %
 
 def test_a_host_that_vanishes_is_given_up_unless_the_dsn_says_otherwise(store: Postgres) -> None:
     opened = conninfo_to_dict(Postgres.open(make_conninfo(store.dsn, tcp_user_timeout=7)).dsn)
-    assert (opened["tcp_user_timeout"], opened["keepalives_idle"]) == ("7", PATIENCE["keepalives_idle"])
+    assert (opened["tcp_user_timeout"], opened["keepalives_idle"]) == ("7", DEFAULT_TIMEOUTS["keepalives_idle"])
     with Postgres.open(store.dsn).connect() as connection:
-        assert connection.info.get_parameters()["tcp_user_timeout"] == PATIENCE["tcp_user_timeout"]
+        assert connection.info.get_parameters()["tcp_user_timeout"] == DEFAULT_TIMEOUTS["tcp_user_timeout"]
 
 
 def test_a_source_of_a_former_version_is_the_same_one(
@@ -77,7 +77,7 @@ def test_jobs_of_a_version_without_a_queue_are_as_they_were(
 def go_back(store: Postgres, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To an empty store as that version made it."""
     with psycopg.connect(store.dsn, autocommit=True) as connection, monkeypatch.context() as former:
-        numbered = schema._numbered()
-        former.setattr(schema, "_numbered", lambda: [each for each in numbered if each[0] <= version])
+        migrations = schema._list_migrations()
+        former.setattr(schema, "_list_migrations", lambda: [each for each in migrations if each[0] <= version])
         connection.execute("drop schema rag cascade")
         schema.migrate(store.dsn)

@@ -82,7 +82,7 @@ def test_commands_ask_a_server_as_they_ask_the_store(url: str, environment: dict
         json.loads(rag("search", "?", "--collection", "nowhere", "--json", code=2))["error"]["type"] == "NotFoundError"
     )
     assert (
-        "want the store itself"
+        "cannot be used with --server"
         in json.loads(rag("search", "?", "--context", "1", "--json", code=2))["error"]["message"]
     )
 
@@ -96,16 +96,16 @@ def test_a_server_hears_the_profile_and_nothing_that_is_its_own(url: str) -> Non
     assert {source["n"] for source in explained["citations"]} <= {passage["n"] for passage in explained["passages"]}
     assert "nosuch" in rag("search", "lock", "--profile", "nosuch")["error"]["message"]
     refused = rag("search", "lock", "--set", "a.b=1", "--tenant", "t", "--store", "embedded", "--config", "x.yaml")
-    assert "--config, --set, --store, --tenant would change nothing there" in refused["error"]["message"]
-    assert "--tenant would change nothing there" in rag("ask", "lock", "--tenant", "t")["error"]["message"]
-    assert "want the store itself" in rag("search", "lock", "--compare", "pmc")["error"]["message"]
+    assert "cannot be used with --server: --config, --set, --store, --tenant" in refused["error"]["message"]
+    assert "cannot be used with --server: --tenant" in rag("ask", "lock", "--tenant", "t")["error"]["message"]
+    assert "cannot be used with --server" in rag("search", "lock", "--compare", "pmc")["error"]["message"]
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:
     command = [*RAG, "ask", "?", "--server", f"http://127.0.0.1:{free_port()}", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "cannot be asked" in json.loads(done.stdout)["error"]["message"]
+    assert "cannot reach the server" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_without_keys_it_listens_on_loopback_only(environment: dict[str, str]) -> None:
@@ -123,4 +123,4 @@ def test_a_port_that_is_taken_is_said_so(environment: dict[str, str]) -> None:
         command = [*RAG, "serve", "--port", port, "--json"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert f"port {port} of 127.0.0.1 cannot be used" in json.loads(done.stdout)["error"]["message"]
+    assert f"cannot use port {port} of 127.0.0.1" in json.loads(done.stdout)["error"]["message"]

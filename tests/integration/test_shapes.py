@@ -25,8 +25,8 @@ from trees import HASHING, write
 from rag_core import open_knowledge_base
 from rag_core.errors import ClusterError
 from rag_core.storage.postgres import Postgres
-from serve.shape.config import checked
-from serve.shape.local import deploy, ready
+from serve.shape.config import parse_serve_config
+from serve.shape.local import deploy, wait_until_ready
 
 pytestmark = [
     pytest.mark.postgres,
@@ -105,10 +105,10 @@ def on_cpu(small: list[str]) -> Shape:
 def served(on_cpu: Shape, ray_cluster: None) -> Iterator[str]:
     from ray import serve
 
-    shape = checked(on_cpu)
+    shape = parse_serve_config(on_cpu)
     serve.start(proxy_location="HeadOnly", http_options=shape.http_options.model_dump())
     deploy(shape)
-    yield ready(shape.http_options.host, shape.http_options.port, print)
+    yield wait_until_ready(shape.http_options.host, shape.http_options.port, print)
     serve.shutdown()
 
 
@@ -216,13 +216,13 @@ def test_an_application_that_cannot_run_is_told_with_its_reason_and_the_others_g
     served: str, on_cpu: Shape
 ) -> None:
     broken = {"name": "broken", "route_prefix": "/broken", "import_path": "fakes.nowhere:build"}
-    both = checked({**on_cpu, "applications": [*on_cpu["applications"], broken]})
+    both = parse_serve_config({**on_cpu, "applications": [*on_cpu["applications"], broken]})
     deploy(both)
-    with pytest.raises(ClusterError, match=r"the application broken cannot be started: .*fakes\.nowhere"):
-        ready(both.http_options.host, both.http_options.port, print)
+    with pytest.raises(ClusterError, match=r"cannot start the application broken: .*fakes\.nowhere"):
+        wait_until_ready(both.http_options.host, both.http_options.port, print)
     with asking(served) as client:
         assert reranked(client) == 3
-    deploy(checked(on_cpu))
+    deploy(parse_serve_config(on_cpu))
 
 
 @pytest.mark.chaos
@@ -307,7 +307,7 @@ def test_the_local_shape_is_served_and_read_again_when_it_is_told_to(store: Post
             until(lambda: retrieved(client).headers["x-pipeline-version"] != first.headers["x-pipeline-version"])
             file.write_text("applications: 7")
             process.send_signal(signal.SIGUSR1)
-            until(lambda: "all stays as it was" in (tmp_path / "stderr").read_text())
+            until(lambda: "nothing was changed" in (tmp_path / "stderr").read_text())
             assert retrieved(client).status_code == 200
     assert process.returncode == 130
     said = (tmp_path / "stderr").read_text()

@@ -20,18 +20,18 @@ from trees import write as write_tree
 from rag_core import KnowledgeBase, open_knowledge_base
 from rag_core.config import Settings
 from rag_core.errors import FencedError, SpaceError
-from rag_core.models.encoders.query_embedder import WeighedQuestions
+from rag_core.models.encoders.query_embedder import ThreadedQueryWeigher
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
-from rag_core.storage.fsck import WEIGHTED, violations
+from rag_core.storage.filters import parse_filter
+from rag_core.storage.fsck import SPLADE_COMPLETE, find_violations
 from rag_core.storage.lexical import merging
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.maintenance import Maintenance
-from rag_core.storage.parts import dumped, loaded, split
+from rag_core.storage.parts import dump_draft, load_draft, split_draft
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
 from rag_core.types import Draft, Query
@@ -46,7 +46,7 @@ FOX = "The quick brown fox jumps over the lazy dog and then sleeps in the sun fo
 
 
 def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], fingerprint: str = MODEL) -> T:
-    weighed = WeighedQuestions(WordWeights())
+    weighed = ThreadedQueryWeigher(WordWeights())
     return reading(store, lambda reader: question(SpladeLeg(reader, weighed, fingerprint)))
 
 
@@ -90,7 +90,7 @@ def same(ranking: Ranking, scores: dict[UUID, float], tolerance: float = 1e-9) -
 
 
 def only(key: str, value: Any) -> Any:
-    return parsed_filter({"key": key, "type": "eq", "value": value})
+    return parse_filter({"key": key, "type": "eq", "value": value})
 
 
 def kinds(store: Postgres) -> dict[str, int]:
@@ -101,7 +101,7 @@ def kinds(store: Postgres) -> dict[str, int]:
 
 def whole(store: Postgres) -> bool:
     with superuser(store) as connection:
-        return violations(connection) == []
+        return find_violations(connection) == []
 
 
 def test_scores_are_dot_products_after_updates_and_deletions(store: Postgres) -> None:
@@ -290,8 +290,8 @@ def test_what_is_rolled_back_leaves_nothing(store: Postgres) -> None:
 
 def test_a_document_in_parts_has_all_its_weights(store: Postgres) -> None:
     large = weighed(draft("file:///large.md", *(f"word{n % 9} word{n}" for n in range(25))))
-    cut = split(replace(large, vectors=None, weights=()), 10)
-    parts = [loaded(dumped(weighed(embedded(part)))) for part in cut]
+    cut = split_draft(replace(large, vectors=None, weights=()), 10)
+    parts = [load_draft(dump_draft(weighed(embedded(part)))) for part in cut]
     target = begin(store, [large], splade=MODEL)
     write(target, parts[::-1])
     end(target)
@@ -304,7 +304,7 @@ def test_a_reader_keeps_its_snapshot(store: Postgres) -> None:
 
     async def across_a_publish() -> tuple[Ranking, Ranking]:
         reader = CorpusReader(store)
-        leg = SpladeLeg(reader, WeighedQuestions(WordWeights()), MODEL)
+        leg = SpladeLeg(reader, ThreadedQueryWeigher(WordWeights()), MODEL)
         async with reader.snapshot(QUERY):
             await leg.rank(QUERY, 10)
             await asyncio.to_thread(put, store, *new)
@@ -399,7 +399,7 @@ def test_weights_of_a_document_that_is_gone_are_found_and_repaired(store: Postgr
     with superuser(store) as connection:
         connection.execute("update lexical_documents set document_id = %s where document_id = %s and kind = 'splade'",
                            [UUID(int=7), first.id])  # fmt: skip
-        assert {each.invariant for each in violations(connection)} == {WEIGHTED}
+        assert {each.invariant for each in find_violations(connection)} == {SPLADE_COMPLETE}
     Maintenance().run(store, TENANT)
     assert whole(store)
     assert same(ranked(store), expected([second]))

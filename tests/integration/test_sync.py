@@ -21,19 +21,19 @@ from trees import assert_same, broken, hashing, ingest, stored, write
 
 from rag_core.config import Settings
 from rag_core.errors import BusyError, ConfirmationError, DocumentError, ListingError, SourceError, SpaceError
-from rag_core.ingestion.report import Report
-from rag_core.ingestion.sync import DEFAULT_OPTIONS, Options
+from rag_core.ingestion.report import SyncReport
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, Entry, chunk_id, document_id
-from rag_core.wiring.ingestion import inline_runner, source, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_sync, open_files_source
 
 pytestmark = pytest.mark.postgres
 
-YES = Options(confirmed=True)
+YES = SyncOptions(confirmed=True)
 KEYS = "# Keys\n\nThe keys are rotated every ninety days by the operator on duty.\n"
 GATES = "# Gates\n\nThe sluice gates are opened at spring tide, never more than two at once.\n"
 MENU = "<html><head><title>Menu</title></head><body><h1>Menu</h1><p>Soup of the day, with bread.</p></body></html>"
@@ -74,20 +74,20 @@ class BrokenListing(WatchedSource):
 
 
 def watched(folder: Path) -> WatchedSource:
-    return WatchedSource(source(hashing(), str(folder)))
+    return WatchedSource(open_files_source(hashing(), str(folder)))
 
 
 def run(
-    store: Postgres, *sources: Source, settings: Settings | None = None, options: Options = DEFAULT_OPTIONS
-) -> Report:
+    store: Postgres, *sources: Source, settings: Settings | None = None, options: SyncOptions = DEFAULT_OPTIONS
+) -> SyncReport:
     chosen = settings or hashing()
-    job = replace(sync(chosen, store, [], options=options), sources=sources)
-    report = job.run(inline_runner(chosen))
+    job = replace(build_sync(chosen, store, [], options=options), sources=sources)
+    report = job.run(build_inline_runner(chosen))
     assert broken(store) == []
     return report
 
 
-def counts(report: Report, *names: str) -> tuple[int, ...]:
+def counts(report: SyncReport, *names: str) -> tuple[int, ...]:
     return tuple(report.documents[name] for name in names)
 
 
@@ -284,7 +284,7 @@ def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_with
     for name in ("keys.md", "gates.md", "menu.html"):
         (tree / name).unlink()
     write(tree, {"new.md": KEYS})
-    with pytest.raises(ConfirmationError, match=r"3 of the 4 documents stored of file://.*more than 50% .* --yes"):
+    with pytest.raises(ConfirmationError, match=r"3 of the 4 stored documents of file://.*more than 50% .* --yes"):
         ingest(store, tree)
     assert stored(store).ids == before.ids
     assert broken(store) == []
@@ -308,14 +308,14 @@ def test_without_pruning_what_is_gone_stays_until_a_sync_that_prunes(store: Post
     ingest(store, tree)
     for name in ("keys.md", "gates.md", "menu.html"):
         (tree / name).unlink()
-    report = ingest(store, tree, options=Options(prune=False))
+    report = ingest(store, tree, options=SyncOptions(prune=False))
     assert counts(report, "listed", "deleted", "same") == (1, 0, 1)
     assert len(stored(store).documents) == 4
     assert ingest(store, tree, options=YES).documents["deleted"] == 3
 
 
 def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tree: Path) -> None:
-    plan = sync(hashing(), store, [str(tree)]).plan()
+    plan = build_sync(hashing(), store, [str(tree)]).plan()
     assert (plan.listed, plan.added, plan.bytes) == (4, 4, sum(len(text) for text in TREE.values()))
     with store.connect() as connection:
         assert Catalog(connection, DEFAULT_TENANT).collections() == []
@@ -324,7 +324,7 @@ def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tr
     ingest(store, tree)
     write(tree, {"keys.md": KEYS + "Always.\n"})
     (tree / "log.txt").unlink()
-    plan = sync(hashing(), store, [str(tree)]).plan()
+    plan = build_sync(hashing(), store, [str(tree)]).plan()
     assert (plan.listed, plan.added, plan.deleted, plan.changed + plan.same) == (3, 0, 1, 3)
     assert len(stored(store).documents) == 4
 
@@ -333,7 +333,7 @@ def test_a_listing_that_does_not_come_to_its_end_deletes_nothing(store: Postgres
     ingest(store, tree)
     before = stored(store)
     with pytest.raises(ListingError, match="the disk is gone"):
-        run(store, BrokenListing(source(hashing(), str(tree))), options=YES)
+        run(store, BrokenListing(open_files_source(hashing(), str(tree))), options=YES)
     assert stored(store).ids == before.ids
     assert broken(store) == []
     assert jobs(store) == [("completed", None)]
@@ -389,7 +389,7 @@ def test_a_folder_beside_one_whose_name_it_begins_with_does_not_overlap(store: P
 
 
 def test_a_source_that_is_named_twice_is_one(store: Postgres, tree: Path) -> None:
-    assert sync(hashing(), store, [str(tree), f"{tree}/."]).plan().added == 4
+    assert build_sync(hashing(), store, [str(tree), f"{tree}/."]).plan().added == 4
     assert ingest(store, tree, tree).documents["added"] == 4
 
 
@@ -404,7 +404,7 @@ def test_what_is_known_of_the_last_listing_makes_a_second_sync_read_nothing(stor
     unchanged.reads.clear()
     assert counts(run(store, unchanged), "same", "completed") == (4, 0)
     assert unchanged.reads == []
-    assert counts(run(store, unchanged, options=Options(checksum=True)), "same", "completed") == (4, 0)
+    assert counts(run(store, unchanged, options=SyncOptions(checksum=True)), "same", "completed") == (4, 0)
     assert sorted(unchanged.reads) == sorted(TREE)
 
 
@@ -443,7 +443,7 @@ def test_a_failure_for_the_moment_is_repaired_also_when_the_bytes_are_the_old_on
     before = stored(store)
     failing = watched(tree)
     failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
-    run(store, failing, options=Options(checksum=True))
+    run(store, failing, options=SyncOptions(checksum=True))
     assert stored(store).statuses()["keys.md"] == "failed"
     run(store, watched(tree))
     after = stored(store)
@@ -461,7 +461,7 @@ def test_a_failure_for_good_is_not_tried_again_before_something_changes(store: P
     again = run(store, listed)
     assert counts(again, "same", "completed", "failed") == (4, 0, 0)
     (notice,) = again.notices
-    assert notice.startswith("1 of the documents that are unchanged failed before")
+    assert notice.startswith("1 of the unchanged documents failed before")
     listed.entries = [replace(entry, modified_ns=10**18 + 2) for entry in entries]
     healed = run(store, listed)
     assert (counts(healed, "same", "completed", "failed"), healed.notices) == ((3, 1, 0), [])
@@ -556,11 +556,11 @@ def test_a_bug_in_a_stage_ends_the_job_as_failed_with_its_reason(store: Postgres
 def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) -> None:
     class Meanwhile(WatchedSource):
         def read(self, entry: Entry) -> bytes:
-            with pytest.raises(BusyError, match="another job is at work on this source"):
+            with pytest.raises(BusyError, match="another job is running on this source"):
                 run(store, watched(tree))
             return super().read(entry)
 
-    run(store, Meanwhile(source(hashing(), str(tree))))
+    run(store, Meanwhile(open_files_source(hashing(), str(tree))))
 
 
 def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path: Path) -> None:
@@ -603,7 +603,7 @@ def test_a_collection_moves_to_another_space_with_all_its_sources_or_not_at_all(
 
 def test_a_refused_sync_leaves_no_collection_behind(store: Postgres, tree: Path) -> None:
     with pytest.raises(ListingError):
-        run(store, BrokenListing(source(hashing(), str(tree))))
+        run(store, BrokenListing(open_files_source(hashing(), str(tree))))
     with store.connect() as connection:
         assert Catalog(connection, DEFAULT_TENANT).collections() == []
 

@@ -20,8 +20,8 @@ from targets import begin, end, publish, superuser, write
 from rag_core.errors import NotFoundError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.fsck import violations
-from rag_core.storage.parts import split
+from rag_core.storage.fsck import find_violations
+from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
 from rag_core.storage.vector_store.port import Vector
@@ -51,7 +51,7 @@ def counted(connection: "Connection[Any]", table: str) -> int:
 def fill(store: Postgres) -> None:
     """Every table but `sources`."""
     large = draft("file:///large.md", "two", "three")
-    first, *_ = split(replace(large, vectors=None), 1)
+    first, *_ = split_draft(replace(large, vectors=None), 1)
     note = draft("file:///a.md", "one of Ada and Bob")
     target = replace(begin(store, [note]), graph=True)
     write(target, [note])
@@ -200,8 +200,8 @@ class Tenants(RuleBasedStateMachine):
 
     async def _found(self, query: Query) -> list[tuple[str, str]]:
         async with self._reader.snapshot(query):
-            ranking = await self._reader.nearest(query, vector(query.text), SPACE, 100)
-            hits = await self._reader.hits(query, "dense", ranking)
+            ranking = await self._reader.rank_dense(query, vector(query.text), SPACE, 100)
+            hits = await self._reader.fetch_hits(query, "dense", ranking)
         assert [(hit.chunk.id, hit.score) for hit in hits] == ranking
         return sorted((hit.origin.uri, hit.chunk.text) for hit in hits)
 
@@ -223,4 +223,4 @@ def test_whatever_tenants_do_each_finds_its_own_and_nothing_else(store: Postgres
         finally:
             portal.call(reader.close)
     with store.connect("rag_worker") as connection:
-        assert violations(connection) == []
+        assert find_violations(connection) == []

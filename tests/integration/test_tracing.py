@@ -16,7 +16,7 @@ from targets import begin, end, publish, superuser
 
 from rag_core.errors import NotFoundError, RetrievalError
 from rag_core.protocols import Leg, Retriever
-from rag_core.retrieval.fusion import distribution, rrf
+from rag_core.retrieval.fusion import fuse_distribution, fuse_rrf
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever, RetrieverLeg
 from rag_core.retrieval.per_document import PerDocument
@@ -25,14 +25,14 @@ from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts, verdict
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parsed_filter
+from rag_core.storage.filters import parse_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query, chunk_id, document_id
 
 pytestmark = pytest.mark.postgres
 
 QUERY = Query(text="how are keys rotated?", tenant=TENANT)
-ONLY_GERMAN = parsed_filter({"key": "language", "type": "eq", "value": "de"})
+ONLY_GERMAN = parse_filter({"key": "language", "type": "eq", "value": "de"})
 LONG = ("the first part of it", "the second part of it", "the third part of it")
 FILES = [f"file-{number:02}" for number in range(30)]
 FIRST, LAST = "file-00", "file-29"
@@ -89,14 +89,14 @@ def retriever(
         "dense": ScriptedLeg(scores=falling(FILES) if dense is None else dense),
         "bm25": ScriptedLeg(scores=falling(FILES) if bm25 is None else bm25, error=error),
     }
-    weighing = fusion or partial(distribution, weights={"dense": 1 - weight, "bm25": weight})
+    weighing = fusion or partial(fuse_distribution, weights={"dense": 1 - weight, "bm25": weight})
     made: Retriever = Hybrid(corpus=corpus, legs=legs, fusion=weighing, depth=depth)
     if beside is not None:
         outer: dict[str, Leg] = {"text": RetrieverLeg(made), "other": ScriptedLeg(scores=beside)}
-        halves = partial(distribution, weights=dict.fromkeys(outer, 0.5))
+        halves = partial(fuse_distribution, weights=dict.fromkeys(outer, 0.5))
         made = Hybrid(corpus=corpus, legs=outer, fusion=halves, depth=20)
     if most:
-        made = PerDocument(retriever=made, most=most, depth=100)
+        made = PerDocument(retriever=made, max_hits=most, depth=100)
     if rerank:
         made = Reranked(retriever=made, reranker=reranker or ScriptedReranker(word=FIRST), depth=rerank)
     return made
@@ -239,7 +239,7 @@ def test_a_document_that_a_light_leg_has_on_top_and_the_weight_that_keeps_it(ask
 
 
 def test_where_nothing_is_weighed_no_weight_is_advised(ask: Asked) -> None:
-    facts = ask(LAST, k=1, **outvoted(fusion=partial(rrf, k=60)))
+    facts = ask(LAST, k=1, **outvoted(fusion=partial(fuse_rrf, k=60)))
     assert verdict(facts).step == "k"
     assert facts.legs[1].weight_needed == 0
 

@@ -16,7 +16,7 @@ from targets import publish, superuser
 from rag_core.errors import NotFoundError, RetrievalError, StoreError
 from rag_core.protocols import Ranking
 from rag_core.retrieval.dense import DenseLeg
-from rag_core.retrieval.fusion import distribution
+from rag_core.retrieval.fusion import fuse_distribution
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever
 from rag_core.stage import recording, stage
@@ -93,7 +93,7 @@ def reading(store: Postgres, work: Callable[[CorpusReader], Awaitable[T]]) -> T:
 def searched(store: Postgres, statement: str, seconds: float = 0.0, **timeouts: float) -> tuple[list[Hit], Any]:
     async def work(corpus: CorpusReader) -> tuple[list[Hit], dict[str, StageReport]]:
         legs = {"broken": SqlLeg(corpus, statement), "dense": DenseLeg(corpus, Vectors(seconds), SPACE)}
-        fusion = partial(distribution, weights={})
+        fusion = partial(fuse_distribution, weights={})
         with recording() as stages:
             hits = await Hybrid(corpus=corpus, legs=legs, fusion=fusion, timeouts=timeouts).retrieve(QUERY, 10)
         return hits, {report.stage: report for report in stages}
@@ -187,9 +187,9 @@ def test_all_turns_of_a_reading_see_one_snapshot(store: Postgres) -> None:
 
     async def across_a_change(corpus: CorpusReader) -> list[str]:
         async with corpus.reading(QUERY):
-            ranking = await corpus.nearest(QUERY, vector("one"), SPACE, 1)
+            ranking = await corpus.rank_dense(QUERY, vector("one"), SPACE, 1)
             await asyncio.to_thread(publish, store, draft("file:///a.md", "changed"))
-            return [hit.chunk.text for hit in await corpus.hits(QUERY, "dense", ranking)]
+            return [hit.chunk.text for hit in await corpus.fetch_hits(QUERY, "dense", ranking)]
 
     assert reading(store, across_a_change) == ["one"]
 
@@ -229,7 +229,9 @@ def test_a_retrieval_within_somebody_elses_turn_has_turns_of_its_own(store: Post
     async def work(corpus: CorpusReader) -> list[Hit]:
         legs = {"broken": SqlLeg(corpus, "select 1 / 0"), "dense": DenseLeg(corpus, Vectors(), SPACE)}
         async with corpus.snapshot(QUERY) as snapshot:
-            hits = await Hybrid(corpus=corpus, legs=legs, fusion=partial(distribution, weights={})).retrieve(QUERY, 10)
+            hits = await Hybrid(corpus=corpus, legs=legs, fusion=partial(fuse_distribution, weights={})).retrieve(
+                QUERY, 10
+            )
             await snapshot.connection.execute("select 1")
             return hits
 
@@ -246,7 +248,7 @@ def test_when_the_connection_is_lost_no_leg_answers_and_the_next_question_is_ans
 
     async def work(corpus: CorpusReader) -> list[Hit]:
         legs = {"broken": KillingLeg(corpus, store), "dense": DenseLeg(corpus, Vectors(), SPACE)}
-        retriever = Hybrid(corpus=corpus, legs=legs, fusion=partial(distribution, weights={}))
+        retriever = Hybrid(corpus=corpus, legs=legs, fusion=partial(fuse_distribution, weights={}))
         with pytest.raises((RetrievalError, StoreError)):
             await retriever.retrieve(QUERY, 3)
         return await LegRetriever(corpus, "dense", legs["dense"]).retrieve(QUERY, 3)
@@ -261,7 +263,7 @@ def test_many_questions_at_once_wait_for_connections_and_not_against_their_time(
         retriever = Hybrid(
             corpus=corpus,
             legs={"slow": SqlLeg(corpus, "select pg_sleep(0.2)"), "dense": DenseLeg(corpus, Vectors(), SPACE)},
-            fusion=partial(distribution, weights={}),
+            fusion=partial(fuse_distribution, weights={}),
             timeout=5,
         )
         return await asyncio.gather(*(retriever.retrieve(QUERY, 3) for _ in range(20)))
@@ -274,7 +276,7 @@ def test_psycopg_still_says_that_the_server_is_gone(store: Postgres) -> None:
 
     async def work(corpus: CorpusReader) -> None:
         corpus._snapshots._pool.timeout = 1.0
-        await corpus.nearest(QUERY, vector("one"), SPACE, 1)
+        await corpus.rank_dense(QUERY, vector("one"), SPACE, 1)
 
     with pytest.raises(StoreError, match="cannot read from the store"):
         reading(nowhere, work)
@@ -284,9 +286,9 @@ def test_connections_that_the_server_closed_while_nobody_read_fail_no_read(store
     publish(store, NOTE)
 
     async def work(corpus: CorpusReader) -> list[int]:
-        await asyncio.gather(*(corpus.nearest(QUERY, vector("one"), SPACE, 10) for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(corpus.rank_dense(QUERY, vector("one"), SPACE, 10) for _ in range(CONNECTIONS)))
         with superuser(store) as connection:
             connection.execute(CLOSE_OTHERS)
-        return [len(await corpus.nearest(QUERY, vector("one"), SPACE, 10)) for _ in range(CONNECTIONS)]
+        return [len(await corpus.rank_dense(QUERY, vector("one"), SPACE, 10)) for _ in range(CONNECTIONS)]
 
     assert reading(store, work) == [3] * CONNECTIONS

@@ -21,7 +21,7 @@ from trees import assert_same, broken, hashing, stored, write
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
-from rag_core.wiring.ingestion import inline_runner, sync
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
 
@@ -82,7 +82,7 @@ def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, s
     assert outcome["nodes"] == 2, outcome
     assert outcome["documents"]["completed"] == len(FILES)
     settings = hashing()
-    sync(settings, store_over_tcp, [shared], "inline").run(inline_runner(settings))
+    build_sync(settings, store_over_tcp, [shared], "inline").run(build_inline_runner(settings))
     assert_same(stored(store_over_tcp), stored(store_over_tcp, "inline"))
     assert broken(store_over_tcp) == []
 

@@ -18,7 +18,7 @@ from lxml import html
 from markdown_it import MarkdownIt
 
 from rag_core.answering.citing.citations import Citer
-from rag_core.answering.generation.prompt import prompt_pack, rendered
+from rag_core.answering.generation.prompt import load_prompt_pack, render_messages
 from rag_core.models.endpoint import ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.types import Answer, Passage, Prompt, Query
@@ -54,7 +54,7 @@ every_attack = pytest.mark.parametrize("attack", attacks(), ids=lambda attack: a
 
 def asked(attack: Attack) -> list[ChatMessage]:
     prompt = Prompt(query=Query(text="When does water boil?"), passages=attack.passages)
-    return rendered(prompt, prompt_pack("qa"), fresh_nonce())
+    return render_messages(prompt, load_prompt_pack("qa"), fresh_nonce())
 
 
 def asked_without_defence(attack: Attack) -> list[ChatMessage]:

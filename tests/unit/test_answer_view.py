@@ -7,7 +7,7 @@ import pytest
 from fakes.answering import citation
 from rich.console import Console
 
-from rag_cli.answer import Streamed, age, sources, verdict_line
+from rag_cli.answer_view import AnswerPrinter, format_age, render_sources, render_verdict
 from rag_core.events import CitationAdded, Event, RunFinished, TextDelta, TextRetracted
 from rag_core.types import Answer, Query, Reply, Verdict
 
@@ -17,9 +17,9 @@ END = RunFinished("stop", 1.0, 0.3)
 
 def printed(events: Sequence[Event], terminal: bool = True, width: int = 80) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width)
-    streamed = Streamed(console)
+    streamed = AnswerPrinter(console)
     for event in events:
-        streamed.hear(event)
+        streamed.print_event(event)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -58,7 +58,7 @@ def test_lines_are_broken_between_words_whatever_the_pieces() -> None:
 
 def test_what_is_withdrawn_is_said_so() -> None:
     events = [TextDelta("A lie."), TextRetracted("not supported"), TextDelta("Nothing."), END]
-    assert printed(events, terminal=False) == "A lie.\n\nThat is withdrawn: not supported.\n\nNothing.\n"
+    assert printed(events, terminal=False) == "A lie.\n\nThis text was withdrawn: not supported.\n\nNothing.\n"
 
 
 def test_each_source_is_shown_once_with_its_quotes() -> None:
@@ -66,7 +66,7 @@ def test_each_source_is_shown_once_with_its_quotes() -> None:
     second = replace(citation(1, claim=(9, 15), span=(16, 19)), start=40, quote="Another\nsentence.")
     reply = Reply(query=Query(text="?"), standalone="?", answer=Answer(text="", citations=(first, second)))
     console = Console(file=io.StringIO(), width=80)
-    console.print(sources(reply, False, NOW))
+    console.print(render_sources(reply, False, NOW))
     assert isinstance(console.file, io.StringIO)
     assert [line.rstrip() for line in console.file.getvalue().splitlines()] == [
         "[1] Document 1 · Interval · page 3",
@@ -86,13 +86,13 @@ def test_each_source_is_shown_once_with_its_quotes() -> None:
 )
 def test_an_age_is_told_in_the_largest_unit_that_is_not_coarse(days: int, shown: str) -> None:
     dated = replace(citation(1, claim=(0, 1), span=(1, 2)), updated_at=NOW - timedelta(days=days))
-    assert age(dated, NOW) == shown
+    assert format_age(dated, NOW) == shown
 
 
 def test_the_last_line_says_how_the_answer_was_judged_and_how_much_of_it_is_cited() -> None:
     verdict = Verdict(grade="partial", score=0.5, method="lexical proxy")
     answer = Answer(text="x", confidence=0.5, verdict=verdict)
     reply = Reply(query=Query(text="?"), standalone="?", answer=answer, seconds=0.31)
-    assert verdict_line(reply).plain == "~ partial by lexical proxy · 50% of it cited · 0.31 s"
+    assert render_verdict(reply).plain == "~ partial by lexical proxy · 50% cited · 0.31 s"
     blocked = replace(reply, answer=replace(answer, finish="blocked"))
-    assert verdict_line(blocked).plain.startswith("~ held back by lexical proxy")
+    assert render_verdict(blocked).plain.startswith("~ blocked by lexical proxy")

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rag_core.breaker import LONGEST_PAUSE, Breaker
+from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.errors import CircuitOpenError, ModelError, OverloadedError, UsageError
 
 
@@ -41,7 +41,7 @@ def test_four_failures_leave_it_closed_and_the_fifth_opens_it() -> None:
     assert breaker.state == "closed"
     fail(breaker)
     assert breaker.state == "open"
-    with pytest.raises(CircuitOpenError, match=r"the reranker failed 5 times in a row: it is asked again in 1\.0 s"):
+    with pytest.raises(CircuitOpenError, match=r"the reranker failed 5 times in a row; the next try is in 1\.0 s"):
         succeed(breaker)
 
 
@@ -195,13 +195,13 @@ class Calls(RuleBasedStateMachine):
         elif before != "closed":
             assert self.breaker.state == before
 
-    @rule(seconds=st.sampled_from([0.3, 1.0, 5.0, LONGEST_PAUSE]))
+    @rule(seconds=st.sampled_from([0.3, 1.0, 5.0, MAX_PAUSE]))
     def wait(self, seconds: float) -> None:
         before = self.breaker.state
         self.clock.now += seconds
         if before != "open":
             assert self.breaker.state == before
-        elif seconds == LONGEST_PAUSE:
+        elif seconds == MAX_PAUSE:
             assert self.breaker.state == "half_open"
 
     @invariant()

@@ -58,7 +58,7 @@ def no_waiting() -> Iterator[None]:
 
 def embedder(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Scripted:
     scripted = Scripted(*failures)
-    monkeypatch.setattr(ingest, "loaded_encoder", lambda _: scripted)
+    monkeypatch.setattr(ingest, "load_encoder", lambda _: scripted)
     return scripted
 
 
@@ -124,7 +124,7 @@ def test_texts_come_back_with_their_vectors_in_batches_of_25(monkeypatch: pytest
 
 
 def test_without_chunks_there_is_nothing_to_embed() -> None:
-    with pytest.raises(ValueError, match="chunks must hold at least one text, got none"):
+    with pytest.raises(ValueError, match="chunks must contain at least one text, got none"):
         embed_chunks([])
 
 
@@ -156,7 +156,7 @@ def test_a_model_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_model_that_stays_busy_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = embedder(monkeypatch, *[RateLimitError("too many")] * 9)
-    with pytest.raises(RuntimeError, match="cannot be used: it did not answer 4 times: too many"):
+    with pytest.raises(RuntimeError, match="cannot be used: no answer after 4 attempts: too many"):
         embed_chunks(["one", "two"])
     assert len(scripted.batches) == 4
 
@@ -205,5 +205,5 @@ def test_a_bad_name_or_missing_metadata_is_refused_before_anything_is_stored(
 
 
 def test_unknown_options_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="options may have chunk_size and overlap, got size"):
+    with pytest.raises(ValueError, match="options must be chunk_size or overlap, got size"):
         index_document("x", tmp_path / "none.pdf", {"size": 3})

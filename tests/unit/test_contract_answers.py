@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, piece, refusing, serving, streamed
 
-from rag_core.answering.pipeline import ABSTAINED
+from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import (
     Citation,
     GeneratedResponse,
@@ -20,7 +20,7 @@ from rag_core.contract import (
     preprocess_query,
     search,
 )
-from rag_core.retrieval.query.expansion import LONGEST
+from rag_core.retrieval.query.expansion import MAX_QUESTION_CHARS
 from rag_core.types import Prompt, Query
 
 QUESTION = "When are SAEs reported?"
@@ -122,7 +122,7 @@ def test_without_new_terms_a_question_stays_as_it_is(
     [
         (refusing(401, {"error": {"message": "who are you?"}}), "refused with 401: who are you?"),
         (Play(steps=[piece("serious "), CUT]), "broke off"),
-        (Play(steps=[b"data: {]\n\n"]), "no chat completion chunk"),
+        (Play(steps=[b"data: {]\n\n"]), "an invalid chat completion chunk"),
     ],
     ids=["refused", "cut", "malformed"],
 )
@@ -158,7 +158,7 @@ def test_terms_that_reach_their_limit_are_not_used(
 
 def test_a_profile_without_a_language_model_expands_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert expand_query(QUESTION) == QUESTION
-    assert warnings(caplog) == [f"{NOT_EXPANDED}generation.type must be openai, a language model's, got extractive"]
+    assert warnings(caplog) == [f"{NOT_EXPANDED}generation.type must be openai (a language model), got extractive"]
     with pytest.raises(RuntimeError, match="got extractive"):
         expand_query(QUESTION, strict=True)
 
@@ -167,8 +167,8 @@ def test_a_question_that_is_very_long_is_not_sent_to_be_expanded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with profile_with(monkeypatch, streamed("more")) as endpoint:
-        assert expand_query("x" * LONGEST) == f"{'x' * LONGEST} more"
-        assert expand_query("x" * (LONGEST + 1)) == "x" * (LONGEST + 1)
+        assert expand_query("x" * MAX_QUESTION_CHARS) == f"{'x' * MAX_QUESTION_CHARS} more"
+        assert expand_query("x" * (MAX_QUESTION_CHARS + 1)) == "x" * (MAX_QUESTION_CHARS + 1)
     assert len(endpoint.asked) == 1
     assert warnings(caplog)[0].endswith("must have 1 to 1000 characters, got 1001")
 
@@ -272,14 +272,14 @@ def test_a_marker_of_no_chunk_is_not_shown(scripted: Written) -> None:
 def test_chunks_that_do_not_answer_are_not_cited(scripted: Written) -> None:
     scripted.text = ""
     assert generate_answer("What is done?", chunks()) == GeneratedResponse(
-        answer_text=ABSTAINED, citations=[], confidence=0.0
+        answer_text=ABSTENTION, citations=[], confidence=0.0
     )
 
 
 def test_without_chunks_or_words_there_is_nothing_to_answer() -> None:
-    with pytest.raises(ValueError, match="chunks must hold at least one, got none"):
+    with pytest.raises(ValueError, match="chunks must contain at least one chunk, got none"):
         generate_answer("What is done?", [])
-    with pytest.raises(ValueError, match="a question has words"):
+    with pytest.raises(ValueError, match="question must not be empty"):
         generate_answer(" \n", chunks())
 
 
@@ -301,7 +301,7 @@ def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatc
 
 def test_a_language_model_may_say_that_the_chunks_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with profile_with(monkeypatch, streamed("NOT IN THE ", "PASSAGES.")):
-        assert generate_answer("Who keeps zebras?", chunks()) == GeneratedResponse(answer_text=ABSTAINED)
+        assert generate_answer("Who keeps zebras?", chunks()) == GeneratedResponse(answer_text=ABSTENTION)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_without_a_model_the_sentences_that_answer_are_quoted() -> None:
 
 
 def test_without_a_model_what_chunks_do_not_speak_of_is_not_answered() -> None:
-    assert generate_answer("Which zebra won the regatta?", chunks()).answer_text == ABSTAINED
+    assert generate_answer("Which zebra won the regatta?", chunks()).answer_text == ABSTENTION
 
 
 def test_of_a_handful_of_chunks_all_words_of_the_question_count_alike_each_in_its_languages() -> None:
@@ -363,7 +363,7 @@ def test_of_a_handful_of_chunks_all_words_of_the_question_count_alike_each_in_it
         chunk("Die Schlüssel liegen dort.", language="de"),
         chunk("Keys lie there.", language="en"),
     ]
-    given = answer._Given([answer._passage(n, each) for n, each in enumerate(texts, 1)])
-    idf = asyncio.run(given.idf(Query(text="Are the keys Schlüssel?")))
+    rarities = answer._EqualRarities([answer._passage_from_chunk(n, each) for n, each in enumerate(texts, 1)])
+    idf = asyncio.run(rarities.idf(Query(text="Are the keys Schlüssel?")))
     assert {"key": 1.0, "schlussel": 1.0}.items() <= idf.items()
     assert set(idf.values()) == {1.0}

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_core.detection import chosen_profile, detected_profile
+from rag_core.detection import choose_profile, detect_profile
 from rag_core.errors import ConfigError
-from rag_core.settings import profile_signs
+from rag_core.settings import read_detect_patterns
 from rag_core.types import Metadata
 
 SIGNS = {
@@ -32,7 +32,7 @@ SIGNS = {
     ],
 )
 def test_a_profile_is_detected_by_any_of_its_signs(metadata: Metadata, profile: str) -> None:
-    assert detected_profile(metadata, SIGNS) == profile
+    assert detect_profile(metadata, SIGNS) == profile
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_explicit_profile_comes_before_the_detected_and_that_before_the_defa
     explicit: str, sources: list[Metadata], profile: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "rag_core.detection"):
-        assert chosen_profile(explicit, sources, SIGNS) == profile
+        assert choose_profile(explicit, sources, SIGNS) == profile
     [record] = caplog.records
     assert record.getMessage().startswith(f"profile {profile}: ")
     assert record.getMessage().endswith(reason)
@@ -71,17 +71,17 @@ def test_the_explicit_profile_comes_before_the_detected_and_that_before_the_defa
     ],
 )
 def test_the_shipped_profiles_know_their_sources(metadata: Metadata, profile: str) -> None:
-    assert detected_profile(metadata, profile_signs()) == profile
+    assert detect_profile(metadata, read_detect_patterns()) == profile
 
 
 def test_beside_a_file_only_its_own_profiles_are_detected(tmp_path: Path) -> None:
     """A shipped one would be laid over what the file says."""
     file = tmp_path / "rag.yaml"
     file.write_text("profiles: {mine: {detect: {source: [pmc]}}, dailymed: {chunking: {tokens: 100}}}")
-    signs = profile_signs(file)
+    signs = read_detect_patterns(file)
     assert list(signs) == ["mine"]
-    assert detected_profile({"source": "pmc"}, signs) == "mine"
-    assert detected_profile({"source": "clinicaltrials"}, signs) == ""
+    assert detect_profile({"source": "pmc"}, signs) == "mine"
+    assert detect_profile({"source": "clinicaltrials"}, signs) == ""
 
 
 @pytest.mark.parametrize("detect", ["pmc", "{source: pmc}", "{source: [1]}"])
@@ -89,9 +89,9 @@ def test_signs_of_another_shape_are_refused_by_name(tmp_path: Path, detect: str)
     file = tmp_path / "rag.yaml"
     file.write_text(f"profiles: {{mine: {{detect: {detect}}}}}")
     with pytest.raises(ConfigError, match=r"detect.* of profile mine must be a (list|mapping) of patterns, got"):
-        profile_signs(file)
+        read_detect_patterns(file)
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.booleans(), st.lists(st.text()))))
 def test_any_metadata_is_looked_at(metadata: Metadata) -> None:
-    assert detected_profile(metadata, SIGNS) in ("", "papers", "labels")
+    assert detect_profile(metadata, SIGNS) in ("", "papers", "labels")

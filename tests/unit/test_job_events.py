@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rag_cli.remote import job_events
+from rag_cli.server_client import job_events
 from rag_core.errors import NotFoundError, UnavailableError
 
 Connection = tuple[int, Sequence[int], bool]
@@ -65,7 +65,7 @@ def scripted(*connections: Connection) -> Iterator[tuple[str, Scripted]]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_cli.remote.AGAIN", 0.01)
+    monkeypatch.setattr("rag_cli.server_client.RECONNECT_SECONDS", 0.01)
 
 
 def test_each_event_is_told_once_over_connections_that_break_off() -> None:
@@ -75,7 +75,7 @@ def test_each_event_is_told_once_over_connections_that_break_off() -> None:
 
 
 def test_a_server_that_stays_away_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_cli.remote.PATIENCE", 0.05)
+    monkeypatch.setattr("rag_cli.server_client.EVENTS_TIMEOUT", 0.05)
     with scripted(*[(503, [], True)] * 1000) as (url, _), pytest.raises(UnavailableError, match="it is so"):
         list(job_events(url, "j"))
 
@@ -83,8 +83,8 @@ def test_a_server_that_stays_away_is_said_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_patience_is_with_a_server_that_is_away_and_not_with_a_job_that_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rag_cli.remote.AGAIN", 0.1)
-    monkeypatch.setattr("rag_cli.remote.PATIENCE", 0.05)
+    monkeypatch.setattr("rag_cli.server_client.RECONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("rag_cli.server_client.EVENTS_TIMEOUT", 0.05)
     quiet: Connection = (200, [], True)
     cut: Connection = (200, [], False)
     with scripted((200, [1], True), quiet, cut, cut, quiet, cut, (200, [2], True)) as (url, _):

@@ -7,7 +7,7 @@ from tiny_models import bert_files
 from trees import hashing
 
 from rag_cli.doctor_checks import Finding
-from rag_cli.model_checks import models
+from rag_cli.model_checks import check_models
 
 WRITTEN = "generation={{type: openai, model: llama, base_url: '{}', attempts: 1}}"
 RERANKED = "retrieval={{type: reranked, retriever: {{type: bm25}}, reranker: {}}}"
@@ -16,7 +16,7 @@ MISSING = "{type: cross_encoder, model: /not/there}"
 
 
 def found(*settings: str) -> dict[str, Finding]:
-    return {each.name: each for each in models(hashing(*settings))}
+    return {each.name: each for each in check_models(hashing(*settings))}
 
 
 def test_a_profile_without_other_models_has_its_embedder_looked_at() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hosts import RAG
 
 from rag_core.config import BertEmbedder, ClinicalChunker, SectionsChunker, SemanticChunker
-from rag_core.settings import load_layered, load_settings
+from rag_core.settings import load_layered_settings, load_settings
 
 MODEL = "BAAI/bge-m3"
 
@@ -36,7 +36,7 @@ def test_the_profile_for_a_gpu_embeds_there_in_the_precision_that_it_multiplies_
 
 
 def test_what_detects_a_profile_is_no_setting() -> None:
-    assert not [key for key in load_layered(None, "pmc", environment={}).origins if key.startswith("detect")]
+    assert not [key for key in load_layered_settings(None, "pmc", environment={}).origins if key.startswith("detect")]
 
 
 def test_without_its_model_a_profile_is_refused_by_the_models_name() -> None:
@@ -44,4 +44,4 @@ def test_without_its_model_a_profile_is_refused_by_the_models_name() -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 3, done.stderr
-    assert done.stderr.startswith(f"error: model {MODEL} is no folder, and the model hub does not give it")
+    assert done.stderr.startswith(f"error: model {MODEL} is not a folder and cannot be downloaded from the model hub")

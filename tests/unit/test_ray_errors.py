@@ -4,7 +4,7 @@ import pytest
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 
-from jobs.ray_errors import errors_as_raised
+from jobs.ray_errors import translate_ray_errors
 from rag_core.errors import ClusterError, FencedError, ModelError
 
 
@@ -20,27 +20,30 @@ def dead_actor(raised: str) -> ActorDiedError:
 
 
 def test_a_workers_failure_is_told_as_it_raised_it() -> None:
-    with pytest.raises(FencedError) as caught, errors_as_raised():
+    with pytest.raises(FencedError) as caught, translate_ray_errors():
         raise in_a_task(FencedError("job 7 was cancelled"))
     assert (type(caught.value), str(caught.value)) == (FencedError, "job 7 was cancelled")
 
 
 def test_why_an_actor_could_not_begin_is_told_by_its_name() -> None:
-    with pytest.raises(ModelError, match=r"^no such model:\nthe file is missing$"), errors_as_raised():
+    with pytest.raises(ModelError, match=r"^no such model:\nthe file is missing$"), translate_ray_errors():
         raise dead_actor("rag_core.errors.ModelError: no such model:\nthe file is missing")
 
 
 def test_what_ray_lost_by_itself_is_told_in_a_line() -> None:
-    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: Task was killed[^\n]*$"), errors_as_raised():
+    with (
+        pytest.raises(ClusterError, match=r"^Ray lost a part of the job: Task was killed[^\n]*$"),
+        translate_ray_errors(),
+    ):
         raise OutOfMemoryError("Task was killed due to the node running low on memory.\nMemory on the node ...")
-    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: The actor died"), errors_as_raised():
+    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: The actor died"), translate_ray_errors():
         raise ActorDiedError
-    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: no progress"), errors_as_raised():
+    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: no progress"), translate_ray_errors():
         raise ExecutionTimeoutError("no progress for 600 s")
 
 
 def test_a_defect_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError), errors_as_raised():
+    with pytest.raises(ZeroDivisionError), translate_ray_errors():
         raise in_a_task(ZeroDivisionError("division by zero"))
-    with pytest.raises(ActorDiedError), errors_as_raised():
+    with pytest.raises(ActorDiedError), translate_ray_errors():
         raise dead_actor("ZeroDivisionError: division by zero")

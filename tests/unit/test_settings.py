@@ -4,7 +4,7 @@ import pytest
 
 from rag_core.config import BertEmbedder, HashingEmbedder
 from rag_core.errors import ConfigError
-from rag_core.settings import load_layered, load_settings
+from rag_core.settings import load_layered_settings, load_settings
 
 HASHING = "embedding.type=hashing"
 SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc"
@@ -17,7 +17,7 @@ def settings_of(
 
 
 def origins_of(*overrides: str, file: Path | None = None, environment: dict[str, str] | None = None) -> dict[str, str]:
-    return dict(load_layered(file, None, overrides, environment or {}).origins)
+    return dict(load_layered_settings(file, None, overrides, environment or {}).origins)
 
 
 def complaint(*overrides: str, file: Path | None = None, profile: str | None = None, **environment: str) -> str:
@@ -303,7 +303,7 @@ def test_a_complaint_shows_the_first_60_characters() -> None:
 
 def test_what_is_wrong_with_all_settings_together_is_told_without_them() -> None:
     told = complaint("guard.stream=sentence", "prompt.citations=footnote")
-    assert told == "Value error, guard.stream sentence needs prompt.citations inline, got footnote"
+    assert told == "Value error, guard.stream sentence requires prompt.citations inline, got footnote"
 
 
 @pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cuda:x"])

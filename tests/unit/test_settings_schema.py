@@ -6,11 +6,11 @@ import jsonschema
 import pytest
 import yaml
 
-from rag_core.settings import PROFILES, shipped_profiles
+from rag_core.settings import PROFILES, list_shipped_profiles
 from rag_core.settings_schema import file_schema
 
 
-@pytest.mark.parametrize("name", shipped_profiles())
+@pytest.mark.parametrize("name", list_shipped_profiles())
 def test_a_shipped_profile_is_valid_in_a_file(name: str) -> None:
     profile = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())
     jsonschema.validate({"extends": "default", "profiles": {"mine": profile}}, file_schema())

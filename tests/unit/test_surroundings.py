@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 from drafts import chunks
 
-from rag_cli.search import surroundings
+from rag_cli.search import surrounding_text
 from rag_core.types import Chunk
 
 ID = UUID(int=1)
@@ -16,7 +16,7 @@ def span(ordinal: int, start: int, end: int) -> Chunk:
 
 def test_what_chunks_share_is_said_once() -> None:
     first, hit, last = span(0, 0, 20), span(1, 9, 30), span(2, 21, 43)
-    assert surroundings(hit, [first, last]) == ("One two.", "Seven eight.")
+    assert surrounding_text(hit, [first, last]) == ("One two.", "Seven eight.")
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_what_chunks_share_is_said_once() -> None:
 def test_neighbours_stand_in_text_order(place: int, expected: tuple[str, str]) -> None:
     all_of_them = chunks(ID, ["a", "b", "c"])
     neighbours = [chunk for chunk in reversed(all_of_them) if chunk.ordinal != place]
-    assert surroundings(all_of_them[place], neighbours) == expected
+    assert surrounding_text(all_of_them[place], neighbours) == expected
 
 
 def test_a_chunk_alone_has_no_surroundings() -> None:
-    assert surroundings(span(0, 0, 8), []) == ("", "")
+    assert surrounding_text(span(0, 0, 8), []) == ("", "")

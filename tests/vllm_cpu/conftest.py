@@ -12,7 +12,7 @@ import pytest
 from engine import MODEL, TOKENS, Engine
 from tiny_llama import WINDOW, llama_files
 
-from jobs.runner import ENVIRONMENT
+from jobs.ray_runner import RAY_ENVIRONMENT
 from rag_core.config import Settings
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
@@ -20,8 +20,8 @@ from rag_core.storage.postgres import Postgres
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
-    from serve.app import application
-    from serve.models.llm import HandleClient, LlmSettings, chat
+    from serve.app import build_application
+    from serve.models.llm import HandleClient, LlmSettings, chat_call
     from serve.shape.arguments import Parts
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def engine(short_folder: Path) -> Iterator[Engine]:
     engine = Engine(_free_port(), short_folder / "ray")
     own = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in (ENVIRONMENT | OFFLINE | own).items():
+        for name, value in (RAY_ENVIRONMENT | OFFLINE | own).items():
             environment.setenv(name, value)
         environment.delenv("RAY_ADDRESS", raising=False)
         import ray
@@ -86,7 +86,7 @@ def gateway(engine: Engine, settings: Settings, tmp_path_factory: pytest.TempPat
     port = _free_port()
     llama = llama_settings(llama_files(tmp_path_factory.mktemp(MODEL)))
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
+    serve.run(build_application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
 
@@ -121,7 +121,7 @@ def deployment(gateway: str) -> "DeploymentHandle":
 
 @pytest.fixture
 def client(deployment: "DeploymentHandle") -> HandleClient:
-    return HandleClient(chat(deployment), model=MODEL, first_token_timeout=LONG, stall_timeout=LONG)
+    return HandleClient(chat_call(deployment), model=MODEL, first_token_timeout=LONG, stall_timeout=LONG)
 
 
 def _free_port() -> int:

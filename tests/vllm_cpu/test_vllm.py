@@ -13,7 +13,7 @@ from tiny_llama import WINDOW
 
 from rag_core.answering.generation.openai import OpenAIGenerator
 from rag_core.errors import GenerationError, OverloadedError, RefusedError
-from rag_core.models.endpoint import Completion, Delta
+from rag_core.models.endpoint import Completion, CompletionDelta
 from rag_core.stage import recording, stage
 from rag_core.types import Prompt, Query, Style
 from serve.models.llm import HandleClient
@@ -39,7 +39,7 @@ STEP = 0.001
 
 
 def test_an_answer_comes_in_pieces_with_time_between_and_its_tokens_are_counted(client: HandleClient) -> None:
-    async def timed() -> list[tuple[float, Delta]]:
+    async def timed() -> list[tuple[float, CompletionDelta]]:
         deltas = client.stream(MESSAGES, temperature=0.0, max_tokens=64)
         return [(perf_counter(), delta) async for delta in deltas]
 
@@ -104,7 +104,7 @@ def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(clie
 
     told = asyncio.run(crowd())
     refused = [str(each) for each in told if isinstance(each, OverloadedError)]
-    assert set(refused) == {"the deployment of llama has as many calls waiting as may wait"}
+    assert set(refused) == {"the deployment of llama: its queue is full"}
     assert sum(isinstance(each, Completion) for each in told) == 8 - len(refused) >= 2
 
 

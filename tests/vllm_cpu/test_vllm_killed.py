@@ -12,7 +12,7 @@ from engine import engine_cores
 from httpx2 import Response
 from openai import APIError, AsyncOpenAI
 
-from rag_core.breaker import FAILURES
+from rag_core.breaker import FAILURE_LIMIT
 from rag_core.errors import GenerationError
 from serve.models.llm import HandleClient
 
@@ -51,7 +51,7 @@ def test_an_engine_that_dies_amid_an_answer_leaves_its_words_and_an_error(gatewa
 
 
 def test_without_an_engine_each_failure_says_at_once_that_it_may_be_tried_again(gateway: str) -> None:
-    refusals = [_asked(gateway) for _ in range(FAILURES + 1)]
+    refusals = [_asked(gateway) for _ in range(FAILURE_LIMIT + 1)]
     assert {each.status_code for each in refusals} <= {502, 503}
     assert {(each.json()["retryable"], each.headers["retry-after"]) for each in refusals} == {(True, "1")}
     assert refusals[-1].json()["error"]["code"] == "circuit_open"

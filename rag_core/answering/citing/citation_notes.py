@@ -1,34 +1,34 @@
-"""The list that ends an answer in footnote and endnote style."""
+"""The list of sources that ends an answer in footnote and endnote style."""
 
 from collections.abc import Collection, Sequence
 
 from rag_core.answering.citing.marker_scan import MarkerScanner
-from rag_core.answering.citing.markers import neutralised
+from rag_core.answering.citing.markers import neutralize_markers
 from rag_core.types import Citation, CitationStyle
 
 
-def noted(citations: Sequence[Citation], style: CitationStyle, hosts: Collection[str]) -> str:
-    """Each number that is cited once, ascending, with what its first citation tells; empty for the inline style."""
-    first = {citation.n: citation for citation in reversed(citations)}
-    cited = [first[n] for n in sorted(first)]
-    if not cited or style == "inline":
+def source_list(citations: Sequence[Citation], style: CitationStyle, hosts: Collection[str]) -> str:
+    """Each cited number once, ascending, with the source of its first citation.
+
+    Empty in the inline style, and if nothing is cited.
+    """
+    if not citations or style == "inline":
         return ""
-    if style == "footnote":
-        return "\n\n" + "\n".join(f"[^{each.n}]: {plain(_placed(each), hosts)}" for each in cited)
-    return "\n\nSources\n" + "\n".join(f"{each.n}. {plain(_titled(each), hosts)}" for each in cited)
+    first = {citation.n: citation for citation in reversed(citations)}
+    lines = []
+    for n, citation in sorted(first.items()):
+        if style == "footnote":
+            page = "" if citation.page is None else f", page {citation.page}"
+            lines.append(f"[^{n}]: {sanitize_title((citation.title or citation.uri) + page, hosts)}")
+        else:
+            source = f"{citation.title} - {citation.uri}" if citation.title else citation.uri
+            lines.append(f"{n}. {sanitize_title(source, hosts)}")
+    return ("\n\n" if style == "footnote" else "\n\nSources\n") + "\n".join(lines)
 
 
-def _placed(citation: Citation) -> str:
-    title = citation.title or citation.uri
-    return title if citation.page is None else f"{title}, page {citation.page}"
-
-
-def _titled(citation: Citation) -> str:
-    return f"{citation.title} - {citation.uri}" if citation.title else citation.uri
-
-
-def plain(title: str, hosts: Collection[str]) -> str:
-    """One line; a document writes its title itself, so it is filtered like an answer."""
+def sanitize_title(title: str, hosts: Collection[str]) -> str:
+    """Puts a title on one line and filters it like an answer, because documents choose their titles themselves."""
     scanner = MarkerScanner({}, hosts)
-    line = neutralised(" ".join(title.split()))
+    line = neutralize_markers(" ".join(title.split()))
+    # A list item, so that the title is not at the beginning of a line.
     return "".join(piece.text for piece in [*scanner.feed(f"- {line}"), *scanner.finish()]).removeprefix("-").lstrip()

@@ -1,22 +1,22 @@
-"""Which sentence of a passage supports a claim."""
+"""The sentence of a passage that supports a claim."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from rag_core.answering.citing.markers import neutralised
+from rag_core.answering.citing.markers import neutralize_markers
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Chunk, Citation, Passage
 
-_NUMBER_COUNTS = 2
+_NUMBER_WEIGHT = 2
 _WORD = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """By code points of the passage. `score` is the share of the claim's terms that stand in it, from 0 to 1."""
+    """A span of a passage's text, in code points. `score` is the share of the claim's terms in it, from 0 to 1."""
 
     start: int
     end: int
@@ -24,16 +24,18 @@ class Quote:
 
 
 class QuotedPassage:
-    """A passage whose sentences are read once, however many claims ask for one."""
+    """A passage that claims cite. It is split into sentences once, for all claims."""
 
     def __init__(self, passage: Passage) -> None:
         self.passage = passage
 
-    def citation(self, claim: str, place: tuple[int, int], span: tuple[int, int], collection: str) -> Citation:
-        """`place` and `span` are the claim's and its marker's."""
+    def citation(
+        self, claim: str, claim_span: tuple[int, int], marker_span: tuple[int, int], collection: str
+    ) -> Citation:
+        """The citation of a claim; the spans are in code points of the answer."""
         quote, origin = self.quote(claim), self.passage.hit.origin
         start, end = self.passage.start + quote.start, self.passage.start + quote.end
-        chunk = chunk_of(self.passage, start, end)
+        chunk = self._find_chunk(start, end)
         page = chunk.metadata.get("page")
         return Citation(
             n=self.passage.n,
@@ -45,8 +47,8 @@ class QuotedPassage:
             quote=self.passage.text[quote.start : quote.end],
             start=start,
             end=end,
-            spans=(span,),
-            claim=place,
+            spans=(marker_span,),
+            claim=claim_span,
             score=quote.score,
             page=page if isinstance(page, int) else None,
             section=str(chunk.metadata.get("section", "")),
@@ -54,49 +56,46 @@ class QuotedPassage:
         )
 
     def quote(self, claim: str) -> Quote:
-        """The sentence that holds the claim as it is, otherwise the one that shares most of its terms, otherwise the
-        first."""
-        return self._verbatim(claim) or self._nearest(claim)
+        """The sentence that contains the claim verbatim, else the first of those that share most terms with it.
 
-    def _verbatim(self, claim: str) -> Quote | None:
+        A number counts as much as two words.
+        """
+        if verbatim := self._find_verbatim(claim):
+            return verbatim
+        claim_terms = set(terms(claim, self.passage.language))
+        shared = [claim_terms & sentence_terms for sentence_terms in self._sentence_terms]
+        weights = [sum(_NUMBER_WEIGHT if any(map(str.isdigit, term)) else 1 for term in common) for common in shared]
+        best = weights.index(max(weights))
+        return Quote(*self._sentences[best], len(shared[best]) / max(len(claim_terms), 1))
+
+    def _find_verbatim(self, claim: str) -> Quote | None:
+        """The sentence that contains the claim's words in order, with any white space between them, or None."""
         if not _WORD.search(claim):
             return None
         words = r"\s+".join(map(re.escape, claim.split()))
-        found = re.search(rf"(?<!\w){words}(?!\w)", self._text)
-        return found and Quote(*self._widened(*found.span()), 1.0)
+        match = re.search(rf"(?<!\w){words}(?!\w)", self._text)
+        if match is None:
+            return None
+        around = (span for span in self._sentences if span[0] <= match.start() and match.end() <= span[1])
+        return Quote(*next(around, match.span()), 1.0)
 
-    def _widened(self, start: int, end: int) -> tuple[int, int]:
-        """To the sentence around it, where there is one."""
-        return next((span for span in self._sentences if span[0] <= start and end <= span[1]), (start, end))
-
-    def _nearest(self, claim: str) -> Quote:
-        wanted = set(terms(claim, self.passage.language))
-        shared = [wanted & found for found in self._terms]
-        best = max(range(len(shared)), key=lambda place: (_weight(shared[place]), -place))
-        return Quote(*self._sentences[best], len(shared[best]) / max(len(wanted), 1))
+    def _find_chunk(self, start: int, end: int) -> Chunk:
+        """The first chunk that contains the span of the document, else the first that contains its start."""
+        for needed_end in (end, start + 1):
+            for chunk in self.passage.chunks:
+                if chunk.start <= start and needed_end <= chunk.end:
+                    return chunk
+        return self.passage.hit.chunk
 
     @cached_property
     def _text(self) -> str:
-        """As a generator read it."""
-        return neutralised(self.passage.text)
+        """The text as a generator reads it; as long as that of the passage."""
+        return neutralize_markers(self.passage.text)
 
     @cached_property
     def _sentences(self) -> Sequence[tuple[int, int]]:
         return sentence_spans(self.passage.text) or [(0, len(self.passage.text))]
 
     @cached_property
-    def _terms(self) -> Sequence[set[str]]:
+    def _sentence_terms(self) -> Sequence[set[str]]:
         return [set(terms(self._text[start:end], self.passage.language)) for start, end in self._sentences]
-
-
-def chunk_of(passage: Passage, start: int, end: int) -> Chunk:
-    """The first that holds this span of the document; otherwise the first that holds its start."""
-    return next(_holding(passage, start, end), None) or next(_holding(passage, start, start + 1), passage.hit.chunk)
-
-
-def _holding(passage: Passage, start: int, end: int) -> Iterator[Chunk]:
-    return (chunk for chunk in passage.chunks if chunk.start <= start and end <= chunk.end)
-
-
-def _weight(shared: set[str]) -> int:
-    return sum(_NUMBER_COUNTS if any(map(str.isdigit, term)) else 1 for term in shared)

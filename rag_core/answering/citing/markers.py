@@ -1,58 +1,58 @@
-"""Markers such as `[1]`: what they look like in the wild, and what they name."""
+"""Markers such as `[1]`: the forms in which models write them, and the passages that they name."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from unicodedata import normalize
 
-OPENING, CLOSING = "[［【〔〖〚⟦❲⁅﹇︻︹﹝", "]］】〕〗〛⟧❳⁆﹈︼︺﹞"  # noqa: RUF001
-LONGEST = 300
-"""Code points of a marker."""
+OPENING_BRACKETS, CLOSING_BRACKETS = "[［【〔〖〚⟦❲⁅﹇︻︹﹝", "]］】〕〗〛⟧❳⁆﹈︼︺﹞"  # noqa: RUF001
+MAX_MARKER_LENGTH = 300
+"""Code points."""
 
-_OPEN, _CLOSE = f"[{re.escape(OPENING)}]", f"[{re.escape(CLOSING)}]"
+_OPEN, _CLOSE = f"[{re.escape(OPENING_BRACKETS)}]", f"[{re.escape(CLOSING_BRACKETS)}]"
+_NO_BRACKET = rf"[^{re.escape(OPENING_BRACKETS + CLOSING_BRACKETS)}\n]"
 _DIGITS = r"\d¹²³⁰⁴-⁹₀-₉①-⑳"
 _NUMBER = rf"[\^＾]?[{_DIGITS}]++"  # noqa: RUF001
 _SEPARATORS = r"-,;/&‐‑‒–—−－~～，；、､"  # noqa: RUF001
-_SOURCE = rf"(?:[:：][{_DIGITS}]++)?+(?:†[^{re.escape(OPENING + CLOSING)}\n]*+)?+"  # noqa: RUF001
+_SOURCE = rf"(?:[:：][{_DIGITS}]++)?+(?:†{_NO_BRACKET}*+)?+"  # noqa: RUF001
 _NUMBERS = rf"{_NUMBER}{_SOURCE}(?:(?:\s?[{_SEPARATORS}]\s?|\s){_NUMBER}{_SOURCE})*+"
-_LISTED = rf"{_DIGITS}{_SEPARATORS}\s\^＾:："  # noqa: RUF001
+_LIST_CHARACTERS = rf"{_DIGITS}{_SEPARATORS}\s\^＾:："  # noqa: RUF001
 
 MARKER = re.compile(rf"{_OPEN}(?:{_NUMBERS}|{_OPEN}{_NUMBERS}{_CLOSE}){_CLOSE}")
-MARKER_OPENING = re.compile(rf"{_OPEN}{{1,2}}[{_LISTED}]*+(?:†[^{re.escape(OPENING + CLOSING)}\n]*+)?+{_CLOSE}?\Z")
-"""What may become a marker."""
+INCOMPLETE_MARKER = re.compile(rf"{_OPEN}{{1,2}}[{_LIST_CHARACTERS}]*+(?:†{_NO_BRACKET}*+)?+{_CLOSE}?\Z")
+"""The end of a text that more text could complete to a marker."""
 
-MARKER_OVERLONG = re.compile(rf"{_OPEN}(?=[{_LISTED}]{{{LONGEST - 1}}})")
-"""The bracket before a list of numbers without end."""
+OVERLONG_MARKER = re.compile(rf"{_OPEN}(?=[{_LIST_CHARACTERS}]{{{MAX_MARKER_LENGTH - 1}}})")
+"""The bracket before a list of numbers that is too long for a marker."""
 
-MARKER_CUT = re.compile(rf"{_OPEN}{{1,2}}(?=[\^＾]?[{_DIGITS}])[{_LISTED}]*+\Z")  # noqa: RUF001
-"""One that a text breaks off in."""
+TRUNCATED_MARKER = re.compile(rf"{_OPEN}{{1,2}}(?=[\^＾]?[{_DIGITS}])[{_LIST_CHARACTERS}]*+\Z")  # noqa: RUF001
+"""A marker that the end of the text cuts off."""
 
-CODE = re.compile(r"(?P<run>`++)[^`\n]*+(?:(?!(?P=run)(?!`))`++[^`\n]*+)*+(?P=run)(?!`)")
-"""Within a line."""
+INLINE_CODE = re.compile(r"(?P<run>`++)[^`\n]*+(?:(?!(?P=run)(?!`))`++[^`\n]*+)*+(?P=run)(?!`)")
+"""Code within a line, with its backticks."""
 
-_STRAY = re.compile(rf"(?P<kept>\\[\\`]|{CODE.pattern})|`++")
+_BACKTICKS = re.compile(rf"(?P<valid>\\[\\`]|{INLINE_CODE.pattern})|`++")
 _RANGE = re.compile(r"(\d+)(?:\s?[-‐‒–—−~]\s?\^?(\d+))?")  # noqa: RUF001
 _SUFFIX = re.compile(r"†.*|:\d+")
-_ROUND = str.maketrans(OPENING + CLOSING, "(" * len(OPENING) + ")" * len(CLOSING))
+_TO_PARENTHESES = str.maketrans(
+    OPENING_BRACKETS + CLOSING_BRACKETS, "(" * len(OPENING_BRACKETS) + ")" * len(CLOSING_BRACKETS)
+)
 
 
-def numbers(marker: str, known: Collection[int]) -> list[int]:
-    """Those of the `known` ones that a marker names, each once, in its order; `3-5` names what lies between, too."""
-    return list(dict.fromkeys(_named(marker, known)))
+def marker_numbers(marker: str, valid: Collection[int]) -> list[int]:
+    """The valid numbers that a marker names, each once, in its order; `3-5` names the numbers between, too."""
+    ranges = _RANGE.finditer(_SUFFIX.sub("", normalize("NFKC", marker)))
+    bounds = ((int(match[1]), int(match[2] or match[1])) for match in ranges)
+    return list(dict.fromkeys(n for first, last in bounds for n in sorted(valid) if first <= n <= last))
 
 
-def neutralised(text: str) -> str:
-    """Of equal length, and without markers: their brackets become parentheses."""
-    return MARKER.sub(lambda found: found[0].translate(_ROUND), text)
+def neutralize_markers(text: str) -> str:
+    """Turns the brackets of markers into parentheses; the text keeps its length."""
+    return MARKER.sub(lambda marker: marker[0].translate(_TO_PARENTHESES), text)
 
 
-def closed(text: str) -> str:
-    """Of equal length, and without backticks that close nothing, which become apostrophes: behind it another one would
-    make code of what lies between."""
-    return _STRAY.sub(lambda found: found["kept"] or "'" * len(found[0]), text)
+def replace_stray_backticks(text: str) -> str:
+    """Turns backticks that close nothing into apostrophes; the text keeps its length.
 
-
-def _named(marker: str, known: Collection[int]) -> Iterator[int]:
-    for found in _RANGE.finditer(_SUFFIX.sub("", normalize("NFKC", marker))):
-        first = int(found[1])
-        last = int(found[2] or first)
-        yield from (n for n in sorted(known) if first <= n <= last)
+    A later backtick would otherwise turn the text between into code.
+    """
+    return _BACKTICKS.sub(lambda match: match["valid"] or "'" * len(match[0]), text)

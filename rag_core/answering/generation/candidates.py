@@ -1,71 +1,69 @@
-"""Which sentences of a passage may stand in an answer by themselves."""
+"""The sentences of a passage that can be an answer by themselves."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_core.text.analysis import terms
-from rag_core.text.sentences import FENCED, sentence_spans
+from rag_core.text.sentences import CODE_BLOCK, sentence_spans
 from rag_core.types import Passage
 
 _NO_SENTENCE = re.compile(r"#{1,6}\s|[\W\d_]*$")
-_RULE = re.compile(r"\|[\s|:-]+")
-_BARS = "| \t"
+_TABLE_RULE = re.compile(r"\|[\s|:-]+")
+_TABLE_BARS = "| \t"
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A sentence, list item or table row, by its code points in the passage.
+    """A sentence, list item or table row; `start` and `end` are code points of the passage.
 
-    `terms` are those of its words, `near` also of the sentences on both sides of it.
+    `terms` are those of its own words; `near_terms` include those of the sentences before and after it.
     """
 
     passage: Passage
     start: int
     end: int
     terms: frozenset[str]
-    near: frozenset[str]
+    near_terms: frozenset[str]
 
     @property
     def text(self) -> str:
-        """In one line: a sentence may go on over several."""
+        """The text on one line: a sentence can span several."""
         return " ".join(self.passage.text[self.start : self.end].split())
 
 
-def candidates(passages: Sequence[Passage]) -> list[Candidate]:
-    """Those that have words, each text once, as it stands in the first of the passages.
+def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
+    """The candidates of all passages. Equal texts are one candidate, the first.
 
-    Headings, a table's header and code only tell what is beside them.
+    Headings, headers of tables and code are not candidates, but count for the `near_terms` of the sentences next to
+    them.
     """
-    found = [candidate for passage in passages for candidate in _candidates(passage)]
-    return list({candidate.text: candidate for candidate in reversed(found)}.values())[::-1]
+    candidates: list[Candidate] = []
+    for passage in passages:
+        text, spans = passage.text, sentence_spans(passage.text)
+        sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
+        code = [block.span() for block in CODE_BLOCK.finditer(text)]
+        rules = {start for start, end in spans if _TABLE_RULE.fullmatch(text, start, end)}
+        for index, (start, end) in enumerate(spans):
+            is_header = any(next_start in rules for next_start, _ in spans[index + 1 : index + 2])
+            in_code = any(block_start <= start < block_end for block_start, block_end in code)
+            if is_header or in_code or _NO_SENTENCE.match(text, start, end):
+                continue
+            near_terms = frozenset[str]().union(*sentence_terms[max(0, index - 1) : index + 2])
+            first, last = _strip_marks(text, start, end)
+            candidates.append(
+                Candidate(passage=passage, start=first, end=last, terms=sentence_terms[index], near_terms=near_terms)
+            )
+    return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]
 
 
-def _candidates(passage: Passage) -> Iterator[Candidate]:
-    text, spans = passage.text, sentence_spans(passage.text)
-    own = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
-    code = [found.span() for found in FENCED.finditer(text)]
-    rules = {start for start, end in spans if _RULE.fullmatch(text, start, end)}
-    for place, (start, end) in enumerate(spans):
-        header = any(following in rules for following, _ in spans[place + 1 : place + 2])
-        if header or _NO_SENTENCE.match(text, start, end) or _within(start, code):
-            continue
-        near = frozenset[str]().union(*own[max(0, place - 1) : place + 2])
-        bare = _bare(text, start, end)
-        yield Candidate(passage=passage, start=bare[0], end=bare[1], terms=own[place], near=near)
-
-
-def _within(place: int, spans: Sequence[tuple[int, int]]) -> bool:
-    return any(start <= place < end for start, end in spans)
-
-
-def _bare(text: str, start: int, end: int) -> tuple[int, int]:
-    """Without a list's bullet, the bars around a table's row, and a plain text's heading in capitals."""
+def _strip_marks(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without a list's bullet, the bars around a table's row, or a plain text's heading in capitals."""
     if bullet := _BULLET.match(text, start, end):
         return bullet.end(), end
     if text[start] == "|":
         row = text[start:end]
-        return start + len(row) - len(row.lstrip(_BARS)), start + len(row.rstrip(_BARS))
-    first, _, rest = text[start:end].partition("\n")
-    return (end - len(rest.lstrip()) if rest and first.isupper() else start), end
+        return start + len(row) - len(row.lstrip(_TABLE_BARS)), start + len(row.rstrip(_TABLE_BARS))
+    first_line, _, others = text[start:end].partition("\n")
+    return (end - len(others.lstrip()) if others and first_line.isupper() else start), end

@@ -1,4 +1,4 @@
-"""A second generator for when the first one does not give a word."""
+"""A second generator for when the first is unavailable."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -10,29 +10,24 @@ from rag_core.types import Prompt
 
 
 class Fallback:
-    """The stage `model` is the first one's until its first piece: if that is reported with an error, the second one
-    wrote the answer. If the first one breaks off later, so does the answer."""
+    """A Generator that uses `second` if `first` is unavailable before its first piece.
+
+    The stage `model` lasts until the first piece of `first`; if it reports an error, `second` wrote the answer. If
+    `first` fails later, the answer breaks off.
+    """
 
     def __init__(self, first: Generator, second: Generator) -> None:
         self._first, self._second = first, second
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        async with aclosing(await self._begun(prompt)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _begun(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         pieces = self._first.stream(prompt)
         try:
             async with stage("model"):
-                return _continued(await anext(pieces, ""), pieces)
+                first_piece = await anext(pieces, "")
         except UnavailableError:
-            return self._second.stream(prompt)
-
-
-async def _continued(begun: str, pieces: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    async with aclosing(pieces):
-        if begun:
-            yield begun
-        async for piece in pieces:
-            yield piece
+            pieces, first_piece = self._second.stream(prompt), ""
+        async with aclosing(pieces):
+            if first_piece:
+                yield first_piece
+            async for piece in pieces:
+                yield piece

@@ -1,24 +1,24 @@
-"""How much of a conversation a generator reads."""
+"""The part of a conversation that a generator reads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from rag_core.types import Message
 
 
-def recent(said: Sequence[Message], tokens: int, lengths: Callable[[Sequence[str]], list[int]]) -> tuple[Message, ...]:
-    """The last messages, whole, that have so many tokens together. Where earlier ones are left out, they begin with the
-    user's: chat templates want the two in turn."""
-    last = list(_fitting(said, tokens, lengths))
-    while last and len(last) < len(said) and last[-1].role == "assistant":
-        last.pop()
-    return tuple(reversed(last))
+def recent_messages(
+    messages: Sequence[Message], max_tokens: int, lengths: Callable[[Sequence[str]], list[int]]
+) -> tuple[Message, ...]:
+    """The last messages that have at most `max_tokens` together, uncut.
 
-
-def _fitting(said: Sequence[Message], tokens: int, lengths: Callable[[Sequence[str]], list[int]]) -> Iterator[Message]:
-    """The last one first."""
-    left = tokens
-    for message in reversed(said):
-        left -= lengths([message.text])[0]
-        if left < 0:
-            return
-        yield message
+    If earlier messages are left out, the first one is the user's: chat templates require alternating roles.
+    """
+    recent: list[Message] = []
+    remaining = max_tokens
+    for message in reversed(messages):
+        remaining -= lengths([message.text])[0]
+        if remaining < 0:
+            break
+        recent.append(message)
+    while recent and len(recent) < len(messages) and recent[-1].role == "assistant":
+        recent.pop()
+    return tuple(reversed(recent))

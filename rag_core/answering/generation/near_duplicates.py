@@ -1,8 +1,7 @@
-"""Hits that say nothing new."""
+"""The removal of hits that repeat better ones."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from rag_core.types import Hit
@@ -13,33 +12,31 @@ _WORD = re.compile(r"\w+")
 _DIGIT = re.compile(r"\d")
 
 
-@dataclass(frozen=True, slots=True)
 class _Shingles:
-    triples: frozenset[Triple]
-    numbers: frozenset[str]
+    """The word triples of a text without case, and its words with digits. Less than three words are one triple."""
 
-    def held_by(self, better: "_Shingles", share: float) -> bool:
-        equal = len(self.triples & better.triples) >= share * len(self.triples)
-        return equal and self.numbers <= better.numbers
+    def __init__(self, text: str) -> None:
+        words = _WORD.findall(text.casefold())
+        triples = zip(words, words[1:], words[2:], strict=False) if len(words) > 2 else [tuple(words)]
+        self.triples: frozenset[Triple] = frozenset(triples)
+        self.numbers = frozenset(filter(_DIGIT.search, words))
+
+    def is_contained(self, other: "_Shingles", share: float) -> bool:
+        """True if the other text has at least `share` of these triples, and all of these numbers."""
+        contains_triples = len(self.triples & other.triples) >= share * len(self.triples)
+        return contains_triples and self.numbers <= other.numbers
 
 
-def distinct(hits: Sequence[Hit], share: float) -> list[Hit]:
-    """Without those of whose word triples at least `share`, above 0, are in a better hit, as all of their numbers are.
+def drop_near_duplicates(hits: Sequence[Hit], share: float) -> list[Hit]:
+    """Drops each hit of whose word triples at least `share`, above 0, are in one better hit, with all its numbers.
 
-    Containment, not resemblance: a short text goes if a better one holds it, a long one stays behind its own excerpt.
-    Broder, On the resemblance and containment of documents, SEQUENCES 1997. Numbers count besides, because versions of
-    a table, a dose or a date differ in one triple of a hundred, and in what they say. Case does not count, and a text
-    of less than three words is one triple.
+    Containment decides, not resemblance: a short text is dropped if a better one contains it, and a long one stays
+    after its own excerpt. Broder, On the resemblance and containment of documents, SEQUENCES 1997. Numbers must match
+    too, because versions of a table, a dose or a date differ in one triple of a hundred, and in meaning.
     """
-    kept: list[tuple[Hit, _Shingles]] = []
+    selected: list[tuple[Hit, _Shingles]] = []
     for hit in hits:
-        shingles = _shingles(hit.chunk.text)
-        if not any(shingles.held_by(better, share) for _, better in kept):
-            kept.append((hit, shingles))
-    return [hit for hit, _ in kept]
-
-
-def _shingles(text: str) -> _Shingles:
-    words = _WORD.findall(text.casefold())
-    triples = zip(words, words[1:], words[2:], strict=False) if len(words) > 2 else [tuple(words)]
-    return _Shingles(frozenset(triples), frozenset(filter(_DIGIT.search, words)))
+        shingles = _Shingles(hit.chunk.text)
+        if not any(shingles.is_contained(better, share) for _, better in selected):
+            selected.append((hit, shingles))
+    return [hit for hit, _ in selected]

@@ -1,4 +1,4 @@
-"""Answers that a language model writes, behind an OpenAI-compatible endpoint."""
+"""Answers by a language model at an OpenAI-compatible endpoint."""
 
 import re
 import time
@@ -6,86 +6,84 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from rag_core.answering.generation.prompt import ABSENT, prompt_pack, rendered
+from rag_core.answering.generation.prompt import REFUSAL, load_prompt_pack, render_messages
 from rag_core.errors import TruncatedError
-from rag_core.events import Usage
-from rag_core.models.endpoint import Delta
+from rag_core.models.endpoint import CompletionDelta
 from rag_core.models.fence import fresh_nonce
 from rag_core.stage import record_figures
 from rag_core.types import Prompt
 
-_ABSENT = re.compile(rf"[\s.\"'*`]*{ABSENT}[ \"'*`]*[.!:;。\n]", re.I)
-_CUT = {
+_REFUSAL_SENTENCE = re.compile(rf"[\s.\"'*`]*{REFUSAL}[ \"'*`]*[.!:;。\n]", re.I)
+_TRUNCATIONS = {
     "length": "the answer reached its limit of {} tokens",
-    "content_filter": "the endpoint's filter ended the answer",
+    "content_filter": "the endpoint's content filter ended the answer",
 }
 
 
 class ChatClient(Protocol):
-    """A model that completes chats, wherever it runs."""
+    """A language model that streams chat completions, in this process or elsewhere."""
 
     def stream(
         self, messages: Sequence[Mapping[str, str]], *, temperature: float, max_tokens: int
-    ) -> AsyncGenerator[Delta, None]: ...
+    ) -> AsyncGenerator[CompletionDelta, None]: ...
 
 
 class OpenAIGenerator:
-    """`temperature` from 0 to 2; `max_tokens` of an answer."""
+    """A Generator that uses a chat client. `temperature` is from 0 to 2; `max_tokens` limits one answer."""
 
     def __init__(self, client: ChatClient, temperature: float, max_tokens: int) -> None:
         self._client, self._temperature, self._max_tokens = client, temperature, max_tokens
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """GenerationError also where the endpoint ended the answer before the model did. Measures `first_token`, in
-        seconds, and how many `prompt_tokens`, `completion_tokens` and `cached_tokens` the endpoint counted."""
-        async with aclosing(self._texts(prompt)) as texts, aclosing(_unless_absent(texts)) as pieces:
+        """Yields the answer's pieces. Raises GenerationError, including when the endpoint ends the answer early.
+
+        Records the figures `first_token`, in seconds, and the `prompt_tokens`, `completion_tokens` and `cached_tokens`
+        that the endpoint counted.
+        """
+        async with aclosing(self._stream_texts(prompt)) as texts, aclosing(_drop_refusal(texts)) as pieces:
             async for piece in pieces:
                 yield piece
 
-    async def _texts(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        messages = rendered(prompt, prompt_pack(prompt.style.pack), fresh_nonce())
-        began, first = time.perf_counter(), True
+    async def _stream_texts(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        messages = render_messages(prompt, load_prompt_pack(prompt.style.pack), fresh_nonce())
+        started, is_first = time.perf_counter(), True
         deltas = self._client.stream(messages, temperature=self._temperature, max_tokens=self._max_tokens)
         async with aclosing(deltas):
             async for delta in deltas:
-                if first:
-                    record_figures(first_token=time.perf_counter() - began)
-                    first = False
+                if is_first:
+                    record_figures(first_token=time.perf_counter() - started)
+                    is_first = False
                 if delta.text:
                     yield delta.text
-                _measure(delta.usage)
-                self._refuse_cut(delta.finish)
-
-    def _refuse_cut(self, finish: str) -> None:
-        if finish in _CUT:
-            raise TruncatedError(_CUT[finish].format(self._max_tokens))
-
-
-def _measure(usage: Usage | None) -> None:
-    if usage:
-        record_figures(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
-        )
+                if delta.usage:
+                    record_figures(
+                        prompt_tokens=delta.usage.prompt_tokens,
+                        completion_tokens=delta.usage.completion_tokens,
+                        cached_tokens=delta.usage.cached_tokens,
+                    )
+                if delta.finish in _TRUNCATIONS:
+                    raise TruncatedError(_TRUNCATIONS[delta.finish].format(self._max_tokens))
 
 
-async def _unless_absent(texts: AsyncIterator[str]) -> AsyncGenerator[str, None]:
-    """Held back as long as it may become ABSENT; nothing if it is that, or has that for its first sentence."""
-    held = ""
+async def _drop_refusal(texts: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+    """Yields the texts, or nothing if they or their first sentence are REFUSAL.
+
+    The beginning is held while it can still become REFUSAL.
+    """
+    beginning = ""
     async for text in texts:
-        held += text
-        if _ABSENT.match(held) and _bare(held) != ABSENT:
+        beginning += text
+        if _REFUSAL_SENTENCE.match(beginning) and _normalize_refusal(beginning) != REFUSAL:
             return
-        if not ABSENT.startswith(_bare(held)):
-            yield held
-            held = ""
+        if not REFUSAL.startswith(_normalize_refusal(beginning)):
+            yield beginning
+            beginning = ""
             break
     async for text in texts:
         yield text
-    if held and _bare(held) != ABSENT:
-        yield held
+    if beginning and _normalize_refusal(beginning) != REFUSAL:
+        yield beginning
 
 
-def _bare(text: str) -> str:
+def _normalize_refusal(text: str) -> str:
     return text.strip(" \n.\"'*`").upper()

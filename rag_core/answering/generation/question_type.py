@@ -1,6 +1,6 @@
-"""What kind of answer a question asks for, and whether a sentence has one: a number, a time, a name, a reason.
+"""The kind of answer that a question asks for: a number, a time, a name or a reason.
 
-By the words of English; questions in other languages ask for nothing in particular.
+The patterns are English; questions in other languages have no type.
 """
 
 import re
@@ -12,11 +12,11 @@ _NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen
 
 @dataclass(frozen=True, slots=True)
 class QuestionType:
-    """`asks` is found in a question of the type, and `answers` in what may answer it."""
+    """`question_pattern` finds the type's question words, and `answer_pattern` finds possible answers in a sentence."""
 
     name: str
-    asks: re.Pattern[str]
-    answers: re.Pattern[str]
+    question_pattern: re.Pattern[str]
+    answer_pattern: re.Pattern[str]
 
 
 QUESTION_TYPES = (
@@ -44,8 +44,10 @@ QUESTION_TYPES = (
 
 
 def question_type(question: str) -> QuestionType | None:
-    """The one whose words stand first in the question; None if it is of no type."""
-    found = [
-        (match.start(), number) for number, each in enumerate(QUESTION_TYPES) if (match := each.asks.search(question))
+    """The type whose question words occur first in the question; None if none do."""
+    matches = [
+        (match.start(), index)
+        for index, candidate in enumerate(QUESTION_TYPES)
+        if (match := candidate.question_pattern.search(question))
     ]
-    return QUESTION_TYPES[min(found)[1]] if found else None
+    return QUESTION_TYPES[min(matches)[1]] if matches else None

@@ -1,23 +1,23 @@
-"""What the words of a claim and those of its passages have in common."""
+"""The words that a claim and its passages have in common."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from heapq import nsmallest
 from statistics import fmean
 
-from rag_core.answering.judging.numbers import held_numbers, missing_number
+from rag_core.answering.judging.numbers import find_missing_number, find_numbers
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Passage
 
-LEAST = 2
-"""Cosines that count: the words that are farthest from all that the passages say."""
+LOWEST_COSINES = 2
+"""The number of cosines that count: those of the words that are least similar to any in the passages."""
 
-READ = 64
-"""Passages that are kept as they were read."""
+MAX_CACHED_TEXTS = 64
+"""The number of passages whose words are cached."""
 
 _WORD = re.compile(r"\w+")
 _NEGATION = re.compile(
@@ -27,128 +27,117 @@ _NEGATION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """`stems` counts the content stems of a claim, and `absent` are the words whose stems the passages do not hold.
+    """The support of a claim by its passages.
 
-    `cosines` are those of its content tokens with their nearest tokens of the passages; none without an encoder.
-    `number` and `name` are the first that the passages do not hold. `negation`: the claim negates and the nearest
-    sentence does not, or the other way round.
+    `stem_count` is the number of the claim's content stems; `missing_words` have stems that the passages do not
+    contain. `cosines` compare each content token with its nearest token in the passages; empty without an encoder.
+    `missing_number` and `missing_name` are the first that the passages do not contain. `negation_differs`: the claim is
+    negated and the nearest sentence is not, or the other way round.
     """
 
-    stems: int = 0
-    absent: tuple[str, ...] = ()
+    stem_count: int = 0
+    missing_words: tuple[str, ...] = ()
     cosines: tuple[float, ...] = ()
-    number: str = ""
-    negation: bool = False
-    name: str = ""
+    missing_number: str = ""
+    negation_differs: bool = False
+    missing_name: str = ""
 
     @property
     def score(self) -> float:
-        """From 0 to 1. The weights are not trained: trained on one kind of error they fail on another."""
-        held = 1 - len(self.absent) / self.stems if self.stems else 1.0
-        near = fmean(nsmallest(LEAST, self.cosines)) if self.cosines else held
-        vetoes = 0.25 * bool(self.number) + 0.25 * self.negation + 0.125 * bool(self.name)
-        return min(1.0, max(0.0, 0.5 * held + 0.5 * near - vetoes))
+        """The score, from 0 to 1. The weights are not trained: trained on one kind of error they fail on another."""
+        coverage = 1 - len(self.missing_words) / self.stem_count if self.stem_count else 1.0
+        similarity = fmean(nsmallest(LOWEST_COSINES, self.cosines)) if self.cosines else coverage
+        penalty = 0.25 * bool(self.missing_number) + 0.25 * self.negation_differs + 0.125 * bool(self.missing_name)
+        return min(1.0, max(0.0, 0.5 * coverage + 0.5 * similarity - penalty))
 
     @property
     def reason(self) -> str:
-        """The strongest one there is against the claim; empty if there is none."""
-        if self.number:
-            return f"{self.number} is not in the passages"
-        if self.negation:
-            return "the claim or the nearest sentence of the passages negates, and the other does not"
-        if words := list(dict.fromkeys([self.name, *self.absent]))[not self.name :][:3]:
+        """The strongest reason against the claim; empty if there is none."""
+        if self.missing_number:
+            return f"{self.missing_number} is not in the passages"
+        if self.negation_differs:
+            return "only one of the claim and the nearest sentence of the passages is negated"
+        if words := list(dict.fromkeys([self.missing_name, *self.missing_words]))[not self.missing_name :][:3]:
             return f"not in the passages: {', '.join(words)}"
         return ""
 
 
-def together(evidences: Sequence[Evidence]) -> Evidence:
-    """Of several claims read as one."""
+def merge_evidence(evidences: Sequence[Evidence]) -> Evidence:
+    """The evidence for several claims, as if they were one."""
     return Evidence(
-        stems=sum(each.stems for each in evidences),
-        absent=tuple(word for each in evidences for word in each.absent),
-        cosines=tuple(cosine for each in evidences for cosine in each.cosines),
-        number=next((each.number for each in evidences if each.number), ""),
-        negation=any(each.negation for each in evidences),
-        name=next((each.name for each in evidences if each.name), ""),
+        stem_count=sum(evidence.stem_count for evidence in evidences),
+        missing_words=tuple(word for evidence in evidences for word in evidence.missing_words),
+        cosines=tuple(cosine for evidence in evidences for cosine in evidence.cosines),
+        missing_number=next(filter(None, (evidence.missing_number for evidence in evidences)), ""),
+        negation_differs=any(evidence.negation_differs for evidence in evidences),
+        missing_name=next(filter(None, (evidence.missing_name for evidence in evidences)), ""),
     )
 
 
-class Source:
-    """The passages of a claim, with the titles and headings that stand over them, in the language of the first."""
+class Premises:
+    """The passages of a claim, with their titles and headings. All are read in the language of the first."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self.language = next((passage.language for passage in passages), "en")
-        self.texts = tuple(_shown(passage) for passage in passages)
-        self._read = [_read(text, self.language) for text in self.texts]
+        self.texts = tuple(
+            "\n\n".join(filter(None, (passage.hit.origin.title, passage.chunks[0].prefix, passage.text)))
+            for passage in passages
+        )
+        self._text_words = [_analyze_words(text, self.language) for text in self.texts]
 
     def evidence(self, claim: str, cosines: Sequence[float]) -> Evidence:
         words = [(word[0], terms(word[0], self.language)) for word in _WORD.finditer(claim)]
-        stems = {stem for _, own in words for stem in own}
+        claim_stems = {stem for _, word_stems in words for stem in word_stems}
+        stems = frozenset[str]().union(*(text.stems for text in self._text_words))
+        numbers = frozenset[Decimal]().union(*(text.numbers for text in self._text_words))
+        sentences = [sentence for text in self._text_words for sentence in text.sentences]
+        nearest, _ = max(sentences, key=lambda sentence: len(claim_stems & sentence[1]), default=(claim, claim_stems))
         return Evidence(
-            stems=sum(len(own) for _, own in words),
-            absent=tuple(word for word, own in words for stem in own if stem not in self._stems),
+            stem_count=sum(len(word_stems) for _, word_stems in words),
+            missing_words=tuple(word for word, word_stems in words for stem in word_stems if stem not in stems),
             cosines=tuple(cosines),
-            number=missing_number(claim, self._numbers),
-            negation=_negated(claim) != _negated(self._nearest(stems, claim)),
-            name=next((name for name in _names(claim) if not self._names.issuperset(self._name(name))), ""),
+            missing_number=find_missing_number(claim, numbers),
+            negation_differs=_is_negated(claim) != _is_negated(nearest),
+            missing_name=self._find_missing_name(claim, stems),
         )
 
-    def content(self, text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Which of the spans lie within a word that is no stop word."""
+    def content_indices(self, text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """The indices of the spans that are inside a word that is not a stop word."""
         words = (word for word in _WORD.finditer(text) if terms(word[0], self.language))
-        inside = {place for word in words for place in range(*word.span())}
-        return [place for place, (start, end) in enumerate(spans) if start in inside and end - 1 in inside]
+        content = {offset for word in words for offset in range(*word.span())}
+        return [index for index, (start, end) in enumerate(spans) if start in content and end - 1 in content]
 
-    @cached_property
-    def _stems(self) -> frozenset[str]:
-        return frozenset[str]().union(*(read.stems for read in self._read))
+    def _find_missing_name(self, claim: str, stems: frozenset[str]) -> str:
+        """The first name of the claim that is not among the stems; empty if all are.
 
-    @cached_property
-    def _numbers(self) -> frozenset[Decimal]:
-        return frozenset[Decimal]().union(*(read.numbers for read in self._read))
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(_singular(self._stems))
-
-    def _name(self, word: str) -> Iterator[str]:
-        return _singular(terms(word, self.language))
-
-    def _nearest(self, stems: Set[str], claim: str) -> str:
-        """The sentence that shares most of the claim's stems; the claim itself where there is none."""
-        sentences = [sentence for read in self._read for sentence in read.sentences]
-        return max(sentences, key=lambda sentence: len(stems & sentence[1]), default=(claim, stems))[0]
+        Names are the capitalized words that do not begin a sentence. Names and stems are compared without a final s:
+        the stemmer keeps the plural of an acronym, such as CNNs.
+        """
+        singulars = {stem.removesuffix("s") for stem in stems}
+        for start, end in sentence_spans(claim):
+            words: list[str] = _WORD.findall(claim[start:end])
+            for word in words[1:]:
+                is_name = word[0].isupper() and len(word) > 1
+                if is_name and not singulars.issuperset(stem.removesuffix("s") for stem in terms(word, self.language)):
+                    return word
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _Words:
+    """The stems and numbers of a text, and its sentences with their stems."""
+
     stems: frozenset[str]
     numbers: frozenset[Decimal]
     sentences: tuple[tuple[str, frozenset[str]], ...]
 
 
-@lru_cache(READ)
-def _read(text: str, language: str) -> _Text:
+@lru_cache(MAX_CACHED_TEXTS)
+def _analyze_words(text: str, language: str) -> _Words:
     sentences = [text[start:end] for start, end in sentence_spans(text)]
     stems = [frozenset(terms(sentence, language)) for sentence in sentences]
-    return _Text(frozenset[str]().union(*stems), held_numbers(text), tuple(zip(sentences, stems, strict=True)))
+    return _Words(frozenset[str]().union(*stems), find_numbers(text), tuple(zip(sentences, stems, strict=True)))
 
 
-def _shown(passage: Passage) -> str:
-    return "\n\n".join(filter(None, (passage.hit.origin.title, passage.chunks[0].prefix, passage.text)))
-
-
-def _negated(sentence: str) -> bool:
+def _is_negated(sentence: str) -> bool:
     return bool(_NEGATION.search(sentence))
-
-
-def _names(claim: str) -> Iterator[str]:
-    """Capitalised words but those that begin a sentence."""
-    for start, end in sentence_spans(claim):
-        words = _WORD.findall(claim[start:end])[1:]
-        yield from (word for word in words if word[0].isupper() and len(word) > 1)
-
-
-def _singular(stems: Iterable[str]) -> Iterator[str]:
-    """The stemmer keeps the plural of an acronym: CNNs."""
-    return (stem.removesuffix("s") for stem in stems)

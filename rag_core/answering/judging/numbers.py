@@ -1,4 +1,4 @@
-"""Which numbers a text names, however it writes them: 1,000 is 1000, twelve is 12, 2nd is 2, 1.5 million is 1500000."""
+"""The numbers that a text names, in all notations: 1,000 is 1000, twelve is 12, 2nd is 2, 1.5 million is 1500000."""
 
 import re
 from collections.abc import Iterator, Set
@@ -8,19 +8,20 @@ _SMALL_WORDS = """zero one two three four five six seven eight nine ten eleven t
     seventeen eighteen nineteen"""
 _TENS_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
-_MONTHS = "January February March April May June July August September October November December"
+_MONTH_NAMES = "January February March April May June July August September October November December"
 
 
-def _counted(words: str, start: int, step: int = 1) -> dict[str, Decimal]:
-    return {word: Decimal(start + place * step) for place, word in enumerate(words.split())}
+def _number_words(words: str, start: int, step: int = 1) -> dict[str, Decimal]:
+    """The words with their values, which count up from `start`."""
+    return {word: Decimal(start + index * step) for index, word in enumerate(words.split())}
 
 
-_TENS = _counted(_TENS_WORDS, start=20, step=10)
-_SMALL = _counted(_SMALL_WORDS, start=0) | _counted(_ORDINALS, start=1)
+_TENS = _number_words(_TENS_WORDS, start=20, step=10)
+_SMALL = _number_words(_SMALL_WORDS, start=0) | _number_words(_ORDINALS, start=1)
 _UNITS = [word for word, value in _SMALL.items() if 0 < value < 10]
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "bn": 9, "trillion": 12}
-_MONTH = _counted(_MONTHS, start=1)
-_MONTH |= {name[:3]: number for name, number in _MONTH.items()}
+_MONTHS = _number_words(_MONTH_NAMES, start=1)
+_MONTHS |= {name[:3]: number for name, number in _MONTHS.items()}
 
 _NUMBER = re.compile(
     rf"""
@@ -28,39 +29,38 @@ _NUMBER = re.compile(
       (?:[ ]?(?P<scale>(?i:{"|".join(_SCALES)}))\b)?
     | \b(?i:(?P<tens>{"|".join(_TENS)})(?:[ -](?P<unit>{"|".join(_UNITS)}))?)\b
     | \b(?i:(?P<small>{"|".join(_SMALL)}))\b
-    | \b(?P<month>{"|".join(_MONTH)})\b
+    | \b(?P<month>{"|".join(_MONTHS)})\b
     """,
     re.VERBOSE,
 )
-_VAGUE = frozenset({"one", "first", "second"})
-"""Seldom a number: one of them, at first, in a second."""
+_RARELY_NUMBERS = frozenset({"one", "first", "second"})
+"""Words that seldom name a number: one of them, at first, in a second."""
 
 
-def held_numbers(text: str) -> frozenset[Decimal]:
-    return frozenset(value for _, values in _numbers(text) for value in values)
+def find_numbers(text: str) -> frozenset[Decimal]:
+    """Every value that a number of the text can have."""
+    return frozenset(value for _, values in _parse_numbers(text) for value in values)
 
 
-def missing_number(claim: str, held: Set[Decimal]) -> str:
-    """The first number of the claim that is not among these, as the claim writes it; empty if all are."""
-    named = ((written, values[-1]) for written, values in _numbers(claim) if not _vague(written))
-    return next((written for written, value in named if value not in held), "")
+def find_missing_number(claim: str, numbers: Set[Decimal]) -> str:
+    """The first number of the claim that is not among the numbers, as the claim writes it; empty if all are."""
+    for text, values in _parse_numbers(claim):
+        is_number = text.lower() not in _RARELY_NUMBERS and text not in _MONTHS
+        if is_number and values[-1] not in numbers:
+            return text
+    return ""
 
 
-def _vague(written: str) -> bool:
-    return written.lower() in _VAGUE or written in _MONTH
-
-
-def _numbers(text: str) -> Iterator[tuple[str, tuple[Decimal, ...]]]:
-    """Each as it is written, and what it may stand for, the whole of it last."""
-    for found in _NUMBER.finditer(text):
-        yield found.group(), _values(found)
-
-
-def _values(found: re.Match[str]) -> tuple[Decimal, ...]:
-    if digits := found["digits"]:
-        value = Decimal(re.sub(r"[,\u00a0\u202f]", "", digits))
-        return (value, value.scaleb(_SCALES[found["scale"].lower()])) if found["scale"] else (value,)
-    if tens := found["tens"]:
-        value = _TENS[tens.lower()]
-        return (value, value + _SMALL[found["unit"].lower()]) if found["unit"] else (value,)
-    return (_MONTH[found["month"]] if found["month"] else _SMALL[found["small"].lower()],)
+def _parse_numbers(text: str) -> Iterator[tuple[str, tuple[Decimal, ...]]]:
+    """Yields each number's text, and the values that it can have, that of the whole text last."""
+    for match in _NUMBER.finditer(text):
+        values: tuple[Decimal, ...]
+        if digits := match["digits"]:
+            value = Decimal(re.sub(r"[,\u00a0\u202f]", "", digits))
+            values = (value, value.scaleb(_SCALES[match["scale"].lower()])) if match["scale"] else (value,)
+        elif tens := match["tens"]:
+            value = _TENS[tens.lower()]
+            values = (value, value + _SMALL[match["unit"].lower()]) if match["unit"] else (value,)
+        else:
+            values = (_MONTHS[match["month"]] if match["month"] else _SMALL[match["small"].lower()],)
+        yield match.group(), values

@@ -1,109 +1,110 @@
-"""Lets an answer pass sentence by sentence, each once it is judged."""
+"""The gate that passes an answer on sentence by sentence, each after it is judged."""
 
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from rag_core.answering.judging.verdicts import verdict
+from rag_core.answering.judging.verdicts import verdict_from_claims
 from rag_core.events import CitationAdded, Event, Listener, TextDelta, add_citation
-from rag_core.text.sentences import FENCED, sentence_spans
+from rag_core.text.sentences import CODE_BLOCK, sentence_spans
 from rag_core.types import Answer, Citation
 
-_CODE = re.compile(rf"{FENCED.pattern}|(?P<ticks>`+)[^\n]*?(?P=ticks)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(rf"{CODE_BLOCK.pattern}|(?P<ticks>`+)[^\n]*?(?P=ticks)", re.MULTILINE | re.DOTALL)
 _MARKERS = re.compile(r"(?:\s*\[\^?\d+\])*\s*")
 
 
 class SentenceGate:
-    """`listen` takes what a writer tells. A sentence is an answer of its own, offsets and all, until it is let through.
+    """A gate between a writer, whose events go to `receive`, and `emit`.
 
-    `answer` is what has been let through, and `cited` the share of its sentences with a citation; `left_out` counts
-    those that were not.
+    `judge` receives each sentence as an answer, with offsets from its own start, and `passes` decides whether the
+    judged sentence is emitted. `answer` is the text emitted so far; `rejected` counts the other sentences.
     """
 
     def __init__(
-        self, judged: Callable[[Answer], Awaitable[Answer]], passes: Callable[[Answer], bool], emit: Listener
+        self, judge: Callable[[Answer], Awaitable[Answer]], passes: Callable[[Answer], bool], emit: Listener
     ) -> None:
-        self._judged, self._passes, self._tell = judged, passes, emit
-        self._held, self._read = Answer(text=""), 0
+        self._judge, self._passes, self._emit = judge, passes, emit
+        self._held, self._held_offset = Answer(text=""), 0
         self.answer = Answer(text="")
-        self._passed = self._cited = self.left_out = 0
+        self._emitted = self._cited = self.rejected = 0
 
     @property
-    def cited(self) -> float:
-        return self._cited / self._passed if self._passed else 0.0
+    def cited_share(self) -> float:
+        """The share of the emitted sentences that have a citation, from 0 to 1."""
+        return self._cited / self._emitted if self._emitted else 0.0
 
-    async def listen(self, event: Event) -> None:
+    async def receive(self, event: Event) -> None:
         match event:
             case TextDelta(text):
                 self._held = replace(self._held, text=self._held.text + text)
-                while size := first_sentence(self._held.text):
-                    await self._judge(size)
+                while length := first_sentence_length(self._held.text):
+                    await self._judge_first(length)
             case CitationAdded(citation):
-                added = add_citation(self._held.citations, _behind(citation, self._read))
-                self._held = replace(self._held, citations=added)
+                citations = add_citation(self._held.citations, _rebase_citation(citation, self._held_offset))
+                self._held = replace(self._held, citations=citations)
             case _:
-                await self._tell(event)
+                await self._emit(event)
 
     async def finish(self) -> None:
+        """Judges the rest of the text."""
         if self._held.text.strip():
-            await self._judge(len(self._held.text))
+            await self._judge_first(len(self._held.text))
 
-    async def _judge(self, size: int) -> None:
-        """The first `size` characters of what is held."""
-        sentence, rest = _split(self._held, size)
-        sentence = await self._judged(sentence)  # if that is cancelled, the sentence is still held
-        self._held, self._read = rest, self._read + size
-        if self._passes(sentence):
-            await self._let_through(sentence)
-        else:
-            self.left_out += 1
-
-    async def _let_through(self, sentence: Answer) -> None:
-        before = len(self.answer.citations)
-        self.answer = _joined(self.answer, sentence)
-        self._passed += 1
+    async def _judge_first(self, length: int) -> None:
+        """Judges the first `length` characters of the held text, and emits or rejects them."""
+        citations, text = self._held.citations, self._held.text
+        # A citation belongs to the part with its marker.
+        first = tuple(citation for citation in citations if citation.spans[0][0] < length)
+        others = tuple(_rebase_citation(citation, length) for citation in citations if citation.spans[0][0] >= length)
+        # If the judging is cancelled, the sentence is still held.
+        sentence = await self._judge(Answer(text=text[:length], citations=first))
+        self._held, self._held_offset = Answer(text=text[length:], citations=others), self._held_offset + length
+        if not self._passes(sentence):
+            self.rejected += 1
+            return
+        citations_before = len(self.answer.citations)
+        self.answer = _append_sentence(self.answer, sentence)
+        self._emitted += 1
         self._cited += bool(sentence.citations)
-        await self._tell(TextDelta(sentence.text))
-        for citation in self.answer.citations[before:]:
-            await self._tell(CitationAdded(citation))
+        await self._emit(TextDelta(sentence.text))
+        for citation in self.answer.citations[citations_before:]:
+            await self._emit(CitationAdded(citation))
 
 
-def first_sentence(text: str) -> int:
-    """Where the second sentence begins, behind the first one's markers; 0 if it has not begun yet. Code is not cut:
-    what follows the cut would be code no more."""
-    whole = _CODE.sub(lambda code: "x" * len(code[0]), text)
-    starts = [start for start, _ in sentence_spans(whole)[1:]]
-    for start in starts:
-        markers = _MARKERS.match(whole, start)
-        begun = markers.end() if markers else start
-        if begun < len(text):
-            return begun
+def first_sentence_length(text: str) -> int:
+    """The length of the first sentence and its markers; 0 if the second sentence has not begun yet.
+
+    Code is not split: its second part would no longer be code.
+    """
+    masked = _CODE.sub(lambda code: "x" * len(code[0]), text)
+    for start, _ in sentence_spans(masked)[1:]:
+        markers = _MARKERS.match(masked, start)
+        next_start = markers.end() if markers else start
+        if next_start < len(text):
+            return next_start
     return 0
 
 
-def _split(answer: Answer, size: int) -> tuple[Answer, Answer]:
-    """Before and after: a citation goes where its marker does."""
-    first = tuple(each for each in answer.citations if each.spans[0][0] < size)
-    rest = tuple(_behind(each, size) for each in answer.citations if each.spans[0][0] >= size)
-    return Answer(text=answer.text[:size], citations=first), Answer(text=answer.text[size:], citations=rest)
+def _append_sentence(answer: Answer, sentence: Answer) -> Answer:
+    """Joins the texts, citations and claims of both; the verdict is computed again."""
+    offset = len(answer.text)
+    citations = tuple(
+        replace(
+            citation,
+            spans=tuple((start + offset, end + offset) for start, end in citation.spans),
+            claim=(citation.claim[0] + offset, citation.claim[1] + offset),
+        )
+        for citation in sentence.citations
+    )
+    claims = tuple(
+        replace(claim, start=claim.start + offset, end=claim.end + offset) for claim in sentence.verdict.claims
+    )
+    verdict = verdict_from_claims((*answer.verdict.claims, *claims), sentence.verdict.method or answer.verdict.method)
+    return replace(answer, text=answer.text + sentence.text, citations=(*answer.citations, *citations), verdict=verdict)
 
 
-def _joined(answer: Answer, sentence: Answer) -> Answer:
-    """Both texts, with what is known of each."""
-    place = len(answer.text)
-    citations = (*answer.citations, *(_moved(each, place) for each in sentence.citations))
-    claims = tuple(replace(each, start=each.start + place, end=each.end + place) for each in sentence.verdict.claims)
-    so_far = verdict((*answer.verdict.claims, *claims), sentence.verdict.method or answer.verdict.method)
-    return replace(answer, text=answer.text + sentence.text, citations=citations, verdict=so_far)
-
-
-def _behind(citation: Citation, place: int) -> Citation:
-    """As an answer that begins there has it."""
-    spans = tuple((start - place, end - place) for start, end in citation.spans if start >= place)
-    start, end = (max(0, each - place) for each in citation.claim)
+def _rebase_citation(citation: Citation, offset: int) -> Citation:
+    """The citation in an answer that begins at `offset`. Earlier spans are dropped."""
+    spans = tuple((start - offset, end - offset) for start, end in citation.spans if start >= offset)
+    start, end = (max(0, bound - offset) for bound in citation.claim)
     return replace(citation, spans=spans, claim=(start, end))
-
-
-def _moved(citation: Citation, by: int) -> Citation:
-    spans = tuple((start + by, end + by) for start, end in citation.spans)
-    return replace(citation, spans=spans, claim=(citation.claim[0] + by, citation.claim[1] + by))

@@ -10,15 +10,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def each(work: Callable[[T], R], given: Sequence[T]) -> list[R]:
-    """In the order given, in a thread. A caller who is cancelled goes at once, and the work ends with the one at
-    hand."""
+async def map_in_thread(work: Callable[[T], R], values: Sequence[T]) -> list[R]:
+    """The results of `work`, in the order of the values, computed in one thread.
+
+    A cancelled caller returns at once; the thread stops after the current value.
+    """
     abandoned = Event()
 
-    def worked() -> list[R]:
-        return [work(one) for one in given if not abandoned.is_set()]
+    def work_through() -> list[R]:
+        return [work(value) for value in values if not abandoned.is_set()]
 
     try:
-        return await to_thread.run_sync(worked, abandon_on_cancel=True)
+        return await to_thread.run_sync(work_through, abandon_on_cancel=True)
     finally:
         abandoned.set()

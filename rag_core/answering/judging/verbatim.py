@@ -1,49 +1,53 @@
-"""Answers that only quote are checked, not judged."""
+"""The check of answers that only quote."""
 
 import re
 from collections.abc import Sequence
 from unicodedata import category
 
-from rag_core.answering.judging.statements import Statement, bare, statements
-from rag_core.answering.judging.verdicts import claim, verdict
-from rag_core.types import Answer, Citation, Claim, Passage, Verdict
+from rag_core.answering.judging.statements import find_statements, strip_layout
+from rag_core.answering.judging.verdicts import claim_from_statement, verdict_from_claims
+from rag_core.types import Answer, Citation, Passage, Verdict
 
 METHOD = "verbatim"
 
-_ROUND = {"Ps": "(", "Pe": ")"}
+_PARENTHESES = {"Ps": "(", "Pe": ")"}
 _WORD = re.compile(r"\w")
 _LINK = re.compile(r"\[([^\[\]\n]*)\]\([^()\s]*\)")
 
 
 class VerbatimJudge:
-    """A claim is supported if all its words are in its quotes, and these stand in the passages where the citations say.
-    White space and list marks do not count, nor where links lead, nor what became of brackets and backticks: a marker
-    of the document's own has round ones, and a backtick that closes nothing is an apostrophe.
+    """A Judge that supports a claim if all its words are in its quotes, and these are in the passages where cited.
+
+    It ignores white space, list marks, the targets of links, and the kind of brackets and backticks: in an answer, a
+    marker of the document has parentheses, and a backtick that closes nothing is an apostrophe.
     """
 
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:
-        return verdict([_checked(statement) for statement in statements(answer, passages)], METHOD)
+        claims = []
+        for statement in find_statements(answer, passages):
+            valid = [citation for citation in statement.citations if _is_verbatim(citation, statement.passages)]
+            quotes = {_normalize_marks(strip_layout(citation.quote)) for citation in valid}
+            unquoted = _normalize_marks(statement.text)
+            for quote in sorted(quotes, key=len, reverse=True):
+                unquoted = "" if unquoted in quote else unquoted.replace(quote, "", 1)
+            if _WORD.search(unquoted):
+                reason = "no cited passage contains it word for word"
+                claims.append(claim_from_statement(statement, "unsupported", 0.0, reason))
+            else:
+                claims.append(claim_from_statement(statement, "supported", 1.0))
+        return verdict_from_claims(claims, METHOD)
 
 
-def _checked(statement: Statement) -> Claim:
-    quotes = {_plain(bare(each.quote)) for each in statement.citations if _stands(each, statement.passages)}
-    rest = _plain(statement.text)
-    for quote in sorted(quotes, key=len, reverse=True):
-        rest = "" if rest in quote else rest.replace(quote, "", 1)
-    if _WORD.search(rest):
-        return claim(statement, "unsupported", 0.0, "no passage that it cites holds it word for word")
-    return claim(statement, "supported", 1.0)
-
-
-def _stands(citation: Citation, passages: Sequence[Passage]) -> bool:
-    cited = [passage for passage in passages if passage.n == citation.n and passage.start <= citation.start]
+def _is_verbatim(citation: Citation, passages: Sequence[Passage]) -> bool:
+    """True if the cited passage has the quote at the citation's offsets."""
     return any(
         passage.text[citation.start - passage.start : citation.end - passage.start] == citation.quote
-        for passage in cited
+        for passage in passages
+        if passage.n == citation.n and passage.start <= citation.start
     )
 
 
-def _plain(text: str) -> str:
-    """Links are their texts, all brackets round, and backticks apostrophes."""
-    told = _LINK.sub(r"\1", text).replace("`", "'")
-    return "".join(_ROUND.get(category(character), character) for character in told)
+def _normalize_marks(text: str) -> str:
+    """Replaces links by their texts, all brackets by parentheses, and backticks by apostrophes."""
+    text = _LINK.sub(r"\1", text).replace("`", "'")
+    return "".join(_PARENTHESES.get(category(character), character) for character in text)

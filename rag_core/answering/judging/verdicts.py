@@ -1,4 +1,4 @@
-"""From scores to grades, and from claims to a verdict."""
+"""Grades from scores, and verdicts from claims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rag_core.types import Claim, Grade, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Scores from which a claim is `supported`, or so in part."""
+    """The lowest scores of a claim that is `supported` or `partial`."""
 
     supported: float
     partial: float
@@ -20,20 +20,20 @@ class Thresholds:
         return "partial" if score >= self.partial else "unsupported"
 
 
-def claim(statement: Statement, grade: Grade, score: float, reason: str = "") -> Claim:
+def claim_from_statement(statement: Statement, grade: Grade, score: float, reason: str = "") -> Claim:
     return Claim(start=statement.start, end=statement.end, grade=grade, score=score, reason=reason)
 
 
-def verdict(claims: Sequence[Claim], method: str) -> Verdict:
-    """Its score is the mean of the claims'. Of an answer that claims nothing it is `unchecked`."""
+def verdict_from_claims(claims: Sequence[Claim], method: str) -> Verdict:
+    """The verdict on an answer. Its score is the mean of the claims' scores; without claims it is `unchecked`."""
     if not claims:
         return Verdict(method=method)
     score = sum(claim.score for claim in claims) / len(claims)
-    return Verdict(grade=overall(claims), score=score, claims=tuple(claims), method=method)
+    return Verdict(grade=overall_grade(claims), score=score, claims=tuple(claims), method=method)
 
 
-def overall(claims: Sequence[Claim]) -> Grade:
-    """`supported` if every claim is, `unsupported` if more are so than are supported, else `partial`."""
+def overall_grade(claims: Sequence[Claim]) -> Grade:
+    """`supported` if every claim is, `unsupported` if more claims are that than supported, else `partial`."""
     grades = [claim.grade for claim in claims]
     if set(grades) == {"supported"}:
         return "supported"

@@ -1,8 +1,8 @@
 """Glob patterns on paths below a root, such as `docs/**/*.md`.
 
-`*`, `?` and `[...]` stay within one name, `**` spans folders. A pattern without a slash matches the name at any
-depth; one with a slash is anchored at the root (`/README.md` is the root's alone). Names with a leading dot are
-names like any other.
+`*`, `?` and `[...]` match within one name; `**` also matches across folders. A pattern without a slash matches a name
+at any depth. A pattern with a slash is anchored at the root: `/README.md` matches only the file in the root. A leading
+dot in a name has no special meaning.
 """
 
 import re
@@ -11,63 +11,63 @@ from dataclasses import dataclass
 
 from rag_core.errors import ConfigError
 
-_PART = re.compile(r"\*+|\?|\[[!^]?\]?[^\]/]*\]|.", re.DOTALL)
+_GLOB_PART = re.compile(r"\*+|\?|\[[!^]?\]?[^\]/]*\]|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Globs:
+    """Compiled patterns. `excluded_folders` matches the folders that contain only excluded files."""
+
     included: re.Pattern[str]
     excluded: re.Pattern[str]
-    pruned: re.Pattern[str]
+    excluded_folders: re.Pattern[str]
 
     @staticmethod
-    def of(include: Iterable[str], exclude: Iterable[str]) -> "Globs":
-        """Empty `include` takes everything."""
+    def compile(include: Iterable[str], exclude: Iterable[str]) -> "Globs":
+        """An empty `include` selects all files. Raises ConfigError if a pattern is invalid."""
         excludes = tuple(exclude)
         folders = [pattern.removesuffix("/**") for pattern in excludes if pattern.endswith("/**")]
         anchored = [pattern if "/" in pattern else f"/{pattern}" for pattern in folders]
-        return Globs(_union(tuple(include) or ("**",)), _union(excludes), _union(anchored))
+        return Globs(_compile_union(tuple(include) or ("**",)), _compile_union(excludes), _compile_union(anchored))
 
-    def match(self, path: str) -> bool:
+    def matches(self, path: str) -> bool:
         return bool(self.included.fullmatch(path)) and not self.excluded.fullmatch(path)
 
-    def prune(self, folder: str) -> bool:
-        """Whether everything below the folder is excluded, so that it need not be opened."""
-        return bool(self.pruned.fullmatch(folder))
+    def excludes_folder(self, folder: str) -> bool:
+        """True if all files below the folder are excluded, so that it need not be opened."""
+        return bool(self.excluded_folders.fullmatch(folder))
 
 
-def _union(patterns: Sequence[str]) -> re.Pattern[str]:
-    # (?!) matches nothing: what a union of no patterns has to do
+def _compile_union(patterns: Sequence[str]) -> re.Pattern[str]:
     try:
-        return re.compile("|".join(map(_regex, patterns)) or "(?!)", re.DOTALL)
+        # (?!) matches nothing, as an empty union should
+        return re.compile("|".join(map(_translate_pattern, patterns)) or "(?!)", re.DOTALL)
     except re.error as error:
-        raise ConfigError(f"no glob pattern in {list(patterns)}: {error}") from error
+        raise ConfigError(f"invalid glob pattern in {list(patterns)}: {error}") from error
 
 
-def _regex(pattern: str) -> str:
+def _translate_pattern(pattern: str) -> str:
+    """The regular expression of a pattern."""
     anchored = pattern if "/" in pattern else f"**/{pattern}"
     *folders, name = anchored.removeprefix("/").split("/")
-    above = "".join("(?:.+/)?" if folder == "**" else f"{_name(folder)}/" for folder in _single(folders))
-    return above + (".+" if name in ("**", "") else _name(name))
+    # consecutive ** are merged into one: repeated, the expression would backtrack endlessly
+    folders = [folder for i, folder in enumerate(folders) if folder != "**" or i == 0 or folders[i - 1] != "**"]
+    prefix = "".join("(?:.+/)?" if folder == "**" else f"{_translate_name(folder)}/" for folder in folders)
+    return prefix + (".+" if name in ("**", "") else _translate_name(name))
 
 
-def _single(folders: list[str]) -> list[str]:
-    # a run of ** is one **: repeated, the expression would backtrack without end
-    return [folder for i, folder in enumerate(folders) if folder != "**" or i == 0 or folders[i - 1] != "**"]
+def _translate_name(pattern: str) -> str:
+    return "".join(map(_translate_part, _GLOB_PART.findall(pattern)))
 
 
-def _name(pattern: str) -> str:
-    return "".join(map(_part, _PART.findall(pattern)))
-
-
-def _part(part: str) -> str:
+def _translate_part(part: str) -> str:
     if part.startswith("*"):
         return "[^/]*"
     if part == "?":
         return "[^/]"
-    return _members(part[1:-1]) if len(part) > 2 and part.startswith("[") else re.escape(part)
-
-
-def _members(members: str) -> str:
-    escaped = re.sub(r"([\\\[\]&~|^])", r"\\\1", members[1:] if members[0] in "!^" else members)
-    return f"[^/{escaped}]" if members[0] in "!^" else f"[{escaped}]"
+    if len(part) <= 2 or not part.startswith("["):
+        return re.escape(part)
+    members = part[1:-1]
+    is_negated = members[0] in "!^"
+    escaped = re.sub(r"([\\\[\]&~|^])", r"\\\1", members[1:] if is_negated else members)
+    return f"[^/{escaped}]" if is_negated else f"[{escaped}]"

@@ -1,4 +1,4 @@
-"""Whatever fsspec has a driver for: s3://, gs://, memory:// and others."""
+"""Files of every file system that fsspec has a driver for: s3://, gs://, memory:// and others."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,47 +12,52 @@ from rag_core.errors import DocumentError, ListingError, SourceError, TransientE
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.types import Entry, clamp_ns
 
-_MODIFIED = ("mtime", "LastModified", "updated", "last_modified", "created")
-_ETAG = ("ETag", "etag", "checksum", "sha")
-_FORBIDDEN = (401, 403)
+_MODIFIED_KEYS = ("mtime", "LastModified", "updated", "last_modified", "created")
+_ETAG_KEYS = ("ETag", "etag", "checksum", "sha")
+_FORBIDDEN_STATUSES = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTree:
     uri: str
 
-    def entries(self, globs: Globs, recursive: bool) -> Iterator[Entry]:
+    def list_entries(self, globs: Globs, recursive: bool) -> Iterator[Entry]:
         try:
-            system, root = _opened(self.uri)
-            found = _found(system, root, recursive)
+            system, root = _open_file_system(self.uri)
+            files = _find_files(system, root, recursive)
         except Exception as error:
-            raise ListingError(f"{self.uri} cannot be listed to its end: {error}") from error
-        for path, facts in sorted(found.items()):
-            below = path.removeprefix(root).removeprefix("/")
-            if facts.get("type", "file") == "file" and not path.endswith("/") and (not below or globs.match(below)):
-                yield _entry(f"{self.uri.rstrip('/')}/{below}" if below else self.uri, facts)
+            raise ListingError(f"{self.uri} cannot be listed completely: {error}") from error
+        for path, facts in sorted(files.items()):
+            relative = path.removeprefix(root).removeprefix("/")
+            is_file = facts.get("type", "file") == "file" and not path.endswith("/")
+            if is_file and (not relative or globs.matches(relative)):
+                uri = f"{self.uri.rstrip('/')}/{relative}" if relative else self.uri
+                etag = str(_first_value(facts, _ETAG_KEYS) or "").strip('"')
+                modified_ns = clamp_ns(_to_nanoseconds(_first_value(facts, _MODIFIED_KEYS)))
+                yield Entry(uri=uri, size=facts.get("size") or 0, modified_ns=modified_ns, etag=etag)
 
-    def body(self, entry: Entry, limit: int) -> bytes:
-        """At most limit + 1 bytes."""
-        below = entry.uri.removeprefix(self.uri).lstrip("/")
+    def read(self, entry: Entry, limit: int) -> bytes:
+        """Returns at most limit + 1 bytes."""
+        relative = entry.uri.removeprefix(self.uri).lstrip("/")
         try:
-            system, root = _opened(self.uri)  # some drivers connect here
-            path = f"{root.rstrip('/')}/{below}" if below else root
+            system, root = _open_file_system(self.uri)  # some drivers connect here
+            path = f"{root.rstrip('/')}/{relative}" if relative else root
             with system.open(path, "rb") as file:
                 return bytes(file.read(limit + 1))
         except FileNotFoundError as error:
-            raise DocumentError("read", "gone since it was listed", True) from error
+            raise DocumentError("read", "deleted after it was listed", True) from error
         except PermissionError as error:
             raise DocumentError("read", "permission denied") from error
         except Exception as error:
-            if any(getattr(error, name, None) in _FORBIDDEN for name in ("status", "code")):
+            if any(getattr(error, name, None) in _FORBIDDEN_STATUSES for name in ("status", "code")):
                 raise DocumentError("read", "permission denied") from error
             raise TransientError("read", f"{type(error).__name__}: {error}", True) from error
 
 
 def remote_uri(location: str) -> str:
+    """The full uri of an existing location. Raises SourceError if it is unusable."""
     try:
-        system, root = _opened(location)
+        system, root = _open_file_system(location)
         exists = system.exists(root)
     except Exception as error:
         raise SourceError(f"{location} cannot be used as a source: {error}") from error
@@ -61,40 +66,34 @@ def remote_uri(location: str) -> str:
     return str(system.unstrip_protocol(root))
 
 
-def _opened(uri: str) -> tuple[Any, str]:
+def _open_file_system(uri: str) -> tuple[Any, str]:
+    """The driver's file system, and the path in it."""
     system, root = fsspec.url_to_fs(uri)
     return system, str(root)
 
 
-def _found(system: Any, root: str, recursive: bool) -> Mapping[str, Mapping[str, Any]]:
-    # Drivers keep what they listed before, and most leave a folder out that fails: either would delete documents.
+def _find_files(system: Any, root: str, recursive: bool) -> Mapping[str, Mapping[str, Any]]:
+    """The facts about every file, by path. Raises FileNotFoundError if the root does not exist."""
+    # Drivers cache earlier listings, and most leave out a folder that fails: either would delete documents.
     system.invalidate_cache()
-    strict = {"on_error": "raise"} if _walks(system) else {}
-    found: dict[str, dict[str, Any]] = system.find(root, maxdepth=None if recursive else 1, detail=True, **strict)
-    if not found and not system.exists(root):
-        raise FileNotFoundError(root)
-    return found
-
-
-def _walks(system: Any) -> bool:
-    """Whether its `find` is fsspec's own, which passes `on_error` on; S3's lists by prefix, and raises by itself."""
     kind = type(system)
     if issubclass(kind, AsyncFileSystem):
-        return kind._find is AsyncFileSystem._find
-    return bool(kind.find is fsspec.AbstractFileSystem.find)
+        has_default_find = kind._find is AsyncFileSystem._find
+    else:
+        has_default_find = kind.find is fsspec.AbstractFileSystem.find
+    # fsspec's own `find` passes `on_error` on; S3's lists by prefix, and raises errors itself
+    strict = {"on_error": "raise"} if has_default_find else {}
+    files: dict[str, dict[str, Any]] = system.find(root, maxdepth=None if recursive else 1, detail=True, **strict)
+    if not files and not system.exists(root):
+        raise FileNotFoundError(root)
+    return files
 
 
-def _entry(uri: str, facts: Mapping[str, Any]) -> Entry:
-    etag = str(_first(facts, _ETAG) or "").strip('"')
-    modified_ns = clamp_ns(_nanoseconds(_first(facts, _MODIFIED)))
-    return Entry(uri=uri, size=facts.get("size") or 0, modified_ns=modified_ns, etag=etag)
+def _first_value(facts: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((facts[key] for key in keys if facts.get(key)), None)
 
 
-def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((facts[name] for name in names if facts.get(name)), None)
-
-
-def _nanoseconds(moment: datetime | str | float | None) -> int:
+def _to_nanoseconds(moment: datetime | str | float | None) -> int:
     match moment:
         case datetime():
             return int(moment.timestamp() * 1e9)

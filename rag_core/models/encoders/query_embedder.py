@@ -1,4 +1,4 @@
-"""Encoders as the query path sees them."""
+"""The encoders of the query path, which compute in threads."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,12 +16,12 @@ class QuestionEncoder(Protocol):
 
 class QuestionWeigher(Protocol):
     def weigh_questions(self, texts: Sequence[str]) -> list[TermWeights]:
-        """In the order given."""
+        """One value per text, in the order given."""
         ...
 
 
-class Questions:
-    """Encodes in a thread: a forward pass would hold up the event loop for milliseconds."""
+class ThreadedQueryEmbedder:
+    """A QueryEmbedder that encodes in a thread: a forward pass would block the event loop for milliseconds."""
 
     def __init__(self, encoder: QuestionEncoder) -> None:
         self._encoder = encoder
@@ -30,8 +30,8 @@ class Questions:
         return await to_thread.run_sync(self._encoder.embed_questions, texts)
 
 
-class WeighedQuestions:
-    """The same for SPLADE."""
+class ThreadedQueryWeigher:
+    """A QueryWeigher that encodes in a thread, for the same reason."""
 
     def __init__(self, encoder: QuestionWeigher) -> None:
         self._encoder = encoder

@@ -1,30 +1,28 @@
-"""SPLADE: the terms that a masked language model finds in a text or adds to it, weighted (Formal et al., SPLADE v2)."""
+"""SPLADE: a masked language model weighs the terms of a text, and adds others (Formal et al., SPLADE v2)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from rag_core.errors import ModelError
-from rag_core.models.encoders.precision import dtype
-from rag_core.models.loading import loading
+from rag_core.models.encoders.precision import choose_dtype
+from rag_core.models.loading import translate_load_errors
 from rag_core.types import TermWeights
 
-if TYPE_CHECKING:
-    from sentence_transformers import SparseEncoder
-
-UNSTORABLE = ("\n", "\0")
-"""What the lexical index keeps out of its terms: it stores them in lines."""
+UNSTORABLE_IN_TERMS = ("\n", "\0")
+"""Characters that the lexical index cannot have in a term, because it stores terms as lines."""
 
 
 class SpladeEncoder:
-    """A term's weight is the highest of any place in the text. So a document that is longer than the model's window is
-    read in pieces, and has the highest weight of any of them."""
+    """An encoder that gives each term the highest of its weights at all positions in the text.
+
+    So a document that is longer than the model's window can be encoded in pieces, whose highest weights count.
+    """
 
     def __init__(
         self,
@@ -34,23 +32,34 @@ class SpladeEncoder:
         batch_size: int = 8,
         threads: int = 1,
     ) -> None:
-        """ModelError if the folder holds no SPLADE model."""
-        self._model = _loaded(folder, dtype(precision, device), device)
+        """Loads the model. Raises ModelError if the folder does not contain a SPLADE model."""
+        options = {"dtype": choose_dtype(precision, device)}
+        with translate_load_errors(folder, "SPLADE model"):
+            from sentence_transformers import SparseEncoder
+            from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+            self._model = SparseEncoder(str(folder), device=device, model_kwargs=options, local_files_only=True)
+        if not any(isinstance(module, SpladePooling) for module in self._model.modules()):
+            raise ModelError(f"{folder} is not a SPLADE model: give one with a masked language model and SpladePooling")
         self._batch_size, self._threads, self._lock = batch_size, threads, Lock()
-        self._room = self._model.max_seq_length - self._model.tokenizer.num_special_tokens_to_add()
+        self._piece_tokens = self._model.max_seq_length - self._model.tokenizer.num_special_tokens_to_add()
 
     def weigh(self, texts: Sequence[str]) -> list[TermWeights]:
-        pieces = [list(self._pieces(text)) for text in texts]
-        with _torch_threads(self._threads):
-            weights = self._encoded(self._model.encode_document, [piece for own in pieces for piece in own])
-        of_pieces = iter(weights)
-        return [_highest([next(of_pieces) for _ in own]) for own in pieces]
+        pieces = [list(self._split_text(text)) for text in texts]
+        former_threads = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            weights = self._encode(self._model.encode_document, [piece for parts in pieces for piece in parts])
+        finally:  # other models in this process need another number
+            torch.set_num_threads(former_threads)
+        remaining = iter(weights)
+        return [_merge_weights([next(remaining) for _ in parts]) for parts in pieces]
 
     def weigh_questions(self, texts: Sequence[str]) -> list[TermWeights]:
-        """What is longer than the window is cut at its end."""
-        return self._encoded(self._model.encode_query, list(texts))
+        """Weighs each text; a text that is longer than the window is cut off."""
+        return self._encode(self._model.encode_query, list(texts))
 
-    def _encoded(self, encode: Callable[..., torch.Tensor], texts: list[str]) -> list[TermWeights]:
+    def _encode(self, encode: Callable[..., torch.Tensor], texts: list[str]) -> list[TermWeights]:
         if not texts:
             return []
         with self._lock:  # a tokenizer serves one thread at a time
@@ -59,30 +68,32 @@ class SpladeEncoder:
         weight = rows.values().float().numpy()
         numbers, term = np.unique(term, return_inverse=True)
         terms = self._model.tokenizer.convert_ids_to_tokens(numbers.tolist())
-        kept = (weight > 0) & np.array([_storable(each) for each in terms], np.bool_)[term]
-        ends = np.searchsorted(row[kept], np.arange(1, len(texts)))
-        columns = zip(np.split(term[kept], ends), np.split(weight[kept], ends), strict=True)
-        return [TermWeights(tuple(terms[place] for place in own), weights) for own, weights in columns]
+        # the model can have outputs without a term in the tokenizer: their name is None
+        is_storable = [bool(name) and not any(mark in name for mark in UNSTORABLE_IN_TERMS) for name in terms]
+        selected = (weight > 0) & np.array(is_storable, np.bool_)[term]
+        ends = np.searchsorted(row[selected], np.arange(1, len(texts)))
+        columns = zip(np.split(term[selected], ends), np.split(weight[selected], ends), strict=True)
+        return [TermWeights(tuple(terms[index] for index in indexes), weights) for indexes, weights in columns]
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        """As few as fit the window, cut between words where there is a blank between any."""
-        ends = self._ends(text)
+    def _split_text(self, text: str) -> Iterator[str]:
+        """Yields as few pieces as fit the window. They are cut between words if a piece contains a blank."""
+        ends = self._token_ends(text)
         start = 0
-        while (last := bisect_right(ends, start) + self._room) < len(ends):
+        while (last := bisect_right(ends, start) + self._piece_tokens) < len(ends):
             blank = text.rfind(" ", start + 1, ends[last - 1] + 1)
             end = blank if blank > 0 else ends[last - 1]
             yield text[start:end]
             start = end
         yield text[start:]
 
-    def _ends(self, text: str) -> list[int]:
-        """Where each token ends in `text`."""
+    def _token_ends(self, text: str) -> list[int]:
+        """The offset at which each token ends in `text`."""
         with self._lock:
-            read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return [end for _, end in read["offset_mapping"]]
+            encoding = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return [end for _, end in encoding["offset_mapping"]]
 
 
-def _highest(pieces: Sequence[TermWeights]) -> TermWeights:
+def _merge_weights(pieces: Sequence[TermWeights]) -> TermWeights:
     if len(pieces) == 1:
         return pieces[0]
     weights: dict[str, np.float32] = {}
@@ -90,30 +101,3 @@ def _highest(pieces: Sequence[TermWeights]) -> TermWeights:
         for term, weight in zip(piece.terms, piece.weights, strict=True):
             weights[term] = max(weight, weights.get(term, weight))
     return TermWeights(tuple(weights), np.array(list(weights.values()), np.float32))
-
-
-def _storable(term: str | None) -> bool:
-    """A model may have more places for terms than its tokenizer has terms."""
-    return bool(term) and not any(character in str(term) for character in UNSTORABLE)
-
-
-def _loaded(folder: Path, weights: torch.dtype, device: str) -> "SparseEncoder":
-    with loading(folder, "SPLADE model"):
-        from sentence_transformers import SparseEncoder
-        from sentence_transformers.sparse_encoder.modules import SpladePooling
-
-        model = SparseEncoder(str(folder), device=device, model_kwargs={"dtype": weights}, local_files_only=True)
-    if not any(isinstance(module, SpladePooling) for module in model.modules()):
-        raise ModelError(f"{folder} is no SPLADE model: give one with a masked language model and SpladePooling")
-    return model
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    """For a while: other models in this process have their own way to use the processors."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

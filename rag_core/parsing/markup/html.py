@@ -1,5 +1,7 @@
-"""HTML, read as the Markdown that html-to-markdown makes of it: link texts without their links, images as their alt
-text, tables as tables; no scripts, no hidden elements, no navigation.
+"""HTML, converted to Markdown by html-to-markdown.
+
+Links become their texts, images their alt texts, tables stay tables. Scripts, hidden elements and navigation are left
+out.
 """
 
 import re
@@ -28,23 +30,22 @@ from html_to_markdown import (
 )
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.encoding import decoded
-from rag_core.parsing.outline import outlined
-from rag_core.parsing.sections import first_line
+from rag_core.parsing.encoding import decode_text
+from rag_core.parsing.outline import with_outline
+from rag_core.parsing.sections import title_from_first_line
 from rag_core.types import Document, Metadata, Value
 
 VERSION = 3
-PACKAGE = "html-to-markdown"
 
-# The last is the sign beside each heading of generated documentation, shown where a mouse is.
-_NEVER = ["svg", "iframe", "select", "video", "audio", "a.headerlink"]
+# The last is the sign next to each heading of generated documentation, shown under the mouse.
+_EXCLUDED = ["svg", "iframe", "select", "video", "audio", "a.headerlink"]
 _NAVIGATION = ["nav", '[role="navigation"]']
-# Its own preprocessing drops every form and the header of a page, and with them whole ASP.NET pages and titles. What it
-# would look up by name at each call, which took longer than the conversion of a small page, is told as a value.
-_WHOLE = ConversionOptions(
+# The library's own preprocessing would drop forms and page headers, and with them whole ASP.NET pages and titles. The
+# other options are its defaults: looking them up by name at each call took longer than converting a small page.
+_WHOLE_PAGE = ConversionOptions(
     strip_tags=["a"],
     compact_tables=True,
-    exclude_selectors=_NEVER,
+    exclude_selectors=_EXCLUDED,
     highlight_style=HighlightStyle.NONE,
     preprocessing=PreprocessingOptions(enabled=False, preset=PreprocessingPreset.STANDARD),
     heading_style=HeadingStyle.ATX,
@@ -59,7 +60,7 @@ _WHOLE = ConversionOptions(
     output_format=OutputFormat.MARKDOWN,
     tier_strategy=TierStrategy.AUTO,
 )
-_WITHOUT_NAVIGATION = replace(_WHOLE, exclude_selectors=_NEVER + _NAVIGATION)
+_WITHOUT_NAVIGATION = replace(_WHOLE_PAGE, exclude_selectors=_EXCLUDED + _NAVIGATION)
 
 _CHARSET = re.compile(
     rb"""<meta[^<>]{1,256}?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^<>]{1,256}?encoding=["']([\w.-]+)""", re.I
@@ -67,96 +68,93 @@ _CHARSET = re.compile(
 _IMAGE = re.compile(r"<img\b[^<>]*>", re.I)
 _ALT = re.compile(r"""\salt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""", re.I)
 _POWER = re.compile(r"<sup>([-\u2212+]?\d+)</sup>")
-_SEPARATOR = "\U000f0a7d"  # for private use
+_SEPARATOR = "\U000f0a7d"  # a private-use character
 _FENCE = re.compile(r"(`{3,})[^`\n]*\n")
 
 
 class HtmlParser:
     def parse(self, uri: str, body: bytes, charset: str = "") -> Document:
-        """`charset` is what the page came with; it is heard before what the page says itself."""
-        html = _prepared(decoded(body, charset or _charset(body[:2048])))
-        page = _converted(html, _WITHOUT_NAVIGATION)
-        text = _body(page.content or "")
+        """`charset` is the encoding that was sent with the page; it overrides the page's own declaration."""
+        declaration = _CHARSET.search(body[:2048])
+        if declaration and not charset:
+            charset = (declaration[1] or declaration[2]).decode("ascii", "replace")
+        html = _prepare(decode_text(body, charset))
+        page = _convert(html, _WITHOUT_NAVIGATION)
+        text = _strip_front_matter(page.content or "")
         if not text.strip():
-            text = _body(_converted(html, _WHOLE).content or "")
-        return _document(Document(uri=uri, text=text, media_type="text/html"), page)
+            text = _strip_front_matter(_convert(html, _WHOLE_PAGE).content or "")
+        head = page.metadata.document
+        title, language = _one_line(head.title), head.language or ""
+        document = Document(
+            uri=uri, text=text, media_type="text/html", title=title, language=language, metadata=_page_metadata(page)
+        )
+        if plain_text := _sole_pre(text):
+            return replace(document, text=plain_text, title=title or title_from_first_line(plain_text))
+        return with_outline(document)
 
 
-def markdown_of(html: str) -> str:
-    """Of a part of a page: what HtmlParser would make of it."""
-    return _body(_converted(_prepared(html), _WITHOUT_NAVIGATION).content or "")
+def convert_html(html: str) -> str:
+    """The Markdown that HtmlParser would make of a part of a page."""
+    return _strip_front_matter(_convert(_prepare(html), _WITHOUT_NAVIGATION).content or "")
 
 
-def markdown_of_each(parts: Sequence[str]) -> list[str]:
-    """`markdown_of` of each part, in one call of the converter; for parts that leave no element open."""
+def convert_html_parts(parts: Sequence[str]) -> list[str]:
+    """The result of `convert_html` for each part, in one call of the converter. No part may leave an element open."""
     separated = f"\n<p>{_SEPARATOR}</p>\n".join(parts)
-    converted = (_converted(_prepared(separated), _WITHOUT_NAVIGATION).content or "").split(_SEPARATOR)
-    if len(converted) != len(parts):  # one of them holds the separator
-        return [markdown_of(part) for part in parts]
-    return [_body(f"{text}\n") if (text := each.strip("\n")) else "" for each in converted]
+    converted = (_convert(_prepare(separated), _WITHOUT_NAVIGATION).content or "").split(_SEPARATOR)
+    if len(converted) != len(parts):  # one of them contains the separator
+        return [convert_html(part) for part in parts]
+    return [_strip_front_matter(f"{text}\n") if (text := part.strip("\n")) else "" for part in converted]
 
 
-def _prepared(html: str) -> str:
-    return _POWER.sub(r"^\1", _IMAGE.sub(_alt, html))
+def _prepare(html: str) -> str:
+    """Replaces images by their alt texts, and superscript numbers by powers such as `^2`."""
+    return _POWER.sub(r"^\1", _IMAGE.sub(_alt_text, html))
 
 
-def _document(document: Document, page: ConversionResult) -> Document:
-    head = page.metadata.document
-    known = replace(document, title=_line(head.title), language=head.language or "", metadata=_metadata(page))
-    lines = _sole_pre(document.text)
-    return replace(known, text=lines, title=known.title or first_line(lines)) if lines else outlined(known)
+def _alt_text(image: re.Match[str]) -> str:
+    match = _ALT.search(image[0])
+    return f" {match[1] or match[2] or match[3] or ''} " if match else " "
 
 
-def _charset(head: bytes) -> str:
-    found = _CHARSET.search(head)
-    return (found[1] or found[2]).decode("ascii", "replace") if found else ""
-
-
-def _alt(image: re.Match[str]) -> str:
-    found = _ALT.search(image[0])
-    return f" {found[1] or found[2] or found[3] or ''} " if found else " "
-
-
-def _converted(html: str, options: ConversionOptions) -> ConversionResult:
+def _convert(html: str, options: ConversionOptions) -> ConversionResult:
     try:
         page = convert(html, options)
     except ConversionError as error:
-        raise DocumentError("parse", f"no readable HTML: {error}") from error
+        raise DocumentError("parse", f"unreadable HTML: {error}") from error
     if any(str(warning.kind).endswith("depth_limit_exceeded") for warning in page.warnings):
         raise DocumentError("parse", "HTML elements nested more than 1024 deep")
     return page
 
 
-def _body(content: str) -> str:
-    """Without the front matter that the converter writes; a rule at the top is followed by an empty line."""
+def _strip_front_matter(content: str) -> str:
+    """Removes the front matter that the converter writes. A rule at the top differs from it: an empty line follows."""
     if content.startswith("---\n") and not content.startswith("---\n\n"):
         return content.partition("\n---\n")[2].lstrip("\n")
     return content
 
 
 def _sole_pre(content: str) -> str:
-    """What stands in the one `<pre>` that is the whole page; empty for any other page."""
+    """The content of the `<pre>` that is the whole page; empty for any other page."""
     fence = _FENCE.match(content)
-    closing = f"\n{fence[1]}" if fence else "\n"
-    inside = content[fence.end() - 1 : -len(closing) - 1] if fence else ""
+    if not fence:
+        return ""
+    closing = f"\n{fence[1]}"
+    inside = content[fence.end() - 1 : -len(closing) - 1]
     return inside.strip("\n") if content.endswith(closing + "\n") and f"{closing}\n" not in inside else ""
 
 
-def _metadata(page: ConversionResult) -> Metadata:
+def _page_metadata(page: ConversionResult) -> Metadata:
     head = page.metadata.document
-    named: dict[str, Value] = {
-        "canonical": _line(head.canonical_url),
-        "description": _line(head.description),
-        "author": _line(head.author),
+    metadata: dict[str, Value] = {
+        "canonical": _one_line(head.canonical_url),
+        "description": _one_line(head.description),
+        "author": _one_line(head.author),
         "keywords": [word.strip() for word in head.keywords],
     }
-    return {key: value for key, value in (named | _meta(page)).items() if value}
+    metadata |= {f"meta-{key}": _one_line(value) for key, value in (head.meta_tags | head.open_graph).items()}
+    return {key: value for key, value in metadata.items() if value}
 
 
-def _meta(page: ConversionResult) -> dict[str, Value]:
-    head = page.metadata.document
-    return {f"meta-{key}": _line(value) for key, value in (head.meta_tags | head.open_graph).items()}
-
-
-def _line(text: str | None) -> str:
+def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())

@@ -1,13 +1,13 @@
-"""XML of any kind: what looks like a heading, paragraph, list or table is one; JATS articles in particular."""
+"""XML of any kind, and JATS articles. The names of elements decide what is a heading, paragraph, list or table."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from rag_core.parsing.blocks import Block, heading, joined, listed, paragraph
-from rag_core.parsing.outline import outlined
-from rag_core.parsing.safe_xml import Element, elements, parsed
-from rag_core.parsing.tables import Cell, Covered, table
+from rag_core.parsing.blocks import Block, heading, join_blocks, list_item, paragraph
+from rag_core.parsing.outline import with_outline
+from rag_core.parsing.safe_xml import Element, child_elements, parse_xml
+from rag_core.parsing.tables import Cell, CoveredBy, table
 from rag_core.types import Document, Metadata, Value
 
 VERSION = 2
@@ -30,276 +30,260 @@ _ITEMS = {"item", "li", "listitem", "list-item", "member"}
 _BLOCKS = (
     _HEADINGS | _SECTIONS | _PARAGRAPHS | _TABLES | _LISTS | _ITEMS | {"fig", "table-wrap", "boxed-text", "figure"}
 )
-_UNSEEN = {"script", "style", "tex-math", "annotation", "object-id", "alt-text"}
-_LONGEST_TITLE = 300
-_WIDEST = 63
+_INVISIBLE_ELEMENTS = {"script", "style", "tex-math", "annotation", "object-id", "alt-text"}
+_MAX_TITLE_CHARS = 300
+_MAX_SPAN = 63
 
 
 class XmlParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        root = parsed(body)
-        article = _article(root)
-        if article is not None:
-            return _jats(uri, article)
-        text = joined(_blocks(root, 1))
-        title = next((spoken for each in root.iter("{*}title") if (spoken := _spoken(each))), "")
-        titled = title if len(title) <= _LONGEST_TITLE else ""
-        return outlined(Document(uri=uri, text=text, title=titled, media_type="application/xml"))
+        root = parse_xml(body)
+        articles = (article for article in root.iter("{*}article") if article.find("{*}front") is not None)
+        if (article := next(articles, None)) is not None:
+            return _parse_article(uri, article)
+        text = join_blocks(_parse_element(root, 1))
+        title = next((title for element in root.iter("{*}title") if (title := _visible_text(element))), "")
+        title = title if len(title) <= _MAX_TITLE_CHARS else ""
+        return with_outline(Document(uri=uri, text=text, title=title, media_type="application/xml"))
 
 
-def _name(element: Element) -> str:
+def _local_name(element: Element) -> str:
     return str(element.tag).rpartition("}")[2].lower()
 
 
-def _spoken(element: Element | None) -> str:
-    """All text that is read in it, on one line."""
-    return "" if element is None else " ".join("".join(_texts(element)).split())
+def _visible_text(element: Element | None) -> str:
+    """The visible text in the element, on one line."""
+    return "" if element is None else " ".join("".join(_text_pieces(element)).split())
 
 
-def _texts(element: Element) -> Iterator[str]:
+def _text_pieces(element: Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
-        if isinstance(child.tag, str) and _name(child) not in _UNSEEN:
-            yield " " if _name(child) in _BLOCKS else ""
-            yield from _texts(child)
+        if isinstance(child.tag, str) and _local_name(child) not in _INVISIBLE_ELEMENTS:
+            yield " " if _local_name(child) in _BLOCKS else ""
+            yield from _text_pieces(child)
         yield child.tail or ""
 
 
-def _blocks(element: Element, level: int) -> Iterator[Block]:
-    name = _name(element)
+def _parse_element(element: Element, level: int) -> Iterator[Block]:
+    name = _local_name(element)
     if name in _HEADINGS:
-        yield heading(level, _spoken(element))
+        yield heading(level, _visible_text(element))
     elif name in _TABLES:
-        yield table(_rows(element))
+        yield table(_parse_table(element))
     elif name in _LISTS:
-        yield from _listed(element, 0)
-    elif name not in _UNSEEN:
-        yield from _inside(element, level + 1 if name in _SECTIONS and level else level)
+        yield from _parse_list(element, 0)
+    elif name not in _INVISIBLE_ELEMENTS:
+        yield from _parse_content(element, level + 1 if name in _SECTIONS and level else level)
 
 
-def _inside(element: Element, level: int) -> Iterator[Block]:
-    children = list(elements(element))
-    is_text = _is_mixed(element) or _name(element) in _PARAGRAPHS
-    if is_text and not any(_has_blocks(child) for child in children):
-        yield paragraph(_spoken(element))
+def _parse_content(element: Element, level: int) -> Iterator[Block]:
+    """The blocks of the children. A child without children is a field of a record: its name explains its text."""
+    children = list(child_elements(element))
+    is_text = _has_mixed_content(element) or _local_name(element) in _PARAGRAPHS
+    if is_text and not any(_local_name(inner) in _BLOCKS for child in children for inner in child.iter("*")):
+        yield paragraph(_visible_text(element))
         return
     if element.text and element.text.strip():
         yield paragraph(" ".join(element.text.split()))
     for child in children:
-        yield from _leaf(child) if _is_leaf(child) else _blocks(child, level)
+        has_children = any(True for _ in child_elements(child))
+        if has_children or _local_name(child) in _BLOCKS | _INVISIBLE_ELEMENTS:
+            yield from _parse_element(child, level)
+        elif text := _visible_text(child):
+            yield list_item(f"{_local_name(child)}: {text}")
         if child.tail and child.tail.strip():
             yield paragraph(" ".join(child.tail.split()))
 
 
-def _has_blocks(element: Element) -> bool:
-    return any(_name(each) in _BLOCKS for each in element.iter("*"))
-
-
-def _is_mixed(element: Element) -> bool:
+def _has_mixed_content(element: Element) -> bool:
+    """True if there is text next to the children."""
     return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)
 
 
-def _is_leaf(element: Element) -> bool:
-    return not any(True for _ in elements(element)) and _name(element) not in _BLOCKS | _UNSEEN
-
-
-def _leaf(element: Element) -> Iterator[Block]:
-    """An element of a record: its name says what its text means."""
-    text = _spoken(element)
-    if text:
-        yield listed(f"{_name(element)}: {text}")
-
-
-def _rows(element: Element) -> list[list[Cell]]:
-    """As HTML has them: a cell may reach over columns, and over rows of the same group."""
+def _parse_table(element: Element) -> list[list[Cell]]:
+    """The rows. As in HTML, a cell can span columns, and rows of the same group."""
     rows: list[list[Cell]] = []
-    for _, group in groupby((row for row in element.iter("*") if _name(row) in _ROWS), lambda row: row.getparent()):
-        reaching: dict[int, int] = {}
-        rows += [_row(row, reaching) for row in group]
+    for _, group in groupby(
+        (row for row in element.iter("*") if _local_name(row) in _ROWS), lambda row: row.getparent()
+    ):
+        rows_left: dict[int, int] = {}
+        rows += [_parse_row(row, rows_left) for row in group]
     return rows
 
 
-def _row(row: Element, reaching: dict[int, int]) -> list[Cell]:
-    """`reaching` says by column over how many rows more a cell above reaches."""
+def _parse_row(row: Element, rows_left: dict[int, int]) -> list[Cell]:
+    """`rows_left` holds, by column, how many more rows a cell above covers."""
     cells: list[Cell] = []
-    for cell in elements(row):
-        cells += _covered(len(cells), reaching)
-        columns, rows = (_span(cell, name) for name in ("colspan", "rowspan"))
+    for cell in child_elements(row):
+        cells += _cells_from_above(len(cells), rows_left)
+        columns, rows = _cell_span(cell, "colspan"), _cell_span(cell, "rowspan")
         for column in range(columns):
-            reaching[len(cells)] = rows - 1
-            cells.append(Covered.LEFT if column else _spoken(cell))
-    return [*cells, *_covered(len(cells), reaching)]
+            rows_left[len(cells)] = rows - 1
+            cells.append(CoveredBy.LEFT if column else _visible_text(cell))
+    return [*cells, *_cells_from_above(len(cells), rows_left)]
 
 
-def _covered(column: int, reaching: dict[int, int]) -> list[Cell]:
-    """By cells above, from that column on."""
+def _cells_from_above(start: int, rows_left: dict[int, int]) -> list[Cell]:
+    """The cells from column `start` on that cells above cover."""
     covered: list[Cell] = []
-    while reaching.get(place := column + len(covered), 0) > 0:
-        reaching[place] -= 1
-        covered.append(Covered.ABOVE)
+    while rows_left.get(column := start + len(covered), 0) > 0:
+        rows_left[column] -= 1
+        covered.append(CoveredBy.ABOVE)
     return covered
 
 
-def _span(cell: Element, name: str) -> int:
-    count = cell.get(name, "")[:4]
-    return max(1, min(int(count), _WIDEST)) if count.isdecimal() else 1
+def _cell_span(cell: Element, attribute: str) -> int:
+    count = cell.get(attribute, "")[:4]
+    return max(1, min(int(count), _MAX_SPAN)) if count.isdecimal() else 1
 
 
-def _listed(element: Element, level: int) -> Iterator[Block]:
-    for each in elements(element):
-        if _name(each) in _HEADINGS:
-            yield paragraph(_spoken(each))
+def _parse_list(element: Element, level: int) -> Iterator[Block]:
+    for child in child_elements(element):
+        if _local_name(child) in _HEADINGS:
+            yield paragraph(_visible_text(child))
             continue
-        inner = [child for child in elements(each) if _name(child) in _LISTS]
-        yield listed(_without(each, inner), level=level)
-        for child in inner:
-            yield from _listed(child, min(level + 1, 6))
+        inner_lists = [inner for inner in child_elements(child) if _local_name(inner) in _LISTS]
+        yield list_item(_text_without(child, inner_lists), level=level)
+        for inner in inner_lists:
+            yield from _parse_list(inner, min(level + 1, 6))
 
 
-def _without(element: Element, inner: Iterable[Element]) -> str:
-    left_out = set(inner)
-    if not left_out:
-        return _spoken(element)
+def _text_without(element: Element, excluded: Collection[Element]) -> str:
+    """The visible text without that of the excluded children."""
+    if not excluded:
+        return _visible_text(element)
+    excluded_children = set(excluded)
     texts = [element.text or ""]
-    for child in elements(element):
-        texts += [" " if child in left_out else f" {_spoken(child)}", child.tail or ""]
+    for child in child_elements(element):
+        texts += [" " if child in excluded_children else f" {_visible_text(child)}", child.tail or ""]
     return " ".join("".join(texts).split())
 
 
-def _article(root: Element) -> Element | None:
-    """A JATS article, or the first one in what an archive wraps around it."""
-    return next((each for each in root.iter("{*}article") if each.find("{*}front") is not None), None)
-
-
-def _jats(uri: str, article: Element) -> Document:
+def _parse_article(uri: str, article: Element) -> Document:
     meta = article.find("{*}front/{*}article-meta")
     front = article.find("{*}front") if meta is None else meta
-    title = _spoken(None if front is None else front.find(".//{*}article-title"))
-    metadata = {} if front is None else _metadata(front, article)
-    document = Document(
-        uri=uri, text=joined(_parts(article, front, title)), title=title, media_type="application/jats+xml"
-    )
+    title = _visible_text(None if front is None else front.find(".//{*}article-title"))
+    metadata = {} if front is None else _article_metadata(front, article)
+    text = join_blocks(_article_blocks(article, front, title))
+    document = Document(uri=uri, text=text, title=title, media_type="application/jats+xml")
     language = article.get("{http://www.w3.org/XML/1998/namespace}lang", "")
-    return replace(outlined(document), title=title, metadata=metadata, language=language)
+    return replace(with_outline(document), title=title, metadata=metadata, language=language)
 
 
-def _parts(article: Element, front: Element | None, title: str) -> Iterator[Block]:
+def _article_blocks(article: Element, front: Element | None, title: str) -> Iterator[Block]:
     yield heading(1, title)
     if front is not None:
         yield paragraph(", ".join(_authors(front)))
-        yield paragraph("; ".join(_affiliations(front)))
+        affiliations: list[str] = []
+        for affiliation in front.iterfind(".//{*}aff"):
+            parent = affiliation.getparent()
+            if parent is not None and _local_name(parent) != "contrib":
+                parts = [_visible_text(part) for part in child_elements(affiliation) if _local_name(part) != "label"]
+                is_mixed = _has_mixed_content(affiliation)
+                affiliations.append(_visible_text(affiliation) if is_mixed else ", ".join(filter(None, parts)))
+        yield paragraph("; ".join(affiliations))
         for abstract in front.iterfind("{*}abstract"):
-            yield from [] if abstract.find("{*}title") is not None else [heading(2, "Abstract")]
-            yield from _section(abstract, 2)
-    for part in ("body", "back", "floats-group"):
-        for each in elements(found) if (found := article.find(f"{{*}}{part}")) is not None else ():
-            yield from _section(each, 2)
+            if abstract.find("{*}title") is None:
+                yield heading(2, "Abstract")
+            yield from _parse_section(abstract, 2)
+    for name in ("body", "back", "floats-group"):
+        part = article.find(f"{{*}}{name}")
+        for child in child_elements(part) if part is not None else ():
+            yield from _parse_section(child, 2)
 
 
-def _section(element: Element, level: int) -> Iterator[Block]:
-    """`level` is that of its title."""
-    match _name(element):
+def _parse_section(element: Element, level: int) -> Iterator[Block]:
+    """`level` is the level of the section's title."""
+    match _local_name(element):
         case "sec" | "abstract" | "app" | "app-group" | "ack" | "glossary" | "notes" | "fn-group":
-            yield from _titled(element, level)
+            yield from _parse_titled_section(element, level)
         case "ref-list":
-            yield heading(level, _spoken(element.find("{*}title")) or "References")
-            yield from (listed(_reference(each)) for each in element.iterfind("{*}ref"))
+            yield heading(level, _visible_text(element.find("{*}title")) or "References")
+            yield from (list_item(_format_reference(reference)) for reference in element.iterfind("{*}ref"))
         case "table-wrap" | "fig" | "table-wrap-group" | "fig-group":
-            yield from _figure(element, level)
-        case "p":
-            yield from _paragraph(element, level)
+            yield from _parse_figure(element, level)
+        case "p":  # figures, tables and lists within a paragraph follow it
+            floats = ("fig", "table-wrap", "list", "fig-group")
+            following = [child for child in child_elements(element) if _local_name(child) in floats]
+            yield paragraph(_text_without(element, following))
+            for child in following:
+                yield from _parse_section(child, level)
         case "list":
-            yield from _listed(element, 0)
+            yield from _parse_list(element, 0)
         case "disp-quote" | "boxed-text" | "supplementary-material":
-            yield from _titled(element, level)
+            yield from _parse_titled_section(element, level)
         case _:
-            yield paragraph(_spoken(element))
+            yield paragraph(_visible_text(element))
 
 
-def _titled(element: Element, level: int) -> Iterator[Block]:
+def _parse_titled_section(element: Element, level: int) -> Iterator[Block]:
     title = element.find("{*}title")
-    label = _spoken(element.find("{*}label"))
-    yield heading(level, f"{label} {_spoken(title)}")
-    for child in elements(element):
-        if _name(child) not in ("title", "label", "sec-meta"):
-            yield from _section(child, level + 1 if title is not None else level)
+    label = _visible_text(element.find("{*}label"))
+    yield heading(level, f"{label} {_visible_text(title)}")
+    for child in child_elements(element):
+        if _local_name(child) not in ("title", "label", "sec-meta"):
+            yield from _parse_section(child, level + 1 if title is not None else level)
 
 
-def _paragraph(element: Element, level: int) -> Iterator[Block]:
-    """Figures, tables and lists may stand within it: they follow it."""
-    apart = [child for child in elements(element) if _name(child) in ("fig", "table-wrap", "list", "fig-group")]
-    yield paragraph(_without(element, apart))
-    for child in apart:
-        yield from _section(child, level)
-
-
-def _figure(element: Element, level: int) -> Iterator[Block]:
-    label, caption = _spoken(element.find("{*}label")), _spoken(element.find("{*}caption"))
+def _parse_figure(element: Element, level: int) -> Iterator[Block]:
+    label, caption = _visible_text(element.find("{*}label")), _visible_text(element.find("{*}caption"))
     yield paragraph(f"{label} {caption}")
-    for child in elements(element):
-        match _name(child):
+    for child in child_elements(element):
+        match _local_name(child):
             case "label" | "caption" | "graphic" | "object-id":
                 continue
             case "table":
-                yield table(_rows(child))
+                yield table(_parse_table(child))
             case "alternatives":
-                yield from (table(_rows(each)) for each in child.iterfind("{*}table"))
+                yield from (table(_parse_table(inner)) for inner in child.iterfind("{*}table"))
             case _:
-                yield from _section(child, level)
+                yield from _parse_section(child, level)
 
 
-def _reference(element: Element) -> str:
-    """Authors, title, source, year: the parts of an element citation stand beside each other without a blank."""
-    citation = next((each for each in elements(element) if "citation" in _name(each)), element)
-    if _is_mixed(citation):
-        return _spoken(citation)
-    authors = ", ".join(_person(each) for each in citation.iter("{*}name"))
-    rest = (_spoken(each) for each in elements(citation) if _name(each) not in ("person-group", "name", "pub-id"))
-    found = (f"{each.get('pub-id-type', '').upper()}: {_spoken(each)}" for each in citation.iterfind("{*}pub-id"))
-    return ", ".join(filter(None, (authors, *rest, *found)))
+def _format_reference(reference: Element) -> str:
+    """Authors, title, source, year and identifiers. The parts of an element citation are not separated by blanks."""
+    citations = (child for child in child_elements(reference) if "citation" in _local_name(child))
+    citation = next(citations, reference)
+    if _has_mixed_content(citation):
+        return _visible_text(citation)
+    authors = ", ".join(_person_name(name) for name in citation.iter("{*}name"))
+    other_parts = [
+        _visible_text(child)
+        for child in child_elements(citation)
+        if _local_name(child) not in ("person-group", "name", "pub-id")
+    ]
+    ids = [f"{id.get('pub-id-type', '').upper()}: {_visible_text(id)}" for id in citation.iterfind("{*}pub-id")]
+    return ", ".join(filter(None, (authors, *other_parts, *ids)))
 
 
-def _person(element: Element) -> str:
-    return " ".join(filter(None, (_spoken(element.find(f"{{*}}{part}")) for part in ("given-names", "surname"))))
+def _person_name(element: Element) -> str:
+    return " ".join(filter(None, (_visible_text(element.find(f"{{*}}{part}")) for part in ("given-names", "surname"))))
 
 
 def _authors(front: Element) -> list[str]:
-    people = front.iterfind(".//{*}contrib-group/{*}contrib")
-    named = [each for each in people if each.get("contrib-type", "author") == "author"]
-    return [spoken for each in named if (spoken := _author(each))]
+    authors: list[str] = []
+    for contributor in front.iterfind(".//{*}contrib-group/{*}contrib"):
+        if contributor.get("contrib-type", "author") == "author":
+            name = contributor.find(".//{*}name")
+            group = contributor.find(".//{*}collab")
+            authors.append(_visible_text(group) if name is None else _person_name(name))
+    return [author for author in authors if author]
 
 
-def _author(contributor: Element) -> str:
-    name = contributor.find(".//{*}name")
-    return _person(name) if name is not None else _spoken(contributor.find(".//{*}collab"))
-
-
-def _affiliations(front: Element) -> Iterator[str]:
-    for each in front.iterfind(".//{*}aff"):
-        parent = each.getparent()
-        if parent is not None and _name(parent) != "contrib":
-            parts = [_spoken(part) for part in elements(each) if _name(part) != "label"]
-            yield _spoken(each) if _is_mixed(each) else ", ".join(filter(None, parts))
-
-
-def _metadata(front: Element, article: Element) -> Metadata:
-    known: dict[str, Value] = {
-        "authors": _authors(front),
-        "keywords": [_spoken(each) for each in front.iterfind(".//{*}kwd")],
-        "date": _date(front),
-        "journal": _spoken(article.find(".//{*}journal-title")),
-        "doi": _spoken(front.find("{*}article-id[@pub-id-type='doi']")),
-        "pmid": _spoken(front.find("{*}article-id[@pub-id-type='pmid']")),
-    }
-    return {key: value for key, value in known.items() if value}
-
-
-def _date(front: Element) -> str:
-    """The fullest of its publication dates."""
+def _article_metadata(front: Element, article: Element) -> Metadata:
+    """The metadata of the article. Its date is the most complete one of its publication dates."""
     dates = (
-        tuple(_spoken(each.find(f"{{*}}{part}")) for part in ("year", "month", "day"))
-        for each in front.iterfind("{*}pub-date")
+        tuple(_visible_text(date.find(f"{{*}}{part}")) for part in ("year", "month", "day"))
+        for date in front.iterfind("{*}pub-date")
     )
-    fullest = max(dates, key=lambda parts: sum(map(bool, parts)), default=())
-    digits = [part.zfill(2) for part in fullest if part.isdigit()]
-    return "-".join(digits)
+    date = max(dates, key=lambda parts: sum(map(bool, parts)), default=())
+    metadata: dict[str, Value] = {
+        "authors": _authors(front),
+        "keywords": [_visible_text(keyword) for keyword in front.iterfind(".//{*}kwd")],
+        "date": "-".join(part.zfill(2) for part in date if part.isdigit()),
+        "journal": _visible_text(article.find(".//{*}journal-title")),
+        "doi": _visible_text(front.find("{*}article-id[@pub-id-type='doi']")),
+        "pmid": _visible_text(front.find("{*}article-id[@pub-id-type='pmid']")),
+    }
+    return {key: value for key, value in metadata.items() if value}

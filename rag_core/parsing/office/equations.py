@@ -1,55 +1,50 @@
 """Office equations as one line: `(a+1)/b`, `x^2`, `x_i`, `sqrt(x)`."""
 
-from rag_core.parsing.safe_xml import Element, elements
+from collections.abc import Mapping
+
+from rag_core.parsing.safe_xml import Element, child_elements
 
 MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
-_INVISIBLE = dict.fromkeys((0x2061, 0x2062, 0x2063))
+_INVISIBLE_OPERATORS = dict.fromkeys((0x2061, 0x2062, 0x2063))
 
 
-def equation(element: Element) -> str:
-    return " ".join(_said(element).translate(_INVISIBLE).split())
+def equation_text(element: Element) -> str:
+    return " ".join(_math_text(element).translate(_INVISIBLE_OPERATORS).split())
 
 
-def _said(element: Element) -> str:
+def _math_text(element: Element) -> str:
     name = str(element.tag)
     if name == f"{MATH}t":
         return element.text or ""
     if not name.startswith(MATH) or name.endswith("Pr"):
         return ""
-    # once a child: an equation nests as deep as its author likes
-    said = [(str(child.tag).removeprefix(MATH), _said(child)) for child in elements(element)]
-    return _structured(element, dict(said), "".join(text for _, text in said))
-
-
-def _structured(element: Element, parts: dict[str, str], row: str) -> str:
-    """`row` is its parts one after another, which is all that most structures mean."""
+    # Each child is read once: twice would double the time at each level, and a document can nest hundreds
+    children = [(str(child.tag).removeprefix(MATH), _math_text(child)) for child in child_elements(element)]
+    parts, row = dict(children), "".join(text for _, text in children)
     base = parts.get("e", "")
-    match str(element.tag).removeprefix(MATH):
+    match name.removeprefix(MATH):
         case "f":
-            return f"{_grouped(parts.get('num', ''))}/{_grouped(parts.get('den', ''))}"
+            return f"{_parenthesize(parts.get('num', ''))}/{_parenthesize(parts.get('den', ''))}"
         case "rad":
             degree = parts.get("deg", "")
-            return f"root{_grouped(degree)}({base})" if degree else f"sqrt({base})"
+            return f"root{_parenthesize(degree)}({base})" if degree else f"sqrt({base})"
         case "sSup" | "sSub" | "sSubSup" | "limLow":
-            return base + _limits(parts)
+            return base + _sub_and_superscript(parts)
         case "nary":
-            return f"{_sign(element)}{_limits(parts)} {base}"
+            operator = element.find(f"{MATH}naryPr/{MATH}chr")
+            sign = "∫" if operator is None else operator.get(f"{MATH}val", "")
+            return f"{sign}{_sub_and_superscript(parts)} {base}"
         case "d":
             return f"({row})"
         case _:
             return row
 
 
-def _limits(parts: dict[str, str]) -> str:
+def _sub_and_superscript(parts: Mapping[str, str]) -> str:
     below, above = parts.get("sub", "") or parts.get("lim", ""), parts.get("sup", "")
-    return (f"_{_grouped(below)}" if below else "") + (f"^{_grouped(above)}" if above else "")
+    return (f"_{_parenthesize(below)}" if below else "") + (f"^{_parenthesize(above)}" if above else "")
 
 
-def _sign(element: Element) -> str:
-    sign = element.find(f"{MATH}naryPr/{MATH}chr")
-    return "∫" if sign is None else sign.get(f"{MATH}val", "")
-
-
-def _grouped(text: str) -> str:
+def _parenthesize(text: str) -> str:
     return text if len(text) == 1 or text.isalnum() else f"({text})"

@@ -1,4 +1,4 @@
-"""Old Office formats, converted by LibreOffice where it is installed."""
+"""Old Office formats, which LibreOffice converts if it is installed."""
 
 import os
 import shutil
@@ -16,12 +16,11 @@ from rag_core.types import Document
 VERSION = 1
 
 _PROGRAM = "soffice"
-_PROFILE = "profile"
 _TIMEOUT = 60.0
-_LONGEST_REASON = 200
+_MAX_REASON_CHARS = 200
 
-# A document may name pictures and texts that are fetched when it is opened: from this machine or by it
-_ALONE = {"BlockUntrustedRefererLinks": "true", "DisableMacrosExecution": "true"}
+# A document can link to pictures and texts that LibreOffice would fetch from this machine or over the network
+_SECURITY = {"BlockUntrustedRefererLinks": "true", "DisableMacrosExecution": "true"}
 _SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
 <item oor:path="/org.openoffice.Office.Common/Security/Scripting">{}</item>
@@ -32,47 +31,45 @@ _SETTING = '<prop oor:name="{}" oor:op="fuse"><value>{}</value></prop>'
 
 class OldWordParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        return WordParser().parse(uri, converted(body, "doc", "docx"))
+        return WordParser().parse(uri, convert(body, "doc", "docx"))
 
 
 class OldSlidesParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        return SlidesParser().parse(uri, converted(body, "ppt", "pptx"))
+        return SlidesParser().parse(uri, convert(body, "ppt", "pptx"))
 
 
-def converted(body: bytes, suffix: str, wanted: str, timeout: float = _TIMEOUT) -> bytes:
-    """DocumentError, skipped, without LibreOffice; failed if it does, or takes longer than `timeout` seconds."""
+def convert(body: bytes, suffix: str, target: str, timeout: float = _TIMEOUT) -> bytes:
+    """Converts a document from one format to another, both named by their suffixes.
+
+    Raises DocumentError: skipped if LibreOffice is not installed, failed if it fails or takes longer than `timeout`
+    seconds.
+    """
     program = shutil.which(_PROGRAM)
     if program is None:
-        raise DocumentError("parse", "needs LibreOffice", status="skipped")
+        raise DocumentError("parse", f"needs LibreOffice: no program {_PROGRAM} on the PATH", status="skipped")
     with TemporaryDirectory(prefix=scratch_prefix(os.getpid()), ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        (folder / f"document.{suffix}").write_bytes(body)
-        _write_settings(folder)
-        said = _ran(_command(program, folder, suffix, wanted), folder, timeout)
-        made = folder / "out" / f"document.{wanted}"
-        if not made.is_file():
-            raise DocumentError("parse", f"LibreOffice made no {wanted}: {' '.join(said.split())[-_LONGEST_REASON:]}")
-        return made.read_bytes()
+        source, output = folder / f"document.{suffix}", folder / "out" / f"document.{target}"
+        source.write_bytes(body)
+        profile = folder / "profile"  # two runs that share a profile exclude each other
+        (profile / "user").mkdir(parents=True)
+        settings = "".join(_SETTING.format(setting, value) for setting, value in _SECURITY.items())
+        (profile / "user" / "registrymodifications.xcu").write_text(_SETTINGS.format(settings))
+        options = [f"-env:UserInstallation={profile.as_uri()}", "--headless", "--convert-to", target]
+        printed = _run_program([program, *options, "--outdir", str(output.parent), str(source)], folder, timeout)
+        if not output.is_file():
+            reason = " ".join(printed.split())[-_MAX_REASON_CHARS:]
+            raise DocumentError("parse", f"LibreOffice wrote no {target} file: {reason}")
+        return output.read_bytes()
 
 
-def _write_settings(folder: Path) -> None:
-    user = folder / _PROFILE / "user"
-    user.mkdir(parents=True)
-    settings = "".join(_SETTING.format(name, value) for name, value in _ALONE.items())
-    (user / "registrymodifications.xcu").write_text(_SETTINGS.format(settings))
+def _run_program(command: list[str], folder: Path, timeout: float) -> str:
+    """Runs a command in `folder` and returns its output.
 
-
-def _command(program: str, folder: Path, suffix: str, wanted: str) -> list[str]:
-    """With a profile of its own: two that share one do not run at the same time."""
-    profile = f"-env:UserInstallation={(folder / _PROFILE).as_uri()}"
-    out = str(folder / "out")
-    return [program, profile, "--headless", "--convert-to", wanted, "--outdir", out, str(folder / f"document.{suffix}")]
-
-
-def _ran(command: list[str], folder: Path, timeout: float) -> str:
-    """What it said. Its whole group is ended at the timeout: `soffice` is a script around the program that works."""
-    with subprocess.Popen(  # noqa: S603 - the program stands on the PATH, the rest is ours
+    At the timeout its whole process group is killed: `soffice` is a script that starts the actual program.
+    """
+    with subprocess.Popen(  # noqa: S603 - the program is on the PATH, the arguments are ours
         command,
         cwd=folder,
         env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)},
@@ -82,8 +79,8 @@ def _ran(command: list[str], folder: Path, timeout: float) -> str:
         start_new_session=True,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=timeout)
+            printed, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)
             raise DocumentError("parse", f"LibreOffice took longer than {timeout:g} s") from error
-    return said.decode("utf-8", "replace")
+    return printed.decode("utf-8", "replace")

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.archive import Archive, opened
-from rag_core.parsing.blocks import Block, clean, heading, is_page_number, joined
-from rag_core.parsing.office.opendocument_text import DRAW, OFFICE, SCHEMA, STYLE, TABLE, Reading
-from rag_core.parsing.outline import outlined
-from rag_core.parsing.pages import paged
-from rag_core.parsing.safe_xml import Element, elements, parsed, spoken
-from rag_core.parsing.tables import plain_table, regions
+from rag_core.parsing.archive import Archive, open_archive
+from rag_core.parsing.blocks import Block, clean_text, heading, join_blocks
+from rag_core.parsing.office.opendocument_styles import SCHEMA, STYLE
+from rag_core.parsing.office.opendocument_text import DRAW, OFFICE, TABLE, ContentReader
+from rag_core.parsing.office.paragraph_text import distinct_furniture
+from rag_core.parsing.outline import with_outline
+from rag_core.parsing.pages import with_slides
+from rag_core.parsing.safe_xml import Element, child_elements, element_text, parse_xml
+from rag_core.parsing.tables import find_tables, plain_table
 from rag_core.types import Document, Value
 
 VERSION = 2
@@ -19,100 +21,97 @@ _MEDIA_TYPE = "application/vnd.oasis.opendocument"
 _META = f"{{{SCHEMA}:meta:1.0}}"
 _PRESENTATION = f"{{{SCHEMA}:presentation:1.0}}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
-_ENCRYPTED = b":encryption-data"
-_HEADING = 2
-_FURNITURE = ("header", "footer", "date-time", "page-number", "page")
+_MANIFEST = "META-INF/manifest.xml"
+_ENCRYPTION = b":encryption-data"
+_SHEET_LEVEL = 2
+_PAGE_FURNITURE = {f"{STYLE}{name}" for name in ("header", "footer", "header-first", "footer-first")}
+_SLIDE_FURNITURE = ("header", "footer", "date-time", "page-number", "page")
 
 
 class OpenDocumentParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        archive = opened(body)
-        if "META-INF/manifest.xml" in archive and _ENCRYPTED in archive.read("META-INF/manifest.xml"):
+        archive = open_archive(body)
+        if _MANIFEST in archive and _ENCRYPTION in archive.read(_MANIFEST):
             raise DocumentError("parse", "password protected")
         try:
-            return _read(_described(Document(uri=uri, text=""), archive), archive)
+            return _with_content(_with_metadata(Document(uri=uri, text=""), archive), archive)
         except RecursionError as error:
             raise DocumentError("parse", "elements nested too deep") from error
 
 
-def _read(document: Document, archive: Archive) -> Document:
-    reading = Reading(archive)
-    for content in reading.root.iterfind(f"{OFFICE}body/*"):
+def _with_content(document: Document, archive: Archive) -> Document:
+    """Adds the text. Raises DocumentError if the archive holds another kind of document, such as a database."""
+    reader = ContentReader(archive)
+    for content in reader.root.iterfind(f"{OFFICE}body/*"):
         kind = str(content.tag).removeprefix(OFFICE)
-        known = replace(document, media_type=f"{_MEDIA_TYPE}.{kind}")
+        document = replace(document, media_type=f"{_MEDIA_TYPE}.{kind}")
         match kind:
             case "text":
-                blocks = [*reading.blocks(content), *reading.noted(), *_furniture(reading)]
-                return outlined(replace(known, text=joined(blocks)))
+                masters = reader.styles_root.iterfind(f"{OFFICE}master-styles/{STYLE}master-page/*")
+                furniture = (block for part in masters if part.tag in _PAGE_FURNITURE for block in reader.blocks(part))
+                blocks = [*reader.blocks(content), *reader.note_blocks(), *distinct_furniture(furniture)]
+                return with_outline(replace(document, text=join_blocks(blocks)))
             case "spreadsheet":
-                sheets = [block for sheet in content.iterchildren(f"{TABLE}table") for block in _sheet(reading, sheet)]
-                # not titled by its first sheet, which is `Sheet1` as often as not
-                return replace(outlined(replace(known, text=joined(sheets))), title=known.title)
+                sheets = content.iterchildren(f"{TABLE}table")
+                blocks = [block for sheet in sheets for block in _sheet_blocks(reader, sheet)]
+                # The first sheet is often called Sheet1, so its heading must not become the title
+                return replace(with_outline(replace(document, text=join_blocks(blocks))), title=document.title)
             case "presentation" | "drawing":
-                pages = content.iterchildren(f"{DRAW}page")
-                return paged(known, ((_title(reading, page), _page(reading, page)) for page in pages))
+                return with_slides(
+                    document, (_read_slide(reader, page) for page in content.iterchildren(f"{DRAW}page"))
+                )
     raise DocumentError("parse", "damaged archive: no OpenDocument text, spreadsheet or presentation")
 
 
-def _sheet(reading: Reading, sheet: Element) -> Iterator[Block]:
-    if reading.is_hidden(sheet):
+def _sheet_blocks(reader: ContentReader, sheet: Element) -> Iterator[Block]:
+    """Yields a heading, the tables, the comments and the drawings; nothing if the sheet is hidden or empty."""
+    if reader.is_hidden(sheet):
         return
-    said: list[Block] = []
-    blocks = [*map(plain_table, regions(reading.rows(sheet, said))), *said]
+    comments: list[Block] = []
+    blocks = [*map(plain_table, find_tables(reader.rows(sheet, comments))), *comments]
     for shapes in sheet.iterchildren(f"{TABLE}shapes"):
-        blocks += reading.shape(shapes)
+        blocks += reader.shape_blocks(shapes)
     if any(block.text for block in blocks):
-        yield heading(_HEADING, sheet.get(f"{TABLE}name", ""))
+        yield heading(_SHEET_LEVEL, sheet.get(f"{TABLE}name", ""))
         yield from blocks
 
 
-def _title(reading: Reading, page: Element) -> str:
-    titles = [shape for shape in elements(page) if shape.get(f"{_PRESENTATION}class") == "title"]
-    return " ".join(" ".join(block.text for shape in titles for block in reading.shape(shape)).split())
-
-
-def _page(reading: Reading, page: Element) -> Iterator[Block]:
-    for shape in elements(page):
+def _read_slide(reader: ContentReader, page: Element) -> tuple[str, list[Block]]:
+    """The title of a slide, and its other blocks with the speaker notes."""
+    titles = [shape for shape in child_elements(page) if _role(shape) == "title"]
+    title = " ".join(block.text for shape in titles for block in reader.shape_blocks(shape))
+    blocks: list[Block] = []
+    for shape in child_elements(page):
         if shape.tag == f"{_PRESENTATION}notes":
-            yield from _notes(reading, shape)
-        elif shape.get(f"{_PRESENTATION}class") not in (*_FURNITURE, "title"):
-            yield from reading.shape(shape)
+            parts = [part for part in child_elements(shape) if _role(part) not in _SLIDE_FURNITURE]
+            notes = [block for part in parts for block in reader.shape_blocks(part) if block.text]
+            blocks += [Block("Speaker notes:"), *notes] if notes else []
+        elif _role(shape) not in (*_SLIDE_FURNITURE, "title"):
+            blocks += reader.shape_blocks(shape)
+    return " ".join(title.split()), blocks
 
 
-def _notes(reading: Reading, notes: Element) -> Iterator[Block]:
-    shapes = [shape for shape in elements(notes) if shape.get(f"{_PRESENTATION}class") not in _FURNITURE]
-    blocks = [block for shape in shapes for block in reading.shape(shape) if block.text]
-    if blocks:
-        yield Block("Speaker notes:")
-        yield from blocks
+def _role(shape: Element) -> str:
+    """The role of a shape in the slide's layout, such as title or footer; empty for a free drawing."""
+    return shape.get(f"{_PRESENTATION}class", "")
 
 
-def _furniture(reading: Reading) -> Iterator[Block]:
-    """What stands at the head and the foot of the pages, each once, if it is more than a number."""
-    told = set[str]()
-    for element in reading.styles.iterfind(f"{OFFICE}master-styles/{STYLE}master-page/*"):
-        if element.tag in (f"{STYLE}header", f"{STYLE}footer", f"{STYLE}header-first", f"{STYLE}footer-first"):
-            for block in reading.blocks(element):
-                if block.text not in told and not is_page_number(block.text):
-                    told.add(block.text)
-                    yield block
-
-
-def _described(document: Document, archive: Archive) -> Document:
+def _with_metadata(document: Document, archive: Archive) -> Document:
+    """Adds title, language, author, date, description and tags."""
     if "meta.xml" not in archive:
         return document
-    fields = parsed(archive.read("meta.xml")).iterfind(f"{OFFICE}meta/*")
-    said = [(str(each.tag), clean(spoken(each))) for each in fields]
-    known = dict(said)
+    elements = parse_xml(archive.read("meta.xml")).iterfind(f"{OFFICE}meta/*")
+    fields = [(str(element.tag), clean_text(element_text(element))) for element in elements]
+    values = dict(fields)
     metadata: dict[str, Value] = {
-        "author": known.get(f"{_META}initial-creator", "") or known.get(f"{_DC}creator", ""),
-        "date": known.get(f"{_DC}date", "") or known.get(f"{_META}creation-date", ""),
-        "description": known.get(f"{_DC}description", "") or known.get(f"{_DC}subject", ""),
-        "tags": [tag for key, tag in said if key == f"{_META}keyword" and tag],
+        "author": values.get(f"{_META}initial-creator", "") or values.get(f"{_DC}creator", ""),
+        "date": values.get(f"{_DC}date", "") or values.get(f"{_META}creation-date", ""),
+        "description": values.get(f"{_DC}description", "") or values.get(f"{_DC}subject", ""),
+        "tags": [tag for name, tag in fields if name == f"{_META}keyword" and tag],
     }
     return replace(
         document,
-        title=known.get(f"{_DC}title", ""),
-        language=known.get(f"{_DC}language", ""),
+        title=values.get(f"{_DC}title", ""),
+        language=values.get(f"{_DC}language", ""),
         metadata={key: value for key, value in metadata.items() if value},
     )

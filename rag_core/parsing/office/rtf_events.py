@@ -1,23 +1,23 @@
-"""RTF's bytes to what they say: words, decoded text, and what the group that they stand in is for."""
+"""RTF as events: control words, decoded text, and the purpose of the group that they are in."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rag_core.parsing.office.symbols import symbol
+from rag_core.parsing.office.paragraph_text import is_exponent
+from rag_core.parsing.office.symbols import symbol_character
 
 _TOKEN = re.compile(
     rb"\\([a-zA-Z]{1,32})(-?\d{1,9})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)|\\", re.DOTALL
 )
-_POWER = re.compile(r"[-\u2212+]?\d+")
 
 _CHARACTERS = {
     **{"emdash": "\u2014", "endash": "\u2013", "lquote": "\u2018", "rquote": "\u2019", "bullet": "\u2022"},
     **{"ldblquote": "\u201c", "rdblquote": "\u201d", "emspace": " ", "enspace": " ", "qmspace": " "},
     **{"tab": " ", "line": "\n", "lbr": "\n", "page": "\n", "column": "\n", "softline": " "},
 }
-_SYMBOLS = {b"~": "\u00a0", b"_": "\u2011", b"{": "{", b"}": "}", b"\\": "\\"}
+_ESCAPES = {b"~": "\u00a0", b"_": "\u2011", b"{": "{", b"}": "}", b"\\": "\\"}
 _CHARSETS = {
     **{77: "mac_roman", 128: "cp932", 129: "cp949", 130: "johab", 134: "gb18030", 136: "cp950", 161: "cp1253"},
     **{162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874"},
@@ -25,12 +25,13 @@ _CHARSETS = {
 }
 _CODE_PAGES = frozenset({437, 850, 852, 866, 874, 932, 936, 949, 950, *range(1250, 1259)})
 _SYMBOL_CHARSET = 2
+_FONT_TABLE = "fonttbl"
 
-UNREAD = "unread"
 FURNITURE = frozenset(["header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf"])
-_NAMED = FURNITURE | frozenset(
+_SKIPPED_KIND = "skipped"
+_READ_GROUPS = FURNITURE | frozenset(
     [
-        "fonttbl",
+        _FONT_TABLE,
         "stylesheet",
         "footnote",
         "annotation",
@@ -47,7 +48,7 @@ _NAMED = FURNITURE | frozenset(
         "revtim",
     ]
 )
-_UNREAD = frozenset(
+_SKIPPED_GROUPS = frozenset(
     [
         "colortbl",
         "pict",
@@ -71,14 +72,14 @@ _UNREAD = frozenset(
         "buptim",
     ]
 )
-# Behind a star, which lets a reader pass over what it does not know, but their text shows
-_FLOWING = frozenset(["shpinst", "shptxt", "ud"])
+# A star before a group's word allows readers to skip a group that they do not know, but the text of these is visible
+_STARRED_GROUPS = _READ_GROUPS | frozenset(["shpinst", "shptxt", "ud"])
 
 
 class Event(NamedTuple):
-    """A word with its number (`}` where a group for another kind of text has ended), or a text without a word.
+    """A control word with its number, or a text without a word. The word `}` ends a group of another kind.
 
-    `kind` names what the group is for by the word that opens it; "" is the document's own text.
+    `kind` is the word that states the purpose of the group, such as footnote; empty for the document's own text.
     """
 
     kind: str
@@ -87,59 +88,118 @@ class Event(NamedTuple):
     text: str = ""
 
 
+class _Fonts:
+    """The encodings of a document's fonts: the font of a text decides what its bytes mean.
+
+    Symbol fonts have the encoding `symbol` with the name of the font.
+    """
+
+    def __init__(self) -> None:
+        self.default_encoding = "cp1252"
+        self._default_font = 0
+        self._defined_font = 0
+        self._encodings: dict[int, str] = {}
+
+    @property
+    def default_font_encoding(self) -> str:
+        return self.encoding(self._default_font)
+
+    def encoding(self, font: int) -> str:
+        """The encoding of a font; empty if it is that of the document."""
+        return self._encodings.get(font, "")
+
+    def read_word(self, word: str, number: int, kind: str) -> None:
+        match word:
+            case "ansicpg" if number in _CODE_PAGES:
+                self.default_encoding = f"cp{number}"
+            case "mac":
+                self.default_encoding = "mac_roman"
+            case "deff":
+                self._default_font = number
+            case "f" if kind == _FONT_TABLE:
+                self._defined_font = number
+            case "fcharset" if kind == _FONT_TABLE:
+                self._encodings[self._defined_font] = (
+                    "symbol" if number == _SYMBOL_CHARSET else _CHARSETS.get(number, "")
+                )
+
+    def read_name(self, raw: bytes) -> None:
+        """Reads a font's name in the font table: a symbol font is recognized by it."""
+        if self.encoding(self._defined_font).startswith("symbol"):
+            self._encodings[self._defined_font] = f"symbol {raw.decode('latin-1').rstrip('; ')}"
+
+
 @dataclass(frozen=True, slots=True)
 class _State:
+    """What applies until the end of a group. `fallbacks` is the number of bytes that repeat a Unicode character."""
+
     kind: str = ""
     encoding: str = ""
     fallbacks: int = 1
-    hidden: bool = False
-    raised: bool = False
+    is_hidden: bool = False
+    is_superscript: bool = False
+
+    def after_word(self, word: str, number: int | None, fonts: _Fonts) -> "_State":
+        """The state after a control word; the same one if the word does not change it."""
+        match word:
+            case "f" if self.kind != _FONT_TABLE:
+                return replace(self, encoding=fonts.encoding(number or 0))
+            case "plain":
+                return replace(self, encoding=fonts.default_font_encoding, is_hidden=False, is_superscript=False)
+            case "uc":
+                return replace(self, fallbacks=min(max(number or 0, 0), 16))
+            case "v" | "deleted":
+                return replace(self, is_hidden=number != 0)
+            case "super" | "nosupersub" | "sub":
+                return replace(self, is_superscript=word == "super" and number != 0)
+            case _:
+                return self
 
 
-def events(body: bytes) -> Iterator[Event]:
-    """In the document's order, without hidden text and what no reader sees."""
-    yield from _Reader(body).events()
+class EventReader:
+    """Reads the events of one document.
 
+    `_bytes` is text that is not decoded yet; `_fallbacks_left` bytes of the next text are skipped. `_high` is the first
+    half of a surrogate pair. `_is_starred`: the next word follows a star.
+    """
 
-class _Reader:
     def __init__(self, body: bytes) -> None:
         self._body, self._bytes = body, bytearray()
         self._state, self._outer = _State(), list[_State]()
-        self._default = "cp1252"
-        self._fonts: dict[int, str] = {}
-        self._font = self._default_font = 0
-        self._passing = self._high = 0
-        self._starred = False
+        self._fonts = _Fonts()
+        self._fallbacks_left = self._high = 0
+        self._is_starred = False
 
     def events(self) -> Iterator[Event]:
-        place = 0
-        while token := _TOKEN.match(self._body, place):
-            place = token.end()
+        """Yields the events in the document's order, without hidden text and groups that no reader sees."""
+        position = 0
+        while token := _TOKEN.match(self._body, position):
+            position = token.end()
             word, number, code, character, brace, plain = token.groups()
             if word == b"bin":
-                place += max(int(number or 0), 0)
+                position += max(int(number or 0), 0)
             elif word is not None:
-                yield from self._word(word.decode(), None if number is None else int(number))
+                yield from self._read_word(word.decode(), None if number is None else int(number))
             elif brace:
-                yield from self._brace(brace)
+                yield from self._read_brace(brace)
             elif character is not None:
-                yield from self._character(character)
+                yield from self._read_escape(character)
             elif code is not None:
-                self._take(bytes.fromhex(code.decode()))
+                self._store_bytes(bytes.fromhex(code.decode()))
             elif plain is not None:
-                self._take(plain)
-        yield from self._flushed()
+                self._store_bytes(plain)
+        yield from self._flush()
 
-    def _take(self, raw: bytes) -> None:
-        """What follows a character in Unicode says it once more for old readers."""
-        passed = min(self._passing, len(raw))
-        self._passing -= passed
-        if self._state.kind != UNREAD:
-            self._bytes += raw[passed:]
+    def _store_bytes(self, raw: bytes) -> None:
+        """Stores bytes of text, without those that repeat a Unicode character for old readers."""
+        skipped = min(self._fallbacks_left, len(raw))
+        self._fallbacks_left -= skipped
+        if self._state.kind != _SKIPPED_KIND:
+            self._bytes += raw[skipped:]
 
-    def _brace(self, brace: bytes) -> Iterator[Event]:
-        yield from self._flushed()
-        self._passing, self._starred = 0, False
+    def _read_brace(self, brace: bytes) -> Iterator[Event]:
+        yield from self._flush()
+        self._fallbacks_left, self._is_starred = 0, False
         if brace == b"{":
             self._outer.append(self._state)
         elif self._outer:
@@ -147,91 +207,59 @@ class _Reader:
             if closed.kind != self._state.kind:
                 yield Event(closed.kind, "}")
 
-    def _character(self, character: bytes) -> Iterator[Event]:
-        yield from self._flushed()
+    def _read_escape(self, character: bytes) -> Iterator[Event]:
+        yield from self._flush()
         if character == b"*":
-            self._starred = True
+            self._is_starred = True
         elif character in b"\r\n":
             yield Event(self._state.kind, "par")
         else:
-            yield from self._text(_SYMBOLS.get(character, ""))
+            yield from self._text_events(_ESCAPES.get(character, ""))
 
-    def _word(self, word: str, number: int | None) -> Iterator[Event]:
-        yield from self._flushed()
-        starred, self._starred = self._starred, False
-        if self._state.kind == UNREAD:
+    def _read_word(self, word: str, number: int | None) -> Iterator[Event]:
+        yield from self._flush()
+        is_starred, self._is_starred = self._is_starred, False
+        if self._state.kind == _SKIPPED_KIND:
             return
-        if word in _UNREAD or (starred and word not in _NAMED and word not in _FLOWING):
-            self._state = replace(self._state, kind=UNREAD)
-        elif word in _NAMED:
-            self._state = replace(self._state, kind=word, hidden=False, raised=False)
+        if word in _SKIPPED_GROUPS or (is_starred and word not in _STARRED_GROUPS):
+            self._state = replace(self._state, kind=_SKIPPED_KIND)
+        elif word in _READ_GROUPS:
+            self._state = replace(self._state, kind=word, is_hidden=False, is_superscript=False)
         elif word == "u" and number is not None:
-            yield from self._unicode(number)
+            yield from self._text_events(self._read_unicode(number & 0xFFFF))
         elif word in _CHARACTERS:
-            yield from self._text(_CHARACTERS[word])
+            yield from self._text_events(_CHARACTERS[word])
         else:
-            self._format(word, number)
+            self._fonts.read_word(word, number or 0, self._state.kind)
+            self._state = self._state.after_word(word, number, self._fonts)
             yield Event(self._state.kind, word, number)
 
-    def _unicode(self, number: int) -> Iterator[Event]:
-        """Negative numbers are those above 32767; beyond 65535 there are two halves."""
-        self._passing = self._state.fallbacks
-        code = number & 0xFFFF
+    def _read_unicode(self, code: int) -> str:
+        """The character of a UTF-16 code unit; empty for the first half of a pair."""
+        self._fallbacks_left = self._state.fallbacks
         if 0xD800 <= code < 0xDC00:
             self._high = code
-        elif 0xDC00 <= code < 0xE000:
-            pair = 0x10000 + ((self._high - 0xD800) << 10) + (code - 0xDC00)
-            yield from self._text(chr(pair) if self._high else "\ufffd")
-            self._high = 0
-        else:
-            yield from self._text(symbol("", code) if 0xF000 <= code < 0xF100 else chr(code))
-
-    def _format(self, word: str, number: int | None) -> None:
-        match word:
-            case "ansicpg" | "mac" | "deff" | "f" | "fcharset" | "plain":
-                self._encode(word, number or 0)
-            case "uc":
-                self._state = replace(self._state, fallbacks=min(max(number or 0, 0), 16))
-            case "v" | "deleted":
-                self._state = replace(self._state, hidden=number != 0)
-            case "super" | "nosupersub" | "sub":
-                self._state = replace(self._state, raised=word == "super" and number != 0)
-
-    def _encode(self, word: str, number: int) -> None:
-        """A font decides what bytes mean."""
-        if word == "ansicpg" and number in _CODE_PAGES:
-            self._default = f"cp{number}"
-        elif word == "mac":
-            self._default = "mac_roman"
-        elif word == "deff":
-            self._default_font = number
-        elif word == "f" and self._state.kind == "fonttbl":
-            self._font = number
-        elif word == "fcharset" and self._state.kind == "fonttbl":
-            self._fonts[self._font] = "symbol" if number == _SYMBOL_CHARSET else _CHARSETS.get(number, "")
-        elif word == "f":
-            self._state = replace(self._state, encoding=self._fonts.get(number, ""))
-        elif word == "plain":
-            encoding = self._fonts.get(self._default_font, "")
-            self._state = replace(self._state, encoding=encoding, hidden=False, raised=False)
-
-    def _flushed(self) -> Iterator[Event]:
-        if self._bytes:
-            raw, self._bytes = bytes(self._bytes), bytearray()
-            yield from self._text(self._decoded(raw))
-
-    def _decoded(self, raw: bytes) -> str:
-        if self._state.kind == "fonttbl":
-            name = raw.decode("latin-1").rstrip("; ")
-            if self._fonts.get(self._font, "").startswith("symbol"):
-                self._fonts[self._font] = f"symbol {name}"
             return ""
-        encoding = self._state.encoding or self._default
-        if encoding.startswith("symbol"):
-            return "".join(symbol(encoding.removeprefix("symbol "), byte) for byte in raw)
-        return raw.decode(encoding, "replace")
+        if 0xDC00 <= code < 0xE000:
+            high, self._high = self._high, 0
+            return chr(0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00)) if high else "\ufffd"
+        return symbol_character("", code) if 0xF000 <= code < 0xF100 else chr(code)
 
-    def _text(self, text: str) -> Iterator[Event]:
-        if text and not self._state.hidden and self._state.kind != UNREAD:
-            raised = self._state.raised and _POWER.fullmatch(text)
-            yield Event(self._state.kind, "", text=f"^{text}" if raised else text)
+    def _flush(self) -> Iterator[Event]:
+        """Yields the text of the stored bytes. In the font table it is the name of a font, and yields nothing."""
+        if not self._bytes:
+            return
+        raw, self._bytes = bytes(self._bytes), bytearray()
+        encoding = self._state.encoding or self._fonts.default_encoding
+        if self._state.kind == _FONT_TABLE:
+            self._fonts.read_name(raw)
+        elif encoding.startswith("symbol"):
+            font = encoding.removeprefix("symbol ")
+            yield from self._text_events("".join(symbol_character(font, byte) for byte in raw))
+        else:
+            yield from self._text_events(raw.decode(encoding, "replace"))
+
+    def _text_events(self, text: str) -> Iterator[Event]:
+        if text and not self._state.is_hidden and self._state.kind != _SKIPPED_KIND:
+            is_power = self._state.is_superscript and is_exponent(text)
+            yield Event(self._state.kind, "", text=f"^{text}" if is_power else text)

@@ -1,105 +1,94 @@
-"""What a Word document's styles say of a paragraph: heading, list, or neither."""
+"""What the styles of a Word document make of a paragraph: a heading, a list item, or neither."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rag_core.parsing.office.numbering import VALUE, WORD
+from rag_core.parsing.office.heading_levels import outline_level, style_level
+from rag_core.parsing.office.numbering import WORD, child_value
 from rag_core.parsing.safe_xml import Element
 
-_HEADING = re.compile(r"heading ?([1-9])")
-_DEEPEST_CHAIN = 16
-_BODY_TEXT = 9
+_MAX_STYLE_CHAIN = 16
+_UNDEFINED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """`level` is the heading's, from 1, and 0 for body text; `number` and `depth` name the list and the level in it."""
+    """`style` is the style's name in lower case. `heading_level` counts from 1, and is 0 for body text.
+
+    `list_id` is empty if the paragraph is not a list item; `list_level` counts from 0.
+    """
 
     style: str = ""
-    level: int = 0
-    number: str = ""
-    depth: int = 0
+    heading_level: int = 0
+    list_id: str = ""
+    list_level: int = 0
 
 
 class Styles:
-    """`levels` says at which level of its list a style stands."""
+    """The paragraph styles by id. `list_levels` holds the list level that a style is linked to."""
 
-    def __init__(self, styles: Mapping[str, Element], levels: Mapping[str, int]) -> None:
-        self._styles, self._levels = styles, levels
-        self._known: dict[str, Layout] = {}
+    def __init__(self, styles: Mapping[str, Element], list_levels: Mapping[str, int]) -> None:
+        self._styles, self._list_levels = styles, list_levels
+        self._layouts: dict[str, Layout] = {}
 
-    def layout(self, paragraph: Element) -> Layout:
-        own = paragraph.find(f"{WORD}pPr")
-        name = _value(own, "pStyle")
-        if name not in self._known:
-            self._known[name] = self._styled(name)
-        known = self._known[name]
-        if own is None or (own.find(f"{WORD}numPr") is None and own.find(f"{WORD}outlineLvl") is None):
-            return known
-        return self._direct(known, own)
+    def paragraph_layout(self, paragraph: Element) -> Layout:
+        """The layout of the paragraph's style, changed by the paragraph's own properties."""
+        properties = paragraph.find(f"{WORD}pPr")
+        style = child_value(properties, "pStyle")
+        if style not in self._layouts:
+            self._layouts[style] = self._style_layout(style)
+        layout = self._layouts[style]
+        if properties is None:
+            return layout
+        numbering = properties.find(f"{WORD}numPr")
+        return Layout(
+            style=layout.style,
+            heading_level=_heading_level(properties, layout.heading_level),
+            list_id=_list_id(numbering, layout.list_id),
+            list_level=_list_level(numbering, layout.list_level),
+        )
 
-    def _styled(self, name: str) -> Layout:
-        chain = [(each, self._styles[each]) for each in self._chain(name)]
-        level = next((level for id, style in chain if (level := _level(id, style)) >= 0), 0)
-        numbered = next(((id, style) for id, style in chain if _number(style.find(f"{WORD}pPr"))), None)
-        shown = _shown(name, chain[0][1]) if chain else name.lower()
+    def _style_layout(self, id: str) -> Layout:
+        """The layout of a style. It inherits what it does not define from the styles that it is based on."""
+        chain: list[tuple[str, Element]] = []
+        base = id
+        while base in self._styles and len(chain) < _MAX_STYLE_CHAIN:
+            chain.append((base, self._styles[base]))
+            base = child_value(self._styles[base], "basedOn")
         if not chain:
-            level = max(_named(shown), 0)
-        if numbered is None:
-            return Layout(style=shown, level=level)
-        id, style = numbered
-        properties = style.find(f"{WORD}pPr")
-        depth = _depth(properties, self._levels.get(name, self._levels.get(id, 0)))
-        return Layout(style=shown, level=level, number=_listed(_number(properties)), depth=depth)
-
-    def _direct(self, known: Layout, own: Element) -> Layout:
-        outline = _value(own, "outlineLvl")
-        level = _outlined(outline) if outline.isdecimal() else known.level
-        number = _listed(_number(own) or known.number)
-        return Layout(style=known.style, level=level, number=number, depth=_depth(own, known.depth))
-
-    def _chain(self, name: str) -> Iterator[str]:
-        """The style and those that it is based on."""
-        for _ in range(_DEEPEST_CHAIN):
-            if name not in self._styles:
-                return
-            yield name
-            name = _value(self._styles[name], "basedOn")
+            return Layout(style=id.lower(), heading_level=style_level(id.lower()))
+        names = [(child_value(style, "name") or base).lower() for base, style in chain]
+        levels = [
+            _heading_level(style.find(f"{WORD}pPr"), style_level(name) or _UNDEFINED)
+            for name, (_, style) in zip(names, chain, strict=True)
+        ]
+        heading_level = next((level for level in levels if level != _UNDEFINED), 0)
+        for base, style in chain:
+            properties = style.find(f"{WORD}pPr")
+            numbering = None if properties is None else properties.find(f"{WORD}numPr")
+            if child_value(numbering, "numId"):
+                linked_level = self._list_levels.get(id, self._list_levels.get(base, 0))
+                return Layout(
+                    style=names[0],
+                    heading_level=heading_level,
+                    list_id=_list_id(numbering),
+                    list_level=_list_level(numbering, linked_level),
+                )
+        return Layout(style=names[0], heading_level=heading_level)
 
 
-def _level(id: str, style: Element) -> int:
-    """-1 where this style leaves it to the one that it is based on."""
-    outline = _value(style.find(f"{WORD}pPr"), "outlineLvl")
-    return _outlined(outline) if outline.isdecimal() else _named(_shown(id, style))
+def _heading_level(properties: Element | None, default: int) -> int:
+    """The heading level that the properties of a paragraph or of a style define."""
+    outline = child_value(properties, "outlineLvl")
+    return outline_level(int(outline)) if outline.isdecimal() else default
 
 
-def _shown(id: str, style: Element) -> str:
-    return (_value(style, "name") or id).lower()
+def _list_id(numbering: Element | None, inherited: str = "") -> str:
+    """The id of the list; 0 in the document means that the paragraph is not in a list."""
+    id = child_value(numbering, "numId") or inherited
+    return "" if id == "0" else id
 
 
-def _named(name: str) -> int:
-    built_in = _HEADING.fullmatch(name)
-    return int(built_in[1]) if built_in else 1 if name == "title" else -1
-
-
-def _outlined(level: str) -> int:
-    return int(level) + 1 if int(level) < _BODY_TEXT else 0
-
-
-def _number(properties: Element | None) -> str:
-    return "" if properties is None else _value(properties.find(f"{WORD}numPr"), "numId")
-
-
-def _listed(number: str) -> str:
-    return "" if number == "0" else number
-
-
-def _depth(properties: Element | None, otherwise: int) -> int:
-    depth = "" if properties is None else _value(properties.find(f"{WORD}numPr"), "ilvl")
-    return min(int(depth), 8) if depth.isdecimal() else otherwise
-
-
-def _value(parent: Element | None, name: str) -> str:
-    found = None if parent is None else parent.find(f"{WORD}{name}")
-    return "" if found is None else found.get(VALUE, "")
+def _list_level(numbering: Element | None, inherited: int) -> int:
+    level = child_value(numbering, "ilvl")
+    return min(int(level), 8) if level.isdecimal() else inherited

@@ -1,4 +1,4 @@
-"""Tables told from printed lines: parts with wide gaps between them that stand below each other."""
+"""Tables found in printed lines: rows whose wide gaps are below each other."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 VERSION = 2
 
-_FEWEST_ROWS = 2
-_LONGEST_MEAN = 40  # letters of a cell: two columns of running text have more
-_CLOSE = 1.6  # sizes of letters from a row to what it continues with
-_CLOSER = 0.85  # of the step from row to row: the lines of one cell
-_LATEST = 8  # steps that tell what is usual
-_STRAY = 0.5  # sizes of letters by which a column may begin elsewhere on the next page
-_MARKER = re.compile(r"\W{1,2}|(?:\d{1,3}|[a-zA-Z])[.)]")
+_MIN_ROWS = 2
+_MAX_MEAN_CHARS = 40  # of a cell: in two columns of running text the mean is higher
+_MAX_CONTINUATION_STEP = 1.6  # in sizes of the letters, from a row to a line that continues one of its cells
+_SAME_CELL_STEP = 0.85  # of the usual step between rows: lines that are closer are in one cell
+_RECENT_STEPS = 8  # the number of steps whose median is the usual one
+_MAX_COLUMN_SHIFT = 0.5  # in sizes of the letters, from a column to the same one on the next page
+_LIST_MARKER = re.compile(r"\W{1,2}|(?:\d{1,3}|[a-zA-Z])[.)]")
 _NUMBER = re.compile(r"\W*\d[\d\W]*")
 
 
@@ -32,113 +32,129 @@ class Row(NamedTuple):
     size: float
 
 
+class _Column(NamedTuple):
+    left: float
+    right: float
+
+    def overlaps(self, cell: Cell) -> bool:
+        return cell.left < self.right and cell.right > self.left
+
+    def with_cell(self, cell: Cell) -> "_Column":
+        return _Column(min(self.left, cell.left), max(self.right, cell.right))
+
+    def is_aligned(self, other: "_Column", max_shift: float) -> bool:
+        """True if both columns have the same left end, right end or centre."""
+        left, right = other.left - self.left, other.right - self.right
+        return min(abs(left), abs(right), abs(left + right) / 2) <= max_shift
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The rows from `start` to `end`, and what stands in their columns. `turns` are the lines of `texts` with which
-    further pages begin, where its header is not told again.
+    """The table in the rows from `start` to `end`, half open. `texts` holds its cells, row by row.
+
+    `page_starts` holds, for each further page, the index in `texts` of its first row. A repeated header is left out.
     """
 
     start: int
     end: int
     texts: tuple[tuple[str, ...], ...]
-    turns: tuple[int, ...] = ()
+    page_starts: tuple[int, ...] = ()
 
 
-def grids(rows: Sequence[Row]) -> Iterator[Grid]:
+def find_grids(rows: Sequence[Row]) -> Iterator[Grid]:
+    """Yields the tables in order. A table that continues at the top of the next page is one."""
     start = 0
     while start < len(rows):
-        grown = _grown(rows, start)
-        if not _is_table(grown):
+        table = _grow_table(rows, start)
+        if not table.is_complete:
             start += 1
             continue
-        while grown.end < len(rows) and grown.goes_on_with(following := _grown(rows, grown.end)):
-            grown.append(following)
-        yield Grid(start, grown.end, tuple(tuple(line) for line in grown.lines), tuple(grown.turns))
-        start = grown.end
+        while table.end < len(rows) and table.is_continued_by(following := _grow_table(rows, table.end)):
+            table.append(following)
+        yield Grid(start, table.end, tuple(map(tuple, table.texts)), tuple(table.page_starts))
+        start = table.end
 
 
-class _Growing:
-    """A table as far as it has been read: its columns' extents, its lines of cells, its steps from row to row."""
+class _Table:
+    """A table as far as it has been read. `columns` holds the extents of its columns, `_steps` the distances of rows.
+
+    `row_count` is the number of rows with more than one cell.
+    """
 
     def __init__(self, first: Row, start: int) -> None:
-        self.columns = [(cell.left, cell.right) for cell in first.cells]
-        self.lines = [[cell.text for cell in first.cells]]
-        self.turns = list[int]()
+        self.columns = [_Column(cell.left, cell.right) for cell in first.cells]
+        self.texts = [[cell.text for cell in first.cells]]
+        self.page_starts = list[int]()
         self.end = start + 1
-        self.full = 1
+        self.row_count = 1
         self._page, self._size, self._steps = first.page, first.size, list[float]()
 
-    def takes(self, row: Row, above: Row) -> bool:
+    @property
+    def is_complete(self) -> bool:
+        """True if it has enough rows, and is neither a list nor running text in columns."""
+        texts = [text for row in self.texts for text in row if text]
+        is_list = all(_LIST_MARKER.fullmatch(row[0]) for row in self.texts if row[0])
+        is_short = sum(map(len, texts)) <= _MAX_MEAN_CHARS * len(texts)
+        return self.row_count >= _MIN_ROWS and is_short and not is_list
+
+    def add(self, row: Row, above: Row) -> bool:
+        """Adds a row and returns True, or returns False if its cells do not fit the columns."""
         step = above.baseline - row.baseline
         if row.page != above.page or step <= 0.3 * row.size:
             return False
-        places = [self._place(cell) for cell in row.cells]
-        if -1 in places or len(set(places)) < len(places):
+        overlaps = [[n for n, column in enumerate(self.columns) if column.overlaps(cell)] for cell in row.cells]
+        columns = [column for overlap in overlaps for column in overlap]
+        if any(len(overlap) != 1 for overlap in overlaps) or len(set(columns)) < len(columns):
             return False
-        if len(places) == 1 and (places == [0] or step > max(_CLOSE * row.size, self._step(0.0) / _CLOSER)):
+        is_single = len(columns) == 1
+        if is_single and columns == [0]:
             return False
-        self._add(row, places, step)
+        if is_single and step > max(_MAX_CONTINUATION_STEP * row.size, self._usual_step(0.0) / _SAME_CELL_STEP):
+            return False
+        for column, cell in zip(columns, row.cells, strict=True):
+            self.columns[column] = self.columns[column].with_cell(cell)
+        if is_single and self._continues_cell(columns[0], row.cells[0].text, step):
+            self.texts[-1][columns[0]] += f" {row.cells[0].text}"
+        else:
+            texts = dict(zip(columns, (cell.text for cell in row.cells), strict=True))
+            self.texts.append([texts.get(column, "") for column in range(len(self.columns))])
+        if not is_single:
+            self._steps.append(step)
+            self.row_count += 1
+        self.end += 1
         return True
 
-    def goes_on_with(self, following: "_Growing") -> bool:
-        """At the top of the next page, in the same columns."""
+    def is_continued_by(self, following: "_Table") -> bool:
+        """True if `following` is on the next page and has the same columns."""
         columns = zip(self.columns, following.columns, strict=False)
         return (
-            following._page == self._page + 1 + len(self.turns)
+            following._page == self._page + 1 + len(self.page_starts)
             and len(following.columns) == len(self.columns) > 1
-            and all(_is_below(column, other, _STRAY * self._size) for column, other in columns)
+            and all(column.is_aligned(other, _MAX_COLUMN_SHIFT * self._size) for column, other in columns)
         )
 
-    def append(self, following: "_Growing") -> None:
-        repeats = following.lines[0] == self.lines[0]
-        self.turns.append(len(self.lines))
-        self.lines += following.lines[repeats:]
+    def append(self, following: "_Table") -> None:
+        repeats_header = following.texts[0] == self.texts[0]
+        self.page_starts.append(len(self.texts))
+        self.texts += following.texts[repeats_header:]
         self.end = following.end
 
-    def _place(self, cell: Cell) -> int:
-        """The one column that it stands in; -1 if it reaches over several, or stands in none."""
-        over = [number for number, (left, right) in enumerate(self.columns) if cell.left < right and cell.right > left]
-        return over[0] if len(over) == 1 else -1
+    def _continues_cell(self, column: int, text: str, step: float) -> bool:
+        """True if the text is one more line of the cell above it: it is closer than rows are, or within a sentence.
 
-    def _add(self, row: Row, places: Sequence[int], step: float) -> None:
-        for place, cell in zip(places, row.cells, strict=True):
-            left, right = self.columns[place]
-            self.columns[place] = (min(left, cell.left), max(right, cell.right))
-        if len(places) == 1 and self._continues(places[0], row.cells[0].text, step):
-            self.lines[-1][places[0]] += f" {row.cells[0].text}"
-        else:
-            found = dict(zip(places, (cell.text for cell in row.cells), strict=True))
-            self.lines.append([found.get(number, "") for number in range(len(self.columns))])
-        if len(places) > 1:
-            self._steps.append(step)
-            self.full += 1
-        self.end += 1
-
-    def _continues(self, place: int, text: str, step: float) -> bool:
-        """The lines of a cell stand closer than rows do, or part a sentence; numbers are whole."""
-        above = self.lines[-1][place]
+        A number does not continue on the next line.
+        """
+        above = self.texts[-1][column]
         if not above or _NUMBER.fullmatch(above) or _NUMBER.fullmatch(text):
             return False
-        return step < _CLOSER * self._step(inf) or text[:1].islower()
+        return step < _SAME_CELL_STEP * self._usual_step(inf) or text[:1].islower()
 
-    def _step(self, unknown: float) -> float:
-        return median(self._steps[-_LATEST:] or [unknown])
+    def _usual_step(self, default: float) -> float:
+        return median(self._steps[-_RECENT_STEPS:] or [default])
 
 
-def _grown(rows: Sequence[Row], start: int) -> _Growing:
-    grid = _Growing(rows[start], start)
-    while len(grid.columns) > 1 and grid.end < len(rows) and grid.takes(rows[grid.end], rows[grid.end - 1]):
+def _grow_table(rows: Sequence[Row], start: int) -> _Table:
+    table = _Table(rows[start], start)
+    while len(table.columns) > 1 and table.end < len(rows) and table.add(rows[table.end], rows[table.end - 1]):
         pass
-    return grid
-
-
-def _is_below(column: tuple[float, float], other: tuple[float, float], stray: float) -> bool:
-    """They are flush left or right, or centred on each other."""
-    left, right = other[0] - column[0], other[1] - column[1]
-    return min(abs(left), abs(right), abs(left + right) / 2) <= stray
-
-
-def _is_table(grid: _Growing) -> bool:
-    texts = [text for line in grid.lines for text in line if text]
-    is_list = all(_MARKER.fullmatch(line[0]) for line in grid.lines if line[0])
-    return grid.full >= _FEWEST_ROWS and sum(map(len, texts)) <= _LONGEST_MEAN * len(texts) and not is_list
+    return table

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.blocks import Block, clean, heading, joined, listed, paragraph
-from rag_core.parsing.encoding import decoded
-from rag_core.parsing.outline import outlined
+from rag_core.parsing.blocks import Block, clean_text, heading, join_blocks, list_item, paragraph
+from rag_core.parsing.encoding import decode_text
+from rag_core.parsing.outline import with_outline
 from rag_core.parsing.tables import table
 from rag_core.types import Document
 
@@ -17,31 +17,32 @@ VERSION = 2
 
 Json: TypeAlias = dict[str, Any] | list[Any] | str | bool | None
 
-_TITLES = ("title", "name", "headline")
-_LABELS = (*_TITLES, "subject", "label", "id")
-_LONGEST_TITLE = 200
-_LONGEST_CELL = 200
-_MOST_COLUMNS = 50
-# Below this everything stands on one line: each further level would indent, and headings end at the sixth
-_DEEPEST = 6
+_TITLE_KEYS = ("title", "name", "headline")
+_LABEL_KEYS = (*_TITLE_KEYS, "subject", "label", "id")
+_MAX_TITLE_CHARS = 200
+_MAX_CELL_CHARS = 200
+_MAX_COLUMNS = 50
+# Deeper values are written on one line: each further level would be indented, and headings end at the sixth level
+_MAX_LEVEL = 6
 
 
 class DataParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        text = decoded(body)
+        text = decode_text(body)
         try:
-            value = _read(text)
-            written = joined(_blocks(value, 1))
+            value = _load(text)
+            markdown = join_blocks(_value_blocks(value, 1))
         except RecursionError as error:
             raise DocumentError("parse", "damaged JSON: nested too deep") from error
-        document = Document(uri=uri, text=written, title=_title(value), media_type="application/json")
-        return replace(outlined(document), title=document.title)
+        title = _find_title(value, _TITLE_KEYS)
+        document = Document(uri=uri, text=markdown, title=title, media_type="application/json")
+        return replace(with_outline(document), title=title)
 
 
-def readable(body: bytes) -> bool:
-    """Also what is only nested too deep."""
+def is_parsable_json(body: bytes) -> bool:
+    """True if the body is JSON or JSON Lines, including JSON that is nested too deep."""
     try:
-        _read(decoded(body))
+        _load(decode_text(body))
     except DocumentError:
         return False
     except RecursionError:
@@ -49,121 +50,105 @@ def readable(body: bytes) -> bool:
     return True
 
 
-def _read(text: str) -> Json:
-    """Numbers stay as they are written."""
+def _load(text: str) -> Json:
+    """The value, or the list of the lines' values. Numbers stay as they are written."""
     try:
-        return _value(text)
+        return _load_value(text)
     except ValueError as error:
-        if not _is_lines(text):
+        if not _is_json_lines(text):
             raise DocumentError("parse", f"damaged JSON: {error}") from error
-    return [_line(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    values: list[Json] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                values.append(_load_value(line))
+            except ValueError as error:
+                raise DocumentError("parse", f"damaged JSON: line {number}: {error}") from error
+    return values
 
 
-def _value(text: str) -> Json:
-    value: Json = json.loads(text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_object)
-    return value
-
-
-def _object(members: list[tuple[str, Json]]) -> Json:
-    """The values of a key that is there several times are its list."""
-    found = dict(members)
-    if len(found) < len(members):
-        said: defaultdict[str, list[Json]] = defaultdict(list)
-        for key, value in members:
-            said[key].append(value)
-        return {key: values[0] if len(values) == 1 else values for key, values in said.items()}
-    return found
-
-
-def _is_lines(text: str) -> bool:
+def _is_json_lines(text: str) -> bool:
+    """True if there are several lines and the first is an object or a list."""
     first, newline, _ = text.strip().partition("\n")
     try:
-        return bool(newline) and isinstance(_value(first), dict | list)
+        return bool(newline) and isinstance(_load_value(first), dict | list)
     except ValueError:
         return False
 
 
-def _line(number: int, line: str) -> Json:
-    try:
-        return _value(line)
-    except ValueError as error:
-        raise DocumentError("parse", f"damaged JSON: line {number}: {error}") from error
+def _load_value(text: str) -> Json:
+    value: Json = json.loads(
+        text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_merge_duplicates
+    )
+    return value
 
 
-def _blocks(value: Json, level: int) -> Iterator[Block]:
+def _merge_duplicates(members: list[tuple[str, Json]]) -> Json:
+    """The object; the values of a duplicate key become a list."""
+    merged = dict(members)
+    if len(merged) == len(members):
+        return merged
+    values_by_key: defaultdict[str, list[Json]] = defaultdict(list)
+    for key, value in members:
+        values_by_key[key].append(value)
+    return {key: values[0] if len(values) == 1 else values for key, values in values_by_key.items()}
+
+
+def _value_blocks(value: Json, level: int) -> Iterator[Block]:
     match value:
-        case dict() if level <= _DEEPEST:
-            yield from _members(value, level)
+        case dict() if level <= _MAX_LEVEL:
+            yield from _object_blocks(value, level)
         case list() if _is_table(value):
-            yield table(_rows(value))
-        case list() if level <= _DEEPEST:
-            yield from _elements(value, level)
+            columns = list(dict.fromkeys(key for row in value for key in row))
+            yield table([columns, *([_value_text(row.get(column)) for column in columns] for row in value)])
+        case list() if level <= _MAX_LEVEL:
+            # simple values first, as in _object_blocks
+            yield from (list_item(_value_text(element)) for element in value if not isinstance(element, dict | list))
+            for number, element in enumerate(value, start=1):
+                if isinstance(element, dict | list):
+                    yield heading(level, _find_title(element, _LABEL_KEYS) or str(number))
+                    yield from _value_blocks(element, level + 1)
         case dict() | list():
             yield paragraph(json.dumps(value, ensure_ascii=False))
         case _:
-            yield paragraph(_said(value))
+            yield paragraph(_value_text(value))
 
 
-def _members(members: Mapping[str, Json], level: int) -> Iterator[Block]:
-    """What is plain first: under a heading it would belong to that."""
+def _object_blocks(members: Mapping[str, Json], level: int) -> Iterator[Block]:
+    """Simple values first: below the heading of a nested value they would belong to it."""
     for key, value in members.items():
-        if not isinstance(value, dict | list):
-            yield from _member(key, _said(value))
+        if isinstance(value, dict | list):
+            continue
+        text = _value_text(value)
+        if "\n" in text.strip():
+            yield paragraph(f"{key}:")
+            yield paragraph(text)
+        elif text:
+            yield list_item(f"{key}: {text}")
     for key, value in members.items():
-        if isinstance(value, dict | list) and value:
-            yield from _nested(key, value, level)
-
-
-def _member(key: str, said: str) -> Iterator[Block]:
-    if "\n" in said.strip():
-        yield paragraph(f"{key}:")
-        yield paragraph(said)
-    elif said:
-        yield listed(f"{key}: {said}")
-
-
-def _nested(key: str, value: Json, level: int) -> Iterator[Block]:
-    if isinstance(value, list) and _is_plain(value) and sum(len(_said(each)) for each in value) <= _LONGEST_CELL:
-        yield listed(f"{key}: {', '.join(map(_said, value))}")
-        return
-    yield heading(level, key)
-    yield from _blocks(value, level + 1)
-
-
-def _elements(elements: Sequence[Json], level: int) -> Iterator[Block]:
-    """What is plain first, as in `_members`."""
-    for each in elements:
-        if not isinstance(each, dict | list):
-            yield listed(_said(each))
-    for number, each in enumerate(elements, start=1):
-        if isinstance(each, dict | list):
-            yield heading(level, _title(each, _LABELS) or str(number))
-            yield from _blocks(each, level + 1)
-
-
-def _is_plain(elements: Sequence[Json]) -> bool:
-    return not any(isinstance(each, dict | list) for each in elements)
+        if not isinstance(value, dict | list) or not value:
+            continue
+        is_flat_list = isinstance(value, list) and not any(isinstance(element, dict | list) for element in value)
+        if is_flat_list and sum(len(_value_text(element)) for element in value) <= _MAX_CELL_CHARS:
+            yield list_item(f"{key}: {', '.join(map(_value_text, value))}")
+        else:
+            yield heading(level, key)
+            yield from _value_blocks(value, level + 1)
 
 
 def _is_table(elements: list[Any]) -> bool:
-    """Objects that mostly share their keys, with short values that are not nested themselves."""
-    if len(elements) < 2 or not all(isinstance(each, dict) and _is_row(each) for each in elements):
+    """True if the elements are objects that mostly share their keys and have short, simple values."""
+    if len(elements) < 2 or not all(isinstance(element, dict) for element in elements):
         return False
-    columns = {key for each in elements for key in each}
+    values = (value for element in elements for value in element.values())
+    if any(isinstance(value, dict | list) or len(_value_text(value)) > _MAX_CELL_CHARS for value in values):
+        return False
+    columns = {key for element in elements for key in element}
     filled = sum(map(len, elements))
-    return 0 < len(columns) <= _MOST_COLUMNS and filled * 2 >= len(columns) * len(elements)
+    return 0 < len(columns) <= _MAX_COLUMNS and filled * 2 >= len(columns) * len(elements)
 
 
-def _is_row(member: Mapping[str, Json]) -> bool:
-    return all(not isinstance(value, dict | list) and len(_said(value)) <= _LONGEST_CELL for value in member.values())
-
-
-def _rows(elements: Sequence[Mapping[str, Json]]) -> list[list[str]]:
-    columns = list(dict.fromkeys(key for each in elements for key in each))
-    return [columns, *([_said(each.get(column)) for column in columns] for each in elements)]
-
-
-def _said(value: Json) -> str:
+def _value_text(value: Json) -> str:
     match value:
         case None:
             return ""
@@ -173,8 +158,9 @@ def _said(value: Json) -> str:
             return str(value)
 
 
-def _title(value: Json, keys: Sequence[str] = _TITLES) -> str:
+def _find_title(value: Json, keys: Sequence[str]) -> str:
+    """The first of the keys' values that can be a title; empty if there is none."""
     if not isinstance(value, dict):
         return ""
-    named = (clean(" ".join(name.split())) for key in keys if isinstance(name := value.get(key), str))
-    return next((name for name in named if 0 < len(name) <= _LONGEST_TITLE), "")
+    titles = (clean_text(" ".join(name.split())) for key in keys if isinstance(name := value.get(key), str))
+    return next((title for title in titles if 0 < len(title) <= _MAX_TITLE_CHARS), "")

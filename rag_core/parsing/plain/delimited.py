@@ -9,82 +9,67 @@ from itertools import islice
 from typing import Literal
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.blocks import joined
-from rag_core.parsing.encoding import decoded
+from rag_core.parsing.blocks import join_blocks
+from rag_core.parsing.encoding import decode_text
 from rag_core.parsing.tables import table
 from rag_core.types import Document
 
 VERSION = 2
 
 _DELIMITERS = ",\t;|"
-_SEPARATOR = re.compile(r"sep=([^\w\s]|\t)[ \t]*\n", re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(r"sep=([^\w\s]|\t)[ \t]*\n", re.IGNORECASE)
 _SAMPLE_ROWS = 50
-_SAMPLE = 65_536
-# A few wide rows among many narrow ones: a table pads them all
-_MOST_PADDING = 10
+_SAMPLE_CHARS = 65_536
+# A table pads all rows to the widest: a few wide rows among many narrow ones would grow it without bound
+_MAX_PADDING = 10
 
-# Of the whole process, and 128 KiB otherwise: how long a cell may be is the document's limit alone
+# This limit applies to the whole process, and is 128 KiB by default: only the document's size should limit a cell
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
 
 
 class DelimitedParser:
-    """The first row names the columns; a row that is longer gets columns without a name."""
+    """The first row is the header. The extra columns of a longer row have no name."""
 
     def parse(self, uri: str, body: bytes) -> Document:
-        text, delimiter = _told(decoded(body))
-        rows = _rows(text, delimiter or _delimiter(text[:_SAMPLE]))
-        _refuse(rows)
-        return Document(uri=uri, text=joined([table(rows)]), media_type="text/csv")
+        text = decode_text(body)
+        if separator := _SEPARATOR_LINE.match(text):  # the first line of some files for Excel
+            text, delimiter = text[separator.end() :], separator[1]
+        else:
+            delimiter = _guess_delimiter(text[:_SAMPLE_CHARS])
+        try:
+            rows = list(_read_csv(text, delimiter))
+            if text.count('"') % 2:  # the last quote can have swallowed the rows after it
+                unquoted = list(_read_csv(text, delimiter, csv.QUOTE_NONE))
+                rows = max(rows, unquoted, key=lambda rows: (_measure_evenness(rows)[0], len(rows)))
+        except csv.Error as error:
+            raise DocumentError("parse", f"not a readable table: {error}") from error
+        width, cells = max(map(len, rows), default=0), sum(map(len, rows))
+        if width * len(rows) > 1_000_000 and width * len(rows) > _MAX_PADDING * cells:
+            raise DocumentError("parse", f"not a table: {len(rows)} rows, one of them with {width} cells")
+        return Document(uri=uri, text=join_blocks([table(rows)]), media_type="text/csv")
 
 
-def _told(text: str) -> tuple[str, str]:
-    """The table, and the delimiter that a line before it names, for Excel; empty where none does."""
-    found = _SEPARATOR.match(text)
-    return (text[found.end() :], found[1]) if found else (text, "")
+def _guess_delimiter(sample: str) -> str:
+    """The delimiter that splits most rows into equally many cells; of several such, the one with most cells."""
+    complete_lines, _, _ = sample.rpartition("\n")
+    scores: dict[str, tuple[float, int]] = {}
+    for delimiter in _DELIMITERS:
+        try:
+            scores[delimiter] = _measure_evenness(islice(_read_csv(complete_lines or sample, delimiter), _SAMPLE_ROWS))
+        except csv.Error:
+            scores[delimiter] = 0.0, 0
+    return max(scores, key=scores.__getitem__)
 
 
-def _rows(text: str, delimiter: str) -> list[list[str]]:
-    try:
-        rows = list(_read(text, delimiter))
-        if text.count('"') % 2:  # the last one may have swallowed what is behind it
-            unquoted = list(_read(text, delimiter, csv.QUOTE_NONE))
-            rows = max(rows, unquoted, key=lambda read: (_evenness(read)[0], len(read)))
-    except csv.Error as error:
-        raise DocumentError("parse", f"no readable table: {error}") from error
-    return rows
+def _read_csv(text: str, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
+    # splitlines would also split at U+2028, and within quotes
+    lines = text.split("\n")
+    with_ends = (f"{line}\n" for line in lines) if '"' in text else lines
+    return csv.reader(with_ends, delimiter=delimiter, skipinitialspace=True, quoting=quoting)
 
 
-def _read(text: str, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
-    # splitlines would also cut at U+2028, and within quotes
-    lines = text.split("\n") if '"' not in text else _lines(text)
-    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, quoting=quoting)
-
-
-def _lines(text: str) -> Iterator[str]:
-    return (f"{line}\n" for line in text.split("\n"))
-
-
-def _delimiter(sample: str) -> str:
-    """That which cuts most rows into equally many cells, and of those the one with most cells."""
-    whole, _, _ = sample.rpartition("\n")
-    return max(_DELIMITERS, key=lambda delimiter: _agreement(whole or sample, delimiter))
-
-
-def _agreement(sample: str, delimiter: str) -> tuple[float, int]:
-    try:
-        return _evenness(islice(_read(sample, delimiter), _SAMPLE_ROWS))
-    except csv.Error:
-        return 0.0, 0
-
-
-def _evenness(rows: Iterable[Sequence[str]]) -> tuple[float, int]:
-    """How many of them, as a share, have equally many cells, and how many these are; zeros for one cell each."""
+def _measure_evenness(rows: Iterable[Sequence[str]]) -> tuple[float, int]:
+    """The largest share of rows with equally many cells, and their number of cells; zeros if that is one cell."""
     widths = [len(row) for row in rows if row]
     width, even = Counter(widths).most_common(1)[0] if widths else (1, 0)
     return (even / len(widths), width) if width > 1 else (0.0, 0)
-
-
-def _refuse(rows: Sequence[Sequence[str]]) -> None:
-    width, cells = max(map(len, rows), default=0), sum(map(len, rows))
-    if width * len(rows) > 1_000_000 and width * len(rows) > _MOST_PADDING * cells:
-        raise DocumentError("parse", f"no table: {len(rows)} rows, one of them with {width} cells")

@@ -10,12 +10,12 @@ from contextlib import aclosing
 from itertools import islice
 
 from rag_core.errors import GenerationError
-from rag_core.models.endpoint import ChatMessage, Client
-from rag_core.models.fence import defused
+from rag_core.models.endpoint import ChatMessage, EndpointClient
+from rag_core.models.fence import defuse
 
 TEMPERATURE = 0.1
 
-LONGEST = 1_000
+MAX_QUESTION_CHARS = 1_000
 """Characters of a question that is expanded. A longer one has words enough."""
 
 _TERMS, _TERM_LENGTH, _MAX_TOKENS = 8, 60, 128
@@ -30,21 +30,23 @@ abbreviation that you would have to guess. Do not answer the question, and do no
 terms, write {_NONE}."""
 
 
-async def expanded(client: Client, question: str) -> str:
+async def expand_question(client: EndpointClient, question: str) -> str:
     """The question as it is, and behind it up to 8 terms that it does not have.
 
     GenerationError if the question is longer than LONGEST or empty, or if the endpoint fails.
     """
-    if not 0 < len(question) <= LONGEST:
-        raise GenerationError(f"a question that is expanded must have 1 to {LONGEST} characters, got {len(question)}")
+    if not 0 < len(question) <= MAX_QUESTION_CHARS:
+        raise GenerationError(
+            f"a question that is expanded must have 1 to {MAX_QUESTION_CHARS} characters, got {len(question)}"
+        )
     written = await _written(client, question)
     return " ".join([question, *islice(_added(written, question), _TERMS)])
 
 
-async def _written(client: Client, question: str) -> str:
+async def _written(client: EndpointClient, question: str) -> str:
     messages: list[ChatMessage] = [
         {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": f"Question: {defused(question)}\n\nTerms:"},
+        {"role": "user", "content": f"Question: {defuse(question)}\n\nTerms:"},
     ]
     text = ""
     async with aclosing(client.stream(messages, temperature=TEMPERATURE, max_tokens=_MAX_TOKENS)) as deltas:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rag_core.models.loading import loading
-from rag_core.models.shared import Scoring, SharedModel
+from rag_core.models.loading import translate_load_errors
+from rag_core.models.shared_model import BatchScorer, SharedModel
 from rag_core.protocols import Pair
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _RESERVED = 2
 """Positions that encoders of RoBERTa's kind count, but do not use."""
 
 
-def late_interaction_pairs(
+def late_interaction_scorer(
     loading: "Callable[[], MultiVectorEncoder]", batch_size: int
 ) -> "SharedModel[MultiVectorEncoder]":
     """Scores are MaxSim: for each token of the question its nearest token's cosine, summed (Khattab and Zaharia,
@@ -27,10 +27,10 @@ def late_interaction_pairs(
     return SharedModel("reranker", loading, _scoring, batch_size)
 
 
-def multi_vector_encoder(folder: Path, weights: "torch.dtype", device: str) -> "MultiVectorEncoder":
+def load_multi_vector_encoder(folder: Path, weights: "torch.dtype", device: str) -> "MultiVectorEncoder":
     """A model trained for late interaction, reading as much as its encoder can; of any other text encoder, the vectors
     of its tokens. ModelError if it cannot be loaded."""
-    with loading(folder, "model for late interaction"):
+    with translate_load_errors(folder, "model for late interaction"):
         made = _trained if _is_trained(folder) else _of_tokens
         return _meeting_in_fp32(made(folder, {"dtype": weights}, device))
 
@@ -88,7 +88,7 @@ def _widened(_module: object, _arguments: object, features: dict[str, Any]) -> d
     return {**features, "token_embeddings": features["token_embeddings"].float()}
 
 
-def _scoring(model: "MultiVectorEncoder", pairs: Sequence[Pair]) -> Scoring:
+def _scoring(model: "MultiVectorEncoder", pairs: Sequence[Pair]) -> BatchScorer:
     """Each question is encoded once."""
     questions = list(dict.fromkeys(question for question, _ in pairs))
     encoded = model.encode_query(questions, show_progress_bar=False)

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from rag_core.errors import GenerationError, RetrievalError
-from rag_core.models.endpoint import ChatMessage, Completer, Completion, weight
-from rag_core.models.fence import defused, fenced, fresh_nonce
+from rag_core.models.endpoint import ChatMessage, Completer, Completion, word_probability
+from rag_core.models.fence import defuse, fence_text, fresh_nonce
 
 _BEST = 9
 _DIGITS = frozenset(map(str, range(_BEST + 1)))
@@ -49,10 +49,10 @@ class LlmReranker:
 
 def _asked(question: str, text: str, nonce: str) -> list[ChatMessage]:
     """The question first: a prefix cache keeps it over all candidates."""
-    passage = fenced("passage", nonce, text)
+    passage = fence_text("passage", nonce, text)
     return [
         {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": f"Question: {defused(question)}\n\n{passage}\n\nGrade:"},
+        {"role": "user", "content": f"Question: {defuse(question)}\n\n{passage}\n\nGrade:"},
     ]
 
 
@@ -61,7 +61,7 @@ def _grade(answered: Completion) -> float:
     if written is None:
         raise RetrievalError(f"the reranker must grade with a digit, got {answered.text[:_SHOWN]!r}")
     likely = next(filter(_likeliest_is_a_digit, answered.logprobs), {written: 0.0})
-    weights = {digit: weight(likely, digit) for digit in _DIGITS}
+    weights = {digit: word_probability(likely, digit) for digit in _DIGITS}
     return sum(int(digit) * each for digit, each in weights.items()) / sum(weights.values()) / _BEST
 
 

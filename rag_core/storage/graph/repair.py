@@ -1,19 +1,19 @@
-"""Takes out of the graph what breaks its invariants. What is left of a damaged document comes back when it is ingested.
+"""Removes rows of the graph that break its invariants. Ingesting a damaged document again restores its rows.
 
-It waits for nobody but a drop of the collection: what a publisher is at is left to him.
+It waits only for the deletion of the collection. Rows that a publisher has locked are skipped.
 """
 
 from psycopg import Connection
 
 from rag_core.storage.graph.writing import remove_entities
-from rag_core.storage.lexical.merging import HOLD_COLLECTION
+from rag_core.storage.lexical.merging import LOCK_COLLECTION
 from rag_core.storage.postgres import transaction
 
 MENTIONS = """
 with broken as materialized (
   select m.entity, m.chunk_id from mentions m
   where m.tenant = %(tenant)s and m.collection = %(collection)s and not exists (
-    select from {named} where n.tenant = m.tenant and n.collection = m.collection and {matching})
+    select from {table} where n.tenant = m.tenant and n.collection = m.collection and {matching})
   order by m.entity, m.chunk_id for update of m skip locked
 )
 delete from mentions m using broken b where m.tenant = %(tenant)s and m.collection = %(collection)s
@@ -29,17 +29,17 @@ with broken as materialized (
 delete from relations r using broken b where r.tenant = %(tenant)s and r.collection = %(collection)s
   and r.source = b.source and r.target = b.target and r.document_id = b.document_id"""
 BROKEN = (
-    MENTIONS.format(named="chunks n", matching="n.id = m.chunk_id and n.document_id = m.document_id"),
-    MENTIONS.format(named="entities n", matching="n.id = m.entity"),
+    MENTIONS.format(table="chunks n", matching="n.id = m.chunk_id and n.document_id = m.document_id"),
+    MENTIONS.format(table="entities n", matching="n.id = m.entity"),
     RELATIONS.format(end="source"),
     RELATIONS.format(end="target"),
 )
 
 
 def repair(connection: Connection, tenant: str, collection: int) -> int:
-    """How many rows were removed. Reads all of the graph."""
+    """Returns how many rows it removed. Reads the entire graph of the collection."""
     scope = {"tenant": tenant, "collection": collection}
     with transaction(connection, tenant):
-        connection.execute(HOLD_COLLECTION, scope)
+        connection.execute(LOCK_COLLECTION, scope)
         removed = sum(connection.execute(statement.encode(), scope).rowcount for statement in BROKEN)
         return removed + remove_entities(connection, scope)

@@ -1,8 +1,10 @@
-"""Documents into the graph, in the transaction that publishes them. A document's part of it goes with the document,
-and an entity with the last that mentions it.
+"""Writes of the graph, in the transaction that publishes the documents.
 
-Who mentions entities holds their rows, so that none is removed meanwhile; who removes them waits for no such holder,
-but leaves what is held. What two transactions at once leave so, is removed by `repair`.
+Mentions and relations are deleted with their document, and an entity with the last document that mentions it.
+
+A transaction that adds mentions locks the rows of their entities, so that none of them is deleted meanwhile. One that
+deletes entities does not wait for such locks, but skips locked rows. Two concurrent transactions can thus leave an
+entity without mentions, which `repair` deletes.
 """
 
 from collections import defaultdict
@@ -13,18 +15,18 @@ from uuid import UUID, uuid5
 
 from psycopg import Connection
 
-from rag_core.storage.graph.extraction import Graph, extracted
+from rag_core.storage.graph.extraction import extract_graph
 from rag_core.types import Chunk, Draft
 
-# In the order of ids, so that two batches with new entities in common wait for each other in turn.
+# Rows are inserted in the order of ids, so two batches with new entities in common wait without a deadlock.
 ADD_ENTITIES = """
 insert into entities (tenant, collection, id, name, label)
 select %(tenant)s, %(collection)s, id, name, label
 from unnest(%(ids)s::uuid[], %(names)s::text[], %(labels)s::text[]) as e (id, name, label) order by id
 on conflict (tenant, collection, id) do nothing"""
-HOLD_ENTITIES = """
+LOCK_ENTITIES = """
 select count(*) from (select from entities where tenant = %(tenant)s and collection = %(collection)s
-  and id = any(%(ids)s::uuid[]) order by id for key share) held"""
+  and id = any(%(ids)s::uuid[]) order by id for key share) locked"""
 ADD_MENTIONS = """
 insert into mentions (tenant, collection, entity, chunk_id, document_id, times)
 select %(tenant)s, %(collection)s, entity, chunk_id, document_id, times
@@ -61,7 +63,7 @@ select e.id from entities e where e.tenant = %(tenant)s and e.collection = %(col
   and (%(entities)s::uuid[] is null or e.id = any(%(entities)s::uuid[])) and not exists (
     select from mentions m where m.tenant = e.tenant and m.collection = e.collection and m.entity = e.id)
 order by e.id for update skip locked"""
-# Looks again: whoever held an entity before it was locked has mentioned it by now.
+# This checks again: a transaction that had locked the entity before can have added a mention.
 REMOVE_ENTITIES = """
 delete from entities e where e.tenant = %(tenant)s and e.collection = %(collection)s
   and e.id = any(%(entities)s::uuid[]) and not exists (
@@ -77,101 +79,105 @@ _NAMES = UUID("b1f1a1d2-6f5e-5d53-8a3c-4b0a54d2c7e9")
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """What documents say, by document: names and labels, mentions by chunk, related pairs both ways."""
+class _DocumentGraph:
+    """The graph of a document: labels by name, mentions as (name, chunk, count), and the weights of related pairs.
 
-    documents: Mapping[UUID, "_Said"]
+    Each pair is present in both directions.
+    """
 
-    def only(self, documents: Iterable[UUID]) -> "Prepared":
-        return Prepared({id: self.documents[id] for id in documents if id in self.documents})
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
     labels: Mapping[str, str]
     mentions: Sequence[tuple[str, UUID, int]]
     weights: Mapping[tuple[str, str], float]
 
 
-NOTHING = Prepared({})
+@dataclass(frozen=True, slots=True)
+class PreparedGraph:
+    """The graphs of documents, by document, ready to be stored."""
+
+    documents: Mapping[UUID, _DocumentGraph]
+
+    def restrict_to(self, documents: Iterable[UUID]) -> "PreparedGraph":
+        return PreparedGraph({id: self.documents[id] for id in documents if id in self.documents})
 
 
-def prepared(drafts: Sequence[Draft]) -> Prepared:
-    """No input or output: done before the transaction begins."""
-    return Prepared({draft.id: _said(draft.chunks) for draft in drafts if draft.chunks and draft.pending})
+EMPTY_GRAPH = PreparedGraph({})
 
 
-def publish(connection: Connection, scope: Mapping[str, Any], prepared: Prepared, replaced: Sequence[UUID]) -> None:
-    """In place of what `replaced` documents said before."""
-    gone = remove(connection, scope, replaced) if replaced else []
+def prepare(drafts: Sequence[Draft]) -> PreparedGraph:
+    """Extracts the graphs of the drafts. It reads nothing from the store, so it runs before the transaction."""
+    return PreparedGraph(
+        {draft.id: _document_graph(draft.chunks) for draft in drafts if draft.chunks and draft.pending}
+    )
+
+
+def publish(
+    connection: Connection, scope: Mapping[str, Any], prepared: PreparedGraph, replaced: Sequence[UUID]
+) -> None:
+    """Stores the graphs, after it has removed those of the `replaced` documents."""
+    former_entities = remove(connection, scope, replaced) if replaced else []
     if prepared.documents:
-        _add(connection, scope, prepared)
-    remove_entities(connection, scope, gone)
+        _add_graphs(connection, scope, prepared)
+    remove_entities(connection, scope, former_entities)
 
 
 def remove(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID]) -> list[UUID]:
-    """Gives the entities that they mentioned; these stay."""
+    """Removes the mentions and relations of these documents. Returns the mentioned entities, which it leaves."""
     values = {**scope, "ids": list(documents)}
     connection.execute(REMOVE_RELATIONS, values)
     return [row[0] for row in connection.execute(REMOVE_MENTIONS, values)]
 
 
 def remove_orphans(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID] | None = None) -> None:
-    """What documents said that are not there any more: those, or any."""
+    """Removes the graphs of documents that are no longer stored: of these documents, or of all in the collection."""
     values = {**scope, "ids": list(documents) if documents is not None else None}
     connection.execute(REMOVE_ORPHAN_RELATIONS, values)
     remove_entities(connection, scope, [row[0] for row in connection.execute(REMOVE_ORPHAN_MENTIONS, values)])
 
 
 def remove_entities(connection: Connection, scope: Mapping[str, Any], entities: Sequence[UUID] | None = None) -> int:
-    """How many of them, or of all, had no mention left. The last that a transaction does to the graph: who adds to it
-    may wait for this one from here on."""
+    """Removes those of the entities, or of all in the collection, that no chunk mentions. Returns how many.
+
+    It must be the last change of the graph in a transaction: other transactions that add mentions wait for it.
+    """
     if entities is not None and not entities:
         return 0
-    found = [row[0] for row in connection.execute(UNMENTIONED, {**scope, "entities": entities})]
-    return connection.execute(REMOVE_ENTITIES, {**scope, "entities": found}).rowcount
+    unmentioned = [row[0] for row in connection.execute(UNMENTIONED, {**scope, "entities": entities})]
+    return connection.execute(REMOVE_ENTITIES, {**scope, "entities": unmentioned}).rowcount
 
 
-def _add(connection: Connection, scope: Mapping[str, Any], prepared: Prepared) -> None:
-    ids = {name: _entity(name) for said in prepared.documents.values() for name in said.labels}
-    labels = {name: label for said in prepared.documents.values() for name, label in said.labels.items()}
-    columns = {"ids": list(ids.values()), "names": list(ids), "labels": [labels[name] for name in ids]}
-    _hold(connection, {**scope, **columns})
-    said = prepared.documents.items()
-    rows = [(ids[name], chunk, id, times) for id, each in said for name, chunk, times in each.mentions]
-    connection.execute(ADD_MENTIONS, {**scope, **_columns(rows, "entities", "chunks", "documents", "times")})
-    pairs = [(ids[a], ids[b], id, weight) for id, each in said for (a, b), weight in each.weights.items()]
-    connection.execute(ADD_RELATIONS, {**scope, **_columns(pairs, "sources", "targets", "documents", "weights")})
+def _add_graphs(connection: Connection, scope: Mapping[str, Any], prepared: PreparedGraph) -> None:
+    labels = {name: label for graph in prepared.documents.values() for name, label in graph.labels.items()}
+    ids = {name: uuid5(_NAMES, name) for name in labels}
+    columns = {"ids": list(ids.values()), "names": list(ids), "labels": list(labels.values())}
+    _lock_entities(connection, {**scope, **columns})
+    graphs = prepared.documents.items()
+    mentions = [(ids[name], chunk, id, count) for id, graph in graphs for name, chunk, count in graph.mentions]
+    connection.execute(ADD_MENTIONS, {**scope, **_columns(mentions, "entities", "chunks", "documents", "times")})
+    relations = [(ids[a], ids[b], id, weight) for id, graph in graphs for (a, b), weight in graph.weights.items()]
+    connection.execute(ADD_RELATIONS, {**scope, **_columns(relations, "sources", "targets", "documents", "weights")})
 
 
-def _hold(connection: Connection, entities: Mapping[str, Any]) -> None:
-    """Adds those that are not there. One that was there may be removed before it is held: then it is added again."""
-    held = -1
-    while held != len(entities["ids"]):
+def _lock_entities(connection: Connection, entities: Mapping[str, Any]) -> None:
+    """Adds missing entities and locks all. It repeats if an existing one was deleted before it could be locked."""
+    locked = -1
+    while locked != len(entities["ids"]):
         connection.execute(ADD_ENTITIES, entities)
-        row = connection.execute(HOLD_ENTITIES, entities).fetchone()
-        held = int(row[0]) if row else 0
+        row = connection.execute(LOCK_ENTITIES, entities).fetchone()
+        locked = int(row[0]) if row else 0
 
 
-def _said(chunks: Sequence[Chunk]) -> _Said:
-    graphs = [(chunk, extracted(chunk.embedded_text)) for chunk in chunks]
+def _document_graph(chunks: Sequence[Chunk]) -> _DocumentGraph:
+    graphs = [(chunk, extract_graph(chunk.embedded_text)) for chunk in chunks]
     labels = {name: label for _, graph in reversed(graphs) for name, label in graph.labels.items()}
-    mentions = [(name, chunk.id, times) for chunk, graph in graphs for name, times in graph.times.items()]
-    return _Said(labels, mentions, _both_ways(graph for _, graph in graphs))
-
-
-def _both_ways(graphs: Iterable[Graph]) -> dict[tuple[str, str], float]:
+    mentions = [(name, chunk.id, count) for chunk, graph in graphs for name, count in graph.counts.items()]
     weights: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for graph in graphs:
+    for _, graph in graphs:
         for (a, b), weight in graph.weights.items():
             weights[a, b] += weight
             weights[b, a] += weight
-    return weights
+    return _DocumentGraph(labels, mentions, weights)
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], *names: str) -> dict[str, list[Any]]:
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
-
-
-def _entity(name: str) -> UUID:
-    return uuid5(_NAMES, name)
+    """The columns of the rows, by name."""
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}

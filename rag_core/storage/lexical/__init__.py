@@ -1,1 +1,1 @@
-"""Exact BM25 and SPLADE in plain tables: immutable segments of postings, written with the documents, merged later."""
+"""Exact BM25 and SPLADE in plain tables: immutable segments of postings, published with the documents, merged later."""

@@ -1,8 +1,8 @@
-"""Whose terms the lexical index holds: a document has its words there, and those of SPLADE where the profile asks."""
+"""The kinds of terms in the lexical index: every document has its words, and SPLADE terms if the profile has SPLADE."""
 
 WORDS = "words"
 SPLADE = "splade"
 KINDS = (SPLADE, WORDS)
 
 COLUMNS = {WORDS: 3, SPLADE: 2}
-"""How many numbers a posting has: see `segment.Segment`."""
+"""The count of numbers in a posting: see `segment.Segment`."""

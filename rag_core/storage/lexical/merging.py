@@ -1,13 +1,14 @@
-"""Many small segments into one, and the dead out of those that hold too many, while others read and write.
+"""Merges of small segments, and removal of dead chunks, while others read and publish.
 
-A merge writes where a document's row stands, a publish that it is dead. Whoever comes second waits and then changes the
-newest row, so no tombstone is lost. Merges take segments that no other merge has, so any number may run.
+A merge updates the segment of a document's row, and a publisher marks the row as dead. The second of the two waits and
+then updates the newest version of the row, so no mark is lost. A merge skips segments that another merge has locked, so
+any number of merges can run at once.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,24 @@ from psycopg.rows import class_row
 
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
 from rag_core.storage.lexical.packing import Numbers
-from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MOST_CHUNKS, cells, laid_out
-from rag_core.storage.lexical.writing import add_postings, add_segment
+from rag_core.storage.lexical.segment import CHUNK_ID, DTYPE, MAX_CHUNKS, encode_postings, number_offsets
+from rag_core.storage.lexical.writing import insert_postings, insert_segment
 from rag_core.storage.postgres import transaction
 
 FAN_IN = 16
-"""So many segments of about one size become one: each chunk is written again once a tier, of which there are four."""
+"""The count of segments of about the same size that are merged into one. Each chunk is rewritten once in each of the
+four size tiers."""
 
 DEAD_SHARE = 0.15
-"""Above it a segment is written anew without its dead, which every search has to read past."""
+"""The share of dead chunks above which a segment is rewritten without them. Every search has to skip dead chunks."""
 
-MOST_SEGMENTS = 256
-POSTINGS_AT_ONCE = 1_000_000
+MAX_SEGMENTS = 256
+"""The most segments of one merge."""
 
-# What no live document covers is dead, be it a tombstone or not.
+MAX_BATCH_POSTINGS = 1_000_000
+"""The count of postings after which a batch of terms ends, which limits the memory of a merge."""
+
+# A chunk is dead if no live document covers it, even if no row marks it as dead.
 SIZES = """
 select s.id, s.n_chunks as chunks, coalesce(sum(d.n_chunks), 0)::int as live,
   s.kind, s.analysis
@@ -39,8 +44,8 @@ left join lexical_documents d
   on d.tenant = s.tenant and d.collection = s.collection and d.segment_id = s.id and not d.dead
 where s.tenant = %(tenant)s and s.collection = %(collection)s group by s.id, s.n_chunks, s.kind, s.analysis
 order by s.id"""
-HOLD_COLLECTION = "select from collections where tenant = %(tenant)s and id = %(collection)s for key share"
-TAKE = """
+LOCK_COLLECTION = "select from collections where tenant = %(tenant)s and id = %(collection)s for key share"
+LOCK_SEGMENTS = """
 select id, chunk_ids, kind, analysis from lexical_segments where tenant = %(tenant)s and collection = %(collection)s
   and id = any(%(segments)s::bigint[]) order by id for update skip locked"""
 LIVE = """
@@ -56,11 +61,12 @@ select from lexical_documents
 where tenant = %(tenant)s and collection = %(collection)s and segment_id = any(%(segments)s::bigint[])
 order by document_id, kind, segment_id, first_local for update"""
 MOVE = """
-update lexical_documents d set segment_id = %(segment)s, first_local = moved.first
-from unnest(%(from_segments)s::bigint[], %(from_firsts)s::int[], %(firsts)s::int[]) as moved (segment_id, was, first)
+update lexical_documents d set segment_id = %(segment)s, first_local = moved.new_first
+from unnest(%(from_segments)s::bigint[], %(from_firsts)s::int[], %(firsts)s::int[])
+  as moved (segment_id, old_first, new_first)
 where d.tenant = %(tenant)s and d.collection = %(collection)s and d.segment_id = moved.segment_id
-  and d.first_local = moved.was"""
-DROP = (
+  and d.first_local = moved.old_first"""
+DELETE_SEGMENTS = (
     """delete from lexical_documents
        where tenant = %(tenant)s and collection = %(collection)s and segment_id = any(%(segments)s::bigint[])""",
     """delete from lexical_postings
@@ -71,8 +77,11 @@ DROP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """A segment's chunks, as built and still live, and what made its terms."""
+class SegmentSize:
+    """The count of a segment's chunks when it was built, and of those that still live.
+
+    `analysis` identifies what produced its terms: the version of the text analysis, or a SPLADE model's fingerprint.
+    """
 
     id: int
     chunks: int
@@ -82,20 +91,21 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A segment as it is stored. `places`, one a chunk: its number in the merged segment, or -1 where it goes.
+class SegmentPart:
+    """The contents of a segment that is being merged.
 
-    `sizes` counts the postings of each term; `table` holds them all, term by term, as [columns, size] each.
+    `new_numbers` holds, for each chunk, its local number in the merged segment, or -1 for a dead chunk. `sizes` counts
+    the postings of each term. `table` holds the posting lists, one after the other, each of shape (columns, size).
     """
 
-    places: Numbers
+    new_numbers: Numbers
     terms: Sequence[str]
     sizes: Numbers
     table: NDArray[np.uint16]
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
+class _LiveDocument:
     segment_id: int
     first_local: int
     n_chunks: int
@@ -104,140 +114,146 @@ class _Live:
 
 
 def merge(connection: Connection, tenant: str, collection: int) -> int:
-    """Until nothing is due; how many segments went. What another merge holds is left to it."""
+    """Merges segments until none is due, or another merge holds some of them. Returns how many it replaced."""
     scope = {"tenant": tenant, "collection": collection}
-    gone = 0
-    while segments := due(_sizes(connection, tenant, scope)):
+    replaced = 0
+    while segments := choose_segments(_read_sizes(connection, tenant, scope)):
         with transaction(connection, tenant):
-            if not _merged(connection, {**scope, "segments": segments}):
+            if not _merge_segments(connection, {**scope, "segments": segments}):
                 break
-        gone += len(segments)
-    return gone
+        replaced += len(segments)
+    return replaced
 
 
-def due(sizes: Sequence[Size]) -> list[int]:
-    """The segments to make one of now, all with terms of one making: those that hold too many dead, else as many small
-    ones as fit one segment."""
-    alike = defaultdict[tuple[str, str], list[Size]](list)
+def choose_segments(sizes: Sequence[SegmentSize]) -> list[int]:
+    """The ids of the segments to merge next; empty if none is due. All have the same kind and analysis.
+
+    Segments with too many dead chunks are chosen first, then small ones; in each case as many as fit one segment.
+    """
+    groups = defaultdict[tuple[str, str], list[SegmentSize]](list)
     for size in sizes:
-        alike[size.kind, size.analysis].append(size)
-    return next(filter(None, map(_due, alike.values())), [])
+        groups[size.kind, size.analysis].append(size)
+    return next(filter(None, map(_choose_in_group, groups.values())), [])
 
 
-def _due(sizes: Sequence[Size]) -> list[int]:
-    spoiled = [size for size in sizes if size.live < (1 - DEAD_SHARE) * size.chunks]
-    chosen = sorted(spoiled or _crowded(sizes), key=lambda size: (size.live, size.id))
-    totals = accumulate(size.live for size in chosen)
-    fitting = [size.id for size, total in zip(chosen, totals, strict=True) if total <= MOST_CHUNKS]
-    return fitting[:MOST_SEGMENTS] if spoiled or len(fitting) > 1 else []
+def _choose_in_group(sizes: Sequence[SegmentSize]) -> list[int]:
+    too_dead = [size for size in sizes if size.live < (1 - DEAD_SHARE) * size.chunks]
+    candidates = sorted(too_dead or _small_segments(sizes), key=lambda size: (size.live, size.id))
+    totals = accumulate(size.live for size in candidates)
+    fitting = [size.id for size, total in zip(candidates, totals, strict=True) if total <= MAX_CHUNKS]
+    return fitting[:MAX_SEGMENTS] if too_dead or len(fitting) > 1 else []
 
 
-def _crowded(sizes: Sequence[Size]) -> list[Size]:
-    """All up to the largest tier that has its number; what fills more than half a segment stays for good."""
-    small = [size for size in sizes if 2 * size.live <= MOST_CHUNKS]
+def _small_segments(sizes: Sequence[SegmentSize]) -> list[SegmentSize]:
+    """All segments up to the largest tier that has at least FAN_IN of them. A segment more than half full is final."""
+    small = [size for size in sizes if 2 * size.live <= MAX_CHUNKS]
     counts = Counter(_tier(size) for size in small)
-    full = max((tier for tier, count in counts.items() if count >= FAN_IN), default=-1)
-    return [size for size in small if _tier(size) <= full]
+    largest = max((tier for tier, count in counts.items() if count >= FAN_IN), default=-1)
+    return [size for size in small if _tier(size) <= largest]
 
 
-def _tier(size: Size) -> int:
+def _tier(size: SegmentSize) -> int:
     return (size.live.bit_length() - 1) // 4
 
 
-def _sizes(connection: Connection, tenant: str, scope: Mapping[str, Any]) -> list[Size]:
-    with transaction(connection, tenant), connection.cursor(row_factory=class_row(Size)) as cursor:
+def _read_sizes(connection: Connection, tenant: str, scope: Mapping[str, Any]) -> list[SegmentSize]:
+    with transaction(connection, tenant), connection.cursor(row_factory=class_row(SegmentSize)) as cursor:
         return cursor.execute(SIZES, scope).fetchall()
 
 
-def _merged(connection: Connection, scope: Mapping[str, Any]) -> bool:
-    if connection.execute(HOLD_COLLECTION, scope).fetchone() is None:
+def _merge_segments(connection: Connection, scope: Mapping[str, Any]) -> bool:
+    """Replaces the segments by one; by none if all their chunks are dead.
+
+    Returns False if the collection no longer exists, or another merge has locked one of the segments.
+    """
+    if connection.execute(LOCK_COLLECTION, scope).fetchone() is None:
         return False
-    taken = connection.execute(TAKE, scope).fetchall()
-    if len(taken) < len(scope["segments"]):
+    segments = connection.execute(LOCK_SEGMENTS, scope).fetchall()
+    if len(segments) < len(scope["segments"]):
         return False
-    _, _, kind, analysis = taken[0]
-    with connection.cursor(row_factory=class_row(_Live)) as cursor:
+    _, _, kind, analysis = segments[0]
+    with connection.cursor(row_factory=class_row(_LiveDocument)) as cursor:
         live = cursor.execute(LIVE, scope).fetchall()
     if live:
-        chunks = {id: np.frombuffer(chunk_ids, CHUNK_ID) for id, chunk_ids, *_ in taken}
-        _write(connection, {**scope, "kind": kind, "analysis": analysis}, chunks, live)
-    for statement in DROP:
+        chunk_ids = {id: np.frombuffer(ids, CHUNK_ID) for id, ids, *_ in segments}
+        _write_merged(connection, {**scope, "kind": kind, "analysis": analysis}, chunk_ids, live)
+    for statement in DELETE_SEGMENTS:
         connection.execute(statement.encode(), scope)
     return True
 
 
-def _write(
-    connection: Connection, scope: Mapping[str, Any], taken: Mapping[int, NDArray[np.bytes_]], live: Sequence[_Live]
+def _write_merged(
+    connection: Connection,
+    scope: Mapping[str, Any],
+    chunk_ids: Mapping[int, NDArray[np.bytes_]],
+    live: Sequence[_LiveDocument],
 ) -> None:
-    """`taken` has the ids of each segment's chunks. The documents' rows are locked at the end, so that publishers wait
-    for no more than their move."""
+    """Writes the merged segment and moves the live documents to it. `chunk_ids` holds those of each old segment.
+
+    The documents' rows are locked last, so publishers wait only while they are moved.
+    """
     ends = list(accumulate(document.n_chunks for document in live))
     firsts = [0, *ends[:-1]]
-    places = {segment: np.full(len(ids), -1, np.int64) for segment, ids in taken.items()}
+    new_numbers = {segment: np.full(len(ids), -1, np.int64) for segment, ids in chunk_ids.items()}
     for document, first in zip(live, firsts, strict=True):
-        own = slice(document.first_local, document.first_local + document.n_chunks)
-        places[document.segment_id][own] = np.arange(first, first + document.n_chunks)
-    parts = [_part(connection, {**scope, "segment": segment}, places[segment]) for segment in taken]
-    kept = [ids[places[segment] >= 0] for segment, ids in taken.items()]
-    segment = add_segment(connection, scope, live, np.concatenate(kept).tobytes())
-    add_postings(connection, scope, segment, *merged(parts, COLUMNS[scope["kind"]]))
+        old_numbers = slice(document.first_local, document.first_local + document.n_chunks)
+        new_numbers[document.segment_id][old_numbers] = np.arange(first, first + document.n_chunks)
+    parts = [_read_part(connection, {**scope, "segment": segment}, new_numbers[segment]) for segment in chunk_ids]
+    live_ids = [ids[new_numbers[segment] >= 0] for segment, ids in chunk_ids.items()]
+    segment = insert_segment(connection, scope, live, np.concatenate(live_ids).tobytes())
+    insert_postings(connection, scope, segment, *merge_postings(parts, COLUMNS[scope["kind"]]))
     connection.execute(LOCK_DOCUMENTS, scope)
-    values = {
+    moves = {
         "segment": segment,
         "from_segments": [document.segment_id for document in live],
         "from_firsts": [document.first_local for document in live],
         "firsts": firsts,
     }
-    connection.execute(MOVE, {**scope, **values})
+    connection.execute(MOVE, {**scope, **moves})
 
 
-def _part(connection: Connection, scope: Mapping[str, Any], places: Numbers) -> Part:
+def _read_part(connection: Connection, scope: Mapping[str, Any], new_numbers: Numbers) -> SegmentPart:
     terms, sizes, table = connection.execute(POSTINGS, scope, binary=True).fetchone() or ("", "", b"")
-    return Part(
-        places=places,
+    return SegmentPart(
+        new_numbers=new_numbers,
         terms=terms.split("\n") if terms else [],
         sizes=np.array(sizes.split(), np.int64) // (COLUMNS[scope["kind"]] * DTYPE.itemsize),
         table=np.frombuffer(table, DTYPE),
     )
 
 
-def merged(parts: Sequence[Part], columns: int = 3) -> tuple[list[str], list[int], bytes]:
-    """The terms in their order, how many bytes the postings of each have, and these one after the other."""
-    terms, rows = _numbered([part.terms for part in parts])
+def merge_postings(parts: Sequence[SegmentPart], columns: int = 3) -> tuple[list[str], list[int], bytes]:
+    """Returns the terms in ascending order, the length of each posting list in bytes, and the lists in that order."""
+    terms = sorted({term for part in parts for term in part.terms})
+    indexes = {term: index for index, term in enumerate(terms)}
+    rows = np.array([indexes[term] for part in parts for term in part.terms], np.int64)
     sizes = np.concatenate([part.sizes for part in parts])
     starts = columns * (np.cumsum(sizes) - sizes)
     table = np.concatenate([part.table for part in parts])
-    places = np.concatenate([part.places for part in parts])
-    chunks = np.array([len(part.places) for part in parts])
-    bases = np.repeat(np.cumsum(chunks) - chunks, [len(part.terms) for part in parts])
-    order = np.argsort(rows, kind="stable")  # of one term the parts stay in their order, and so the numbers ascend
+    new_numbers = np.concatenate([part.new_numbers for part in parts])
+    n_chunks = np.array([len(part.new_numbers) for part in parts])
+    bases = np.repeat(np.cumsum(n_chunks) - n_chunks, [len(part.terms) for part in parts])
+    order = np.argsort(rows, kind="stable")  # a term's lists stay in the order of the parts, so local numbers ascend
     counts, tables = np.zeros(len(terms), np.int64), []
-    for some in _slices(rows[order], sizes[order]):
-        at = order[some]
-        postings = table[cells(starts[at], sizes[at], columns)]
-        place = places[np.repeat(bases[at], sizes[at]) + postings[0]]
-        postings[0] = place
-        own = np.bincount(np.repeat(rows[at], sizes[at])[place >= 0], minlength=len(terms))
-        tables.append(laid_out(postings[:, place >= 0], own))
-        counts += own
-    kept = np.flatnonzero(counts)
-    lengths = columns * DTYPE.itemsize * counts[kept]
-    return [terms[number] for number in kept], lengths.tolist(), b"".join(tables)
+    for batch in _split_batches(rows[order], sizes[order]):
+        lists = order[batch]
+        postings = table[number_offsets(starts[lists], sizes[lists], columns)]
+        numbers = new_numbers[np.repeat(bases[lists], sizes[lists]) + postings[0]]
+        postings[0] = numbers
+        batch_counts = np.bincount(np.repeat(rows[lists], sizes[lists])[numbers >= 0], minlength=len(terms))
+        tables.append(encode_postings(postings[:, numbers >= 0], batch_counts))
+        counts += batch_counts
+    present = np.flatnonzero(counts)
+    lengths = columns * DTYPE.itemsize * counts[present]
+    return [terms[index] for index in present], lengths.tolist(), b"".join(tables)
 
 
-def _numbered(lists: Sequence[Sequence[str]]) -> tuple[list[str], Numbers]:
-    """All terms in their order, and the number in it of each that the lists hold, one list after the other."""
-    terms = sorted(set(chain.from_iterable(lists)))
-    numbers = {term: number for number, term in enumerate(terms)}
-    return terms, np.array([numbers[term] for term in chain.from_iterable(lists)], np.int64)
-
-
-def _slices(rows: Numbers, sizes: Numbers) -> Iterator[slice]:
-    """Of rows in order, each with all of its equals: a merge takes memory for so many postings at a time."""
+def _split_batches(rows: Numbers, sizes: Numbers) -> Iterator[slice]:
+    """Yields slices of the sorted rows. A slice ends at MAX_BATCH_POSTINGS postings, but never splits equal rows."""
     totals, first = np.cumsum(sizes), 0
     while first < len(rows):
-        done = int(totals[first - 1]) if first else 0
-        reached = min(int(np.searchsorted(totals, done + POSTINGS_AT_ONCE)), len(rows) - 1)
-        last = int(np.searchsorted(rows, rows[reached], side="right"))
-        yield slice(first, last)
-        first = last
+        total_before = int(totals[first - 1]) if first else 0
+        full = min(int(np.searchsorted(totals, total_before + MAX_BATCH_POSTINGS)), len(rows) - 1)
+        end = int(np.searchsorted(rows, rows[full], side="right"))
+        yield slice(first, end)
+        first = end

@@ -1,4 +1,4 @@
-"""What the lexical index holds of a collection, under one snapshot; and posting lists, in the same answer."""
+"""The overview of a collection's lexical index under one snapshot. The same statement reads posting lists."""
 
 import json
 from collections import defaultdict
@@ -10,50 +10,51 @@ import numpy as np
 from psycopg.sql import SQL, Composed
 
 from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Ranges
-from rag_core.storage.lexical.packing import Numbers, packed_columns
+from rag_core.storage.lexical.packing import Numbers, packing_sql
 from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 from rag_core.storage.snapshot import HIDDEN, Snapshot
 
 Row: TypeAlias = Sequence[Any]
 
-# A row for all segments, one for the dead of each language, one for what is hidden, one for each term. What a row says
-# nothing of is null, and JSON travels as text: of such short ones the types cost more than what they hold.
+# The statement returns one row for all segments, one for the dead chunks of each language, one for all hidden chunks,
+# and one for each term. Columns that do not apply are null. JSON is sent as text: for rows this short, its type costs
+# more than its content.
 SEGMENTS = SQL("""
 select 'segment' as part, {ranges}, sum(total_length)::bigint as length,
   '[' || string_agg(languages::text, ',') || ']' as languages, null as term, null::bytea as postings
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
-having count(*) > 0""").format(ranges=packed_columns("id", "0", "n_chunks"))
-OF_DOCUMENTS = packed_columns("segment_id", "first_local", "n_chunks")
+having count(*) > 0""").format(ranges=packing_sql("id", "0", "n_chunks"))
+DOCUMENT_RANGES = packing_sql("segment_id", "first_local", "n_chunks")
 DEAD = SQL("""
 select 'dead', {ranges}, -sum(total_length)::bigint,
   json_build_array(json_build_object(language, -sum(n_chunks)))::text, null, null
 from lexical_documents where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and dead
-group by language""").format(ranges=OF_DOCUMENTS)
+group by language""").format(ranges=DOCUMENT_RANGES)
 HIDDEN_CHUNKS = SQL("""
 select 'hidden', {ranges}, null, null, null, null
 from lexical_documents where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s and not dead
   and document_id in ({hidden})
-having count(*) > 0""").format(ranges=OF_DOCUMENTS, hidden=SQL(HIDDEN))
-# Read with `select`, so that no plan for these very values looks cheaper than one for any: else every question is
-# planned anew, for a third of its time.
+having count(*) > 0""").format(ranges=DOCUMENT_RANGES, hidden=SQL(HIDDEN))
+# The subselects hide the parameters' values from the planner, so a plan for these values never looks cheaper than a
+# generic one. Otherwise every question would be planned again, which takes a third of its time.
 POSTINGS = """
 select 'postings', {segments}, null, {sizes}, null, null, term, string_agg(postings, '')
 from lexical_postings where tenant = %(tenant)s and collection = (select %(collection_id)s::int)
-  and kind = (select %(kind)s) and term = any((select %(terms)s::text[])::text[]) {some} group by term"""
+  and kind = (select %(kind)s) and term = any((select %(terms)s::text[])::text[]) {condition} group by term"""
 
 
-def _postings(some: LiteralString) -> Composed:
-    segments, sizes = packed_columns("segment_id"), packed_columns("octet_length(postings)")
-    return SQL(POSTINGS).format(segments=segments, sizes=sizes, some=SQL(some))
+def _postings_sql(condition: LiteralString) -> Composed:
+    segments, sizes = packing_sql("segment_id"), packing_sql("octet_length(postings)")
+    return SQL(POSTINGS).format(segments=segments, sizes=sizes, condition=SQL(condition))
 
 
-PARTS = (SEGMENTS, DEAD, HIDDEN_CHUNKS, _postings(""))
-OF_SOME = _postings("and segment_id = any(%(segments)s)").as_bytes()
+PARTS = (SEGMENTS, DEAD, HIDDEN_CHUNKS, _postings_sql(""))
+SEGMENT_POSTINGS = _postings_sql("and segment_id = any(%(segments)s)").as_bytes()
 
 
-def overview_statement(*more: Composed) -> bytes:
-    """`more` may tell of other chunks that are dead, in the same columns."""
-    return SQL("\nunion all").join([*PARTS, *more]).as_bytes()
+def overview_statement(*more_parts: Composed) -> bytes:
+    """`more_parts` are selects with the same columns; their rows can add further dead chunks."""
+    return SQL("\nunion all").join([*PARTS, *more_parts]).as_bytes()
 
 
 OVERVIEW = overview_statement()
@@ -61,37 +62,47 @@ OVERVIEW = overview_statement()
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`segments` are their ids, ascending: the place of each in there is that in `chunks`; `segment_ids` are the same.
-    `hidden` are the chunks that the asker may not see. `lists` are those that were read with it."""
+    """The segments of a collection and their chunks.
 
-    segments: Numbers
-    segment_ids: frozenset[int]
+    `segment_ids` are ascending; a segment's position in them is its position in `chunks`. `segment_set` holds the same
+    ids. `hidden` holds the chunks of documents that the user's groups may not read. `lists` holds the posting lists
+    that were read in the same statement, by term.
+    """
+
+    segment_ids: Numbers
+    segment_set: frozenset[int]
     chunks: Chunks
     hidden: Ranges
     lists: Mapping[str, TermLists]
 
 
-async def overview(snapshot: Snapshot, terms: Collection[str] = (), statement: bytes = OVERVIEW) -> Overview:
-    """With the lists of these terms."""
-    wanted = {**snapshot.scope, "terms": list(terms)}
-    cursor = await snapshot.connection.execute(statement, wanted, binary=True)
-    rows = _by_part(await cursor.fetchall())
-    stored, dead, hidden = (_ranges(rows[part]) for part in ("segment", "dead", "hidden"))
-    order = np.argsort(stored.segments)
-    segments, counts = stored.segments[order], stored.counts[order]
-    chunks = Chunks.of(counts, dead.at(segments), *_totals([*rows["segment"], *rows["dead"]]))
-    segment_ids = frozenset(segments.tolist())
-    return Overview(segments, segment_ids, chunks, hidden.at(segments), _lists(rows["postings"], terms, segment_ids))
+async def read_overview(snapshot: Snapshot, terms: Collection[str] = (), statement: bytes = OVERVIEW) -> Overview:
+    """Reads the overview, and the posting lists of `terms` in all segments."""
+    parameters = {**snapshot.scope, "terms": list(terms)}
+    cursor = await snapshot.connection.execute(statement, parameters, binary=True)
+    rows = _group_rows(await cursor.fetchall())
+    segments, dead, hidden = (_ranges(rows[part]) for part in ("segment", "dead", "hidden"))
+    order = np.argsort(segments.segments)
+    ids, counts = segments.segments[order], segments.counts[order]
+    segment_set = frozenset(ids.tolist())
+    return Overview(
+        segment_ids=ids,
+        segment_set=segment_set,
+        chunks=Chunks.from_counts(counts, dead.with_positions(ids), *_totals([*rows["segment"], *rows["dead"]])),
+        hidden=hidden.with_positions(ids),
+        lists=_term_lists(rows["postings"], terms, segment_set),
+    )
 
 
-async def lists(snapshot: Snapshot, terms: Collection[str], segments: Collection[int]) -> Mapping[str, TermLists]:
-    """Of those terms, in those segments."""
-    wanted = {**snapshot.scope, "terms": list(terms), "segments": list(segments)}
-    cursor = await snapshot.connection.execute(OF_SOME, wanted, binary=True)
-    return _lists(_by_part(await cursor.fetchall())["postings"], terms, frozenset(segments))
+async def read_lists(snapshot: Snapshot, terms: Collection[str], segments: Collection[int]) -> Mapping[str, TermLists]:
+    """Reads the posting lists of these terms in these segments."""
+    parameters = {**snapshot.scope, "terms": list(terms), "segments": list(segments)}
+    cursor = await snapshot.connection.execute(SEGMENT_POSTINGS, parameters, binary=True)
+    return _term_lists(_group_rows(await cursor.fetchall())["postings"], terms, frozenset(segments))
 
 
-def _by_part(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+def _group_rows(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    """Groups the rows by their first column."""
     parts = defaultdict[str, list[Row]](list)
     for part, *row in rows:
         parts[part].append(row)
@@ -101,11 +112,11 @@ def _by_part(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
 def _ranges(rows: Sequence[Row]) -> Ranges:
     if not rows:
         return NO_RANGES
-    return Ranges.unpacked([b"".join(column) for column in zip(*(row[:3] for row in rows), strict=True)])
+    return Ranges.from_columns([b"".join(column) for column in zip(*(row[:3] for row in rows), strict=True)])
 
 
 def _totals(rows: Iterable[Row]) -> tuple[int, Mapping[str, int]]:
-    """The length of what lives, and how many chunks of each language do."""
+    """The total length of the living chunks, and their count by language. Rows of dead chunks have negative values."""
     total_length, living = 0, defaultdict[str, int](int)
     for _, _, _, length, languages, _, _ in rows:
         total_length += length
@@ -115,8 +126,9 @@ def _totals(rows: Iterable[Row]) -> tuple[int, Mapping[str, int]]:
     return total_length, {language: count for language, count in living.items() if count > 0}
 
 
-def _lists(rows: Iterable[Row], terms: Iterable[str], read: frozenset[int]) -> dict[str, TermLists]:
-    found = dict.fromkeys(terms, replace(NO_LISTS, read=read))
-    for segments, _, sizes, _, _, term, postings in rows:
-        found[term] = TermLists(read, segments, sizes, postings)
-    return found
+def _term_lists(rows: Iterable[Row], terms: Iterable[str], segments: frozenset[int]) -> dict[str, TermLists]:
+    """The posting lists by term, read from `segments`. A term without a row has no lists."""
+    lists = dict.fromkeys(terms, replace(NO_LISTS, read_segments=segments))
+    for ids, _, sizes, _, _, term, postings in rows:
+        lists[term] = TermLists(segments, ids, sizes, postings)
+    return lists

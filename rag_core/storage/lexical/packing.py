@@ -1,4 +1,4 @@
-"""Numbers from the store, eight bytes each in one column: they are read faster than arrays, and these than rows."""
+"""Numbers of many rows in one column, eight bytes each: they are read faster than arrays, and arrays than rows."""
 
 from collections.abc import Iterable
 from typing import LiteralString, TypeAlias
@@ -12,14 +12,14 @@ Numbers: TypeAlias = NDArray[np.int64]
 PACKED = np.dtype(">i8")
 
 
-def packed_columns(*numbers: LiteralString) -> SQL:
-    """Those of all rows, each number an expression of SQL."""
-    return SQL(", ".join(f"coalesce(string_agg(int8send({number}), ''), '')" for number in numbers))
+def packing_sql(*expressions: LiteralString) -> SQL:
+    """The output columns of a select, one for each SQL expression: each packs the expression's values of all rows."""
+    return SQL(", ".join(f"coalesce(string_agg(int8send({expression}), ''), '')" for expression in expressions))
 
 
-def packed(numbers: Iterable[int]) -> bytes:
+def pack_numbers(numbers: Iterable[int]) -> bytes:
     return np.fromiter(numbers, PACKED).tobytes()
 
 
-def unpacked(column: bytes) -> Numbers:
+def unpack_numbers(column: bytes) -> Numbers:
     return np.frombuffer(column, PACKED).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The posting lists of a question's terms, as they are scored."""
+"""The posting lists of a question's terms, in the arrays that scoring reads."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,18 +6,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_core.storage.lexical.compilation import compiled
+from rag_core.storage.lexical.compilation import jit
 from rag_core.storage.lexical.kinds import COLUMNS, WORDS
-from rag_core.storage.lexical.packing import PACKED, Numbers, unpacked
+from rag_core.storage.lexical.packing import PACKED, Numbers, unpack_numbers
 from rag_core.storage.lexical.segment import DTYPE
 from rag_core.storage.lexical.term_lists import TermLists
 
 
 class Postings(NamedTuple):
-    """In whatever order in `flat`, else those of a segment together and there by term.
+    """Posting lists, sorted by segment, and by term within a segment.
 
-    List i is of term `terms[i]` in the segment at place `segments[i]`: an array of shape [columns, sizes[i]] from
-    `starts[i]` on.
+    List i belongs to the term `terms[i]` and to the segment at position `segments[i]`. Its numbers begin at
+    `flat[starts[i]]` and form an array of shape (columns, sizes[i]). `flat` itself has no particular order.
     """
 
     flat: NDArray[np.uint16]
@@ -27,35 +27,39 @@ class Postings(NamedTuple):
     terms: Numbers
 
 
-def joined(lists: Sequence[TermLists], segments: Numbers, kind: str = WORDS) -> Postings:
-    """Of the terms, in this order, what stands in these segments, whose ids ascend."""
-    counts = np.array([len(each.segments) // PACKED.itemsize for each in lists], np.int64)
-    ids = unpacked(b"".join(each.segments for each in lists))
-    sizes = unpacked(b"".join(each.sizes for each in lists)) // DTYPE.itemsize
-    flat = np.frombuffer(b"".join(each.postings for each in lists), DTYPE)
-    return _by_segment(flat, counts, ids, sizes, segments, COLUMNS[kind])
+def join_lists(term_lists: Sequence[TermLists], segment_ids: Numbers, kind: str = WORDS) -> Postings:
+    """The lists of all terms in these segments, whose ids are ascending. Lists of other segments are left out."""
+    counts = np.array([len(lists.segments) // PACKED.itemsize for lists in term_lists], np.int64)
+    ids = unpack_numbers(b"".join(lists.segments for lists in term_lists))
+    lengths = unpack_numbers(b"".join(lists.sizes for lists in term_lists)) // DTYPE.itemsize
+    flat = np.frombuffer(b"".join(lists.postings for lists in term_lists), DTYPE)
+    return _sort_lists(flat, counts, ids, lengths, segment_ids, COLUMNS[kind])
 
 
-@compiled
-def _by_segment(
-    flat: NDArray[np.uint16], counts: Numbers, ids: Numbers, sizes: Numbers, segments: Numbers, columns: int
+@jit
+def _sort_lists(
+    flat: NDArray[np.uint16], counts: Numbers, ids: Numbers, lengths: Numbers, segment_ids: Numbers, columns: int
 ) -> Postings:
-    """`counts` tells how many lists each term has, and `sizes` how many numbers each list."""
-    places = np.searchsorted(segments, ids)
-    following = np.zeros(len(segments) + 1, np.int64)
+    """Sorts the lists, which are given term by term, by their segments.
+
+    `counts` holds the count of lists of each term. `ids` holds the segment id of each list, and `lengths` its count of
+    numbers in `flat`.
+    """
+    positions = np.searchsorted(segment_ids, ids)
+    next_rows = np.zeros(len(segment_ids) + 1, np.int64)
     for row in range(len(ids)):
-        if places[row] == len(segments) or segments[places[row]] != ids[row]:
-            places[row] = -1
+        if positions[row] == len(segment_ids) or segment_ids[positions[row]] != ids[row]:
+            positions[row] = -1
         else:
-            following[places[row] + 1] += 1
-    following = np.cumsum(following)
-    own = np.empty((4, following[-1]), np.int64)
+            next_rows[positions[row] + 1] += 1
+    next_rows = np.cumsum(next_rows)
+    lists = np.empty((4, next_rows[-1]), np.int64)
     row = start = 0
     for term in range(len(counts)):
         for _ in range(counts[term]):
-            if places[row] >= 0:
-                own[:, following[places[row]]] = start, sizes[row] // columns, places[row], term
-                following[places[row]] += 1
-            start += sizes[row]
+            if positions[row] >= 0:
+                lists[:, next_rows[positions[row]]] = start, lengths[row] // columns, positions[row], term
+                next_rows[positions[row]] += 1
+            start += lengths[row]
             row += 1
-    return Postings(flat, own[0], own[1], own[2], own[3])
+    return Postings(flat, lists[0], lists[1], lists[2], lists[3])

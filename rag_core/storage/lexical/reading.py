@@ -1,4 +1,10 @@
-"""Questions to the lexical index, in the statements of one snapshot: what they count is exact under it."""
+"""Searches of the lexical index by the words of a question.
+
+All statements of a search run in one snapshot, so term frequencies and chunk lengths are exact for what it sees.
+
+A chunk is stored in a segment, under a local number that counts from 0. Functions identify a segment by its id, or by
+its position in `Overview.segment_ids`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -8,15 +14,15 @@ from uuid import UUID
 import numpy as np
 from psycopg.sql import SQL
 
-from rag_core.storage.filters import chunk_filter, compares_chunks
-from rag_core.storage.lexical.chunks import Mask, Ranges, covering
+from rag_core.storage.filters import chunk_filter, has_chunk_condition
+from rag_core.storage.lexical.chunks import Mask, Ranges, mask_ranges
 from rag_core.storage.lexical.kinds import WORDS
-from rag_core.storage.lexical.overview import Overview, lists, overview
-from rag_core.storage.lexical.packing import Numbers, packed_columns
+from rag_core.storage.lexical.overview import Overview, read_lists, read_overview
+from rag_core.storage.lexical.packing import Numbers, packing_sql
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.postings import Postings, joined
-from rag_core.storage.lexical.scoring import Scores, best, scores, weights
-from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.lexical.postings import Postings, join_lists
+from rag_core.storage.lexical.scoring import Scores, find_best, score_chunks, term_weights
+from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, pack_ids
 from rag_core.storage.snapshot import Snapshot
 from rag_core.text.analysis import Question, read_question
 from rag_core.types import Query
@@ -29,185 +35,230 @@ select {ranges} from chunks v
 join lexical_documents l on l.tenant = v.tenant and l.collection = v.collection and l.document_id = v.document_id
   and l.kind = %(kind)s and not l.dead
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}"""
-# 16 bytes for each number, without reading the segment's other ids.
-CHUNK_IDS_AT = """
-select substring(s.chunk_ids from 16 * at.local + 1 for 16)
-from unnest(%(segments)s::bigint[], %(locals)s::int[]) with ordinality as at (segment, local, place)
-join lexical_segments s on s.tenant = %(tenant)s and s.collection = %(collection_id)s and s.id = at.segment
-order by at.place"""
-CHUNK_IDS = """
+# An id has 16 bytes. `substring` reads single ids without the other ids of the segment.
+SINGLE_CHUNK_IDS = """
+select substring(s.chunk_ids from 16 * wanted.local + 1 for 16)
+from unnest(%(segments)s::bigint[], %(local_numbers)s::int[]) with ordinality as wanted (segment, local, n)
+join lexical_segments s on s.tenant = %(tenant)s and s.collection = %(collection_id)s and s.id = wanted.segment
+order by wanted.n"""
+SEGMENT_CHUNK_IDS = """
 select id, chunk_ids from lexical_segments
 where tenant = %(tenant)s and collection = %(collection_id)s and id = any(%(segments)s)"""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question as the index sees it. `best` finds the k best chunks without those that are left out, and `scores`
-    gives those of segments, by their places, and local numbers."""
+class Scorer:
+    """The scoring functions of one question, and the overview of the segments that they score.
+
+    `find_best` takes a mask of chunks to exclude, and k. `score` takes segment positions and local numbers. Both behave
+    as the functions in `scoring` do.
+    """
 
     overview: Overview
-    best: Callable[[Mask, int], tuple[Numbers, Numbers, Scores]]
-    scores: Callable[[Numbers, Numbers], Scores]
+    find_best: Callable[[Mask, int], tuple[Numbers, Numbers, Scores]]
+    score: Callable[[Numbers, Numbers], Scores]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Chunks by the ids of their segments and their numbers in there, in no order."""
+class ScoredChunks:
+    """Chunks and their scores, in no order. `segments` are ids."""
 
     segments: list[int]
-    locals: list[int]
+    local_numbers: list[int]
     scores: list[float]
 
 
 async def rank(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, k: int) -> list[tuple[UUID, float]]:
-    """At most k chunks that have a term of the question, best first; ties by id."""
-    snapshot = of_kind(snapshot, WORDS)
-    return await ranked(snapshot, cache, await asked(snapshot, cache, query, bm25), query, k)
+    """Returns at most k chunks that have a term of the question, best first; ties by id."""
+    snapshot = with_kind(snapshot, WORDS)
+    scorer = await read_scorer(snapshot, cache, query, bm25)
+    return await rank_chunks(snapshot, cache, scorer, query, k)
 
 
 async def score(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
-    """What `rank` would give them; 0 for a chunk that has no term of the question, or is not stored."""
-    snapshot, given = of_kind(snapshot, WORDS), np.zeros(len(ids))
-    question = await asked(snapshot, cache, query, bm25)
-    rows, segments, locals = await places_of(snapshot, cache, question.overview, ids)
-    given[rows] = question.scores(segments, locals)
-    return [float(each) for each in given]
+    """The scores that `rank` would assign to these chunks, in the order given.
+
+    A chunk that is not stored, or has no term of the question, has 0.
+    """
+    snapshot = with_kind(snapshot, WORDS)
+    scorer = await read_scorer(snapshot, cache, query, bm25)
+    return await score_ids(snapshot, cache, scorer, ids, missing=0.0)
 
 
-async def asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Asked:
-    """Read once a snapshot."""
-    return await snapshot.once((WORDS, query.text, bm25), partial(_asked, snapshot, cache, query, bm25))
+def with_kind(snapshot: Snapshot, kind: str, **parameters: str) -> Snapshot:
+    """A copy of the snapshot whose statements read terms of this kind. They also get the other parameters."""
+    return replace(snapshot, scope={**snapshot.scope, "kind": kind, **parameters})
 
 
-async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Asked:
-    found, question, posted = await read_words(snapshot, cache, query.text)
-    weighted = weights(found.chunks, posted, question)
-    return Asked(
-        overview=found,
-        best=partial(best, found.chunks, posted, weighted, bm25),
-        scores=partial(scores, found.chunks, posted, weighted, bm25),
-    )
+async def read_scorer(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Scorer:
+    """Reads what the scoring of the question needs. A snapshot reads it only once."""
+
+    async def read() -> Scorer:
+        overview, question, postings = await read_question_postings(snapshot, cache, query.text)
+        weights = term_weights(overview.chunks, postings, question)
+        return Scorer(
+            overview=overview,
+            find_best=partial(find_best, overview.chunks, postings, weights, bm25),
+            score=partial(score_chunks, overview.chunks, postings, weights, bm25),
+        )
+
+    return await snapshot.once((WORDS, query.text, bm25), read)
 
 
-async def read_words(snapshot: Snapshot, cache: SegmentCache, text: str) -> tuple[Overview, Question, Postings]:
-    """The question is read in the languages that the collection has. Which ones these are is known afterwards, so it
-    goes by those of the last time, and asks once more if there are others."""
-    collection = collection_of(snapshot)
-    likely = cache.languages.get(collection, ())
-    question = read_question(text, likely)
-    found = await overview(snapshot, unread(snapshot, cache, question.counts))
-    languages = cache.languages[collection] = tuple(found.chunks.languages)
-    if languages != likely:
+async def read_question_postings(
+    snapshot: Snapshot, cache: SegmentCache, text: str
+) -> tuple[Overview, Question, Postings]:
+    """Reads the overview, and the postings of the question's terms in all languages of the collection.
+
+    The languages are only known from the overview. So the question is first analyzed in the languages that its last
+    search found, which nearly always saves a statement. If the languages have changed, it is analyzed again.
+    """
+    collection = _collection_key(snapshot)
+    previous_languages = cache.languages.get(collection, ())
+    question = read_question(text, previous_languages)
+    overview = await read_overview(snapshot, find_uncached_terms(snapshot, cache, question.counts))
+    languages = cache.languages[collection] = tuple(overview.chunks.languages)
+    if languages != previous_languages:
         question = read_question(text, languages)
-    return found, question, await postings(snapshot, cache, found, list(question.counts))
+    return overview, question, await read_postings(snapshot, cache, overview, list(question.counts))
 
 
-def collection_of(snapshot: Snapshot) -> tuple[str, int]:
+async def read_postings(
+    snapshot: Snapshot, cache: SegmentCache, overview: Overview, terms: Sequence[str], kind: str = WORDS
+) -> Postings:
+    """The postings of these terms in all segments of the overview.
+
+    Lists that neither the overview nor the cache holds are read in one statement. All new lists are cached.
+    """
+    segments, keys = overview.segment_set, _cache_keys(snapshot, terms)
+    cached = {term: cache.lists(keys[term]) for term in terms if term not in overview.lists}
+    unread = {term: unread for term, lists in cached.items() if (unread := segments - lists.read_segments)}
+    new = {term: overview.lists[term] for term in terms if term in overview.lists}
+    if unread:
+        read = await read_lists(snapshot, unread, set().union(*unread.values()))
+        new |= {term: cached[term].restrict_to(segments).merge(lists) for term, lists in read.items()}
+    for term, lists in new.items():
+        cache.store_lists(keys[term], lists)
+    term_lists = cached | new
+    return join_lists([term_lists[term] for term in terms], overview.segment_ids, kind)
+
+
+def find_uncached_terms(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
+    """The terms of which the cache holds no list of any segment."""
+    return [term for term, key in _cache_keys(snapshot, terms).items() if not cache.lists(key).read_segments]
+
+
+def _cache_keys(snapshot: Snapshot, terms: Iterable[str]) -> dict[str, Key]:
+    return {term: (*_collection_key(snapshot), term) for term in terms}
+
+
+def _collection_key(snapshot: Snapshot) -> tuple[str, int]:
     return snapshot.scope["tenant"], snapshot.scope["collection_id"]
 
 
-def of_kind(snapshot: Snapshot, kind: str, **values: str) -> Snapshot:
-    """For statements about the terms of that kind."""
-    return replace(snapshot, scope={**snapshot.scope, "kind": kind, **values})
-
-
-async def ranked(
-    snapshot: Snapshot, cache: SegmentCache, asked: Asked, query: Query, k: int
+async def rank_chunks(
+    snapshot: Snapshot, cache: SegmentCache, scorer: Scorer, query: Query, k: int
 ) -> list[tuple[UUID, float]]:
-    ranking = await named(snapshot, cache, await places(snapshot, asked, query, k))
+    """Returns the ids and scores of the k best chunks, best first; ties by id."""
+    chunks = await find_best_chunks(snapshot, scorer, query, k)
+    ranking = await resolve_ids(snapshot, cache, chunks)
     return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
-async def places(snapshot: Snapshot, asked: Asked, query: Query, k: int) -> Places:
-    """The k best, and those that tie with the last of them."""
-    left_out = await _left_out(snapshot, asked.overview, query)
-    segments, locals, found = asked.best(left_out, k)
-    return Places(asked.overview.segments[segments].tolist(), locals.tolist(), found.tolist())
+async def find_best_chunks(snapshot: Snapshot, scorer: Scorer, query: Query, k: int) -> ScoredChunks:
+    """The k best chunks that the query may return, and those that tie with the k-th."""
+    overview = scorer.overview
+    excluded = await _mask_excluded(snapshot, overview, query)
+    positions, local_numbers, scores = scorer.find_best(excluded, k)
+    return ScoredChunks(overview.segment_ids[positions].tolist(), local_numbers.tolist(), scores.tolist())
 
 
-async def named(snapshot: Snapshot, cache: SegmentCache, places: Places) -> list[tuple[UUID, float]]:
-    """The ids of the chunks, in the same order. Whole segments are read only where ids are sought in them."""
-    known = {segment: cache.chunks(segment) for segment in set(places.segments)}
-    numbered = list(zip(places.segments, places.locals, strict=True))
-    unknown = [(segment, local) for segment, local in numbered if known[segment] is None]
-    read = iter(await _ids_at(snapshot, unknown))
-    ids = [next(read) if (own := known[segment]) is None else own.id(local) for segment, local in numbered]
-    return list(zip(ids, places.scores, strict=True))
+async def _mask_excluded(snapshot: Snapshot, overview: Overview, query: Query) -> Mask:
+    """A mask of the chunks that are dead, that the user's groups may not read, or that do not pass the filter.
 
-
-async def _ids_at(snapshot: Snapshot, numbered: Sequence[tuple[int, int]]) -> list[UUID]:
-    if not numbered:
-        return []
-    segments, locals = zip(*numbered, strict=True)
-    wanted = {**snapshot.scope, "segments": list(segments), "locals": list(locals)}
-    rows = await snapshot.connection.execute(CHUNK_IDS_AT, wanted, binary=True)
-    return [UUID(bytes=id) for (id,) in await rows.fetchall()]
-
-
-async def places_of(
-    snapshot: Snapshot, cache: SegmentCache, overview: Overview, ids: Sequence[UUID]
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Of the chunks that are indexed: places in `ids`, places of their segments, and their numbers in there."""
-    known, wanted = await _chunks(snapshot, cache, overview.segment_ids), wanted_ids(ids)
-    found = [np.empty((3, 0), np.int64)]
-    for place, segment in enumerate(overview.segments.tolist()):
-        here, locals = known[segment].find(wanted)
-        found.append(np.stack([here, np.full(len(here), place), locals]))
-    rows, segments, locals = np.concatenate(found, axis=1)
-    living = ~overview.chunks.dead[overview.chunks.firsts[segments] + locals]
-    return rows[living], segments[living], locals[living]
-
-
-async def _chunks(snapshot: Snapshot, cache: SegmentCache, segments: Set[int]) -> Mapping[int, SegmentChunks]:
-    known = {segment: chunks for segment in segments if (chunks := cache.chunks(segment)) is not None}
-    missing = {**snapshot.scope, "segments": list(segments - known.keys())}
-    if missing["segments"]:
-        for segment, ids in await (await snapshot.connection.execute(CHUNK_IDS, missing, binary=True)).fetchall():
-            known[segment] = SegmentChunks(ids)
-            cache.add_chunks(segment, known[segment])
-    return known
-
-
-async def postings(
-    snapshot: Snapshot, cache: SegmentCache, overview: Overview, terms: Sequence[str], kind: str = WORDS
-) -> Postings:
-    """Of all segments. What neither the overview nor the cache has is read at once, for all terms."""
-    segments, keys = overview.segment_ids, _keys(snapshot, terms)
-    kept = {term: cache.lists(keys[term]) for term in terms if term not in overview.lists}
-    lacking = {term: missing for term, own in kept.items() if (missing := segments - own.read)}
-    found = {term: overview.lists[term] for term in terms if term in overview.lists}
-    if lacking:
-        read = await lists(snapshot, lacking, set().union(*lacking.values()))
-        found |= {term: kept[term].of(segments).plus(own) for term, own in read.items()}
-    for term, own in found.items():
-        cache.keep_lists(keys[term], own)
-    known = kept | found
-    return joined([known[term] for term in terms], overview.segments, kind)
-
-
-def unread(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
-    """Those of which no list is known."""
-    return [term for term, key in _keys(snapshot, terms).items() if not cache.lists(key).read]
-
-
-def _keys(snapshot: Snapshot, terms: Iterable[str]) -> dict[str, Key]:
-    return {term: (*collection_of(snapshot), term) for term in terms}
-
-
-async def _left_out(snapshot: Snapshot, overview: Overview, query: Query) -> Mask:
-    """What the asker may not see, and what does not pass the filter: with it the k best are the k best that pass."""
+    They are excluded before the k best are chosen, so a search returns k chunks if that many pass.
+    """
     chunks = overview.chunks
-    left_out = chunks.dead
+    excluded = chunks.dead
     if len(overview.hidden.counts):
-        left_out = left_out | covering(chunks.firsts, overview.hidden)
+        excluded = excluded | mask_ranges(chunks.offsets, overview.hidden)
     if query.filters is None:
-        return left_out
-    if compares_chunks(query.filters):
+        return excluded
+    if has_chunk_condition(query.filters):
         statement, columns, ranges = PASSING_CHUNKS, ("v.document_id", "v.id"), ("l.first_local + v.ordinal", "1")
     else:
         statement, columns, ranges = PASSING_DOCUMENTS, ("l.document_id",) * 2, ("l.first_local", "l.n_chunks")
     condition, values = chunk_filter(query.filters, *columns)
-    asked_for = SQL(statement).format(ranges=packed_columns("l.segment_id", *ranges), filter=condition)
-    rows = await snapshot.connection.execute(asked_for, {**snapshot.scope, **values}, prepare=False, binary=True)
-    (passing,) = await rows.fetchall()
-    return left_out | ~covering(chunks.firsts, Ranges.unpacked(passing).at(overview.segments))
+    passing_sql = SQL(statement).format(ranges=packing_sql("l.segment_id", *ranges), filter=condition)
+    rows = await snapshot.connection.execute(passing_sql, {**snapshot.scope, **values}, prepare=False, binary=True)
+    (row,) = await rows.fetchall()
+    passing = Ranges.from_columns(row).with_positions(overview.segment_ids)
+    return excluded | ~mask_ranges(chunks.offsets, passing)
+
+
+async def resolve_ids(snapshot: Snapshot, cache: SegmentCache, chunks: ScoredChunks) -> list[tuple[UUID, float]]:
+    """The ids and scores of the chunks, in the same order.
+
+    Ids that the cache does not hold are read one by one. Only `locate_chunks` reads all ids of a segment.
+    """
+    cached = {segment: cache.chunks(segment) for segment in set(chunks.segments)}
+    places = list(zip(chunks.segments, chunks.local_numbers, strict=True))
+    read_ids = iter(await _read_ids(snapshot, [place for place in places if cached[place[0]] is None]))
+    ids = [
+        next(read_ids) if (segment_chunks := cached[segment]) is None else segment_chunks.id(local)
+        for segment, local in places
+    ]
+    return list(zip(ids, chunks.scores, strict=True))
+
+
+async def _read_ids(snapshot: Snapshot, places: Sequence[tuple[int, int]]) -> list[UUID]:
+    """The ids of the chunks at these places, which are pairs of a segment id and a local number."""
+    if not places:
+        return []
+    segments, local_numbers = zip(*places, strict=True)
+    parameters = {**snapshot.scope, "segments": list(segments), "local_numbers": list(local_numbers)}
+    rows = await snapshot.connection.execute(SINGLE_CHUNK_IDS, parameters, binary=True)
+    return [UUID(bytes=id) for (id,) in await rows.fetchall()]
+
+
+async def score_ids(
+    snapshot: Snapshot, cache: SegmentCache, scorer: Scorer, ids: Sequence[UUID], missing: float
+) -> list[float]:
+    """The scores of the chunks with these ids, in the order given; `missing` for a chunk that is not indexed."""
+    scores = np.full(len(ids), missing)
+    indexes, positions, local_numbers = await locate_chunks(snapshot, cache, scorer.overview, ids)
+    scores[indexes] = scorer.score(positions, local_numbers)
+    return [float(score) for score in scores]
+
+
+async def locate_chunks(
+    snapshot: Snapshot, cache: SegmentCache, overview: Overview, ids: Sequence[UUID]
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Finds the living chunks with these ids. Returns their indexes in `ids`, segment positions and local numbers.
+
+    Ids that are not indexed are left out.
+    """
+    segment_chunks = await _read_segment_chunks(snapshot, cache, overview.segment_set)
+    packed_ids = pack_ids(ids)
+    matches = [np.empty((3, 0), np.int64)]
+    for position, segment in enumerate(overview.segment_ids.tolist()):
+        indexes, local_numbers = segment_chunks[segment].find(packed_ids)
+        matches.append(np.stack([indexes, np.full(len(indexes), position), local_numbers]))
+    indexes, positions, local_numbers = np.concatenate(matches, axis=1)
+    living = ~overview.chunks.dead[overview.chunks.offsets[positions] + local_numbers]
+    return indexes[living], positions[living], local_numbers[living]
+
+
+async def _read_segment_chunks(
+    snapshot: Snapshot, cache: SegmentCache, segments: Set[int]
+) -> Mapping[int, SegmentChunks]:
+    """The chunk ids of all these segments, by segment id. Reads and caches what the cache does not hold."""
+    segment_chunks = {segment: chunks for segment in segments if (chunks := cache.chunks(segment)) is not None}
+    missing = list(segments - segment_chunks.keys())
+    if missing:
+        parameters = {**snapshot.scope, "segments": missing}
+        rows = await snapshot.connection.execute(SEGMENT_CHUNK_IDS, parameters, binary=True)
+        for segment, ids in await rows.fetchall():
+            segment_chunks[segment] = SegmentChunks(ids)
+            cache.store_chunks(segment, segment_chunks[segment])
+    return segment_chunks

@@ -1,7 +1,12 @@
-"""BM25 over posting lists, compiled: exact, term by term into one accumulator a segment, the best kept in a heap.
+"""Exact BM25 over posting lists, in compiled code.
 
-A chunk's score: the sum, over the question's terms, of idf * f * (k1 + 1) / (f + k1 * (1 - b + b * length / average)),
-f being how often the chunk has the term (Robertson et al., Okapi at TREC-3; as rank_bm25 and bm25s compute it).
+Scores are added up term by term, in one array per segment. A heap keeps the k best.
+
+A chunk's score is the sum, over the question's terms, of
+
+    idf * f * (k1 + 1) / (f + k1 * (1 - b + b * length / average))
+
+where f is the frequency of the term in the chunk (Robertson et al., Okapi at TREC-3; rank_bm25 and bm25s use the same).
 """
 
 from collections.abc import Mapping
@@ -12,90 +17,103 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.storage.lexical.chunks import NO_RANGES, Chunks, Mask
-from rag_core.storage.lexical.compilation import compiled
+from rag_core.storage.lexical.compilation import jit
 from rag_core.storage.lexical.packing import Numbers
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.postings import Postings, joined
+from rag_core.storage.lexical.postings import Postings, join_lists
 from rag_core.storage.lexical.segment import DTYPE
 from rag_core.storage.lexical.term_lists import TermLists
 from rag_core.text.analysis import Question
 
 Scores: TypeAlias = NDArray[np.float64]
-Locals: TypeAlias = NDArray[np.uint16] | NDArray[np.int64]
+LocalNumbers: TypeAlias = NDArray[np.uint16] | NDArray[np.int64]
 
-MOST_TIES = 1_000
-"""So many chunks that score as the k-th does are told apart by their ids; which ones, if there are more, is chance."""
+MAX_TIES = 1_000
+"""The most chunks beyond the k best that are returned because they tie with the k-th. If more tie, the choice among
+them is arbitrary."""
 
 
-class Kept(NamedTuple):
-    """The k best so far: `heap` has their scores, the least on top. Behind them the arrays have room for what ties with
-    it, and for as many again, of which most go when the room is full."""
+class BestChunks(NamedTuple):
+    """The best chunks so far. `heap` holds the k best scores, the lowest on top.
+
+    The other arrays hold the chunks: the k best, those that tie with the lowest, and some that a later, better chunk
+    has displaced. These are removed when the arrays are full.
+    """
 
     heap: Scores
     segments: Numbers
-    locals: Numbers
+    local_numbers: Numbers
     scores: Scores
 
 
 class _Norm(NamedTuple):
-    """With `length` for each term of the chunk, what a frequency is divided by besides itself; and times what."""
+    """The constants of the formula: f * `factor` / (f + `constant` + `per_term` * length)."""
 
-    times: float
-    flat: float
-    length: float
+    factor: float
+    constant: float
+    per_term: float
 
 
-def weights(chunks: Chunks, postings: Postings, question: Question) -> Scores:
-    """Of each term: how often it counts in the question, times Lucene's idf, which is never negative.
+def term_weights(chunks: Chunks, postings: Postings, question: Question) -> Scores:
+    """The weight of each term: its count in the question, times Lucene's idf, which is never negative.
 
-    Where the collection has several languages, what counts is in how many chunks the word stands, as whatever term:
-    one document said to be Spanish is no reason to take every English word of it for a rare one. A word is taken to
-    stand in all chunks of the languages whose stop word it is. (Terms of one word as synonyms: Pirkola, The effects of
-    query structure and dictionary setups in dictionary-based cross-language information retrieval, SIGIR 1998.)
+    In a collection of several languages, the idf of a word counts every chunk that has any of the word's terms.
+    Otherwise one English document marked as Spanish would make all its English words rare. A word that is a stop word
+    of a language counts as present in all chunks of that language.
+
+    Pirkola, The effects of query structure and dictionary setups in dictionary-based cross-language information
+    retrieval, SIGIR 1998, treats the terms of one word as synonyms in the same way.
     """
     n_terms = len(question.counts)
-    having = _document_frequencies(postings, chunks.firsts, chunks.dead, chunks.living < len(chunks.dead), n_terms)
+    any_dead = chunks.living < len(chunks.dead)
+    frequencies = _document_frequencies(postings, chunks.offsets, chunks.dead, any_dead, n_terms)
     if len(chunks.languages) > 1:
-        having = np.minimum(_word_frequencies(having, question, chunks.languages), chunks.living)
-    idf: Scores = np.log1p((chunks.living - having + 0.5) / (having + 0.5))
+        frequencies = np.minimum(_word_frequencies(frequencies, question, chunks.languages), chunks.living)
+    idf: Scores = np.log1p((chunks.living - frequencies + 0.5) / (frequencies + 0.5))
     return np.multiply(idf, list(question.counts.values()))
 
 
-def _word_frequencies(having: Numbers, question: Question, languages: Mapping[str, int]) -> Numbers:
-    """Of each term the greatest one of the words that it stands for."""
+def _word_frequencies(frequencies: Numbers, question: Question, languages: Mapping[str, int]) -> Numbers:
+    """The frequency of the most frequent word that a term belongs to, for each term."""
     numbers = {term: number for number, term in enumerate(question.counts)}
-    frequencies = having.copy()
+    highest = frequencies.copy()
     for word in question.words:
-        own = [numbers[term] for term in word.terms]
-        total = having[own].sum() + sum(languages[language] for language in word.stopped)
-        frequencies[own] = np.maximum(frequencies[own], total)
-    return frequencies
+        terms = [numbers[term] for term in word.terms]
+        total = frequencies[terms].sum() + sum(languages[language] for language in word.stop_word_in)
+        highest[terms] = np.maximum(highest[terms], total)
+    return highest
 
 
-def best(
-    chunks: Chunks, postings: Postings, weights: Scores, bm25: Bm25, left_out: Mask, k: int
+def find_best(
+    chunks: Chunks, postings: Postings, weights: Scores, bm25: Bm25, excluded: Mask, k: int
 ) -> tuple[Numbers, Numbers, Scores]:
-    """Segments, local numbers and scores of the k best, and of up to MOST_TIES more that score as the k-th does;
-    in no order. A chunk without any of the terms is none of them."""
-    return _best(postings, weights, _norm(chunks, bm25), chunks.firsts, left_out, k, MOST_TIES)
+    """The k best chunks that are not excluded, and at most MAX_TIES more that tie with the k-th, in no order.
+
+    Returns the positions of their segments, their local numbers and their scores. Every chunk has at least one of the
+    terms.
+    """
+    return _find_best(postings, weights, _norm(chunks, bm25), chunks.offsets, excluded, k, MAX_TIES)
 
 
-def scores(
-    chunks: Chunks, postings: Postings, weights: Scores, bm25: Bm25, segments: Numbers, locals: Numbers
+def score_chunks(
+    chunks: Chunks, postings: Postings, weights: Scores, bm25: Bm25, segments: Numbers, local_numbers: Numbers
 ) -> Scores:
-    """To the bit what `best` gives those chunks, in the order given."""
-    return _scores(postings, weights, _norm(chunks, bm25), segments, locals)
+    """The scores of these chunks, in the order given: the same numbers, to the bit, as from `find_best`.
+
+    `segments` holds the positions of their segments.
+    """
+    return _score_chunks(postings, weights, _norm(chunks, bm25), segments, local_numbers)
 
 
 @cache
 def compile_all() -> None:
-    """What this machine has not compiled yet takes seconds: not while a question waits."""
-    place, one, bm25 = np.zeros(1, np.int64), np.ones(1, np.int64), Bm25(1.5, 0.75)
-    chunks = Chunks.of(one, NO_RANGES, 1, {"": 1})
-    postings = joined([TermLists.by_segment({1: np.array([[0], [1], [1]], DTYPE).tobytes()})], one)
-    weighted = weights(chunks, postings, Question({"a": 1}, ()))
-    best(chunks, postings, weighted, bm25, chunks.dead, 1)
-    scores(chunks, postings, weighted, bm25, place, place)
+    """Compiles the functions of this module, so that no question waits for it. The first time takes seconds."""
+    zero, one, bm25 = np.zeros(1, np.int64), np.ones(1, np.int64), Bm25(1.5, 0.75)
+    chunks = Chunks.from_counts(one, NO_RANGES, 1, {"": 1})
+    postings = join_lists([TermLists.from_segments({1: np.array([[0], [1], [1]], DTYPE).tobytes()})], one)
+    weights = term_weights(chunks, postings, Question({"a": 1}, ()))
+    find_best(chunks, postings, weights, bm25, chunks.dead, 1)
+    score_chunks(chunks, postings, weights, bm25, zero, zero)
 
 
 def _norm(chunks: Chunks, bm25: Bm25) -> _Norm:
@@ -103,144 +121,170 @@ def _norm(chunks: Chunks, bm25: Bm25) -> _Norm:
     return _Norm(bm25.k1 + 1.0, bm25.k1 * (1.0 - bm25.b), bm25.k1 * bm25.b / average)
 
 
-@compiled
-def _document_frequencies(postings: Postings, firsts: Numbers, dead: Mask, any_dead: bool, n_terms: int) -> Numbers:
-    """In how many living chunks each term stands."""
-    found = np.zeros(n_terms, np.int64)
+@jit
+def _document_frequencies(postings: Postings, offsets: Numbers, dead: Mask, any_dead: bool, n_terms: int) -> Numbers:
+    """The count of living chunks that have the term, for each term."""
+    frequencies = np.zeros(n_terms, np.int64)
     for row in range(len(postings.starts)):
-        start, size, first = postings.starts[row], postings.sizes[row], firsts[postings.segments[row]]
-        found[postings.terms[row]] += size
+        start, size, first = postings.starts[row], postings.sizes[row], offsets[postings.segments[row]]
+        frequencies[postings.terms[row]] += size
         if any_dead:
             for local in postings.flat[start : start + size]:
-                found[postings.terms[row]] -= dead[first + local]
-    return found
+                frequencies[postings.terms[row]] -= dead[first + local]
+    return frequencies
 
 
-@compiled
-def _impact(postings: Postings, row: int, place: int, weight: float, norm: _Norm) -> float:
-    frequency = np.float64(postings.flat[place + postings.sizes[row]])
-    length = np.float64(postings.flat[place + 2 * postings.sizes[row]])
-    return weight * (frequency * norm.times / (frequency + norm.flat + norm.length * length))
+@jit
+def _impact(postings: Postings, row: int, offset: int, weight: float, norm: _Norm) -> float:
+    """The score that a term adds to the chunk at `offset` of `postings.flat`, in the list `row`."""
+    frequency = np.float64(postings.flat[offset + postings.sizes[row]])
+    length = np.float64(postings.flat[offset + 2 * postings.sizes[row]])
+    return weight * (frequency * norm.factor / (frequency + norm.constant + norm.per_term * length))
 
 
-@compiled
-def _best(
-    postings: Postings, weights: Scores, norm: _Norm, firsts: Numbers, left_out: Mask, k: int, most_ties: int
+@jit
+def _find_best(
+    postings: Postings, weights: Scores, norm: _Norm, offsets: Numbers, excluded: Mask, k: int, max_ties: int
 ) -> tuple[Numbers, Numbers, Scores]:
-    accumulator, kept = accumulating(firsts), keeping(k, most_ties)
-    found = row = 0
+    accumulator, best = new_accumulator(offsets), new_best_chunks(k, max_ties)
+    count = row = 0
     while row < len(postings.starts):
-        begin, segment = row, postings.segments[row]
+        first_row, segment = row, postings.segments[row]
         while row < len(postings.starts) and postings.segments[row] == segment:
             weight, start = weights[postings.terms[row]], postings.starts[row]
-            for place in range(start, start + postings.sizes[row]):
-                accumulator[postings.flat[place]] += _impact(postings, row, place, weight, norm)
+            for offset in range(start, start + postings.sizes[row]):
+                accumulator[postings.flat[offset]] += _impact(postings, row, offset, weight, norm)
             row += 1
-        found = collect(accumulator, postings, begin, row, firsts, left_out, kept, found, k + most_ties)
-    return kept_best(kept, found, k + most_ties)
+        count = collect_segment(accumulator, postings, first_row, row, offsets, excluded, best, count, k + max_ties)
+    return take_best(best, count, k + max_ties)
 
 
-@compiled
-def accumulating(firsts: Numbers) -> Scores:
-    """Zeros for the chunks of the largest segment."""
-    return np.zeros(np.diff(firsts).max() if len(firsts) > 1 else 0, np.float64)
+@jit
+def new_accumulator(offsets: Numbers) -> Scores:
+    """Zeros, one for each chunk of the largest segment."""
+    return np.zeros(np.diff(offsets).max() if len(offsets) > 1 else 0, np.float64)
 
 
-@compiled
-def keeping(k: int, most_ties: int) -> Kept:
-    room = 2 * k + most_ties
-    return Kept(np.zeros(k), np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float64))
+@jit
+def new_best_chunks(k: int, max_ties: int) -> BestChunks:
+    capacity = 2 * k + max_ties
+    return BestChunks(
+        np.zeros(k), np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.float64)
+    )
 
 
-@compiled
-def collect(
+@jit
+def collect_segment(
     accumulator: Scores,
     postings: Postings,
-    begin: int,
-    end: int,
-    firsts: Numbers,
-    left_out: Mask,
-    kept: Kept,
-    found: int,
-    most: int,
+    first_row: int,
+    end_row: int,
+    offsets: Numbers,
+    excluded: Mask,
+    best: BestChunks,
+    count: int,
+    max_count: int,
 ) -> int:
-    """Takes over from the scores of a segment, whose lists are those from `begin` to `end`, what may be of the best,
-    and leaves zeros. How many are kept now."""
-    segment = postings.segments[begin]
-    first, n_chunks = firsts[segment], firsts[segment + 1] - firsts[segment]
-    if postings.sizes[begin:end].sum() > n_chunks:
-        return _collect(accumulator, np.arange(n_chunks), segment, first, left_out, kept, found, most)
-    for row in range(begin, end):
+    """Adds the chunks of a segment to `best`, if they can be among them, and resets the accumulator to zeros.
+
+    The rows from `first_row` to `end_row` are the segment's posting lists. `best` holds `count` chunks, and
+    `max_count` after its worst are dropped. Returns the new count.
+    """
+    segment = postings.segments[first_row]
+    first, n_chunks = offsets[segment], offsets[segment + 1] - offsets[segment]
+    if postings.sizes[first_row:end_row].sum() > n_chunks:
+        return _collect_chunks(accumulator, np.arange(n_chunks), segment, first, excluded, best, count, max_count)
+    for row in range(first_row, end_row):
         start = postings.starts[row]
-        own = postings.flat[start : start + postings.sizes[row]]
-        found = _collect(accumulator, own, segment, first, left_out, kept, found, most)
-    return found
+        local_numbers = postings.flat[start : start + postings.sizes[row]]
+        count = _collect_chunks(accumulator, local_numbers, segment, first, excluded, best, count, max_count)
+    return count
 
 
-@compiled
-def _collect(
-    accumulator: Scores, locals: Locals, segment: int, first: int, left_out: Mask, kept: Kept, found: int, most: int
+@jit
+def _collect_chunks(
+    accumulator: Scores,
+    local_numbers: LocalNumbers,
+    segment: int,
+    first: int,
+    excluded: Mask,
+    best: BestChunks,
+    count: int,
+    max_count: int,
 ) -> int:
-    least = kept.heap[0]
-    for local in locals:
+    lowest = best.heap[0]
+    for local in local_numbers:
         score = accumulator[local]
         accumulator[local] = 0.0
-        if score < least or score == 0.0 or left_out[first + local]:
+        if score < lowest or score == 0.0 or excluded[first + local]:
             continue
-        if found == len(kept.scores):
-            found = _keep(kept.segments, kept.locals, kept.scores, found, least, most)
-        kept.segments[found], kept.locals[found], kept.scores[found] = segment, local, score
-        found += 1
-        if score > least:
-            _replace_least(kept.heap, score)
-            least = kept.heap[0]
-    return found
+        if count == len(best.scores):
+            count = _drop_worst(best.segments, best.local_numbers, best.scores, count, lowest, max_count)
+        best.segments[count], best.local_numbers[count], best.scores[count] = segment, local, score
+        count += 1
+        if score > lowest:
+            _replace_lowest(best.heap, score)
+            lowest = best.heap[0]
+    return count
 
 
-@compiled
-def kept_best(kept: Kept, found: int, most: int) -> tuple[Numbers, Numbers, Scores]:
-    found = _keep(kept.segments, kept.locals, kept.scores, found, kept.heap[0], most)
-    return kept.segments[:found], kept.locals[:found], kept.scores[:found]
+@jit
+def take_best(best: BestChunks, count: int, max_count: int) -> tuple[Numbers, Numbers, Scores]:
+    """Segments, local numbers and scores of the first `count` chunks, of which at most `max_count` remain."""
+    count = _drop_worst(best.segments, best.local_numbers, best.scores, count, best.heap[0], max_count)
+    return best.segments[:count], best.local_numbers[:count], best.scores[:count]
 
 
-@compiled
-def _replace_least(heap: Scores, score: float) -> None:
-    place = 0
+@jit
+def _replace_lowest(heap: Scores, score: float) -> None:
+    """Replaces the top of the heap, its lowest score, by a higher one."""
+    position = 0
     while True:
-        child = 2 * place + 1
+        child = 2 * position + 1
         if child + 1 < len(heap) and heap[child + 1] < heap[child]:
             child += 1
         if child >= len(heap) or score <= heap[child]:
             break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = score
+        heap[position] = heap[child]
+        position = child
+    heap[position] = score
 
 
-@compiled
-def _keep(segments: Numbers, locals: Numbers, scores: Scores, found: int, least: float, most: int) -> int:
-    """Moves to the front those above `least`, and as many that equal it as make up `most`. How many they are."""
-    ties = most - np.count_nonzero(scores[:found] > least)
-    kept = 0
-    for place in range(found):
-        if scores[place] < least or (scores[place] == least and ties == 0):
+@jit
+def _drop_worst(
+    segments: Numbers, local_numbers: Numbers, scores: Scores, count: int, lowest: float, max_count: int
+) -> int:
+    """Moves the chunks above `lowest` to the front, and of those equal to it as many as `max_count` permits.
+
+    Returns the count of chunks that remain.
+    """
+    ties = max_count - np.count_nonzero(scores[:count] > lowest)
+    remaining = 0
+    for row in range(count):
+        if scores[row] < lowest or (scores[row] == lowest and ties == 0):
             continue
-        ties -= scores[place] == least
-        segments[kept], locals[kept], scores[kept] = segments[place], locals[place], scores[place]
-        kept += 1
-    return kept
+        ties -= scores[row] == lowest
+        segments[remaining], local_numbers[remaining], scores[remaining] = (
+            segments[row],
+            local_numbers[row],
+            scores[row],
+        )
+        remaining += 1
+    return remaining
 
 
-@compiled
-def _scores(postings: Postings, weights: Scores, norm: _Norm, segments: Numbers, locals: Numbers) -> Scores:
-    found = np.zeros(len(segments), np.float64)
-    for wanted in range(len(segments)):
-        row = np.searchsorted(postings.segments, segments[wanted])
-        while row < len(postings.starts) and postings.segments[row] == segments[wanted]:
+@jit
+def _score_chunks(
+    postings: Postings, weights: Scores, norm: _Norm, segments: Numbers, local_numbers: Numbers
+) -> Scores:
+    scores = np.zeros(len(segments), np.float64)
+    for chunk in range(len(segments)):
+        row = np.searchsorted(postings.segments, segments[chunk])
+        while row < len(postings.starts) and postings.segments[row] == segments[chunk]:
             start = postings.starts[row]
-            own = postings.flat[start : start + postings.sizes[row]]
-            place = np.searchsorted(own, locals[wanted])
-            if place < len(own) and own[place] == locals[wanted]:
-                found[wanted] += _impact(postings, row, start + place, weights[postings.terms[row]], norm)
+            listed_numbers = postings.flat[start : start + postings.sizes[row]]
+            index = np.searchsorted(listed_numbers, local_numbers[chunk])
+            if index < len(listed_numbers) and listed_numbers[index] == local_numbers[chunk]:
+                scores[chunk] += _impact(postings, row, start + index, weights[postings.terms[row]], norm)
             row += 1
-    return found
+    return scores

@@ -1,6 +1,7 @@
-"""A segment of the lexical index, before it is stored: for every term one posting list of the chunks that have it.
+"""A segment of the lexical index before it is stored: for every term one posting list of the chunks that have it.
 
-Of words, term frequencies and lengths are stored, not weights: those move with every document that is published.
+For words, term frequencies and lengths are stored instead of weights, because every published document changes all
+weights.
 """
 
 import itertools
@@ -17,14 +18,15 @@ from rag_core.storage.lexical.kinds import SPLADE, WORDS
 from rag_core.storage.lexical.packing import Numbers
 from rag_core.types import TermWeights
 
-MOST_CHUNKS = 65_536
-"""Local ids fit 16 bits."""
+MAX_CHUNKS = 65_536
+"""The most chunks of a segment: their local numbers fit 16 bits."""
 
-MOST = 65_535
-"""What a frequency, a length or a weight is cut to."""
+MAX_VALUE = 65_535
+"""The highest frequency, length or weight that a posting can hold. Higher values are stored as this one."""
 
 WEIGHT_STEP = 1 / 8192
-"""SPLADE's weights, ln(1 + x), hardly pass 5, and this reaches 8. One below half a step is left out."""
+"""The unit of SPLADE's stored weights. They are ln(1 + x) and rarely above 5; 16 bits reach 8 in these steps. A weight
+below half a step is left out."""
 
 DTYPE = np.dtype("<u2")
 CHUNK_ID = np.dtype("S16")
@@ -32,9 +34,9 @@ CHUNK_ID = np.dtype("S16")
 
 @dataclass(frozen=True, slots=True)
 class SegmentDocument:
-    """A version of a document: the terms of each of its chunks, in their order, with weights where they have any.
+    """A version of a document, with the terms of each of its chunks in chunk order, or with their weights.
 
-    `language` is the one that made the terms, empty where none did.
+    `language` is the language in which the terms were analyzed; empty if there was none.
     """
 
     id: UUID
@@ -46,7 +48,7 @@ class SegmentDocument:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """The document's chunks are numbered from `first_local` on. `total_length` counts their terms."""
+    """A document of a segment. Its chunks have local numbers from `first_local` on. `total_length` counts its terms."""
 
     id: UUID
     version: int
@@ -58,11 +60,13 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Chunks are numbered from 0: `chunk_ids` has 16 bytes for each.
+    """Some documents and the posting lists of their terms. Chunks have local numbers from 0; `chunk_ids` holds 16 bytes
+    for each.
 
-    `postings` has a list for each term, one behind the other, of `sizes` bytes each: an array of 16-bit little-endian
-    numbers. Of words, its shape is [3, n]: the numbers of the chunks that have it, ascending; how often each has it;
-    the chunk's length in terms. Of SPLADE, [2, n]: the numbers, and the weights in steps of WEIGHT_STEP. Terms ascend.
+    `postings` holds one list for each term, in the ascending order of `terms`; `sizes` are their lengths in bytes. A
+    list is an array of 16-bit little-endian numbers. For words its shape is (3, n): the local numbers of the chunks
+    that have the term, ascending; its frequency in each chunk; the length of each chunk in terms. For SPLADE its shape
+    is (2, n): the local numbers, and the weights in units of WEIGHT_STEP.
     """
 
     documents: tuple[DocumentRow, ...]
@@ -72,21 +76,23 @@ class Segment:
     postings: bytes
 
 
-def build(documents: Iterable[SegmentDocument], kind: str = WORDS) -> list[Segment]:
-    """As few as hold all documents, each whole, in the order given.
+def build_segments(documents: Iterable[SegmentDocument], kind: str = WORDS) -> list[Segment]:
+    """The fewest segments that hold all documents in the order given. No document is split.
 
-    ValueError for a document of more chunks than a segment can number.
+    Raises ValueError for a document with more chunks than a segment can number.
     """
-    return [_segment(group, POSTED[kind]) for group in _grouped(documents)]
+    return [_build_segment(group, POSTING_BUILDERS[kind]) for group in _group_documents(documents)]
 
 
-def _grouped(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocument]]:
+def _group_documents(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocument]]:
     group: list[SegmentDocument] = []
     count = 0
     for document in documents:
-        if len(document.chunks) > MOST_CHUNKS:
-            raise ValueError(f"a segment holds at most {MOST_CHUNKS} chunks, document {document.id} has more")
-        if count + len(document.chunks) > MOST_CHUNKS:
+        if len(document.chunks) > MAX_CHUNKS:
+            raise ValueError(
+                f"document {document.id} must have at most {MAX_CHUNKS} chunks, got {len(document.chunks)}"
+            )
+        if count + len(document.chunks) > MAX_CHUNKS:
             yield group
             group, count = [], 0
         group.append(document)
@@ -95,21 +101,21 @@ def _grouped(documents: Iterable[SegmentDocument]) -> Iterator[list[SegmentDocum
         yield group
 
 
-def _segment(documents: Sequence[SegmentDocument], posted: "Posted") -> Segment:
+def _build_segment(documents: Sequence[SegmentDocument], build_postings: "PostingBuilder") -> Segment:
     chunks = [chunk for document in documents for chunk in document.chunks]
-    lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MOST)
-    terms, counts, table = posted(chunks, lengths)
-    found = np.flatnonzero(counts).tolist()
+    lengths = np.minimum(np.fromiter(map(len, chunks), np.int64, len(chunks)), MAX_VALUE)
+    terms, counts, table = build_postings(chunks, lengths)
+    present = np.flatnonzero(counts).tolist()
     return Segment(
-        documents=tuple(_rows(documents, lengths)),
+        documents=tuple(_document_rows(documents, lengths)),
         chunk_ids=b"".join(id.bytes for document in documents for id in document.chunk_ids),
-        terms=[terms[number] for number in found],
-        sizes=(counts[found] * DTYPE.itemsize * len(table)).tolist(),
-        postings=laid_out(table.astype(DTYPE), counts),
+        terms=[terms[number] for number in present],
+        sizes=(counts[present] * DTYPE.itemsize * len(table)).tolist(),
+        postings=encode_postings(table.astype(DTYPE), counts),
     )
 
 
-def _rows(documents: Sequence[SegmentDocument], lengths: Numbers) -> Iterator[DocumentRow]:
+def _document_rows(documents: Sequence[SegmentDocument], lengths: Numbers) -> Iterator[DocumentRow]:
     first = 0
     for document in documents:
         n_chunks = len(document.chunks)
@@ -119,57 +125,65 @@ def _rows(documents: Sequence[SegmentDocument], lengths: Numbers) -> Iterator[Do
 
 
 def _word_postings(chunks: Sequence[Sequence[str]], lengths: Numbers) -> tuple[list[str], Numbers, Numbers]:
-    terms, numbers, locals = _occurrences(chunks)
-    order = _by_term(numbers)
-    pairs = (numbers[order].astype(np.int64) << 16) | locals[order]
+    terms, numbers, local_numbers = _number_terms(chunks)
+    order = _sort_by_term(numbers)
+    pairs = (numbers[order].astype(np.int64) << 16) | local_numbers[order]
     firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
     frequencies = np.diff(firsts, append=len(pairs))
     local = pairs[firsts] & 0xFFFF
-    table = np.stack([local, np.minimum(frequencies, MOST), lengths[local]])
+    table = np.stack([local, np.minimum(frequencies, MAX_VALUE), lengths[local]])
     return terms, np.bincount(pairs[firsts] >> 16, minlength=len(terms)), table
 
 
-def _weighted_postings(chunks: Sequence[TermWeights], _: Numbers) -> tuple[list[str], Numbers, Numbers]:
-    terms, numbers, locals = _occurrences([chunk.terms for chunk in chunks])
+def _splade_postings(chunks: Sequence[TermWeights], _: Numbers) -> tuple[list[str], Numbers, Numbers]:
+    terms, numbers, local_numbers = _number_terms([chunk.terms for chunk in chunks])
     weights = np.concatenate([chunk.weights for chunk in chunks], dtype=np.float64)
-    steps = np.minimum(np.rint(weights / WEIGHT_STEP), MOST).astype(np.int64)
-    order = _by_term(numbers)
+    steps = np.minimum(np.rint(weights / WEIGHT_STEP), MAX_VALUE).astype(np.int64)
+    order = _sort_by_term(numbers)
     order = order[steps[order] > 0]
-    return terms, np.bincount(numbers[order], minlength=len(terms)), np.stack([locals[order], steps[order]])
+    return terms, np.bincount(numbers[order], minlength=len(terms)), np.stack([local_numbers[order], steps[order]])
 
 
-Posted: TypeAlias = Callable[[Sequence[Any], Numbers], tuple[list[str], Numbers, Numbers]]
-"""From chunks and their lengths to terms, how many postings each has, and these, of shape [columns, postings]."""
+PostingBuilder: TypeAlias = Callable[[Sequence[Any], Numbers], tuple[list[str], Numbers, Numbers]]
+"""Takes chunks and their lengths. Returns the terms, the count of postings of each term, and all postings in the order
+of the terms, in the shape (columns, postings)."""
 
-POSTED: Mapping[str, Posted] = {WORDS: _word_postings, SPLADE: _weighted_postings}
+POSTING_BUILDERS: Mapping[str, PostingBuilder] = {WORDS: _word_postings, SPLADE: _splade_postings}
 
 
-def _occurrences(chunks: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.uint32], Numbers]:
-    """The terms in their order; and for every term of every chunk, chunk by chunk, its number and the chunk's."""
-    met = defaultdict[str, int](itertools.count().__next__)
+def _number_terms(chunks: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.uint32], Numbers]:
+    """The distinct terms, sorted. Then, for every term of every chunk, its index among them and the chunk's number."""
+    first_indexes = defaultdict[str, int](itertools.count().__next__)
     sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
-    flat = np.fromiter(map(met.__getitem__, itertools.chain.from_iterable(chunks)), np.int64, int(sizes.sum()))
-    terms = sorted(met)
+    flat = np.fromiter(
+        map(first_indexes.__getitem__, itertools.chain.from_iterable(chunks)), np.int64, int(sizes.sum())
+    )
+    terms = sorted(first_indexes)
     ranks = np.empty(len(terms), np.uint32)
-    ranks[[met[term] for term in terms]] = np.arange(len(terms))
+    ranks[[first_indexes[term] for term in terms]] = np.arange(len(terms))
     return terms, ranks[flat], np.repeat(np.arange(len(chunks)), sizes)
 
 
-def _by_term(numbers: NDArray[np.uint32]) -> Numbers:
-    """The order of the numbers, equal ones as they stand: by two digits of 16 bits, which numpy sorts fast."""
+def _sort_by_term(numbers: NDArray[np.uint32]) -> Numbers:
+    """The order that sorts the numbers, stable. It compares two digits of 16 bits, which numpy sorts fast."""
     return np.lexsort((numbers.astype(np.uint16), (numbers >> 16).astype(np.uint16)))
 
 
-def laid_out(table: NDArray[np.uint16], counts: Numbers) -> bytes:
-    """The columns of the table as lists: the first `counts[0]` are the first one's, and so on."""
+def encode_postings(table: NDArray[np.uint16], counts: Numbers) -> bytes:
+    """The posting lists of all terms, one after the other, from a table of shape (columns, postings).
+
+    The first `counts[0]` postings are the list of the first term, and so on.
+    """
     columns, flat = len(table), np.empty(table.size, DTYPE)
-    flat[cells(columns * (np.cumsum(counts) - counts), counts, columns)] = table
+    flat[number_offsets(columns * (np.cumsum(counts) - counts), counts, columns)] = table
     return flat.tobytes()
 
 
-def cells(starts: Numbers, counts: Numbers, columns: int) -> Numbers:
-    """Where the numbers of each posting stand, shape [columns, postings], in lists of shape [columns, count] that begin
-    at `starts`."""
+def number_offsets(starts: Numbers, counts: Numbers, columns: int) -> Numbers:
+    """The offsets of the numbers of all postings, in the shape (columns, postings).
+
+    List i begins at `starts[i]`, and its shape is (columns, counts[i]).
+    """
     first = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-    found: Numbers = first + np.arange(columns)[:, None] * np.repeat(counts, counts)
-    return found
+    offsets: Numbers = first + np.arange(columns)[:, None] * np.repeat(counts, counts)
+    return offsets

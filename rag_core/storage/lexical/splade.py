@@ -1,4 +1,4 @@
-"""Questions to the weighted terms of SPLADE, in the statements of one snapshot."""
+"""Searches of the lexical index by SPLADE's weighted terms, in the statements of one snapshot."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,33 +9,44 @@ from psycopg.sql import SQL
 
 from rag_core.errors import SpaceError
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.overview import overview, overview_statement
-from rag_core.storage.lexical.packing import packed_columns
-from rag_core.storage.lexical.reading import Asked, of_kind, places_of, postings, ranked, unread
+from rag_core.storage.lexical.overview import overview_statement, read_overview
+from rag_core.storage.lexical.packing import packing_sql
+from rag_core.storage.lexical.reading import (
+    Scorer,
+    find_uncached_terms,
+    rank_chunks,
+    read_postings,
+    score_ids,
+    with_kind,
+)
 from rag_core.storage.lexical.segment import WEIGHT_STEP
 from rag_core.storage.lexical.segment_cache import SegmentCache
-from rag_core.storage.lexical.splade_scoring import best, scores
+from rag_core.storage.lexical.splade_scoring import find_best, score_chunks
 from rag_core.storage.snapshot import Snapshot
 from rag_core.types import Query, TermWeights
 
-# What another model weighed is dead for this one.
-WEIGHED = overview_statement(
+# Segments with the weights of another model count as dead.
+OVERVIEW = overview_statement(
     SQL("""
 select 'dead', {ranges}, 0, '[]', null, null
 from lexical_segments where tenant = %(tenant)s and collection = %(collection_id)s and kind = %(kind)s
   and analysis <> %(analysis)s
-having count(*) > 0""").format(ranges=packed_columns("id", "0", "n_chunks"))
+having count(*) > 0""").format(ranges=packing_sql("id", "0", "n_chunks"))
 )
-WEIGHABLE = """
+HAS_CHUNKS = """
 select exists (select from documents where tenant = %(tenant)s and collection = %(collection_id)s and n_chunks > 0)"""
 
 
 async def rank(
     snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights, fingerprint: str, k: int
 ) -> list[tuple[UUID, float]]:
-    """At most k chunks that have a term of the question, best first; ties by id."""
-    snapshot = of_kind(snapshot, SPLADE, analysis=fingerprint)
-    return await ranked(snapshot, cache, await _asked(snapshot, cache, query, weights), query, k)
+    """Returns at most k chunks that have a term of the question, best first; ties by id.
+
+    `weights` are those of the question. `fingerprint` is that of the model that produced them.
+    """
+    snapshot = with_kind(snapshot, SPLADE, analysis=fingerprint)
+    scorer = await _read_scorer(snapshot, cache, query, weights)
+    return await rank_chunks(snapshot, cache, scorer, query, k)
 
 
 async def score(
@@ -46,32 +57,36 @@ async def score(
     fingerprint: str,
     ids: Sequence[UUID],
 ) -> list[float]:
-    """What `rank` would give them; 0 for a chunk that has no term of the question, NaN for one without weights."""
-    snapshot, given = of_kind(snapshot, SPLADE, analysis=fingerprint), np.full(len(ids), np.nan)
-    asked = await _asked(snapshot, cache, query, weights)
-    rows, segments, locals = await places_of(snapshot, cache, asked.overview, ids)
-    given[rows] = asked.scores(segments, locals)
-    return [float(each) for each in given]
+    """The scores that `rank` would assign to these chunks, in the order given.
+
+    A chunk that has no term of the question has 0, and one without weights has NaN.
+    """
+    snapshot = with_kind(snapshot, SPLADE, analysis=fingerprint)
+    scorer = await _read_scorer(snapshot, cache, query, weights)
+    return await score_ids(snapshot, cache, scorer, ids, missing=np.nan)
 
 
-async def _asked(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Asked:
-    """Read once a snapshot."""
-    key = SPLADE, query.text, snapshot.scope["analysis"]
-    return await snapshot.once(key, partial(_weighed, snapshot, cache, query, weights))
+async def _read_scorer(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Scorer:
+    """Reads what the scoring of the question needs. A snapshot reads it only once.
 
+    Raises SpaceError if the collection has documents, but no weights of this model.
+    """
 
-async def _weighed(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Asked:
-    found = await overview(snapshot, unread(snapshot, cache, weights.terms), WEIGHED)
-    if not found.chunks.living and await _weighable(snapshot):
-        raise SpaceError(
-            f"collection {query.collection!r} holds no term weights of the profile's SPLADE model: ingest it again "
-            "with this profile"
+    async def read() -> Scorer:
+        overview = await read_overview(snapshot, find_uncached_terms(snapshot, cache, weights.terms), OVERVIEW)
+        if not overview.chunks.living:
+            cursor = await snapshot.connection.execute(HAS_CHUNKS, snapshot.scope)
+            if await cursor.fetchone() == (True,):
+                raise SpaceError(
+                    f"collection {query.collection!r} holds no term weights of the profile's SPLADE model: ingest it "
+                    "again with this profile"
+                )
+        postings = await read_postings(snapshot, cache, overview, weights.terms, SPLADE)
+        steps = weights.weights.astype(np.float64) * WEIGHT_STEP
+        return Scorer(
+            overview=overview,
+            find_best=partial(find_best, overview.chunks, postings, steps),
+            score=partial(score_chunks, postings, steps),
         )
-    lists = await postings(snapshot, cache, found, weights.terms, SPLADE)
-    steps = weights.weights.astype(np.float64) * WEIGHT_STEP
-    return Asked(found, partial(best, found.chunks, lists, steps), partial(scores, lists, steps))
 
-
-async def _weighable(snapshot: Snapshot) -> bool:
-    row = await (await snapshot.connection.execute(WEIGHABLE, snapshot.scope)).fetchone()
-    return row == (True,)
+    return await snapshot.once((SPLADE, query.text, snapshot.scope["analysis"]), read)

@@ -1,62 +1,64 @@
-"""The posting lists of a term, as they are read and kept."""
+"""The posting lists of one term, as they are read from the store and cached."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rag_core.storage.lexical.packing import packed, unpacked
+from rag_core.storage.lexical.packing import pack_numbers, unpack_numbers
 
-BYTES_EACH = 100
-"""That a list costs beside its postings, about, whether the segment has the term or not."""
+SEGMENT_BYTES = 100
+"""About the memory that a segment costs besides its postings, even if it does not have the term."""
 
 
 @dataclass(frozen=True, slots=True)
 class TermLists:
-    """One behind the other in `postings`: packed numbers tell the segment of each, and of how many bytes it is.
+    """The lists of all segments that have the term, concatenated in `postings`.
 
-    `read` are all segments that were looked into; others of these do not have the term.
+    `segments` and `sizes` are packed numbers: the segment id of each list, and its length in bytes. `read_segments`
+    holds the ids of all segments that were read. Those without a list do not have the term.
     """
 
-    read: frozenset[int]
+    read_segments: frozenset[int]
     segments: bytes
     sizes: bytes
     postings: bytes
 
     @classmethod
-    def by_segment(cls, lists: Mapping[int, bytes]) -> "TermLists":
+    def from_segments(cls, lists: Mapping[int, bytes]) -> "TermLists":
+        """`lists` holds a posting list by segment id. No other segment counts as read."""
         sizes = [len(postings) for postings in lists.values()]
-        return cls(frozenset(lists), packed(lists), packed(sizes), b"".join(lists.values()))
+        return cls(frozenset(lists), pack_numbers(lists), pack_numbers(sizes), b"".join(lists.values()))
 
     @property
     def n_bytes(self) -> int:
-        return BYTES_EACH * len(self.read) + len(self.postings)
+        return SEGMENT_BYTES * len(self.read_segments) + len(self.postings)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Each segment that has the term, with its list."""
-        sizes = unpacked(self.sizes)
+        """Yields the id and the posting list of each segment that has the term."""
+        sizes = unpack_numbers(self.sizes)
         ends = np.cumsum(sizes)
-        for segment, start, end in zip(unpacked(self.segments), ends - sizes, ends, strict=True):
+        for segment, start, end in zip(unpack_numbers(self.segments), ends - sizes, ends, strict=True):
             yield int(segment), self.postings[start:end]
 
-    def of(self, segments: Set[int]) -> "TermLists":
-        """Of these segments only."""
-        if self.read <= segments:
+    def restrict_to(self, segments: Set[int]) -> "TermLists":
+        """A copy for these segment ids only."""
+        if self.read_segments <= segments:
             return self
-        kept = {segment: postings for segment, postings in self if segment in segments}
-        return replace(TermLists.by_segment(kept), read=self.read & segments)
+        lists = {segment: postings for segment, postings in self if segment in segments}
+        return replace(TermLists.from_segments(lists), read_segments=self.read_segments & segments)
 
-    def plus(self, other: "TermLists") -> "TermLists":
-        """And those of segments that are not read yet."""
-        if not self.read:
+    def merge(self, other: "TermLists") -> "TermLists":
+        """A copy with the lists of `other` for segments that this one has not read."""
+        if not self.read_segments:
             return other
-        new = other.of(other.read - self.read)
+        new = other.restrict_to(other.read_segments - self.read_segments)
         return TermLists(
-            self.read | new.read,
+            self.read_segments | new.read_segments,
             self.segments + new.segments,
             self.sizes + new.sizes,
             self.postings + new.postings,
         )
 
 
-NO_LISTS = TermLists.by_segment({})
+NO_LISTS = TermLists.from_segments({})

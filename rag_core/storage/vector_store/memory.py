@@ -1,4 +1,4 @@
-"""Vectors in this process: for tests, notebooks, and what need not outlive it."""
+"""A vector store in memory: for tests, notebooks, and vectors that are only needed while the process runs."""
 
 import json
 import operator
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rag_core.storage.filters import parsed_filter
+from rag_core.storage.filters import parse_filter
 from rag_core.storage.vector_store.port import (
     SearchResult,
     Vector,
     check_top_k,
-    comparables,
-    direction,
-    embedding,
-    last_of_each,
+    comparable_values,
+    drop_duplicate_ids,
+    to_embedding,
+    unit_vector,
 )
 from rag_core.types import Comparison, Filter, Matrix, Metadata
 
@@ -34,32 +34,34 @@ class MemoryVectorStore:
         self._stored: dict[str, tuple[Matrix, Metadata]] = {}
 
     async def add(self, vectors: Sequence[Vector]) -> list[str]:
-        kept = last_of_each(vectors)
-        self._stored |= {each.id: (embedding(each, self._dimension), _copied(each.metadata)) for each in kept}
-        return [each.id for each in vectors]
+        self._stored |= {
+            vector.id: (to_embedding(vector, self._dimension), _copy_metadata(vector.metadata))
+            for vector in drop_duplicate_ids(vectors)
+        }
+        return [vector.id for vector in vectors]
 
     async def search(
         self, query_vector: Sequence[float], top_k: int = 10, filters: Mapping[str, Any] | None = None
     ) -> list[SearchResult]:
         check_top_k(top_k)
-        query = direction(query_vector, self._dimension)
-        filter = parsed_filter(filters) if filters is not None else None
-        found = [
+        query = unit_vector(query_vector, self._dimension)
+        filter = parse_filter(filters) if filters is not None else None
+        results = [
             SearchResult(id=id, score=_cosine(vector, query), metadata=metadata)
             for id, (vector, metadata) in self._stored.items()
             if filter is None or _passes(filter, metadata)
         ]
-        best = sorted(found, key=lambda each: (-each.score, each.id))[:top_k]
-        return [replace(each, metadata=_copied(each.metadata)) for each in best]
+        best = sorted(results, key=lambda result: (-result.score, result.id))[:top_k]
+        return [replace(result, metadata=_copy_metadata(result.metadata)) for result in best]
 
     async def delete(self, ids: Sequence[str]) -> int:
         return sum(self._stored.pop(id, None) is not None for id in ids)
 
 
-def _copied(metadata: Metadata) -> Metadata:
-    """As it would go to another store and come back: nobody else's, tuples as lists."""
-    copied: Metadata = json.loads(json.dumps(dict(metadata)))
-    return copied
+def _copy_metadata(metadata: Metadata) -> Metadata:
+    """A copy as a store outside the process would return it, with tuples as lists."""
+    copy: Metadata = json.loads(json.dumps(dict(metadata)))
+    return copy
 
 
 def _cosine(one: Matrix, other: Matrix) -> float:
@@ -68,21 +70,21 @@ def _cosine(one: Matrix, other: Matrix) -> float:
 
 
 def _passes(filter: Filter, metadata: Metadata) -> bool:
-    """What lacks the key has no value that is equal to anything: `ne` and `nin` let it pass."""
+    """True if the metadata passes the filter. If it lacks the key, it passes only the comparisons `ne` and `nin`."""
     if isinstance(filter, Comparison):
-        negative = filter.type in ("ne", "nin")
-        return negative != any(
-            _holds(filter, text, number) for key, text, number in comparables(metadata) if key == filter.key
+        is_negative = filter.type in ("ne", "nin")
+        return is_negative != any(
+            _is_match(filter, text, number) for key, text, number in comparable_values(metadata) if key == filter.key
         )
     quantifier = all if filter.type == "and" else any
-    return quantifier(_passes(each, metadata) for each in filter.filters)
+    return quantifier(_passes(part, metadata) for part in filter.filters)
 
 
-def _holds(filter: Comparison, text: str | None, number: float | None) -> bool:
-    """Texts compare with texts only, numbers with numbers."""
+def _is_match(filter: Comparison, text: str | None, number: float | None) -> bool:
+    """True if the value compares as the filter requires. Texts compare only with texts, numbers only with numbers."""
     compare: Callable[[Any, Any], bool] = _ORDERINGS.get(filter.type, operator.eq)
     return any(
-        own is not None and wanted is not None and compare(own, wanted)
-        for _, wanted_text, wanted_number in comparables({"": filter.value})
-        for own, wanted in ((text, wanted_text), (number, wanted_number))
+        value is not None and operand is not None and compare(value, operand)
+        for _, operand_text, operand_number in comparable_values({"": filter.value})
+        for value, operand in ((text, operand_text), (number, operand_number))
     )

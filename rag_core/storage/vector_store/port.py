@@ -1,6 +1,6 @@
-"""The port of vector stores: vectors that a program brings by itself, each with an id and metadata.
+"""The port of vector stores, which hold vectors that a program computes itself, each with an id and metadata.
 
-What another store must do to take the product's place here is what tests/contract/test_vector_store.py holds it to.
+Another store can replace those here if it passes tests/contract/test_vector_store.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,14 +11,14 @@ from uuid import uuid4
 import numpy as np
 
 from rag_core.errors import UsageError, VectorError
-from rag_core.storage.filters import storable
-from rag_core.storage.publishing import COMPARABLE_BYTES
-from rag_core.types import Matrix, Metadata, Value
+from rag_core.storage.filters import is_storable, value_elements
+from rag_core.storage.publishing import MAX_FILTER_BYTES
+from rag_core.types import Matrix, Metadata, comparison_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """One that is added under the `id` of another takes its place."""
+    """A vector to store. It replaces the stored vector with the same `id`."""
 
     values: Sequence[float]
     id: str = field(default_factory=lambda: str(uuid4()))
@@ -27,7 +27,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """`score` is the cosine."""
+    """A stored vector that a search found. `score` is the cosine of the angle between it and the query."""
 
     id: str
     score: float
@@ -35,51 +35,55 @@ class SearchResult:
 
 
 class BaseVectorStore(Protocol):
-    """All vectors of a store have its one dimension."""
+    """A store of vectors. All of them have the same dimension."""
 
     async def add(self, vectors: Sequence[Vector]) -> list[str]:
-        """Their ids, in the order given; all of them are stored, or none.
+        """Stores all vectors, or none, and returns their ids in the order given.
 
-        VectorError for another dimension, for one with NaN or infinity, for one without a length, and for an id or
-        metadata that cannot be stored.
+        Raises VectorError for a vector of another dimension, with NaN or infinity, or with zeros only. Also for an id
+        or metadata that cannot be stored.
         """
         ...
 
     async def search(
         self, query_vector: Sequence[float], top_k: int = 10, filters: Mapping[str, Any] | None = None
     ) -> list[SearchResult]:
-        """Best first, ties by id; at most `top_k`. `filters` in the grammar of `rag_core.storage.filters`.
+        """Returns at most `top_k` vectors that pass the filter, best first; ties by id.
 
-        VectorError as `add`, FilterError for a filter that the grammar does not know.
+        `filters` follows the grammar of `rag_core.storage.filters`. Raises FilterError if it breaks the grammar, and
+        VectorError for the same vectors as `add`.
         """
         ...
 
     async def delete(self, ids: Sequence[str]) -> int:
-        """How many of them there were."""
+        """Deletes the vectors with these ids and returns how many of them existed."""
         ...
 
 
-def embedding(vector: Vector, dimension: int) -> Matrix:
-    """As `direction`, of a vector that can be stored."""
-    if not vector.id or not storable(vector.id):
-        raise VectorError(f"an id is a text of Unicode that is not empty and has no NUL, got {vector.id!r}")
+def to_embedding(vector: Vector, dimension: int) -> Matrix:
+    """The `unit_vector` of the values. Raises VectorError also if the id or the metadata cannot be stored."""
+    if not vector.id or not is_storable(vector.id):
+        raise VectorError(f"id must be non-empty Unicode text without NUL, got {vector.id!r}")
     for key, value in vector.metadata.items():
-        if not all(map(storable, (key, *_listed(value)))):
+        if not all(map(is_storable, (key, *value_elements(value)))):
             raise VectorError(
-                f"metadata holds Unicode texts without NUL, finite numbers and booleans, got {key!r}: {value!r}"
+                f"metadata must hold Unicode texts without NUL, finite numbers or booleans, got {key!r}: {value!r}"
             )
-    return direction(vector.values, dimension)
+    return unit_vector(vector.values, dimension)
 
 
-def direction(values: Sequence[float], dimension: int) -> Matrix:
-    """Shape (dimension,), of length 1: what is very long or very short has no length in single precision."""
+def unit_vector(values: Sequence[float], dimension: int) -> Matrix:
+    """The values, scaled to length 1 in double precision. Shape (dimension,).
+
+    Raises VectorError for another dimension, for NaN or infinity, and for zeros only.
+    """
     vector = np.asarray(values, np.float64)
     if vector.shape != (dimension,):
-        raise VectorError(f"a vector of this store has {dimension} dimensions, got {', '.join(map(str, vector.shape))}")
+        raise VectorError(f"a vector must have {dimension} dimensions, got {', '.join(map(str, vector.shape))}")
     if not np.isfinite(vector).all():
-        raise VectorError("a vector holds finite numbers, got NaN or infinity")
+        raise VectorError("a vector must hold finite numbers, got NaN or infinity")
     if not vector.any():
-        raise VectorError("a vector has a length above 0, got zeros only")
+        raise VectorError("a vector must have a length above 0, got zeros only")
     scaled = vector / np.abs(vector).max()  # the square of 1e200 is infinite
     unit: Matrix = (scaled / np.linalg.norm(scaled)).astype(np.float32)
     return unit
@@ -90,26 +94,21 @@ def check_top_k(top_k: int) -> None:
         raise UsageError(f"top_k must be >= 1, got {top_k}")
 
 
-def last_of_each(vectors: Iterable[Vector]) -> list[Vector]:
-    """One an id."""
+def drop_duplicate_ids(vectors: Iterable[Vector]) -> list[Vector]:
+    """The last vector with each id."""
     return list({vector.id: vector for vector in vectors}.values())
 
 
-def comparables(metadata: Metadata) -> list[tuple[str, str | None, float | None]]:
-    """What filters compare: key and text, or key and number; several of a list. No text that fits no index."""
-    pairs = ((key, each) for key, value in metadata.items() for each in _listed(value))
+def comparable_values(metadata: Metadata) -> list[tuple[str, str | None, float | None]]:
+    """The values that filters compare, as (key, text, None) or (key, None, number); one for each element of a list.
+
+    Texts that are too long for an entry of an index are left out.
+    """
+    pairs = ((key, element) for key, value in metadata.items() for element in value_elements(value))
     return [
-        (key, *_typed(value))
+        (key, None, float(value))
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else (key, comparison_text(value), None)
         for key, value in pairs
-        if not isinstance(value, str) or len(f"{key}{value}".encode()) <= COMPARABLE_BYTES
+        if not isinstance(value, str) or len(f"{key}{value}".encode()) <= MAX_FILTER_BYTES
     ]
-
-
-def _listed(value: Value) -> Sequence[Value]:
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _typed(value: Value) -> tuple[str | None, float | None]:
-    if isinstance(value, bool):
-        return str(value).lower(), None
-    return (None, float(value)) if isinstance(value, int | float) else (str(value), None)

@@ -1,5 +1,6 @@
-"""Vectors in Postgres, under row-level security as all that a tenant stores. Every search compares every vector that
-passes its filter: exact, about a millisecond for ten thousand.
+"""A vector store in Postgres, under row-level security like all data of a tenant.
+
+A search is exact: it compares every vector that passes the filter, ten thousand in about a millisecond.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,27 +10,27 @@ from typing import Any
 
 import psycopg
 from pgvector import Vector as Embedding
-from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
 from psycopg.sql import SQL, Composed, Placeholder
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
 
 from rag_core.errors import SpaceError, StoreError
-from rag_core.storage.filters import OPERATORS, parsed_filter
-from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, shown
+from rag_core.storage.filters import OPERATORS, parse_filter
+from rag_core.storage.postgres import OPTIONS, SET_TENANT, Postgres, redact_dsn
+from rag_core.storage.snapshot import configure_connection
 from rag_core.storage.vector_store.port import (
     SearchResult,
     Vector,
     check_top_k,
-    comparables,
-    direction,
-    embedding,
-    last_of_each,
+    comparable_values,
+    drop_duplicate_ids,
+    to_embedding,
+    unit_vector,
 )
-from rag_core.types import Comparison, Filter, Metadata
+from rag_core.types import Comparison, Filter
 
-MAKE_STORE = """
+CREATE_STORE = """
 insert into vector_stores (tenant, name, dimension) values (%(tenant)s, %(name)s, %(dimension)s)
 on conflict (tenant, name) do nothing"""
 STORE = "select id, dimension from vector_stores where tenant = %(tenant)s and name = %(name)s"
@@ -42,60 +43,75 @@ delete from stored_vector_values where tenant = %(tenant)s and store = %(store)s
 ADD_VALUES = """
 insert into stored_vector_values (tenant, store, id, key, text_value, number_value)
 values (%(tenant)s, %(store)s, %(id)s, %(key)s, %(text)s, %(number)s)"""
-# <=> is 1 - cosine, of double precision.
+# <=> is 1 - cosine, in double precision.
 SEARCH = """
 select v.id, 1 - (v.embedding <=> %(vector)s) as score, v.metadata from stored_vectors v
 where v.tenant = %(tenant)s and v.store = %(store)s and {filter}
 order by v.embedding <=> %(vector)s, v.id limit %(k)s"""
-PASSING = SQL(
+COMPARISON = SQL(
     "v.id {quantifier} (select f.id from stored_vector_values f where f.tenant = %(tenant)s and f.store = %(store)s "
     "and f.key = {key} and (f.text_value {comparison} {texts} or f.number_value {comparison} {numbers}))"
 )
-# In the order in which those are locked that are added.
+# Rows are locked in the same order as `add` locks them.
 DELETE = """
-with found as (
+with existing as (
   select id from stored_vectors where tenant = %(tenant)s and store = %(store)s and id = any(%(ids)s::text[])
   order by id for update)
-delete from stored_vectors v using found
-where v.tenant = %(tenant)s and v.store = %(store)s and v.id = found.id returning v.id"""
+delete from stored_vectors v using existing
+where v.tenant = %(tenant)s and v.store = %(store)s and v.id = existing.id returning v.id"""
 
 
 class PostgresVectorStore:
-    """Its connections belong to the event loop that first asks. `close` when done."""
+    """The store `name` of a tenant. Its connections belong to the event loop that uses it first. Close it after use.
+
+    The store is created when it is first used. Then an existing store of another dimension raises SpaceError.
+    """
 
     def __init__(self, postgres: Postgres, tenant: str, name: str, dimension: int) -> None:
-        """The store of that name is made when it is first used. SpaceError then if it has another dimension."""
         self._pool = AsyncConnectionPool(
             postgres.dsn,
             kwargs={"options": OPTIONS, "autocommit": True},
-            configure=_configure,
+            configure=configure_connection,
             min_size=0,
             max_size=4,
             timeout=10,
             open=False,
         )
-        self._shown = shown(postgres.dsn)
+        self._redacted_dsn = redact_dsn(postgres.dsn)
         self._scope: dict[str, Any] = {"tenant": tenant, "name": name, "dimension": dimension}
 
     async def close(self) -> None:
         await self._pool.close()
 
     async def add(self, vectors: Sequence[Vector]) -> list[str]:
-        kept = sorted(last_of_each(vectors), key=lambda each: each.id)  # rows are locked in one order
-        rows = [self._row(each) for each in kept]
+        unique = sorted(drop_duplicate_ids(vectors), key=lambda vector: vector.id)  # all writers lock in this order
+        rows = [
+            {
+                "id": vector.id,
+                "embedding": Embedding(to_embedding(vector, self._scope["dimension"])),
+                "metadata": Jsonb(dict(vector.metadata)),
+            }
+            for vector in unique
+        ]
+        values = [
+            {"id": vector.id, "key": key, "text": text, "number": number}
+            for vector in unique
+            for key, text, number in comparable_values(vector.metadata)
+        ]
         async with self._transaction() as (connection, scope):
             cursor = connection.cursor()
             await cursor.executemany(ADD, [{**scope, **row} for row in rows])
-            await cursor.execute(REMOVE_VALUES, {**scope, "ids": [each.id for each in kept]})
-            await cursor.executemany(ADD_VALUES, [{**scope, **row} for each in kept for row in _values(each)])
-        return [each.id for each in vectors]
+            await cursor.execute(REMOVE_VALUES, {**scope, "ids": [vector.id for vector in unique]})
+            await cursor.executemany(ADD_VALUES, [{**scope, **value} for value in values])
+        return [vector.id for vector in vectors]
 
     async def search(
         self, query_vector: Sequence[float], top_k: int = 10, filters: Mapping[str, Any] | None = None
     ) -> list[SearchResult]:
         check_top_k(top_k)
-        vector = direction(query_vector, self._scope["dimension"])
-        condition, operands = _condition(parsed_filter(filters)) if filters is not None else (SQL("true"), {})
+        vector = unit_vector(query_vector, self._scope["dimension"])
+        operands: dict[str, Any] = {}
+        condition = _condition(parse_filter(filters), operands, count()) if filters is not None else SQL("true")
         statement = SQL(SEARCH).format(filter=condition)
         async with self._transaction() as (connection, scope):
             parameters = {**scope, **operands, "vector": Embedding(vector), "k": top_k}
@@ -109,25 +125,22 @@ class PostgresVectorStore:
             await connection.execute(REMOVE_VALUES, {**scope, "ids": deleted})
             return len(deleted)
 
-    def _row(self, vector: Vector) -> dict[str, Any]:
-        row = Embedding(embedding(vector, self._scope["dimension"]))
-        return {"id": vector.id, "embedding": row, "metadata": Jsonb(dict(vector.metadata))}
-
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[tuple[AsyncConnection, Mapping[str, Any]]]:
-        """Of the tenant, with what its statements name."""
+        """Yields a connection within a transaction of the tenant, and the parameters that all statements take."""
         try:
             await self._pool.open()
             async with self._pool.connection() as connection, connection.transaction():
                 await connection.execute(SET_TENANT, self._scope)
-                yield connection, await self._named(connection)
+                yield connection, await self._open_store(connection)
         except psycopg.OperationalError as error:
-            raise StoreError(f"cannot use the store at {self._shown}: {error}") from error
+            raise StoreError(f"cannot use the store at {self._redacted_dsn}: {error}") from error
 
-    async def _named(self, connection: AsyncConnection) -> Mapping[str, Any]:
+    async def _open_store(self, connection: AsyncConnection) -> Mapping[str, Any]:
+        """Creates the store if it does not exist. Returns the parameters that all statements take."""
         row = await (await connection.execute(STORE, self._scope)).fetchone()
         if row is None:
-            await connection.execute(MAKE_STORE, self._scope)
+            await connection.execute(CREATE_STORE, self._scope)
             row = await (await connection.execute(STORE, self._scope)).fetchone()
         id, dimension = row or (None, None)
         if dimension != self._scope["dimension"]:
@@ -136,36 +149,16 @@ class PostgresVectorStore:
         return {**self._scope, "store": id}
 
 
-async def _configure(connection: AsyncConnection) -> None:
-    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
-    await register_vector_async(connection)
-
-
-def _values(vector: Vector) -> list[dict[str, Any]]:
-    return [
-        {"id": vector.id, "key": key, "text": text, "number": number}
-        for key, text, number in comparables(vector.metadata)
-    ]
-
-
-def _condition(filter: Filter) -> tuple[Composed, dict[str, Any]]:
-    operands: dict[str, Any] = {}
-    return _composed(filter, operands, count()), operands
-
-
-def _composed(filter: Filter, operands: dict[str, Any], numbers: "count[int]") -> Composed:
-    if isinstance(filter, Comparison):
-        return _passing(filter, operands, next(numbers))
-    parts = [_composed(each, operands, numbers) for each in filter.filters]
-    return SQL("({})").format(SQL(f" {filter.type} ").join(parts))
-
-
-def _passing(filter: Comparison, operands: dict[str, Any], number: int) -> Composed:
-    wanted: Metadata = {filter.key: filter.value}
+def _condition(filter: Filter, operands: dict[str, Any], numbers: "count[int]") -> Composed:
+    """The SQL condition of the filter. Adds the parameters that it takes to `operands`, under names with `numbers`."""
+    if not isinstance(filter, Comparison):
+        parts = [_condition(part, operands, numbers) for part in filter.filters]
+        return SQL("({})").format(SQL(f" {filter.type} ").join(parts))
+    number, values = next(numbers), comparable_values({filter.key: filter.value})
     operands[f"key_{number}"] = filter.key
-    operands[f"texts_{number}"] = [text for _, text, _ in comparables(wanted) if text is not None]
-    operands[f"numbers_{number}"] = [value for _, _, value in comparables(wanted) if value is not None]
-    return PASSING.format(
+    operands[f"texts_{number}"] = [text for _, text, _ in values if text is not None]
+    operands[f"numbers_{number}"] = [value for _, _, value in values if value is not None]
+    return COMPARISON.format(
         quantifier=SQL("not in" if filter.type in ("ne", "nin") else "in"),
         key=Placeholder(f"key_{number}"),
         comparison=OPERATORS.get(filter.type, SQL("=")),

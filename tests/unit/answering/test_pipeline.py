@@ -3,13 +3,13 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 
 from rag_core.answering.generation.fallback import Fallback
-from rag_core.answering.judging.hallucination import BLOCKED, Guard
+from rag_core.answering.judging.guard import BLOCKED_ANSWER, Guard
 from rag_core.answering.judging.lexical import LexicalJudge
 from rag_core.answering.judging.verdicts import Thresholds
-from rag_core.answering.pipeline import ABSTAINED, Limits, QueryPipeline
+from rag_core.answering.pipeline import ABSTENTION, Limits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError, JudgeError, ModelError, RetrievalError, StageTimeoutError
 from rag_core.events import (
@@ -48,7 +48,7 @@ def guard(judge: Judge | None = None, **chosen: object) -> Guard:
 def pipeline(generator: ScriptedGenerator | None = None, held: Guard | None = None, **parts: object) -> QueryPipeline:
     chosen = {"retriever": ScriptedRetriever(hits=HITS), "limits": Limits(), **parts}
     return QueryPipeline(
-        pack=numbered,
+        pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[ANSWER]),
         guard=held or guard(),
         conversations=InMemoryConversations(),
@@ -122,7 +122,7 @@ def test_the_times_of_the_top_level_stages_add_up_to_the_whole() -> None:
 def test_nothing_found_is_an_abstention_and_no_generator_is_asked() -> None:
     generator = ScriptedGenerator(answers=[ANSWER])
     reply, events = asked(pipeline(generator, retriever=ScriptedRetriever(hits=[])))
-    assert (reply.answer.text, reply.answer.finish) == (ABSTAINED, "abstained")
+    assert (reply.answer.text, reply.answer.finish) == (ABSTENTION, "abstained")
     assert not generator.prompts
     assert fold(events) == reply
 
@@ -130,7 +130,7 @@ def test_nothing_found_is_an_abstention_and_no_generator_is_asked() -> None:
 def test_a_generator_that_says_nothing_abstains_and_names_what_was_looked_at() -> None:
     judge = ScriptedJudge()
     reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(judge)))
-    assert reply.answer.text == f"{ABSTAINED} Closest to the question: Keys, Locks."
+    assert reply.answer.text == f"{ABSTENTION} Closest to the question: Keys, Locks."
     assert (reply.answer.finish, reply.answer.citations, reply.answer.confidence) == ("abstained", (), 0.0)
     assert not judge.judged
     assert fold(events) == reply
@@ -278,7 +278,7 @@ def test_a_blocked_answer_is_retracted_and_replaced() -> None:
     lying = ScriptedJudge(words={"45": "unsupported"})
     reply, events = asked(pipeline(held=guard(lying, mode="block")))
     assert TextRetracted("not supported by the sources") in events
-    assert (reply.answer.text, reply.answer.finish, reply.answer.citations) == (BLOCKED, "blocked", ())
+    assert (reply.answer.text, reply.answer.finish, reply.answer.citations) == (BLOCKED_ANSWER, "blocked", ())
     assert reply.answer.verdict.grade == "partial"
     assert fold(events) == reply
 
@@ -286,7 +286,7 @@ def test_a_blocked_answer_is_retracted_and_replaced() -> None:
 def test_buffered_nothing_of_a_blocked_answer_is_ever_told() -> None:
     lying = ScriptedJudge(words={"45": "unsupported"})
     reply, events = asked(pipeline(held=guard(lying, mode="block", stream="buffer")))
-    assert text(events) == BLOCKED
+    assert text(events) == BLOCKED_ANSWER
     assert not [event for event in events if isinstance(event, TextRetracted)]
     assert fold(events) == reply
 
@@ -308,7 +308,7 @@ def test_what_is_still_unsupported_then_is_blocked() -> None:
     generator = ScriptedGenerator(answers=[ANSWER, ANSWER])
     lying = ScriptedJudge(words={"45": "unsupported"})
     reply, events = asked(pipeline(generator, guard(lying, mode="regenerate")))
-    assert (len(generator.prompts), reply.answer.text) == (2, BLOCKED)
+    assert (len(generator.prompts), reply.answer.text) == (2, BLOCKED_ANSWER)
     assert fold(events) == reply
 
 
@@ -334,7 +334,7 @@ def test_by_sentence_each_is_judged_once_and_flagged_ones_pass() -> None:
 def test_by_sentence_an_answer_of_which_nothing_passes_is_blocked() -> None:
     judge = ScriptedJudge(words={"": "unsupported"})
     reply, events = asked(pipeline(held=guard(judge, mode="block", stream="sentence")))
-    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED_ANSWER, "blocked")
     assert fold(events) == reply
 
 
@@ -346,7 +346,7 @@ UNJUDGED = ["# Keys are of gold", "```\nKeys are of gold\n```"]
 @pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
 def test_an_answer_in_which_nothing_can_be_judged_is_blocked(written: str, stream: str) -> None:
     reply, events = asked(pipeline(ScriptedGenerator(answers=[[written]]), guard(LEXICAL, mode="block", stream=stream)))
-    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED_ANSWER, "blocked")
     assert fold(events) == reply
 
 
@@ -355,7 +355,7 @@ def test_an_answer_in_which_nothing_can_be_judged_is_written_again_and_then_bloc
     generator = ScriptedGenerator(answers=[[written], [written]])
     reply, _ = asked(pipeline(generator, guard(LEXICAL, mode="regenerate")))
     assert [prompt.unsupported for prompt in generator.prompts] == [(), (written,)]
-    assert reply.answer.text == BLOCKED
+    assert reply.answer.text == BLOCKED_ANSWER
 
 
 @pytest.mark.parametrize("mode", ["flag", "block"])
@@ -380,7 +380,7 @@ def test_a_judge_that_fails_leaves_the_answer_unchecked_and_says_so(failure: Exc
 def test_a_judge_that_is_late_can_block() -> None:
     late = guard(ScriptedJudge(seconds=60), mode="block", on_judge_error="block", timeout=0.05)
     reply, _ = asked(pipeline(held=late))
-    assert (reply.answer.text, reply.degraded) == (BLOCKED, ("judge",))
+    assert (reply.answer.text, reply.degraded) == (BLOCKED_ANSWER, ("judge",))
 
 
 @pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
@@ -388,7 +388,7 @@ def test_an_abstention_is_told_whatever_the_guard_is(stream: str) -> None:
     strict = ScriptedJudge(words={"": "unsupported"})
     reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(strict, mode="block", stream=stream)))
     assert (reply.answer.text, reply.answer.finish) == (
-        f"{ABSTAINED} Closest to the question: Keys, Locks.",
+        f"{ABSTENTION} Closest to the question: Keys, Locks.",
         "abstained",
     )
     assert not strict.judged
@@ -435,10 +435,10 @@ def test_code_is_not_cut_by_sentences() -> None:
 
 
 def test_a_second_try_that_fails_is_blocked_and_not_an_error() -> None:
-    generator = ScriptedGenerator(answers=[ANSWER, []], error=GenerationError("hung up"), sound=1)
+    generator = ScriptedGenerator(answers=[ANSWER, []], error=GenerationError("hung up"), successful_calls=1)
     lying = ScriptedJudge(words={"45": "unsupported"})
     reply, events = asked(pipeline(generator, guard(lying, mode="regenerate")))
-    assert (reply.answer.text, reply.answer.finish) == (BLOCKED, "blocked")
+    assert (reply.answer.text, reply.answer.finish) == (BLOCKED_ANSWER, "blocked")
     assert fold(events) == reply
 
 
@@ -446,7 +446,7 @@ def test_a_judge_that_is_away_is_no_reason_to_write_again() -> None:
     generator = ScriptedGenerator(answers=[ANSWER])
     away = guard(ScriptedJudge(error=JudgeError("away")), mode="regenerate", on_judge_error="block")
     reply, _ = asked(pipeline(generator, away))
-    assert (len(generator.prompts), reply.answer.text) == (1, BLOCKED)
+    assert (len(generator.prompts), reply.answer.text) == (1, BLOCKED_ANSWER)
 
 
 def test_what_nobody_expected_is_told_without_its_words() -> None:

@@ -4,11 +4,11 @@ import asyncio
 import re
 from itertools import pairwise
 
-from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, numbered, passage
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_core.answering.judging.hallucination import Guard
+from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import Limits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.events import CitationAdded, Event, TextDelta, fold
@@ -83,7 +83,7 @@ async def _asked(answers: list[list[str]], guard: tuple[str, str], words: dict[s
 
     answering = QueryPipeline(
         retriever=ScriptedRetriever(hits=HITS),
-        pack=numbered,
+        pack=passages_from_hits,
         generator=ScriptedGenerator(answers=answers),
         guard=Guard(judge=judge, mode=mode, stream=stream, on_judge_error="block", timeout=5.0),  # type: ignore[arg-type]
         conversations=InMemoryConversations(),

@@ -12,10 +12,10 @@ from rag_core.chunking.fixed import FixedChunker
 from rag_core.chunking.positions import PagedChunker
 from rag_core.chunking.sections import SectionsChunker
 from rag_core.chunking.semantic import SemanticChunker
+from rag_core.chunking.sentences import SentencesChunker
 from rag_core.chunking.tables import table_rows
-from rag_core.chunking.unsectioned import SentencesChunker
 from rag_core.models.encoders.hashing import HashingEncoder
-from rag_core.models.encoders.model_files import model_folder
+from rag_core.models.encoders.model_files import find_model_folder
 from rag_core.models.encoders.tokens import ModelTokenizer, WordTokenizer
 from rag_core.protocols import Chunker
 from rag_core.types import Chunk, Document, Section
@@ -86,7 +86,7 @@ def documents(draw: st.DrawFn) -> Document:
 
 @cache
 def minilm() -> ModelTokenizer:
-    return ModelTokenizer(model_folder("all-MiniLM-L6-v2"))
+    return ModelTokenizer(find_model_folder("all-MiniLM-L6-v2"))
 
 
 def holds(name: str, tokenizer: Tokens, document: Document) -> None:
@@ -95,7 +95,7 @@ def holds(name: str, tokenizer: Tokens, document: Document) -> None:
     assert len({chunk.id for chunk in chunks}) == len(chunks)
     for chunk in chunks:
         assert chunk.text == document.text[chunk.start : chunk.end] == chunk.text.strip()
-    assert uncovered(document.text, chunks) == ""
+    assert text_outside(document.text, chunks) == ""
     assert max(tokenizer.lengths([chunk.text for chunk in chunks]), default=0) <= TOKENS
     assert max(tokenizer.lengths([chunk.prefix for chunk in chunks]), default=0) <= PREFIX
     embedded = tokenizer.lengths([chunk.embedded_text for chunk in chunks])
@@ -110,7 +110,7 @@ def holds(name: str, tokenizer: Tokens, document: Document) -> None:
         assert not fits or all(chunk.start <= row.start and row.end <= chunk.end for chunk in holding)
 
 
-def uncovered(text: str, chunks: tuple[Chunk, ...]) -> str:
+def text_outside(text: str, chunks: tuple[Chunk, ...]) -> str:
     covered = [False] * len(text)
     for chunk in chunks:
         covered[chunk.start : chunk.end] = [True] * (chunk.end - chunk.start)

@@ -6,7 +6,7 @@ import pytest
 from rag_core.chunking.clinical import ClinicalChunker
 from rag_core.chunking.clinical_roles import ROLES, role_of
 from rag_core.models.encoders.tokens import WordTokenizer
-from rag_core.parsing.outline import outlined
+from rag_core.parsing.outline import with_outline
 from rag_core.types import Chunk, Document
 
 DOCUMENT = UUID("00000000-0000-0000-0000-000000000001")
@@ -36,12 +36,12 @@ Time to open.
 
 
 def split(text: str, tokens: int = 40) -> tuple[Chunk, ...]:
-    return ClinicalChunker(WordTokenizer(), tokens, 0, 12).split(DOCUMENT, outlined(Document(uri="x", text=text)))
+    return ClinicalChunker(WordTokenizer(), tokens, 0, 12).split(DOCUMENT, with_outline(Document(uri="x", text=text)))
 
 
 def test_every_chunk_has_the_one_role_of_its_headings() -> None:
-    found = [(chunk.metadata["role"], chunk.text.splitlines()[-1]) for chunk in split(TRIAL)]
-    assert found == [
+    roles = [(chunk.metadata["role"], chunk.text.splitlines()[-1]) for chunk in split(TRIAL)]
+    assert roles == [
         ("brief_summary", "Keys are tried in locks."),
         ("eligibility", "Everybody may apply."),
         ("inclusion", "- A lock of their own."),
@@ -51,7 +51,7 @@ def test_every_chunk_has_the_one_role_of_its_headings() -> None:
     ]
 
 
-def test_text_under_no_such_heading_is_other() -> None:
+def test_text_under_other_headings_has_the_role_other() -> None:
     assert [chunk.metadata["role"] for chunk in split("Text.\n\n# Notes\nMore of it.")] == ["other"]
 
 
@@ -93,10 +93,12 @@ def test_no_heading_opens_two_roles() -> None:
     assert all(heading == heading.lower().strip() for heading in headings)
 
 
-def test_columns_of_blanks_are_no_label_and_do_not_take_long() -> None:
+def test_columns_of_blanks_are_not_a_label_and_do_not_take_long() -> None:
     lines = "\n".join(f"Dose{' ' * 20_000}{n} mg" for n in range(20))
     chunker = ClinicalChunker(WordTokenizer(), tokens=50, overlap=0, prefix_tokens=8)
     began = time.process_time()
-    chunks = chunker.split(DOCUMENT, outlined(Document(uri="file:///dose.md", text=lines, media_type="text/markdown")))
+    chunks = chunker.split(
+        DOCUMENT, with_outline(Document(uri="file:///dose.md", text=lines, media_type="text/markdown"))
+    )
     assert {chunk.metadata["role"] for chunk in chunks} == {"other"}
     assert time.process_time() - began < 5

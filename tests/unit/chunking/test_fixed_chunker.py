@@ -18,16 +18,16 @@ def texts(text: str, unit: str = "tokens", size: int = 8, overlap: int = 0) -> l
     return [chunk.text for chunk in split(Document(uri="x", text=text), unit, size, overlap)]
 
 
-def numbered(first: int, last: int) -> str:
+def words(first: int, last: int) -> str:
     return " ".join(f"w{i}" for i in range(first, last))
 
 
 def test_chunks_have_their_size_in_tokens() -> None:
-    assert texts(f"  {WORDS}\n") == [numbered(0, 8), numbered(8, 16), numbered(16, 20)]
+    assert texts(f"  {WORDS}\n") == [words(0, 8), words(8, 16), words(16, 20)]
 
 
 def test_the_last_tokens_are_repeated() -> None:
-    assert texts(WORDS, overlap=3) == [numbered(0, 8), numbered(5, 13), numbered(10, 18), numbered(15, 20)]
+    assert texts(WORDS, overlap=3) == [words(0, 8), words(5, 13), words(10, 18), words(15, 20)]
 
 
 def test_chunks_have_their_size_in_characters_and_whole_words() -> None:
@@ -43,7 +43,7 @@ def test_a_word_that_is_too_long_is_cut() -> None:
 def test_characters_end_where_the_embedders_window_does() -> None:
     chunker = FixedChunker(WordTokenizer(), "chars", 1000, 0, 0, 5)
     assert [chunk.text for chunk in chunker.split(DOCUMENT, Document(uri="x", text=WORDS))] == [
-        numbered(first, first + 5) for first in (0, 5, 10, 15)
+        words(first, first + 5) for first in (0, 5, 10, 15)
     ]
 
 
@@ -64,14 +64,14 @@ def test_no_row_of_a_table_within_a_quotation_is_cut() -> None:
 
 
 @pytest.mark.parametrize("overlap", [2, 7, 11])
-def test_what_is_repeated_begins_with_a_whole_row(overlap: int) -> None:
+def test_an_overlap_begins_with_a_whole_row(overlap: int) -> None:
     rows = [f"| k{i} | v{i} |" for i in range(8)]
-    found = texts("\n".join(["| key | value |", *rows]), size=16, overlap=overlap)
-    assert all(line in ["| key | value |", *rows] for text in found for line in text.splitlines())
+    chunks = texts("\n".join(["| key | value |", *rows]), size=16, overlap=overlap)
+    assert all(line in ["| key | value |", *rows] for text in chunks for line in text.splitlines())
 
 
 def test_a_chunk_names_the_section_that_it_begins_in() -> None:
-    document = Document(uri="x", text=WORDS, title="T", sections=(Section(path=("A", "B"), start=len(numbered(0, 8))),))
+    document = Document(uri="x", text=WORDS, title="T", sections=(Section(path=("A", "B"), start=len(words(0, 8))),))
     chunks = split(document)
     assert [chunk.metadata for chunk in chunks] == [{}, {"section": "A > B"}, {"section": "A > B"}]
     assert [chunk.prefix for chunk in chunks] == ["T", "T\nA > B", "T\nA > B"]

@@ -4,7 +4,7 @@ import pytest
 
 from rag_core.chunking.positions import PagedChunker, path_at
 from rag_core.chunking.sections import SectionsChunker
-from rag_core.chunking.unsectioned import SentencesChunker
+from rag_core.chunking.sentences import SentencesChunker
 from rag_core.models.encoders.tokens import WordTokenizer
 from rag_core.types import Document, Section
 
@@ -33,7 +33,7 @@ def test_a_chunk_is_on_the_page_on_which_it_begins(begins: tuple[int, ...], expe
     assert pages(*begins) == expected
 
 
-def test_no_heading_stands_above_the_text_before_the_first() -> None:
+def test_the_text_before_the_first_heading_has_no_section() -> None:
     document = Document(uri="x", text=TEXT, sections=(Section(path=("A",), start=5), Section(path=("B",), start=9)))
     assert [path_at(document, offset) for offset in (0, 4, 5, 8, 9, 50)] == [(), (), ("A",), ("A",), ("B",), ("B",)]
 

@@ -19,7 +19,7 @@ class CountingTokenizer(WordTokenizer):
 
 
 def markdown(text: str, title: str = "") -> Document:
-    """Sections as the parser finds them."""
+    """A document with the sections that the parser would find."""
     sections, path, start = [], {}, 0
     for line in text.splitlines(keepends=True):
         if line.startswith("#"):
@@ -35,7 +35,7 @@ def split(document: Document, tokens: int = 16, overlap: int = 0, prefix_tokens:
 
 
 def words(name: str, count: int) -> str:
-    """A sentence of `count` tokens, its stop included."""
+    """A sentence of `count` tokens, including its full stop."""
     return " ".join(f"{name.capitalize()}{i}" for i in range(count - 1)) + "."
 
 
@@ -93,7 +93,7 @@ def test_small_sections_of_other_parents_stay_apart() -> None:
     assert [chunk.text for chunk in chunks] == ["# A\n## B\nx.", "# C\ny."]
 
 
-def test_a_heading_alone_goes_with_the_section_after_it_however_long() -> None:
+def test_a_heading_without_text_joins_the_next_section_of_any_length() -> None:
     chunks = split(markdown(f"# Top\n## Keys\n{words('a', 12)} {words('b', 12)}"), tokens=20)
     assert [chunk.text for chunk in chunks] == [f"# Top\n## Keys\n{words('a', 12)}", words("b", 12)]
     assert [chunk.metadata["section"] for chunk in chunks] == ["Top > Keys", "Top > Keys"]
@@ -106,7 +106,7 @@ def test_the_prefix_is_title_and_headings_that_the_text_does_not_begin_with() ->
     assert chunks[2].embedded_text == f"Manual\nOperations > Keys\n{words('b', 12)}"
 
 
-def test_the_title_is_not_said_twice() -> None:
+def test_the_title_is_not_repeated() -> None:
     text = f"# Manual\n{words('a', 12)} {words('b', 12)}"
     assert [chunk.prefix for chunk in split(markdown(text, title="Manual"))] == ["", "Manual"]
     assert [chunk.prefix for chunk in split(markdown("Manual of keys.", title="Manual"))] == [""]
@@ -154,7 +154,7 @@ def test_equal_texts_of_a_document_have_ids_of_their_own() -> None:
     assert chunks[0].id != chunks[1].id
 
 
-def test_a_paragraph_in_front_changes_no_chunk_of_the_later_sections() -> None:
+def test_a_paragraph_at_the_start_changes_no_chunk_of_later_sections() -> None:
     later = "".join(f"# H{i}\n{words(f'a{i}x', 12)} {words(f'b{i}x', 12)}\n" for i in range(5))
     before = split(markdown(f"# Start\n{words('s', 10)}\n{later}"))
     after = split(markdown(f"# Start\nA new one.\n\n{words('s', 10)}\n{later}"))
@@ -163,7 +163,7 @@ def test_a_paragraph_in_front_changes_no_chunk_of_the_later_sections() -> None:
     assert after[1].start == before[1].start + len("A new one.\n\n")
 
 
-def test_a_document_asks_the_tokenizer_once() -> None:
+def test_a_document_needs_one_call_of_the_tokenizer() -> None:
     tokenizer = CountingTokenizer()
     text = "".join(f"# H{i}\n{words('a', 12)} {words('b', 12)}\n" for i in range(5))
     chunks = SectionsChunker(tokenizer, 16, 4, 48).split(DOCUMENT, markdown(text, title="T"))

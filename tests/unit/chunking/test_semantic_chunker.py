@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_core.chunking.semantic import SemanticChunker
-from rag_core.chunking.topic_boundaries import cheapest_cuts, similarities
+from rag_core.chunking.topic_boundaries import block_similarities, cheapest_cuts
 from rag_core.errors import DocumentError, ModelError
 from rag_core.models.encoders.tokens import WordTokenizer
 from rag_core.protocols import DocumentEmbedder
@@ -20,7 +20,7 @@ BREAD = ["Bread is baked at night.", "Flour makes bread rise well.", "Warm bread
 
 
 class Topics:
-    """Texts about bread, and others."""
+    """An embedder with two directions: texts about bread, and others."""
 
     def __init__(self) -> None:
         self.calls: list[Sequence[str]] = []
@@ -56,8 +56,8 @@ def test_only_sections_that_are_too_long_are_encoded_and_all_at_once() -> None:
     texts = [" ".join(SEA), " ".join([*SEA, *BREAD]), " ".join([*BREAD, *SEA])]
     starts = [0, len(texts[0]) + 1, len(texts[0]) + len(texts[1]) + 2]
     sections = tuple(Section(path=(f"S{i}",), start=start) for i, start in enumerate(starts))
-    found = split(Document(uri="x", text=" ".join(texts), sections=sections), topics)
-    assert found == [" ".join(SEA), " ".join(SEA), " ".join(BREAD), " ".join(BREAD), " ".join(SEA)]
+    chunks = split(Document(uri="x", text=" ".join(texts), sections=sections), topics)
+    assert chunks == [" ".join(SEA), " ".join(SEA), " ".join(BREAD), " ".join(BREAD), " ".join(SEA)]
     assert [len(call) for call in topics.calls] == [12]
 
 
@@ -69,7 +69,7 @@ def test_a_model_that_fails_fails_the_document_for_the_moment() -> None:
 
 def test_sentences_are_compared_with_up_to_three_on_either_side() -> None:
     vectors = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32)
-    assert similarities(vectors).tolist() == pytest.approx([0, 1 / 5**0.5, 0, 1 / 5**0.5])
+    assert block_similarities(vectors).tolist() == pytest.approx([0, 1 / 5**0.5, 0, 1 / 5**0.5])
 
 
 def cost(runs: list[tuple[int, int]], costs: Sequence[float]) -> float:

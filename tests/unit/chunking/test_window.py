@@ -17,6 +17,6 @@ def test_chunks_that_would_be_cut_silently_are_refused_with_the_remedy() -> None
     )
 
 
-def test_a_prefix_that_leaves_no_room_is_the_one_to_lower() -> None:
+def test_the_message_names_the_prefix_if_it_leaves_no_room() -> None:
     with pytest.raises(ConfigError, match=r"lower chunking.prefix_tokens and chunking.tokens$"):
         check_window(200, 250, 2, 256)

@@ -9,7 +9,7 @@ from rag_core.evaluation.answers import (
     confusion,
     sentence_agreement,
     sentence_recall,
-    share,
+    share_estimate,
     token_f1,
 )
 
@@ -68,8 +68,8 @@ def test_at_its_threshold_a_question_is_answered() -> None:
 
 
 def test_a_share_has_wilsons_interval() -> None:
-    some = share(8, 10)
+    some = share_estimate(8, 10)
     assert (some.mean, some.low, some.high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
-    none, all_ = share(0, 20), share(20, 20)
+    none, all_ = share_estimate(0, 20), share_estimate(20, 20)
     assert (none.low, all_.high) == pytest.approx((0.0, 1.0), abs=1e-9)
     assert none.high == pytest.approx(0.1611, abs=1e-4)

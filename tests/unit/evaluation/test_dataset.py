@@ -11,6 +11,7 @@ from rag_core.evaluation.dataset import (
     Question,
     file_name,
     folder_name,
+    id_from_file_name,
     last_turn,
     read_corpus,
     read_dataset,
@@ -22,7 +23,6 @@ from rag_core.evaluation.dataset import (
     write_documents,
     write_qrels,
     write_run,
-    written_id,
 )
 from rag_core.evaluation.spans import Span
 from rag_core.parsing.markup.markdown import MarkdownParser
@@ -83,7 +83,9 @@ def test_a_span_that_is_none_is_refused(tmp_path: Path, start_end: str) -> None:
     start, end = start_end.split(", ")
     row = f'{{"query_id": "q", "document_id": "d", "start": {start}, "end": {end}}}'
     write(tmp_path, {"spans.jsonl": row})
-    with pytest.raises(DatasetError, match=r"spans.jsonl:1: a span has whole numbers 0 <= start < end, got "):
+    with pytest.raises(
+        DatasetError, match=r"spans.jsonl:1: start and end of a span must be integers with 0 <= start < end, got "
+    ):
         read_spans(tmp_path / "spans.jsonl")
 
 
@@ -92,10 +94,11 @@ def test_spans_of_files_of_unknown_questions_or_beyond_their_text_are_refused(tm
     assert refusal(tmp_path, strange).endswith("1 graded questions have no text, the first is 'q9'")
     beyond = {"qrels/test.spans.jsonl": SPANS.replace("5}", "7}")}
     assert (
-        refusal(tmp_path, beyond) == "a span must lie within its document's 6 characters, got 0 to 7 of document 'd1'"
+        refusal(tmp_path, beyond)
+        == "a span must be within the 6 characters of its document, got 0 to 7 of document 'd1'"
     )
     of_files = {"qrels/test.spans.jsonl": SPANS, "html/d1.html": "<p>First.</p>"}
-    assert refusal(tmp_path, of_files).endswith("spans are of texts in corpus.jsonl, got a corpus in html/")
+    assert refusal(tmp_path, of_files).endswith("answer spans require corpus.jsonl, got a corpus in html/")
 
 
 def test_another_split_has_its_own_questions(tmp_path: Path) -> None:
@@ -117,19 +120,22 @@ def test_of_a_conversation_the_last_turn_is_the_question() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"corpus.jsonl": f"{CORPUS}{{"}, "corpus.jsonl:3: a line is one JSON object: "),
-        ({"corpus.jsonl": "[1]"}, "corpus.jsonl:1: a line is one JSON object, got '[1]'"),
-        ({"corpus.jsonl": '{"_id": "x"}'}, "corpus.jsonl:1: 'text' must be a text, got None"),
+        ({"corpus.jsonl": f"{CORPUS}{{"}, "corpus.jsonl:3: a line must be one JSON object: "),
+        ({"corpus.jsonl": "[1]"}, "corpus.jsonl:1: a line must be one JSON object, got '[1]'"),
+        ({"corpus.jsonl": '{"_id": "x"}'}, "corpus.jsonl:1: 'text' must be a string, got None"),
         (
             {"queries.jsonl": '\n{"_id": 7, "text": "?"}'},
-            "queries.jsonl:2: '_id' must be a text that is not empty, got 7",
+            "queries.jsonl:2: '_id' must be a string that is not empty, got 7",
         ),
-        ({"queries.jsonl": f"{QUERIES}{QUERIES}"}, "queries.jsonl:5: ids must be unique, got 'q1' again"),
-        ({"qrels/test.tsv": f"{QRELS}q1\td1\n"}, "qrels/test.tsv:5: a grade has 3 (BEIR) or 4 (TREC) fields, got 2"),
-        ({"qrels/test.tsv": f"{QRELS}q1\td9\tgood\n"}, "qrels/test.tsv:5: a grade is a whole number, got 'good'"),
+        ({"queries.jsonl": f"{QUERIES}{QUERIES}"}, "queries.jsonl:5: duplicate question id 'q1'"),
+        (
+            {"qrels/test.tsv": f"{QRELS}q1\td1\n"},
+            "qrels/test.tsv:5: a line of qrels must have 3 (BEIR) or 4 (TREC) fields, got 2",
+        ),
+        ({"qrels/test.tsv": f"{QRELS}q1\td9\tgood\n"}, "qrels/test.tsv:5: a grade must be an integer, got 'good'"),
         (
             {"qrels/test.tsv": f"{QRELS}q1\td1\t1\n"},
-            "qrels/test.tsv:5: a document stands once for a question, got 'd1'",
+            "qrels/test.tsv:5: duplicate document 'd1' for question 'q1'",
         ),
     ],
 )
@@ -174,9 +180,9 @@ def test_white_space_in_an_id_is_no_column_of_a_trec_file(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "rule"),
     [
-        ("q1 Q0 d1 1 0.5", "a line of a run has 6 fields, got 5"),
-        ("q1 Q0 d1 1 high own", "a score is a number, got 'high'"),
-        ("q1 Q0 d1 1 nan own", "a score is finite, got 'nan'"),
+        ("q1 Q0 d1 1 0.5", "a line of a run must have 6 fields, got 5"),
+        ("q1 Q0 d1 1 high own", "a score must be a number, got 'high'"),
+        ("q1 Q0 d1 1 nan own", "a score must be finite, got 'nan'"),
     ],
 )
 def test_a_malformed_line_of_a_run_is_named(tmp_path: Path, line: str, rule: str) -> None:
@@ -190,7 +196,7 @@ def test_an_id_is_read_back_from_its_file_name(id: str, tmp_path: Path) -> None:
     write_documents([CorpusDocument(id=id, text="x")], tmp_path)
     (path,) = tmp_path.iterdir()
     assert path.name == file_name(id)
-    assert written_id(str(path)) == id
+    assert id_from_file_name(str(path)) == id
 
 
 def test_an_id_that_is_too_long_for_a_file_is_refused() -> None:
@@ -228,7 +234,7 @@ def test_the_folder_of_a_collection_lies_where_all_do(collection: str, tmp_path:
     assert folder.resolve().parent == tmp_path / "home"
     assert folder_name("my data-1.2") == "my data-1.2"
     assert folder_name("a/b") != folder_name("a%2Fb")
-    with pytest.raises(DatasetError, match="must fit into a folder's name of 255 bytes"):
+    with pytest.raises(DatasetError, match="must fit into a folder name of 255 bytes"):
         folder_name("ж" * 128)
 
 
@@ -239,7 +245,7 @@ def test_half_a_character_in_a_corpus_is_named_with_its_line(tmp_path: Path) -> 
 
 
 def test_two_documents_of_one_id_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="ids of documents must be unique, got 'a' again"):
+    with pytest.raises(DatasetError, match="duplicate document id 'a'"):
         write_documents([CorpusDocument(id="a", text="1"), CorpusDocument(id="a", text="2")], tmp_path)
 
 

@@ -12,16 +12,16 @@ import pytrec_eval
 from rag_core.evaluation.dataset import read_qrels, read_run
 from rag_core.evaluation.metrics import (
     average_precision,
-    distinct,
     f1,
+    ideal_ranking,
     measures,
     ndcg,
-    oracle,
     precision,
-    ranked,
+    rank_ids,
     recall,
     reciprocal_rank,
     success,
+    unique_ids,
 )
 
 FIXTURE = Path(__file__).parents[2] / "data" / "trec_eval"
@@ -78,24 +78,24 @@ def test_graded_runs_full_of_ties_measure_as_trec_eval_measures_them() -> None:
     oracle = pytrec_eval.RelevanceEvaluator({id: grades for id, (grades, _) in questions.items()}, ASKED)
     expected: Mapping[str, Mapping[str, float]] = oracle.evaluate({id: scores for id, (_, scores) in questions.items()})
     for id, (grades, scores) in questions.items():
-        own = measures(ranked(scores), grades, CUTS)
+        own = measures(rank_ids(scores), grades, CUTS)
         for name, theirs in THEIRS.items():
             assert own[name] == pytest.approx(expected[id][theirs], abs=1e-9), (id, name)
 
 
 def test_trec_evals_own_test_measures_as_trec_eval_prints_it() -> None:
     qrels, run = read_qrels(FIXTURE / "qrels.test"), read_run(FIXTURE / "results.test")
-    topics = [measures(ranked(run[id]), qrels[id], (5, 10, 20, 100, 500, 1000)) for id in ("301", "302", "303")]
+    topics = [measures(rank_ids(run[id]), qrels[id], (5, 10, 20, 100, 500, 1000)) for id in ("301", "302", "303")]
     assert {name: round(sum(each[name] for each in topics) / 3, 4) for name in PRINTED} == PRINTED
     for name, printed in PRINTED_BY_TOPIC.items():
         assert tuple(round(each[name], 4) for each in topics) == printed
-    cut = [average_precision(ranked(run[id]), qrels[id], 100) for id in run]
+    cut = [average_precision(rank_ids(run[id]), qrels[id], 100) for id in run]
     assert round(sum(cut) / 3, 4) == 0.1622
 
 
 def test_a_tie_goes_to_the_greater_id_and_single_precision_decides_what_is_a_tie() -> None:
-    assert ranked({"a": 1.0, "b": 1.0, "c": 2.0}) == ["c", "b", "a"]
-    assert ranked({"a": 1.0 + 1e-12, "b": 1.0}) == ["b", "a"]
+    assert rank_ids({"a": 1.0, "b": 1.0, "c": 2.0}) == ["c", "b", "a"]
+    assert rank_ids({"a": 1.0 + 1e-12, "b": 1.0}) == ["b", "a"]
 
 
 def test_the_gain_is_the_grade_and_not_a_power_of_two() -> None:
@@ -124,8 +124,8 @@ def test_a_question_without_hits_or_without_relevant_documents_measures_zero() -
 
 
 def test_documents_stand_where_their_best_chunks_stand() -> None:
-    assert distinct(["b", "a", "b", "c", "a"]) == ["b", "a", "c"]
+    assert unique_ids(["b", "a", "b", "c", "a"]) == ["b", "a", "c"]
 
 
 def test_the_oracle_puts_the_best_grades_first_and_keeps_the_order_of_the_rest() -> None:
-    assert oracle(["x", "b", "y", "a", "b"], {"a": 3, "b": 1, "y": -1}) == ["a", "b", "x", "y"]
+    assert ideal_ranking(["x", "b", "y", "a", "b"], {"a": 3, "b": 1, "y": -1}) == ["a", "b", "x", "y"]

@@ -2,7 +2,7 @@ from uuid import UUID
 
 import pytest
 
-from rag_core.evaluation.spans import Answer, Span, aligned, answer, span_measures
+from rag_core.evaluation.spans import AnswerCharacters, Span, align_spans, answer_characters, span_measures
 from rag_core.parsing.markup.markdown import MarkdownParser
 
 
@@ -14,43 +14,43 @@ A, B, C, ELSEWHERE = (UUID(int=n) for n in range(4))
 CHUNKS = {A: span(0, 100), B: span(80, 180), C: span(180, 280), ELSEWHERE: span(80, 180, "e")}
 
 
-def held(found: Answer) -> dict[UUID, int]:
-    return {id: int(characters.sum()) for id, characters in found.held.items()}
+def held(found: AnswerCharacters) -> dict[UUID, int]:
+    return {id: int(characters.sum()) for id, characters in found.by_chunk.items()}
 
 
 def test_a_chunk_is_relevant_if_it_overlaps_the_answer() -> None:
-    assert held(answer([span(90, 120)], CHUNKS)) == {A: 10, B: 30}
-    assert held(answer([span(100, 180)], CHUNKS)) == {B: 80}
-    assert held(answer([span(80, 90, "e")], CHUNKS)) == {ELSEWHERE: 10}
+    assert held(answer_characters([span(90, 120)], CHUNKS)) == {A: 10, B: 30}
+    assert held(answer_characters([span(100, 180)], CHUNKS)) == {B: 80}
+    assert held(answer_characters([span(80, 90, "e")], CHUNKS)) == {ELSEWHERE: 10}
 
 
 def test_a_character_of_two_spans_is_of_the_answer_once() -> None:
-    found = answer([span(10, 30), span(20, 40), span(200, 205)], CHUNKS)
+    found = answer_characters([span(10, 30), span(20, 40), span(200, 205)], CHUNKS)
     assert (found.length, held(found)) == (35, {A: 30, C: 5})
 
 
 def test_ranks_count_relevant_chunks_and_characters_what_they_bring() -> None:
-    measured = span_measures([C, A, B], answer([span(90, 120)], CHUNKS), CHUNKS, cuts=(1, 2, 3, 10))
+    measured = span_measures([C, A, B], answer_characters([span(90, 120)], CHUNKS), CHUNKS, cutoffs=(1, 2, 3, 10))
     assert (measured["mrr"], measured["success@1"], measured["recall@2"], measured["recall@10"]) == (0.5, 0, 0.5, 1)
     assert [measured[f"char_recall@{k}"] for k in (1, 2, 3, 10)] == [0, 10 / 30, 1, 1]
     assert [measured[f"char_precision@{k}"] for k in (1, 2, 3, 10)] == [0, 10 / 200, 30 / 300, 30 / 300]
 
 
 def test_what_overlapping_chunks_repeat_lowers_the_intersection_over_union() -> None:
-    wanted = answer([span(80, 100)], CHUNKS)
-    assert span_measures([A], wanted, CHUNKS, cuts=(5,))["char_iou@5"] == 20 / 100
-    assert span_measures([A, B], wanted, CHUNKS, cuts=(5,))["char_iou@5"] == 20 / 200
+    wanted = answer_characters([span(80, 100)], CHUNKS)
+    assert span_measures([A], wanted, CHUNKS, cutoffs=(5,))["char_iou@5"] == 20 / 100
+    assert span_measures([A, B], wanted, CHUNKS, cutoffs=(5,))["char_iou@5"] == 20 / 200
 
 
 def test_an_answer_that_was_not_stored_is_missed_and_not_left_out() -> None:
-    half = span_measures([A], answer([span(0, 10)], CHUNKS, lost=10), CHUNKS, cuts=(1,))
+    half = span_measures([A], answer_characters([span(0, 10)], CHUNKS, lost=10), CHUNKS, cutoffs=(1,))
     assert (half["char_recall@1"], half["char_iou@1"], half["recall@1"]) == (0.5, 10 / 110, 1)
-    nothing = span_measures([A], answer([], CHUNKS, lost=10), CHUNKS, cuts=(1,))
+    nothing = span_measures([A], answer_characters([], CHUNKS, lost=10), CHUNKS, cutoffs=(1,))
     assert set(nothing.values()) == {0}
 
 
 def test_without_hits_every_measure_is_zero() -> None:
-    assert set(span_measures([], answer([span(0, 10)], CHUNKS), CHUNKS).values()) == {0}
+    assert set(span_measures([], answer_characters([span(0, 10)], CHUNKS), CHUNKS).values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -68,20 +68,20 @@ def test_a_span_is_found_again_in_what_the_parser_made_of_its_text(words: str, s
     original = "The sluice, <i>the old one</i>, opened at nine\r\nby <b>the\r\ncrew</b>. Ünïcode <i>🚢</i>, last."
     text = MarkdownParser().parse("a.md", original.encode()).text
     start = original.index(words)
-    (moved,) = aligned([span(start, start + len(words))], original, text)
+    (moved,) = align_spans([span(start, start + len(words))], original, text)
     assert text[moved.start : moved.end] == stored
 
 
 def test_the_second_of_two_equal_words_stays_the_second() -> None:
     original, text = "nine <b>or</b> nine", "nine or nine"
-    (moved,) = aligned([span(15, 19)], original, text)
+    (moved,) = align_spans([span(15, 19)], original, text)
     assert (moved.start, moved.end) == (8, 12)
 
 
 def test_a_span_of_which_nothing_was_stored_is_empty() -> None:
-    (moved,) = aligned([span(4, 17)], "one <!-- hidden -->two", "one two")
+    (moved,) = align_spans([span(4, 17)], "one <!-- hidden -->two", "one two")
     assert moved.length == 0
 
 
 def test_in_an_unchanged_text_a_span_stays_where_it_is_with_its_white_space() -> None:
-    assert aligned([span(0, 4)], " one two", " one two") == [span(0, 4)]
+    assert align_spans([span(0, 4)], " one two", " one two") == [span(0, 4)]

@@ -4,9 +4,18 @@ from uuid import UUID
 import pytest
 
 from rag_core.evaluation.dataset import Question
-from rag_core.evaluation.report import answered, as_json, compared, evaluation
-from rag_core.evaluation.spans import Span, answer
-from rag_core.evaluation.stages import BELOW, Judged, Trace, judged, judged_by_chunk, losses, run, summaries
+from rag_core.evaluation.report import build_evaluation, compare_run, count_answered, to_json
+from rag_core.evaluation.spans import Span, answer_characters
+from rag_core.evaluation.stages import (
+    BELOW_TOP,
+    JudgedQuestion,
+    Trace,
+    count_losses,
+    judge_question,
+    summarize_stages,
+    trec_run,
+    with_chunk_measures,
+)
 from rag_core.types import StageReport
 
 DOCUMENTS = {UUID(int=n): f"d{n // 2}" for n in range(60)}
@@ -30,14 +39,14 @@ def one(
     stored: frozenset[str] = EVERY,
     id: str = "q",
     seconds: float = 0.0,
-) -> Judged:
+) -> JudgedQuestion:
     trace = Trace(question=id, ranking=chunks(*final), stages=tuple(stages), seconds=seconds)
-    return judged(Question(id=id, text="?", grades=grades), trace, DOCUMENTS, stored)
+    return judge_question(Question(id=id, text="?", grades=grades), trace, DOCUMENTS, stored)
 
 
 def test_a_document_stands_where_its_best_chunk_stands() -> None:
     found = one({"d1": 1}, [report("dense", 4, 3, 5, 2)], [3, 2, 4])
-    assert (found.legs, found.behind) == ({"dense": ["d2", "d1"]}, {"final": ["d1", "d2"]})
+    assert (found.legs, found.later_stages) == ({"dense": ["d2", "d1"]}, {"final": ["d1", "d2"]})
     assert (found.measures["dense"]["mrr"], found.measures["final"]["mrr"]) == (0.5, 1.0)
 
 
@@ -50,7 +59,7 @@ def test_the_union_is_what_the_legs_found_in_the_best_order() -> None:
 
 
 def test_one_leg_alone_has_no_union() -> None:
-    found = summaries([one({"d1": 1}, [report("dense", 2)], [2])])
+    found = summarize_stages([one({"d1": 1}, [report("dense", 2)], [2])])
     assert [each.stage for each in found] == ["dense", "final"]
 
 
@@ -58,14 +67,14 @@ def test_what_one_leg_found_while_the_other_was_down_is_in_the_union() -> None:
     well = one({"d1": 1}, [report("dense", 0), report("bm25", 2), report("fuse", 2, 0)], [2])
     late = [report("dense", 0, 2), report("bm25", error="late"), report("fuse", 0, 2)]
     ill = one({"d1": 1}, late, [2], id="r")
-    by_stage = {each.stage: each for each in summaries([well, ill])}
+    by_stage = {each.stage: each for each in summarize_stages([well, ill])}
     assert by_stage["union"].measures["success@1"].mean == 1.0
 
 
 def test_without_recorded_rankings_the_hits_are_judged() -> None:
     found = one({"d1": 1, "d9": 1}, [report("dense"), report("fetch")], [2])
     assert list(found.rankings) == ["final"]
-    assert found.lost == {"d1": "", "d9": "final"}
+    assert found.lost_at == {"d1": "", "d9": "final"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +85,7 @@ def test_without_recorded_rankings_the_hits_are_judged() -> None:
         ("d3", "fuse"),
         ("d4", "rerank"),
         ("d5", "final"),
-        ("d16", BELOW),
+        ("d16", BELOW_TOP),
         ("d0", ""),
     ],
 )
@@ -86,21 +95,21 @@ def test_a_document_is_lost_at_the_first_stage_that_lacks_it(document: str, plac
     reranked = [n for n in fused if n != 8]
     stages = [report("dense", *far), report("bm25", *far), report("fuse", *fused), report("rerank", *reranked)]
     found = one({document: 1}, stages, [n for n in reranked if n != 10], EVERY - {"d29"})
-    assert found.lost == {document: place}
+    assert found.lost_at == {document: place}
 
 
 def test_where_nothing_was_found_the_legs_lost_it() -> None:
-    assert one({"d1": 1}, [report("bm25"), report("fetch")], []).lost == {"d1": "legs"}
+    assert one({"d1": 1}, [report("bm25"), report("fetch")], []).lost_at == {"d1": "legs"}
     stages = [report("bm25"), report("dense"), report("fuse"), report("fetch")]
-    assert one({"d1": 1}, stages, []).lost == {"d1": "legs"}
+    assert one({"d1": 1}, stages, []).lost_at == {"d1": "legs"}
 
 
 def test_what_a_failed_question_lost_is_counted_apart() -> None:
     trace = Trace(question="bad", seconds=1.0, error="StoreError: away")
     asked = Question(id="bad", text="?", grades={"d1": 1, "d2": 1, "gone": 1})
-    failed = judged(asked, trace, DOCUMENTS, EVERY)
-    assert failed.lost == {"d1": "failed", "d2": "failed", "gone": "store"}
-    told = as_json(evaluation([failed, one({"d1": 1}, [report("dense", 2)], [2])]))["lost"]
+    failed = judge_question(asked, trace, DOCUMENTS, EVERY)
+    assert failed.lost_at == {"d1": "failed", "d2": "failed", "gone": "store"}
+    told = to_json(build_evaluation([failed, one({"d1": 1}, [report("dense", 2)], [2])]))["lost"]
     assert {place: count for place, count in told.items() if count} == {"found": 1, "store": 1, "failed": 2}
 
 
@@ -108,7 +117,7 @@ def test_a_leg_that_is_down_counts_as_zero_and_its_error_is_counted() -> None:
     well = one({"d1": 1}, [report("dense", 2, seconds=0.1), report("bm25", 2, seconds=0.2)], [2], seconds=0.4)
     down = report("bm25", seconds=0.6, error="timeout after 0.600 s")
     ill = one({"d1": 1}, [report("dense", 2, seconds=0.3), down], [2], id="r", seconds=0.8)
-    by_stage = {each.stage: each for each in summaries([well, ill])}
+    by_stage = {each.stage: each for each in summarize_stages([well, ill])}
     assert by_stage["bm25"].measures["recall@10"].mean == 0.5
     assert by_stage["dense"].measures["recall@10"].mean == 1.0
     assert (by_stage["bm25"].errors, by_stage["dense"].errors) == (1, 0)
@@ -125,7 +134,7 @@ def test_stages_are_told_in_the_order_of_the_flow() -> None:
         StageReport(stage="embed", seconds=0.1, parent="dense"),
         StageReport(stage="x", seconds=0.1, parent="fuse"),
     ]
-    found = summaries([one({"d1": 1}, stages, [2], id="less"), one({"d1": 1}, [*within, *stages], [2])])
+    found = summarize_stages([one({"d1": 1}, stages, [2], id="less"), one({"d1": 1}, [*within, *stages], [2])])
     expected = ["bm25", "dense: embed", "dense", "union", "fuse: x", "fuse", "fetch", "rerank", "final"]
     assert [each.stage for each in found] == expected
     assert [each.stage for each in found if not each.measures] == ["dense: embed", "fuse: x", "fetch"]
@@ -135,60 +144,64 @@ def test_a_reranker_that_fails_passes_on_what_it_was_given() -> None:
     stages = [report("dense", 2, 0), report("bm25", 0), report("fuse", 2, 0), report("rerank", error="late")]
     found = one({"d1": 1}, stages, [2, 0])
     assert found.rankings["rerank"] == ["d1", "d0"]
-    assert found.lost == {"d1": ""}
+    assert found.lost_at == {"d1": ""}
 
 
 def test_a_leg_that_is_asked_again_adds_to_its_ranking() -> None:
     stages = [report("dense", 0), report("fuse", 0), report("dense", 2), report("fuse", 2)]
     found = one({"d1": 1}, stages, [2])
-    assert (list(found.legs), found.legs["dense"], found.behind["fuse"]) == (["dense"], ["d0", "d1"], ["d0", "d1"])
+    assert (list(found.legs), found.legs["dense"], found.later_stages["fuse"]) == (
+        ["dense"],
+        ["d0", "d1"],
+        ["d0", "d1"],
+    )
 
 
 def test_losses_are_counted_over_all_questions() -> None:
     questions = [one({"d1": 1, "d9": 1, "d8": 0}, [report("dense", 2)], [2]), one({"d7": 1}, [report("dense", 2)], [2])]
-    counted = losses(questions)
+    counted = count_losses(questions)
     assert (counted[""], counted["legs"], sum(counted.values())) == (1, 2, 3)
 
 
 def test_a_failed_question_counts_as_zero_and_is_named() -> None:
     well = one({"d1": 1}, [report("dense", 2)], [2])
     trace = Trace(question="bad", seconds=1.0, error="StoreError: away")
-    failed = judged(Question(id="bad", text="?", grades={"d1": 1}), trace, DOCUMENTS, EVERY)
-    told = as_json(evaluation([well, failed]))
+    failed = judge_question(Question(id="bad", text="?", grades={"d1": 1}), trace, DOCUMENTS, EVERY)
+    told = to_json(build_evaluation([well, failed]))
     assert told["stages"]["final"]["measures"]["success@1"]["mean"] == 0.5
     assert told["failures"] == [{"question": "bad", "reason": "StoreError: away"}]
 
 
 def test_headroom_is_what_a_perfect_order_of_the_union_would_add() -> None:
     stages = [report("dense", 0, 2), report("bm25", 0), report("fuse", 0, 2)]
-    told = as_json(evaluation([one({"d1": 1}, stages, [0, 2])]))
+    told = to_json(build_evaluation([one({"d1": 1}, stages, [0, 2])]))
     assert told["headroom"] == pytest.approx(1 - 1 / 1.584962500721156)
-    assert as_json(evaluation([one({"d1": 1}, stages[:1], [0, 2])]))["headroom"] is None
+    assert to_json(build_evaluation([one({"d1": 1}, stages[:1], [0, 2])]))["headroom"] is None
 
 
 def test_each_stage_is_compared_with_what_it_was_given() -> None:
     """Fusion with the better leg, over the same questions."""
     stages = [report("bm25", 0), report("dense", 0, 2), report("fuse", 2, 0), report("rerank", 0, 2)]
-    told = as_json(evaluation([one({"d1": 1}, stages, [0, 2])]))["improvements"]
+    told = to_json(build_evaluation([one({"d1": 1}, stages, [0, 2])]))["improvements"]
     second = 1 / 1.584962500721156
     assert [(each["stage"], each["over"], each["comparison"]["difference"]["mean"]) for each in told] == [
         ("fuse", "dense", pytest.approx(1 - second)),
         ("rerank", "fuse", pytest.approx(second - 1)),
     ]
-    alone = as_json(evaluation([one({"d1": 1}, [report("dense", 2)], [2])]))
+    alone = to_json(build_evaluation([one({"d1": 1}, [report("dense", 2)], [2])]))
     assert alone["improvements"] == []
 
 
 def test_a_trec_run_keeps_the_order_of_the_stage() -> None:
     found = one({"d1": 1}, [report("dense", 4, 3, 5)], [3])
-    assert run([found], "dense") == {"q": {"d2": 1.0, "d1": 0.5}}
-    assert run([found], "bm25") == {}
+    assert trec_run([found], "dense") == {"q": {"d2": 1.0, "d1": 0.5}}
+    assert trec_run([found], "bm25") == {}
 
 
 def test_another_run_is_compared_question_by_question() -> None:
     questions = [one({"d1": 1}, [], [2], id=str(n)) for n in range(8)]
     other = {str(n): {"d1": 1.0} for n in range(2)} | {"2": {"d0": 2.0, "d1": 1.0}}
-    found = compared(questions, other)
+    found = compare_run(questions, other)
     assert (found.better, found.worse, found.equal) == (6, 0, 2)
     assert found.difference.mean == pytest.approx((5 + 1 - 1 / 1.584962500721156) / 8)
     assert found.p == 2 / 2**6
@@ -196,13 +209,13 @@ def test_another_run_is_compared_question_by_question() -> None:
 
 def test_a_run_answers_the_questions_whose_ids_it_has() -> None:
     questions = [Question(id=id, text="?", grades={}) for id in ("q 1", "q 2", "q 3")]
-    assert answered(questions, {"q%201": {}, "q 2": {}, "q%203": {"d1": 1.0}, "other": {}}) == 2
+    assert count_answered(questions, {"q%201": {}, "q 2": {}, "q%203": {"d1": 1.0}, "other": {}}) == 2
 
 
 def test_the_chunks_of_each_stage_are_measured_by_the_answer() -> None:
     stages = [report("dense", 2, 0, 3), report("bm25", 4, 5), report("fuse", 2, 3, 4)]
-    wanted = answer([Span(document="d1", start=90, end=120)], PLACES)
-    found = judged_by_chunk(one({"d1": 1}, stages, [2, 3]), wanted, PLACES)
+    wanted = answer_characters([Span(document="d1", start=90, end=120)], PLACES)
+    found = with_chunk_measures(one({"d1": 1}, stages, [2, 3]), wanted, PLACES)
     assert list(found.chunk_measures) == ["bm25", "dense", "union", "fuse", "final"]
     assert found.chunks["union"][:2] == list(chunks(3, 2))
     by_stage = {stage: each["char_recall@1"] for stage, each in found.chunk_measures.items()}
@@ -211,12 +224,12 @@ def test_the_chunks_of_each_stage_are_measured_by_the_answer() -> None:
 
 
 def test_questions_without_spans_count_for_documents_only() -> None:
-    wanted = answer([Span(document="d1", start=0, end=10)], PLACES)
-    marked = judged_by_chunk(one({"d1": 1}, [report("dense", 2)], [2]), wanted, PLACES)
+    wanted = answer_characters([Span(document="d1", start=0, end=10)], PLACES)
+    marked = with_chunk_measures(one({"d1": 1}, [report("dense", 2)], [2]), wanted, PLACES)
     unmarked = one({"d1": 1}, [report("dense", 4)], [4], id="r")
-    down = judged_by_chunk(one({"d1": 1}, [report("dense", error="late")], [], id="s"), wanted, PLACES)
-    told = as_json(evaluation([unmarked, marked, down]))
+    down = with_chunk_measures(one({"d1": 1}, [report("dense", error="late")], [], id="s"), wanted, PLACES)
+    told = to_json(build_evaluation([unmarked, marked, down]))
     assert (told["questions"], told["questions_with_spans"], told["answers_in_no_chunk"]) == (3, 2, 0)
     assert told["stages"]["dense"]["measures"]["recall@5"]["mean"] == pytest.approx(1 / 3)
     assert told["stages"]["dense"]["chunk_measures"]["recall@5"]["mean"] == 0.5
-    assert as_json(evaluation([unmarked]))["stages"]["dense"]["chunk_measures"] == {}
+    assert to_json(build_evaluation([unmarked]))["stages"]["dense"]["chunk_measures"] == {}

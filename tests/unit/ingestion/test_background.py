@@ -4,12 +4,12 @@ from threading import Event
 
 from waiting import wait_until
 
-from rag_core.ingestion.background import now_and_then
+from rag_core.ingestion.background import repeat_in_background
 
 
 def test_it_is_done_again_and_again_until_the_block_ends() -> None:
     times: list[int] = []
-    with now_and_then(lambda: times.append(1), first=0.001, patience=60):
+    with repeat_in_background(lambda: times.append(1), first_wait=0.001, join_timeout=60):
         wait_until(lambda: len(times) > 3)
     done = len(times)
     assert not Event().wait(0.1)
@@ -18,7 +18,7 @@ def test_it_is_done_again_and_again_until_the_block_ends() -> None:
 
 def test_a_short_block_goes_without() -> None:
     times: list[int] = []
-    with now_and_then(lambda: times.append(1), first=60, patience=60):
+    with repeat_in_background(lambda: times.append(1), first_wait=60, join_timeout=60):
         pass
     assert times == []
 
@@ -30,7 +30,7 @@ def test_what_hangs_is_left_behind() -> None:
         begun.set()
         release.wait()
 
-    with now_and_then(hang, first=0.001, patience=0.01):
+    with repeat_in_background(hang, first_wait=0.001, join_timeout=0.01):
         assert begun.wait(60)
     assert not release.is_set()
     release.set()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_core.ingestion.delta import RACY_NS, WHOLE_SECOND_NS, Delta, delta
-from rag_core.ingestion.recipe import LIMITS
+from rag_core.ingestion.delta import RACY_NS, WHOLE_SECOND_NS, Delta, compute_delta
+from rag_core.ingestion.recipe import LIMITS_SEPARATOR
 from rag_core.types import DocumentStatus, Entry, StoredDocument
 
 SECOND = WHOLE_SECOND_NS
@@ -39,25 +39,25 @@ def stored(
 
 
 def of_one(listed: Entry, known: StoredDocument, checksum: bool = False) -> Delta:
-    return delta([listed], {known.entry.uri: known}, lambda _: RECIPE, checksum)
+    return compute_delta([listed], {known.entry.uri: known}, lambda _: RECIPE, checksum)
 
 
 def test_what_is_listed_and_not_stored_is_added() -> None:
-    change = delta([entry("a"), entry("b")], {}, lambda _: RECIPE)
+    change = compute_delta([entry("a"), entry("b")], {}, lambda _: RECIPE)
     assert [each.uri for each in change.added] == ["a", "b"]
     assert (change.changed, change.deleted, change.same) == ((), (), 0)
 
 
 def test_what_is_stored_and_not_listed_is_deleted() -> None:
     gone = stored(entry("gone"))
-    change = delta([entry("a")], {"a": stored(entry("a")), "gone": gone}, lambda _: RECIPE)
+    change = compute_delta([entry("a")], {"a": stored(entry("a")), "gone": gone}, lambda _: RECIPE)
     assert change.deleted == (gone,)
     assert change.same == 1
 
 
 def test_what_looks_as_it_did_is_the_same_and_needs_nothing() -> None:
     change = of_one(entry(), stored(entry()))
-    assert change.empty
+    assert change.is_empty
     assert (change.same, change.bytes) == (1, 0)
 
 
@@ -65,7 +65,7 @@ def test_what_could_not_be_read_and_is_as_it_was_is_counted_as_that() -> None:
     listed = [entry("good"), entry("broken"), entry("again")]
     known = {each.uri: stored(each, status="failed" if each.uri != "good" else "completed") for each in listed}
     known["again"] = replace(known["again"], retryable=True)
-    change = delta(listed, known, lambda _: RECIPE)
+    change = compute_delta(listed, known, lambda _: RECIPE)
     assert (change.same, change.failed, len(change.changed)) == (2, 1, 1)
 
 
@@ -82,7 +82,7 @@ def test_another_size_time_or_etag_is_a_change(different: dict[str, int | str]) 
 def test_another_recipe_is_a_change_of_exactly_the_documents_that_it_reads() -> None:
     entries = [entry("a.md"), entry("b.html")]
     known = {each.uri: stored(each) for each in entries}
-    change = delta(entries, known, lambda uri: "recipe 2" if uri.endswith(".html") else RECIPE)
+    change = compute_delta(entries, known, lambda uri: "recipe 2" if uri.endswith(".html") else RECIPE)
     assert [each.uri for each, _ in change.changed] == ["b.html"]
     assert change.same == 1
 
@@ -97,10 +97,10 @@ def test_only_a_failure_that_may_pass_is_tried_again(status: DocumentStatus, ret
 
 
 @pytest.mark.parametrize(("status", "changed"), [("failed", 1), ("completed", 0), ("skipped", 0), ("quarantined", 0)])
-@pytest.mark.parametrize("before", [f"{RECIPE}{LIMITS}file_mb 1", RECIPE])
+@pytest.mark.parametrize("before", [f"{RECIPE}{LIMITS_SEPARATOR}file_mb 1", RECIPE])
 def test_other_limits_concern_only_what_failed(status: DocumentStatus, changed: int, before: str) -> None:
     known = stored(entry(), recipe=before, status=status)
-    change = delta([entry()], {"a": known}, lambda _: f"{RECIPE}{LIMITS}file_mb 2")
+    change = compute_delta([entry()], {"a": known}, lambda _: f"{RECIPE}{LIMITS_SEPARATOR}file_mb 2")
     assert len(change.changed) == changed
 
 
@@ -138,7 +138,7 @@ def test_what_a_source_says_nothing_about_is_read_again() -> None:
 def test_a_checksum_run_calls_all_that_is_stored_changed() -> None:
     entries = [entry("a"), entry("b"), entry("new")]
     known = {"a": stored(entry("a")), "b": stored(entry("b"))}
-    change = delta(entries, known, lambda _: RECIPE, checksum=True)
+    change = compute_delta(entries, known, lambda _: RECIPE, checksum=True)
     assert [each.uri for each, _ in change.changed] == ["a", "b"]
     assert [each.uri for each in change.added] == ["new"]
     assert change.same == 0
@@ -146,12 +146,12 @@ def test_a_checksum_run_calls_all_that_is_stored_changed() -> None:
 
 def test_bytes_are_those_to_be_read() -> None:
     entries = [entry("new", size=100), entry("a", size=20), entry("b", size=3)]
-    change = delta(entries, {"a": stored(entry("a")), "b": stored(entry("b", size=3))}, lambda _: RECIPE)
+    change = compute_delta(entries, {"a": stored(entry("a")), "b": stored(entry("b", size=3))}, lambda _: RECIPE)
     assert change.bytes == 120
 
 
 def test_an_entry_that_is_listed_twice_is_done_once() -> None:
-    assert len(delta([entry("a"), entry("a", size=11)], {}, lambda _: RECIPE).added) == 1
+    assert len(compute_delta([entry("a"), entry("a", size=11)], {}, lambda _: RECIPE).added) == 1
 
 
 uris = st.sampled_from("abcdefgh")
@@ -175,7 +175,7 @@ recipes: st.SearchStrategy[Callable[[str], str]] = st.sampled_from([lambda _: RE
 def test_every_entry_is_added_changed_or_the_same_and_every_other_document_deleted(
     listed: list[Entry], known: dict[str, StoredDocument], recipe: Callable[[str], str], checksum: bool
 ) -> None:
-    change = delta(listed, known, recipe, checksum)
+    change = compute_delta(listed, known, recipe, checksum)
     added = {each.uri for each in change.added}
     changed = {each.uri for each, _ in change.changed}
     names = {each.uri for each in listed}

@@ -59,8 +59,8 @@ def run(target: Any, *sizes: int, most: int) -> None:
     drafts = [
         Draft(id=uuid4(), source=1, entry=Entry(uri="a.txt", size=size, modified_ns=0), recipe="") for size in sizes
     ]
-    stages: Any = {"preparation": lambda _: iter, "embedding": lambda _: embed}
-    InlineRunner(**stages, group=most).run(target, {}, drafts)
+    stages: Any = {"build_preparation": lambda _: iter, "build_embedding": lambda _: embed}
+    InlineRunner(**stages, group_size=most).run(target, {}, drafts)
 
 
 def test_small_documents_go_together_up_to_the_group() -> None:

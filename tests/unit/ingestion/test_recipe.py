@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from rag_core.ingestion.recipe import LIMITS, Recipe
+from rag_core.ingestion.recipe import LIMITS_SEPARATOR, Recipe
 from rag_core.parsing import encoding
 from rag_core.parsing import formats as formats_module
 from rag_core.parsing.formats import recipe_part
 from rag_core.parsing.markup import html, markdown
 from rag_core.settings import load_settings
 from rag_core.types import Space
-from rag_core.wiring.ingestion import recipe
+from rag_core.wiring.ingestion import build_recipe
 
 URIS = ("file:///d/a.md", "file:///d/b.html", "file:///d/c.txt", "file:///d/d.md.gz", "file:///d/e")
 SPACE = Space(model="m", dimension=8, window=64, fingerprint="m-8")
@@ -19,7 +19,7 @@ CHUNKING = '{"tokens": 200}'
 def fingerprints(parts: dict[str, str] | None = None, chunking: str = CHUNKING, space: Space = SPACE) -> list[str]:
     named = {"md": "markdown 1", "html": "html 1", **(parts or {})}
     made = Recipe(lambda uri: named[uri.rpartition(".")[2]], chunking, space)
-    return [made.of("a.md"), made.of("b.html")]
+    return [made.fingerprint("a.md"), made.fingerprint("b.html")]
 
 
 def affected(before: list[str], after: list[str]) -> list[bool]:
@@ -36,7 +36,7 @@ def test_changed_chunking_changes_every_recipe() -> None:
 
 def test_another_splade_model_changes_every_recipe() -> None:
     made = [
-        recipe(load_settings(None, None, ["embedding={type: hashing}", *splade], {})).of("a.md")
+        build_recipe(load_settings(None, None, ["embedding={type: hashing}", *splade], {})).fingerprint("a.md")
         for splade in ([], [weigher("one")], [weigher("two")])
     ]
     assert len(set(made)) == 3
@@ -52,11 +52,11 @@ def test_another_space_changes_every_recipe() -> None:
 
 def test_a_recipe_is_the_same_for_every_document_of_a_format_and_in_every_process() -> None:
     made = Recipe(lambda _: "text 1", CHUNKING, SPACE)
-    assert made.of("a.txt") == made.of("b.txt") == "508e8cb329d0362f"  # what is stored depends on it
+    assert made.fingerprint("a.txt") == made.fingerprint("b.txt") == "508e8cb329d0362f"  # what is stored depends on it
 
 
 def test_parts_that_are_cut_elsewhere_are_another_recipe() -> None:
-    assert Recipe(lambda _: "ab", "c", SPACE).of("x") != Recipe(lambda _: "a", "bc", SPACE).of("x")
+    assert Recipe(lambda _: "ab", "c", SPACE).fingerprint("x") != Recipe(lambda _: "a", "bc", SPACE).fingerprint("x")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_a_raised_version_concerns_the_formats_that_are_made_with_it(
 
 
 def parts() -> dict[str, str]:
-    formats_module._recipe.cache_clear()
+    formats_module._format_recipe.cache_clear()
     found = {uri: recipe_part(uri) for uri in URIS}
-    formats_module._recipe.cache_clear()
+    formats_module._format_recipe.cache_clear()
     return found
 
 
@@ -109,10 +109,12 @@ def test_only_settings_that_decide_what_is_stored_of_a_document_are_in_its_recip
 
 
 def of_settings(*overrides: str) -> str:
-    return recipe(load_settings(overrides=["embedding.type=hashing", *overrides], environment={})).of("a.md")
+    return build_recipe(load_settings(overrides=["embedding.type=hashing", *overrides], environment={})).fingerprint(
+        "a.md"
+    )
 
 
 def test_limits_stand_apart_so_that_they_concern_only_what_they_kept_out() -> None:
     before, after = of_settings("limits.file_mb=1"), of_settings("limits.file_mb=2.5")
-    assert (before.partition(LIMITS)[2], after.partition(LIMITS)[2]) == ("file_mb 1", "file_mb 2.5")
-    assert before.partition(LIMITS)[0] == after.partition(LIMITS)[0]
+    assert (before.partition(LIMITS_SEPARATOR)[2], after.partition(LIMITS_SEPARATOR)[2]) == ("file_mb 1", "file_mb 2.5")
+    assert before.partition(LIMITS_SEPARATOR)[0] == after.partition(LIMITS_SEPARATOR)[0]

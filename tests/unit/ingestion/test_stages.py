@@ -13,7 +13,7 @@ from rag_core.ingestion.sources.pushed import PushedSource
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.parsing.scan import Finding
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.queue import PUSHED, Pushed
+from rag_core.storage.queue import PUSHED_URI, PushedRecord
 from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, TermWeights, text_hash
 
 DIMENSION = 4
@@ -195,7 +195,7 @@ class Inbox(PushedSource):
 
 
 def inbox(id: str, media_type: str) -> Inbox:
-    pushed = Pushed(
+    pushed = PushedRecord(
         id=id,
         uri=id,
         size=4,
@@ -207,13 +207,13 @@ def inbox(id: str, media_type: str) -> Inbox:
         pushed_at=datetime.now(UTC),
     )
     return Inbox(
-        postgres=Postgres(""), tenant="default", job=UUID(int=1), file_mb=1.0, documents={id: pushed}, together={}
+        postgres=Postgres(""), tenant="default", job=UUID(int=1), file_mb=1.0, documents={id: pushed}, blocks={}
     )
 
 
 @pytest.mark.parametrize(
     ("id", "media_type", "name"),
-    [("a", "application/pdf", f"{PUSHED}a.pdf"), ("a.gz", "application/json", f"{PUSHED}a.gz.json")],
+    [("a", "application/pdf", f"{PUSHED_URI}a.pdf"), ("a.gz", "application/json", f"{PUSHED_URI}a.gz.json")],
 )
 @pytest.mark.parametrize("error", [None, DocumentError("parse", "damaged PDF")])
 def test_what_was_pushed_is_scanned_by_the_name_that_it_is_parsed_by(
@@ -230,9 +230,9 @@ def test_what_was_pushed_is_scanned_by_the_name_that_it_is_parsed_by(
 
 
 def test_what_cannot_be_read_fails_with_its_reason_and_nothing_else_in_it() -> None:
-    source = ScriptedSource(a=DocumentError("read", "gone since it was listed", True))
+    source = ScriptedSource(a=DocumentError("read", "deleted after it was listed", True))
     ready = preparation(source, ScriptedParser())(draft("a"))
-    assert ready.failure == Failure(stage="read", reason="gone since it was listed", retryable=True)
+    assert ready.failure == Failure(stage="read", reason="deleted after it was listed", retryable=True)
     assert (ready.document, ready.chunks, ready.vectors) == (None, (), None)
 
 
@@ -280,7 +280,7 @@ def test_a_document_that_is_not_given_three_times_is_a_dead_letter(waits: list[f
 @pytest.mark.parametrize(
     "error",
     [
-        DocumentError("read", "gone since it was listed", True),
+        DocumentError("read", "deleted after it was listed", True),
         DocumentError("read", "permission denied"),
         DocumentError("read", "too large: 2.0 MB or more, limit 1 MB"),
     ],

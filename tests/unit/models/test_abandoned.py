@@ -7,8 +7,8 @@ from threading import Event
 import anyio
 import pytest
 
-from rag_core.answering.judging.threads import each
-from rag_core.models.shared import Scoring, SharedModel
+from rag_core.answering.judging.threads import map_in_thread
+from rag_core.models.shared_model import BatchScorer, SharedModel
 from rag_core.protocols import Pair
 from rag_core.retrieval.rerankers.lexical import LexicalReranker
 
@@ -45,7 +45,7 @@ def abandoned(work: Callable[[], Awaitable[object]], held: Held) -> list[bool]:
 def test_a_models_caller_and_the_work_ends_with_the_batch_at_hand() -> None:
     held = Held()
 
-    def prepared(_model: object, _pairs: Sequence[Pair]) -> Scoring:
+    def prepared(_model: object, _pairs: Sequence[Pair]) -> BatchScorer:
         return held
 
     model = SharedModel("reranker", object, prepared, batch_size=1)
@@ -56,7 +56,7 @@ def test_a_models_caller_and_the_work_ends_with_the_batch_at_hand() -> None:
 
 def test_a_judges_caller() -> None:
     held = Held()
-    assert abandoned(lambda: each(held, ["one", "two", "three"]), held) == [True]
+    assert abandoned(lambda: map_in_thread(held, ["one", "two", "three"]), held) == [True]
 
 
 def test_the_lexical_rerankers_caller(monkeypatch: pytest.MonkeyPatch) -> None:

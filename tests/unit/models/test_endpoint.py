@@ -14,7 +14,7 @@ from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.events import Usage
-from rag_core.models.endpoint import Client, Completion, Delta
+from rag_core.models.endpoint import Completion, CompletionDelta, EndpointClient
 
 T = TypeVar("T")
 
@@ -32,14 +32,14 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def client(endpoint: Endpoint, **settings: Any) -> Client:
+def client(endpoint: Endpoint, **settings: Any) -> EndpointClient:
     chosen = {"first_token_timeout": LONG, "stall_timeout": LONG, "attempts": 3} | settings
-    return Client(model="llama", base_url=endpoint.url, api_key_env="ENDPOINT_KEY", **chosen)
+    return EndpointClient(model="llama", base_url=endpoint.url, api_key_env="ENDPOINT_KEY", **chosen)
 
 
-async def read(asked: Client) -> tuple[str, Delta | str]:
+async def read(asked: EndpointClient) -> tuple[str, CompletionDelta | str]:
     """The text, and the last delta or how it failed."""
-    text, last = "", Delta()
+    text, last = "", CompletionDelta()
     try:
         async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64):
             text, last = text + delta.text, delta
@@ -48,23 +48,23 @@ async def read(asked: Client) -> tuple[str, Delta | str]:
     return text, last
 
 
-def answered(*plays: Play, **settings: Any) -> tuple[str, Delta | str]:
+def answered(*plays: Play, **settings: Any) -> tuple[str, CompletionDelta | str]:
     with serving(*plays) as endpoint:
         return asyncio.run(read(client(endpoint, **settings)))
 
 
-def on(endpoint: Endpoint, work: Callable[[Client], Coroutine[Any, Any, T]], **settings: Any) -> T:
+def on(endpoint: Endpoint, work: Callable[[EndpointClient], Coroutine[Any, Any, T]], **settings: Any) -> T:
     return asyncio.run(work(client(endpoint, **settings)))
 
 
 def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> None:
-    async def deltas(asked: Client) -> list[Delta]:
+    async def deltas(asked: EndpointClient) -> list[CompletionDelta]:
         return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
     with serving(streamed("Water ", "boils.")) as endpoint:
         told = on(endpoint, deltas)
     assert [delta.text for delta in told] == ["Water ", "boils.", ""]
-    assert told[-1] == Delta(finish="stop", usage=Usage(40, 4, 32))
+    assert told[-1] == CompletionDelta(finish="stop", usage=Usage(40, 4, 32))
     (request,) = endpoint.asked
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.body == {
@@ -85,7 +85,7 @@ def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
-    of_openai = Client(
+    of_openai = EndpointClient(
         model="gpt",
         base_url="https://api.openai.com/v1/",
         api_key_env="",
@@ -93,7 +93,7 @@ def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
         stall_timeout=1,
         attempts=1,
     )
-    assert of_openai._body(MESSAGES, 0.0, 64)["max_completion_tokens"] == 64
+    assert of_openai._request_body(MESSAGES, 0.0, 64)["max_completion_tokens"] == 64
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
 )
 def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Sequence[Any], text: str) -> None:
     got, last = answered(Play(steps=steps))
-    assert (got, isinstance(last, Delta) and last.finish) == (text, "stop")
+    assert (got, isinstance(last, CompletionDelta) and last.finish) == (text, "stop")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Seque
 )
 def test_usage_is_told_with_or_without_choices_and_counts(told: object, usage: Usage | None) -> None:
     text, last = answered(Play(steps=[piece("Yes."), end()[0], event(told), event("[DONE]")]))
-    assert (text, last) == ("Yes.", Delta(finish="stop", usage=usage))
+    assert (text, last) == ("Yes.", CompletionDelta(finish="stop", usage=usage))
 
 
 def test_a_content_type_counts_however_it_is_written() -> None:
@@ -146,7 +146,7 @@ def test_a_content_type_counts_however_it_is_written() -> None:
 def test_signs_of_life_are_no_pieces_of_an_answer() -> None:
     steps = [piece("Yes."), *(step for _ in range(3) for step in (b"event: ping\ndata: {}\n\n", b": ping\n\n")), HANG]
     text, told = answered(Play(steps=steps), stall_timeout=SOON)
-    assert (text, told) == ("Yes.", "gave no further piece of its answer within 0.5 s")
+    assert (text, told) == ("Yes.", "sent no further piece of its answer within 0.5 s")
 
 
 def test_half_a_character_is_replaced_and_a_whole_one_is_not() -> None:
@@ -160,20 +160,20 @@ def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> No
         with serving(Play(steps=[piece("Yes."), *steps, HANG])) as endpoint:
             began = monotonic()
             text, last = on(endpoint, read)
-            assert (text, last.finish if isinstance(last, Delta) else last) == ("Yes.", "stop")
+            assert (text, last.finish if isinstance(last, CompletionDelta) else last) == ("Yes.", "stop")
             assert monotonic() - began < LONG / 2
 
 
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([HANG], "gave no further piece of its answer within 0.5 s"),
+        ([HANG], "sent no further piece of its answer within 0.5 s"),
         ([CUT], "broke off: RemoteProtocolError: peer closed connection without sending complete message body"),
-        ([], "cut its answer short"),
-        ([event("{nope")], "sent a piece that is no chat completion chunk"),
-        ([event("[" * 100_000)], "sent a piece that is no chat completion chunk"),
-        ([event({"choices": "none"})], "sent a piece that is no chat completion chunk"),
-        ([event({"foo": 1})], "sent a piece that is no chat completion chunk"),
+        ([], "ended the stream before the answer was complete"),
+        ([event("{nope")], "sent an invalid chat completion chunk"),
+        ([event("[" * 100_000)], "sent an invalid chat completion chunk"),
+        ([event({"choices": "none"})], "sent an invalid chat completion chunk"),
+        ([event({"foo": 1})], "sent an invalid chat completion chunk"),
         ([event({"error": {"message": "engine died", "code": 500}})], "refused with 500: engine died"),
         ([event({"object": "error", "message": "too long", "code": 400})], "refused with 400: too long"),
         ([event({"error": "out of memory"})], "broke off: out of memory"),
@@ -237,7 +237,7 @@ def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
         (refusing(422, {"detail": "no"}), "refused with 422: no"),
         (
             refusing(400, {"error": {"message": f"cannot read {PROMPT}"}}),
-            "refused with 400: a reason that quotes the prompt",
+            "refused with 400: reason withheld, it quotes the prompt",
         ),
         (refusing(400, {"error": {"message": "x" * 9000}}), "refused with 400: " + "x" * 300),
         (refusing(307, {}, location="http://elsewhere/"), "refused with 307"),
@@ -260,7 +260,7 @@ def test_what_will_not_pass_is_told_at_once_with_the_endpoints_reason(play: Play
 @pytest.mark.parametrize("play", [Play(slow=True), Play(steps=[HANG]), Play(status=500, steps=[HANG])])
 def test_without_a_word_in_time_it_is_left(play: Play) -> None:
     with serving(play) as endpoint:
-        assert on(endpoint, read, first_token_timeout=SOON) == ("", "gave no word of an answer within 0.5 s")
+        assert on(endpoint, read, first_token_timeout=SOON) == ("", "sent no answer within 0.5 s")
         assert endpoint.left.wait(LONG)
 
 
@@ -272,11 +272,11 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
 
 
 def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
-    async def streams(asked: Client) -> None:
+    async def streams(asked: EndpointClient) -> None:
         async for _ in asked.stream(MESSAGES, temperature=0, max_tokens=64):
             pass
 
-    async def completes(asked: Client) -> None:
+    async def completes(asked: EndpointClient) -> None:
         await asked.complete(MESSAGES, max_tokens=2)
 
     for work in (streams, completes):
@@ -287,7 +287,7 @@ def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
 
 
 def test_a_prompt_that_is_no_unicode_is_refused_unshown() -> None:
-    async def asked_of(asked: Client) -> None:
+    async def asked_of(asked: EndpointClient) -> None:
         await asked.complete([{"role": "user", "content": f"{PROMPT} \udcff"}], max_tokens=2)
 
     with serving() as endpoint, pytest.raises(GenerationError, match="got half a surrogate pair") as refused:
@@ -313,13 +313,13 @@ def test_a_proxy_at_no_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
-    async def closed(asked: Client) -> str:
+    async def closed(asked: EndpointClient) -> str:
         deltas = asked.stream(MESSAGES, temperature=0, max_tokens=64)
         first = await anext(deltas)
         await deltas.aclose()
         return first.text
 
-    async def cancelled(asked: Client) -> str:
+    async def cancelled(asked: EndpointClient) -> str:
         begun = asyncio.Event()
 
         async def reading() -> None:
@@ -335,14 +335,16 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
     for leaving in (closed, cancelled):
         with serving(Play(steps=[piece("Water "), HANG])) as endpoint:
 
-            async def seen(asked: Client, leaving: Any = leaving, endpoint: Endpoint = endpoint) -> tuple[str, bool]:
+            async def seen(
+                asked: EndpointClient, leaving: Any = leaving, endpoint: Endpoint = endpoint
+            ) -> tuple[str, bool]:
                 return await leaving(asked), await asyncio.to_thread(endpoint.left.wait, LONG)
 
             assert on(endpoint, seen) == ("Water ", True)
 
 
 def test_connections_are_used_again_and_end_with_their_event_loop() -> None:
-    async def thrice(asked: Client) -> None:
+    async def thrice(asked: EndpointClient) -> None:
         for _ in range(3):
             assert (await read(asked))[0] == "Yes."
 
@@ -355,7 +357,7 @@ def test_connections_are_used_again_and_end_with_their_event_loop() -> None:
 
 
 def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
-    async def graded(asked: Client) -> Completion:
+    async def graded(asked: EndpointClient) -> Completion:
         return await asked.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
 
     with serving(refusing(503, {}), whole("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
@@ -368,7 +370,7 @@ def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
 
 @pytest.mark.parametrize("alternatives", [None, [{"token": "yes", "logprob": None}]])
 def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(alternatives: object) -> None:
-    async def graded(asked: Client) -> Completion:
+    async def graded(asked: EndpointClient) -> Completion:
         return await asked.complete(MESSAGES, logprobs=True, max_tokens=2)
 
     token = {"token": "yes", "logprob": -0.1, "top_logprobs": alternatives}
@@ -380,16 +382,16 @@ def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(al
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
-        (Play(steps=[b"<html>"]), "answered with what is no chat completion"),
-        (refusing(200, {"choices": [{"text": "x"}]}), "answered with what is no chat completion"),
+        (Play(steps=[b"<html>"]), "sent an invalid chat completion"),
+        (refusing(200, {"choices": [{"text": "x"}]}), "sent an invalid chat completion"),
         (refusing(200, {"error": "no such model"}), "broke off: no such model"),
         (refusing(400, {"error": "no schemas"}), "refused with 400: no schemas"),
-        (Play(steps=[b"{", HANG]), "gave no word of an answer within 0.5 s"),
+        (Play(steps=[b"{", HANG]), "sent no answer within 0.5 s"),
         (Play(steps=[b"{", CUT]), "broke off: RemoteProtocolError"),
     ],
 )
 def test_a_whole_answer_that_is_none_is_named(play: Play, reason: str) -> None:
-    async def completed(asked: Client) -> Completion:
+    async def completed(asked: EndpointClient) -> Completion:
         return await asked.complete(MESSAGES, max_tokens=2)
 
     with serving(play) as endpoint, pytest.raises(GenerationError, match=reason):
@@ -432,8 +434,8 @@ def test_a_key_that_no_header_can_hold_is_refused_unshown(unusable: str, monkeyp
     assert str(refused.value) == "the key in ENDPOINT_KEY must be printable ASCII without blanks"
 
 
-def of(base_url: str, api_key_env: str = "") -> Client:
-    return Client(
+def of(base_url: str, api_key_env: str = "") -> EndpointClient:
+    return EndpointClient(
         model="m",
         base_url=base_url,
         api_key_env=api_key_env,
@@ -444,7 +446,7 @@ def of(base_url: str, api_key_env: str = "") -> Client:
 
 
 def test_a_password_in_the_url_is_refused_unshown() -> None:
-    with pytest.raises(ConfigError, match="base_url must hold no password") as refused:
+    with pytest.raises(ConfigError, match="base_url must not contain a password") as refused:
         of("https://me:hush@host/v1")
     assert "hush" not in str(refused.value)
 

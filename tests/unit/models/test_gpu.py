@@ -18,10 +18,10 @@ from rag_core.config import (
     SentenceTransformersSplade,
 )
 from rag_core.protocols import PairScorer
-from rag_core.wiring.embedding import encoder
-from rag_core.wiring.judging import judge_pairs
-from rag_core.wiring.reranking import reranker_pairs
-from rag_core.wiring.splade import weigher
+from rag_core.wiring.embedding import build_encoder
+from rag_core.wiring.judging import judge_model
+from rag_core.wiring.reranking import reranker_model
+from rag_core.wiring.splade import build_weigher
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -33,7 +33,7 @@ PRECISION = {"fp32": 1e-4, "bf16": 0.1}
 
 def bert(folder: Path, **options: Any) -> list[list[float]]:
     settings = BertEmbedder(type="bert", model=str(tiny_models.bert_files(folder, "")), **options)
-    rows: list[list[float]] = encoder(settings, threads=2).embed(TEXTS).tolist()
+    rows: list[list[float]] = build_encoder(settings, threads=2).embed(TEXTS).tolist()
     return rows
 
 
@@ -41,29 +41,29 @@ def sentence_transformers(folder: Path, **options: Any) -> list[list[float]]:
     settings = SentenceTransformersEmbedder(
         type="sentence_transformers", model=str(tiny_models.bert_files(folder, "")), **options
     )
-    rows: list[list[float]] = encoder(settings).embed(TEXTS).tolist()
+    rows: list[list[float]] = build_encoder(settings).embed(TEXTS).tolist()
     return rows
 
 
 def cross_encoder(folder: Path, **options: Any) -> list[float]:
     model = str(tiny_models.bert_files(folder, "ForSequenceClassification"))
-    return scored(reranker_pairs(CrossEncoderReranker(type="cross_encoder", model=model, **options)))
+    return scored(reranker_model(CrossEncoderReranker(type="cross_encoder", model=model, **options)))
 
 
 def late_interaction(folder: Path, **options: Any) -> list[float]:
     model = str(tiny_models.multi_vector_files(folder))
-    return scored(reranker_pairs(LateInteractionReranker(type="late_interaction", model=model, **options)))
+    return scored(reranker_model(LateInteractionReranker(type="late_interaction", model=model, **options)))
 
 
 def judge(folder: Path, **options: Any) -> list[float]:
     names = ("entailment", "neutral", "contradiction")
     model = str(tiny_models.bert_files(folder, "ForSequenceClassification", names=names))
-    return scored(judge_pairs(CrossEncoderJudge(type="cross_encoder", model=model, **options)))
+    return scored(judge_model(CrossEncoderJudge(type="cross_encoder", model=model, **options)))
 
 
 def splade(folder: Path, **options: Any) -> list[list[float]]:
     model = str(tiny_models.splade_files(folder))
-    made = weigher(SentenceTransformersSplade(type="sentence_transformers", model=model, **options))
+    made = build_weigher(SentenceTransformersSplade(type="sentence_transformers", model=model, **options))
     weighed = [dict(zip(weights.terms, weights.weights, strict=True)) for weights in made.weigh(TEXTS)]
     terms = sorted({term for weights in weighed for term in weights})
     return [[weights.get(term, 0.0) for term in terms] for weights in weighed]

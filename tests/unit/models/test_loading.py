@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from rag_core.errors import ModelError
-from rag_core.models.loading import refuse_missing_gpu
+from rag_core.models.loading import check_gpu
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, gpus: int, mps: bool = False) -> None:
@@ -14,7 +14,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, gpus: int, mps: bool = False) -> No
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps"])
 def test_what_is_there_is_not_refused(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     machine(monkeypatch, gpus=2, mps=True)
-    refuse_missing_gpu("embedding", device)
+    check_gpu("embedding", device)
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
     monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, found: str
 ) -> None:
     machine(monkeypatch, gpus)
-    with pytest.raises(ModelError, match=f"embedding.device is {device}, but PyTorch .* finds {found} GPU here"):
-        refuse_missing_gpu("embedding", device)
+    with pytest.raises(ModelError, match=f"embedding.device is {device}, but PyTorch .* finds {found} GPU: "):
+        check_gpu("embedding", device)

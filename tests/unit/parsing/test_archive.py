@@ -5,7 +5,7 @@ import pytest
 from zips import zipped
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.archive import opened
+from rag_core.parsing.archive import open_archive
 
 
 def refusal(body: bytes, limit_mb: float = 500) -> str:
@@ -15,28 +15,28 @@ def refusal(body: bytes, limit_mb: float = 500) -> str:
 
 
 def read_all(body: bytes, limit_mb: float) -> None:
-    archive = opened(body, limit_mb)
+    archive = open_archive(body, limit_mb)
     for name in archive.names:
         archive.read(name)
 
 
-def with_size(body: bytes, real: int, told: int) -> bytes:
+def with_size(body: bytes, real: int, claimed: int) -> bytes:
     """The archive with another uncompressed size in its directory and its local header."""
-    return body.replace(real.to_bytes(4, "little"), told.to_bytes(4, "little"))
+    return body.replace(real.to_bytes(4, "little"), claimed.to_bytes(4, "little"))
 
 
 def test_entries_are_read_by_name() -> None:
-    archive = opened(zipped({"a/b.xml": "one", "c.xml": "two"}))
+    archive = open_archive(zipped({"a/b.xml": "one", "c.xml": "two"}))
     assert archive.names == ("a/b.xml", "c.xml")
     assert (archive.read("a/b.xml"), "c.xml" in archive, "d.xml" in archive) == (b"one", True, False)
     with pytest.raises(DocumentError, match=r"damaged archive: no d\.xml"):
         archive.read("d.xml")
 
 
-def test_repacking_keeps_the_entries_that_are_asked_for() -> None:
-    packed = opened(zipped({"a.xml": "x" * 1000, "b.png": "y"})).repacked((".xml",))
-    assert opened(packed).names == ("a.xml",)
-    assert opened(packed).read("a.xml") == b"x" * 1000
+def test_repacking_keeps_the_entries_with_the_suffixes() -> None:
+    packed = open_archive(zipped({"a.xml": "x" * 1000, "b.png": "y"})).repack((".xml",))
+    assert open_archive(packed).names == ("a.xml",)
+    assert open_archive(packed).read("a.xml") == b"x" * 1000
 
 
 def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked() -> None:
@@ -45,20 +45,20 @@ def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked() -> None:
     assert refusal(bomb) == "too large: an archive entry compressed more than 200 times"
 
 
-def test_many_entries_come_to_the_limit_in_sum() -> None:
+def test_the_limit_applies_to_the_sum_of_all_entries() -> None:
     body = zipped({f"{number}.xml": b"ab" * 100_000 for number in range(10)})
     assert refusal(body, 1.9) == "too large: more than 1.9 MB when decompressed"
-    assert len(opened(body, 2.0).read("9.xml")) == 200_000
+    assert len(open_archive(body, 2.0).read("9.xml")) == 200_000
 
 
-def test_an_entry_read_again_and_again_comes_to_the_limit_too() -> None:
-    archive = opened(zipped({"a.xml": b"a" * 600_000}), 1.0)
+def test_reading_one_entry_repeatedly_also_reaches_the_limit() -> None:
+    archive = open_archive(zipped({"a.xml": b"a" * 600_000}), 1.0)
     archive.read("a.xml")
     with pytest.raises(DocumentError, match="more than 1 MB"):
         archive.read("a.xml")
 
 
-def test_a_header_that_lies_about_a_size_is_no_way_around_the_limit() -> None:
+def test_a_false_size_in_a_header_does_not_bypass_the_limit() -> None:
     real = 12_345_678
     lying = with_size(zipped({"a.xml": b"\0" * real}), real, 1000)
     assert refusal(lying, 0.1).startswith("damaged archive: Bad CRC-32")
@@ -81,7 +81,7 @@ def test_an_encrypted_entry_is_password_protected() -> None:
 def test_an_encrypted_office_file_is_password_protected() -> None:
     old = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
     assert refusal(old + "EncryptedPackage".encode("utf-16-le")) == "password protected"
-    assert refusal(old) == "damaged archive: an old Office file, no zip"
+    assert refusal(old) == "damaged archive: an old Office file, not a zip"
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_an_encrypted_office_file_is_password_protected() -> None:
     [b"no zip at all", b"PK\x03\x04 nor this", zipped({"a.xml": "x" * 99})[:-30]],
     ids=["words", "signature", "cut off"],
 )
-def test_what_is_no_zip_is_damaged(body: bytes) -> None:
+def test_bytes_that_are_not_a_zip_are_damaged(body: bytes) -> None:
     assert refusal(body).startswith("damaged archive: ")
 
 
-def test_a_damaged_entry_is_told() -> None:
+def test_a_damaged_entry_is_reported() -> None:
     body = bytearray(zipped({"a.xml": bytes(range(256)) * 40}))
     body[60:64] = b"\xff\xff\xff\xff"
     assert refusal(bytes(body)).startswith("damaged archive: ")
 
 
-def test_an_unknown_compression_is_told() -> None:
+def test_an_unknown_compression_is_reported() -> None:
     out = BytesIO()
     with ZipFile(out, "w", ZIP_DEFLATED) as file:
         file.writestr("a.xml", "x")
@@ -110,5 +110,5 @@ def test_an_unknown_compression_is_told() -> None:
 
 def test_nothing_is_empty() -> None:
     with pytest.raises(DocumentError) as failed:
-        opened(b"")
+        open_archive(b"")
     assert (failed.value.reason, failed.value.status) == ("empty", "skipped")

@@ -8,18 +8,18 @@ from rag_core.parsing.document import parse
 from rag_core.types import Document
 
 
-def parsed(uri: str, body: bytes) -> Document:
+def parse_with_limits(uri: str, body: bytes) -> Document:
     return parse(uri, body, detect_language=True, file_mb=1.0, text_mb=0.5)
 
 
 def failure(uri: str, body: bytes) -> DocumentError:
     with pytest.raises(DocumentError) as failed:
-        parsed(uri, body)
+        parse_with_limits(uri, body)
     return failed.value
 
 
 def test_a_compressed_document_keeps_its_uri_and_is_read_by_its_inner_suffix() -> None:
-    document = parsed("file:///x/a%20b.md.gz", gzip.compress(b"words only") + gzip.compress(b", and more"))
+    document = parse_with_limits("file:///x/a%20b.md.gz", gzip.compress(b"words only") + gzip.compress(b", and more"))
     assert (document.uri, document.media_type) == ("file:///x/a%20b.md.gz", "text/markdown")
     assert (document.text, document.title) == ("words only, and more", "a b")
 
@@ -33,7 +33,7 @@ def test_a_gzip_bomb_ends_at_the_limit() -> None:
 @pytest.mark.parametrize(
     "body", [b"no gzip", gzip.compress(b"words" * 99, mtime=0)[:-9], gzip.compress(b"x", mtime=0)[:12] + b"\xff" * 9]
 )
-def test_damaged_gzip_is_told(body: bytes) -> None:
+def test_damaged_gzip_is_reported(body: bytes) -> None:
     assert failure("a.txt.gz", body).reason.startswith("damaged gzip: ")
 
 
@@ -47,23 +47,23 @@ def test_a_document_without_text_is_skipped_as_empty(uri: str, body: bytes) -> N
 @pytest.mark.parametrize(
     ("uri", "body", "name"), [("a.md", b"x", "markdown"), ("a.csv", b"<html><p>x", "html"), ("a", b'{"a": 1}', "json")]
 )
-def test_the_metadata_says_which_format_it_was(uri: str, body: bytes, name: str) -> None:
-    assert parsed(uri, body).metadata["format"] == name
+def test_the_metadata_names_the_format(uri: str, body: bytes, name: str) -> None:
+    assert parse_with_limits(uri, body).metadata["format"] == name
 
 
-def test_no_parser_can_let_through_what_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_cannot_be_stored_are_replaced_for_every_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     class Careless:
         def parse(self, uri: str, _: bytes) -> Document:
             bad = "a\0\ud800"
             return Document(uri=uri, text=bad, title=bad, metadata={bad: bad, "tags": [bad], "n": 1})
 
-    monkeypatch.setattr(module, "parser_of", lambda _: Careless())
-    document = parsed("a.txt", b"x")
+    monkeypatch.setattr(module, "load_parser", lambda _: Careless())
+    document = parse_with_limits("a.txt", b"x")
     good = "a\ufffd\ufffd"
     assert (document.text, document.title) == (good, good)
     assert document.metadata == {good: good, "tags": [good], "n": 1, "format": "text"}
 
 
 def test_too_much_text_fails() -> None:
-    assert len(parsed("a.txt", b"x" * 500_000).text) == 500_000
+    assert len(parse_with_limits("a.txt", b"x" * 500_000).text) == 500_000
     assert failure("a.txt", b"x" * 500_001).reason == "too large: 0.5 MB of text, limit 0.5 MB"

@@ -10,11 +10,11 @@ from compound import compound
 
 from rag_core.errors import DocumentError
 from rag_core.parsing import formats
-from rag_core.parsing.detection import SUFFIXES, format_of, suffix_of
-from rag_core.parsing.formats import FORMATS, parser_of, recipe_part
+from rag_core.parsing.detection import SUFFIXES, detect_format, suffix_of
+from rag_core.parsing.formats import FORMATS, load_parser, recipe_part
 
 
-def zipped(**entries: bytes | str) -> bytes:
+def zip_entries(**entries: bytes | str) -> bytes:
     out = BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in entries.items():
@@ -22,10 +22,10 @@ def zipped(**entries: bytes | str) -> bytes:
     return out.getvalue()
 
 
-DOCX = zipped(**{"[Content_Types].xml": "", "word/document.xml": ""})
-XLSX = zipped(**{"[Content_Types].xml": "", "xl/workbook.xml": ""})
-EPUB = zipped(mimetype="application/epub+zip", **{"OEBPS/a.xhtml": ""})
-ODT = zipped(mimetype="application/vnd.oasis.opendocument.text", **{"content.xml": ""})
+DOCX = zip_entries(**{"[Content_Types].xml": "", "word/document.xml": ""})
+XLSX = zip_entries(**{"[Content_Types].xml": "", "xl/workbook.xml": ""})
+EPUB = zip_entries(mimetype="application/epub+zip", **{"OEBPS/a.xhtml": ""})
+ODT = zip_entries(mimetype="application/vnd.oasis.opendocument.text", **{"content.xml": ""})
 MAIL = b"Received: x\nFrom: a\n\tb\nSubject: s\n\nbody"
 
 
@@ -59,8 +59,8 @@ MAIL = b"Received: x\nFrom: a\n\tb\nSubject: s\n\nbody"
         ("a.pdf", b"junk\n%PDF-1.4", "pdf"),
     ],
 )
-def test_text_is_told_by_its_suffix_and_by_its_content_where_there_is_none(uri: str, body: bytes, name: str) -> None:
-    assert format_of(uri, body) == name
+def test_text_is_detected_by_its_suffix_or_else_by_its_content(uri: str, body: bytes, name: str) -> None:
+    assert detect_format(uri, body) == name
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_text_is_told_by_its_suffix_and_by_its_content_where_there_is_none(uri: 
     ],
 )
 def test_a_wrong_suffix_does_not_mislead(uri: str, body: bytes, name: str) -> None:
-    assert format_of(uri, body) == name
+    assert detect_format(uri, body) == name
 
 
 def test_a_damaged_archive_is_left_to_the_parser_of_its_suffix() -> None:
-    assert format_of("a.docx", DOCX[:40]) == "docx"
-    assert format_of("a.doc", compound({"WordDocument": b"x"})[:100]) == "doc"
+    assert detect_format("a.docx", DOCX[:40]) == "docx"
+    assert detect_format("a.doc", compound({"WordDocument": b"x"})[:100]) == "doc"
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_a_damaged_archive_is_left_to_the_parser_of_its_suffix() -> None:
         ("a.txt", b"text \0 no", "unsupported: .txt"),
         ("program", b"\x7fELF\x02\x01\x01", "unsupported: binary content"),
         ("a.ps", b"%!PS-Adobe", "unsupported: .ps"),
-        ("a.zip", zipped(a="b"), "unsupported: .zip"),
+        ("a.zip", zip_entries(a="b"), "unsupported: .zip"),
         ("a.zip", DOCX[:40], "unsupported: .zip"),
     ],
 )
-def test_what_nothing_reads_is_skipped_whatever_its_suffix_promises(uri: str, body: bytes, reason: str) -> None:
+def test_content_that_no_parser_reads_is_skipped_with_any_suffix(uri: str, body: bytes, reason: str) -> None:
     with pytest.raises(DocumentError) as failed:
-        format_of(uri, body)
+        detect_format(uri, body)
     assert (failed.value.reason, failed.value.status) == (reason, "skipped")
 
 
@@ -117,14 +117,14 @@ def test_what_nothing_reads_is_skipped_whatever_its_suffix_promises(uri: str, bo
 )
 def test_what_cannot_be_opened_fails_by_name(body: bytes, reason: str) -> None:
     with pytest.raises(DocumentError) as failed:
-        format_of("a.docx", body)
+        detect_format("a.docx", body)
     assert (failed.value.reason, failed.value.status) == (reason, "failed")
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_has_its_parser_and_the_version_of_its_modules_is_known(name: str) -> None:
-    assert callable(parser_of(name).parse)
-    for module in (FORMATS[name].module, *FORMATS[name].made_with):
+def test_every_format_has_a_parser_and_modules_with_a_version(name: str) -> None:
+    assert callable(load_parser(name).parse)
+    for module in (FORMATS[name].module, *FORMATS[name].versioned_modules):
         full = f"rag_core.parsing.{module}"
         loaded = importlib.import_module(full).VERSION
         assert formats._VERSION.search(Path(sys.modules[full].__file__ or "").read_text())[1] == str(loaded)  # type: ignore[index]
@@ -137,10 +137,10 @@ def test_every_suffix_names_a_format() -> None:
 def test_a_missing_library_skips_its_format_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
     monkeypatch.delitem(sys.modules, "rag_core.parsing.pdf.pdf", raising=False)
-    parser_of.cache_clear()
+    load_parser.cache_clear()
     with pytest.raises(DocumentError) as failed:
-        parser_of("pdf")
-    parser_of.cache_clear()
+        load_parser("pdf")
+    load_parser.cache_clear()
     assert (failed.value.reason, failed.value.status) == ("unsupported: pdf needs pypdfium2", "skipped")
 
 
@@ -156,8 +156,8 @@ print(*sorted(libraries & set(sys.modules)))
 
 
 def test_a_run_over_markdown_loads_no_library_of_another_format() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr) == ("", "")
+    process = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False)
+    assert (process.stdout.strip(), process.stderr) == ("", "")
 
 
 def test_recipes_differ_by_format_and_only_by_format() -> None:
@@ -169,15 +169,15 @@ def test_recipes_differ_by_format_and_only_by_format() -> None:
     assert ["pypdfium2" in recipe for recipe in recipes] == [False, False, False, True, False, True]
 
 
-def test_a_recipe_knows_whether_libreoffice_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_recipe_depends_on_whether_libreoffice_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    formats._recipe.cache_clear()
+    formats._format_recipe.cache_clear()
     before = recipe_part("a.doc"), recipe_part("a.docx")
     (tmp_path / "soffice").write_text("#!/bin/sh\n")
     (tmp_path / "soffice").chmod(0o755)
-    formats._recipe.cache_clear()
+    formats._format_recipe.cache_clear()
     after = recipe_part("a.doc"), recipe_part("a.docx")
-    formats._recipe.cache_clear()
+    formats._format_recipe.cache_clear()
     assert (before[0] != after[0], before[1] != after[1]) == (True, False)
 
 

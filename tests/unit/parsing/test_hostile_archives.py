@@ -1,4 +1,4 @@
-"""What every zip-based parser owes to bytes that mean harm."""
+"""Behaviour of every zip-based parser with malicious bytes."""
 
 import pytest
 from zips import office, zipped
@@ -22,7 +22,7 @@ OUTSIDE = "<!DOCTYPE a [<!ENTITY f SYSTEM 'file:///etc/passwd'>]>"
 
 
 def with_main_part(content: str) -> dict[str, tuple[Parser, bytes]]:
-    """Each parser, and a document for it whose main part is this."""
+    """Each parser, and a document for it with this main part."""
     return {
         "docx": (WordParser(), office("word/document.xml", {"word/document.xml": content})),
         "pptx": (SlidesParser(), office("ppt/presentation.xml", {"ppt/presentation.xml": content})),
@@ -36,7 +36,7 @@ FORMATS = list(with_main_part(""))
 
 
 def outcome(parser: Parser, body: bytes) -> str:
-    """The text, or the reason why there is none."""
+    """The text, or the reason of the DocumentError."""
     try:
         return parser.parse("file:///a", body).text
     except DocumentError as error:
@@ -51,10 +51,10 @@ def test_nothing_is_empty(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("content", ["", "<a><b></a>", "no XML", "<a/>", "<a" + "\0" * 9 + "/>"])
-def test_a_main_part_that_says_nothing_is_refused_or_empty(name: str, content: str) -> None:
+def test_a_main_part_without_text_is_rejected_or_empty(name: str, content: str) -> None:
     parser, body = with_main_part(content)[name]
-    said = outcome(parser, body)
-    assert said == "" or said.startswith("damaged ")
+    text = outcome(parser, body)
+    assert text == "" or text.startswith("damaged ")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -73,7 +73,7 @@ def test_another_format_is_damaged(name: str, body: bytes) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("protected", [b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le")])
-def test_a_password_is_told(name: str, protected: bytes) -> None:
+def test_a_password_is_reported(name: str, protected: bytes) -> None:
     parser, _ = with_main_part("")[name]
     assert outcome(parser, protected) == "password protected"
 
@@ -89,9 +89,9 @@ def test_entities_neither_grow_nor_read_files(name: str) -> None:
     for doctype, entity in ((BOMB, "f"), (OUTSIDE, "f")):
         for content in (f"{doctype}<a>&{entity};</a>", f'{doctype}<a b="&{entity};"/>'):
             parser, body = with_main_part(content)[name]
-            said = outcome(parser, body)
-            assert "root:" not in said
-            assert len(said) < 1000
+            text = outcome(parser, body)
+            assert "root:" not in text
+            assert len(text) < 1000
 
 
 def test_entities_in_a_document_s_text_are_left_out() -> None:
@@ -101,5 +101,5 @@ def test_entities_in_a_document_s_text_are_left_out() -> None:
             f'{doctype}<o:d xmlns:o="{schema}:office:1.0" xmlns:t="{schema}:text:1.0"><o:body><o:text>'
             "<t:p>before &f; after</t:p></o:text></o:body></o:d>"
         )
-        said = outcome(OpenDocumentParser(), zipped({"content.xml": content}))
-        assert said.startswith(("before ", "damaged XML: Maximum entity amplification"))
+        text = outcome(OpenDocumentParser(), zipped({"content.xml": content}))
+        assert text.startswith(("before ", "damaged XML: Maximum entity amplification"))

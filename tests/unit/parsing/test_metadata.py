@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_core.parsing.metadata import Rules, described, mapped
+from rag_core.parsing.metadata import MetadataRules, apply_rules, complete_metadata
 from rag_core.types import Document, Metadata
 
 GERMAN = "Das Mädchen läuft über die Straße zum Bäcker, weil es dort frische Brötchen gibt."
@@ -23,22 +23,24 @@ def document(text: str = "short", **facts: object) -> Document:
         ("", "too short", ""),
     ],
 )
-def test_the_language_is_the_documents_own_else_told_from_its_text(named: str, text: str, language: str) -> None:
-    assert described(document(text, language=named)).language == language
+def test_the_language_is_the_declared_one_or_else_identified_from_the_text(
+    named: str, text: str, language: str
+) -> None:
+    assert complete_metadata(document(text, language=named)).language == language
 
 
-def test_no_language_is_guessed_where_that_is_switched_off() -> None:
-    assert described(document(GERMAN), detect_language=False).language == ""
+def test_no_language_is_identified_if_that_is_switched_off() -> None:
+    assert complete_metadata(document(GERMAN), detect_language=False).language == ""
 
 
-def test_the_files_name_stands_in_for_a_title() -> None:
-    assert described(document()).title == "My notes.v2"
-    assert described(document(title="Own")).title == "Own"
-    assert described(document(uri="file:///x/a%0Ab")).title == "a b"
+def test_the_files_name_replaces_a_missing_title() -> None:
+    assert complete_metadata(document()).title == "My notes.v2"
+    assert complete_metadata(document(title="Own")).title == "Own"
+    assert complete_metadata(document(uri="file:///x/a%0Ab")).title == "a b"
 
 
 @pytest.mark.parametrize(
-    ("given", "metadata"),
+    ("raw", "metadata"),
     [
         ({"author": "A. B; C"}, {"authors": ["A. B", "C"]}),
         ({"authors": ["A", "B"], "author": "C"}, {"authors": ["A", "B"]}),
@@ -49,8 +51,8 @@ def test_the_files_name_stands_in_for_a_title() -> None:
         ({"description": " d "}, {"description": "d"}),
     ],
 )
-def test_metadata_has_one_shape(given: Metadata, metadata: Metadata) -> None:
-    assert described(document(metadata=given)).metadata == metadata
+def test_metadata_has_one_shape(raw: Metadata, metadata: Metadata) -> None:
+    assert complete_metadata(document(metadata=raw)).metadata == metadata
 
 
 GIVEN = {"kind": "memo", "dept": "sea", "tags": ["a", "b"]}
@@ -59,34 +61,37 @@ GIVEN = {"kind": "memo", "dept": "sea", "tags": ["a", "b"]}
 @pytest.mark.parametrize(
     ("rules", "metadata"),
     [
-        (Rules(), GIVEN),
-        (Rules(set={"source": "pmc", "kind": "note"}), {**GIVEN, "kind": "note", "source": "pmc"}),
-        (Rules(rename={"dept": "department"}), {"kind": "memo", "tags": ["a", "b"], "department": "sea"}),
-        (Rules(rename={"dept": "kind"}), {"kind": "sea", "tags": ["a", "b"]}),
-        (Rules(rename={"kind": "dept"}), {"dept": "memo", "tags": ["a", "b"]}),
-        (Rules(rename={"none": "kind"}), GIVEN),
-        (Rules(drop=("kind", "none")), {"dept": "sea", "tags": ["a", "b"]}),
-        (Rules(rename={"dept": "kind"}, drop=("kind",)), {"tags": ["a", "b"]}),
-        (Rules(from_path=r"/(?P<folder>\w+)/(?P<kind>\w+) (?P<none>x)?"), {**GIVEN, "folder": "x", "kind": "My"}),
-        (Rules(from_path=r"/(?P<folder>nowhere)/"), GIVEN),
-        (Rules(from_path=r"/(?P<kind>\w+)/", set={"kind": "note"}), {**GIVEN, "kind": "note"}),
+        (MetadataRules(), GIVEN),
+        (MetadataRules(set={"source": "pmc", "kind": "note"}), {**GIVEN, "kind": "note", "source": "pmc"}),
+        (MetadataRules(rename={"dept": "department"}), {"kind": "memo", "tags": ["a", "b"], "department": "sea"}),
+        (MetadataRules(rename={"dept": "kind"}), {"kind": "sea", "tags": ["a", "b"]}),
+        (MetadataRules(rename={"kind": "dept"}), {"dept": "memo", "tags": ["a", "b"]}),
+        (MetadataRules(rename={"none": "kind"}), GIVEN),
+        (MetadataRules(drop=("kind", "none")), {"dept": "sea", "tags": ["a", "b"]}),
+        (MetadataRules(rename={"dept": "kind"}, drop=("kind",)), {"tags": ["a", "b"]}),
+        (
+            MetadataRules(from_path=r"/(?P<folder>\w+)/(?P<kind>\w+) (?P<none>x)?"),
+            {**GIVEN, "folder": "x", "kind": "My"},
+        ),
+        (MetadataRules(from_path=r"/(?P<folder>nowhere)/"), GIVEN),
+        (MetadataRules(from_path=r"/(?P<kind>\w+)/", set={"kind": "note"}), {**GIVEN, "kind": "note"}),
     ],
 )
-def test_rules_map_metadata(rules: Rules, metadata: Metadata) -> None:
-    assert mapped(document(metadata=GIVEN), rules).metadata == metadata
+def test_rules_map_metadata(rules: MetadataRules, metadata: Metadata) -> None:
+    assert apply_rules(document(metadata=GIVEN), rules).metadata == metadata
 
 
 @pytest.mark.parametrize(
     ("rules", "language"),
     [
-        (Rules(), "fr"),
-        (Rules(set={"language": "de-AT"}), "de"),
-        (Rules(set={"language": "none of them"}), "fr"),
-        (Rules(from_path=r"/(?P<language>\w)/"), "fr"),
-        (Rules(rename={"kind": "language"}), "fr"),
-        (Rules(rename={"tongue": "language"}), "it"),
+        (MetadataRules(), "fr"),
+        (MetadataRules(set={"language": "de-AT"}), "de"),
+        (MetadataRules(set={"language": "none of them"}), "fr"),
+        (MetadataRules(from_path=r"/(?P<language>\w)/"), "fr"),
+        (MetadataRules(rename={"kind": "language"}), "fr"),
+        (MetadataRules(rename={"tongue": "language"}), "it"),
     ],
 )
-def test_rules_tell_the_language(rules: Rules, language: str) -> None:
+def test_rules_tell_the_language(rules: MetadataRules, language: str) -> None:
     detected = replace(document(metadata={"tongue": "it", "kind": "memo"}), language="fr")
-    assert mapped(detected, rules).language == language
+    assert apply_rules(detected, rules).language == language

@@ -1,4 +1,4 @@
-"""The child process, with parsers that do what poisoned files bring parsers to do."""
+"""The child process, with parsers that behave as poisoned files make parsers behave."""
 
 import gc
 import os
@@ -23,17 +23,17 @@ from waiting import wait_for_end
 from rag_core.errors import DocumentError
 from rag_core.parsing import sandbox as sandbox_module
 from rag_core.parsing.document import parse
-from rag_core.parsing.sandbox import Bounds, Sandbox
+from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 
-SMALL = Bounds(seconds=1.0, memory_mb=200, output_bytes=1_000_000)
+SMALL = SandboxLimits(seconds=1.0, memory_mb=200, output_bytes=1_000_000)
 TEXT = b"The gates are opened at spring tide.\n"
 
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    made = Sandbox(poison.treacherous, SMALL)
-    yield made
-    made.close()
+    sandbox = Sandbox(poison.treacherous, SMALL)
+    yield sandbox
+    sandbox.close()
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def no_child_is_left() -> Iterator[None]:
     before = set(psutil.Process().children(recursive=True))
     yield
     gc.collect()
-    assert [each for each in psutil.Process().children(recursive=True) if each not in before] == []
+    assert [child for child in psutil.Process().children(recursive=True) if child not in before] == []
 
 
 def failure(sandbox: Sandbox, uri: str, body: bytes = TEXT) -> DocumentError:
@@ -52,28 +52,28 @@ def failure(sandbox: Sandbox, uri: str, body: bytes = TEXT) -> DocumentError:
 
 
 def child(sandbox: Sandbox) -> sandbox_module._Child:
-    """This thread's."""
+    """This thread's child."""
     return sandbox._children[threading.current_thread()]
 
 
-def test_a_document_comes_back_as_it_would_without_the_sandbox(sandbox: Sandbox) -> None:
+def test_the_sandbox_does_not_change_a_document(sandbox: Sandbox) -> None:
     body = b"---\ntags: [a, b]\nrank: 2\n---\n# Gates\n\nOpened at spring tide.\n\n## Keys\n\nRotated.\n"
     assert sandbox("file:///a.md", body) == parse("file:///a.md", body, False, 200.0, 20.0)
 
 
 def test_one_child_reads_many_documents() -> None:
-    made = Sandbox(poison.identity, SMALL)
-    numbers = {made("file:///a.txt", b"").text for _ in range(20)}
-    made.close()
+    sandbox = Sandbox(poison.identity, SMALL)
+    numbers = {sandbox("file:///a.txt", b"").text for _ in range(20)}
+    sandbox.close()
     assert len(numbers) == 1
     assert numbers != {str(os.getpid())}
 
 
 def test_a_child_is_replaced_after_so_many_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_module, "DOCUMENTS_A_CHILD", 2)
-    made = Sandbox(poison.identity, SMALL)
-    numbers = [made("file:///a.txt", b"").text for _ in range(4)]
-    made.close()
+    monkeypatch.setattr(sandbox_module, "MAX_DOCUMENTS_PER_CHILD", 2)
+    sandbox = Sandbox(poison.identity, SMALL)
+    numbers = [sandbox("file:///a.txt", b"").text for _ in range(4)]
+    sandbox.close()
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
 
 
@@ -93,7 +93,7 @@ def test_a_child_is_replaced_after_so_many_documents(monkeypatch: pytest.MonkeyP
         ("open_many", "the parser failed: OSError: [Errno 24] Too many open files: '/dev/null'", False),
     ],
 )
-def test_what_a_parser_does_costs_its_document_and_no_other(
+def test_a_failing_parser_fails_its_document_and_no_other(
     sandbox: Sandbox, name: str, reason: str, retryable: bool
 ) -> None:
     assert sandbox("file:///before.txt", TEXT).text == TEXT.decode()
@@ -102,13 +102,13 @@ def test_what_a_parser_does_costs_its_document_and_no_other(
     assert (error.reason, error.retryable, error.status) == (reason, retryable, "failed")
     assert time.monotonic() - began < 30
     assert sandbox("file:///after.txt", TEXT).text == TEXT.decode()
-    assert poison.sleep(os.getpid()) not in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])]
+    assert poison.sleep(os.getpid()) not in [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
 
 
-def test_what_a_parser_refuses_is_refused_and_the_child_goes_on(sandbox: Sandbox) -> None:
+def test_a_parsers_refusal_is_reported_and_the_child_continues(sandbox: Sandbox) -> None:
     assert failure(sandbox, "file:///refuse.txt").status == "skipped"
     assert failure(sandbox, "file:///nothing.txt", b"").reason == "empty"
-    assert child(sandbox).usable
+    assert child(sandbox).is_usable
 
 
 def test_a_document_that_meets_a_dying_child_is_read_by_a_fresh_one(sandbox: Sandbox) -> None:
@@ -118,17 +118,17 @@ def test_a_document_that_meets_a_dying_child_is_read_by_a_fresh_one(sandbox: San
 
 
 @contextmanager
-def killed(when: Callable[[], bool], times: int, by: signal.Signals = signal.SIGKILL) -> Iterator[None]:
-    """So many children, one after the other, each as soon as it is as far as that."""
+def kill_children(when: Callable[[], bool], times: int, by: signal.Signals = signal.SIGKILL) -> Iterator[None]:
+    """Kills `times` children, one after another, each as soon as `when` is true."""
     stop = threading.Event()
 
     def kill() -> None:
-        seen = set[psutil.Process]()
-        while len(seen) < times and not stop.is_set():
-            for child in {each for each in psutil.Process().children() if parses(each)} - seen:
+        killed = set[psutil.Process]()
+        while len(killed) < times and not stop.is_set():
+            for child in {child for child in psutil.Process().children() if is_parser(child)} - killed:
                 if when():
                     child.send_signal(by)
-                    seen.add(child)
+                    killed.add(child)
             time.sleep(0.005)
 
     thread = threading.Thread(target=kill)
@@ -140,15 +140,15 @@ def killed(when: Callable[[], bool], times: int, by: signal.Signals = signal.SIG
         thread.join()
 
 
-def parses(process: psutil.Process) -> bool:
+def is_parser(process: psutil.Process) -> bool:
     try:
         return "sandbox_child" in "".join(process.cmdline())
     except psutil.Error:
         return False
 
 
-def naps(sandbox: Sandbox) -> bool:
-    return any(each._documents == 1 for each in list(sandbox._children.values()))
+def is_parsing(sandbox: Sandbox) -> bool:
+    return any(child._document_count == 1 for child in list(sandbox._children.values()))
 
 
 def starts() -> bool:
@@ -157,25 +157,25 @@ def starts() -> bool:
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM], ids=lambda by: by.name)
 def test_a_document_whose_fresh_child_is_killed_once_is_read_by_another(sandbox: Sandbox, by: signal.Signals) -> None:
-    with killed(partial(naps, sandbox), times=1, by=by):
+    with kill_children(partial(is_parsing, sandbox), times=1, by=by):
         assert sandbox("file:///nap.txt", TEXT).text == TEXT.decode()
-    assert child(sandbox)._documents == 1
+    assert child(sandbox)._document_count == 1
 
 
 def test_a_child_that_is_killed_before_it_has_started_is_replaced(sandbox: Sandbox) -> None:
-    with killed(starts, times=1):
+    with kill_children(starts, times=1):
         assert sandbox("file:///a.txt", TEXT).text == TEXT.decode()
 
 
 def test_a_document_whose_child_is_killed_twice_is_tried_again_at_the_next_sync(sandbox: Sandbox) -> None:
-    with killed(partial(naps, sandbox), times=2):
+    with kill_children(partial(is_parsing, sandbox), times=2):
         error = failure(sandbox, "file:///nap.txt")
     assert (error.reason, error.retryable) == ("the parser crashed (signal SIGKILL)", True)
     assert sandbox("file:///a.txt", TEXT).text == TEXT.decode()
 
 
-def test_a_child_that_is_killed_twice_before_it_has_started_is_told_of(sandbox: Sandbox) -> None:
-    with killed(starts, times=2):
+def test_a_child_that_is_killed_twice_before_it_has_started_is_reported(sandbox: Sandbox) -> None:
+    with kill_children(starts, times=2):
         error = failure(sandbox, "file:///a.txt")
     assert (error.reason, error.retryable) == ("the parser could not be started: signal SIGKILL", True)
 
@@ -184,83 +184,86 @@ def test_a_child_that_is_killed_twice_before_it_has_started_is_told_of(sandbox: 
 def test_only_a_signal_gives_the_document_of_a_fresh_child_a_second_try(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, name: str, starts: int
 ) -> None:
-    start = Mock(wraps=sandbox_module._started)
-    monkeypatch.setattr(sandbox_module, "_started", start)
+    start = Mock(wraps=sandbox_module._start_process)
+    monkeypatch.setattr(sandbox_module, "_start_process", start)
     failure(sandbox, f"file:///{name}.txt")
     assert start.call_count == starts
 
 
-def test_a_document_that_is_larger_than_allowed_does_not_come_back() -> None:
-    made = Sandbox(poison.boasting, SMALL)
-    assert failure(made, "file:///a.txt", b"x" * 2000).reason == "output larger than 1 MB"
-    assert len(made("file:///a.txt", b"x" * 500).text) == 500_000
-    made.close()
+def test_a_document_above_the_output_limit_is_rejected() -> None:
+    sandbox = Sandbox(poison.boasting, SMALL)
+    assert failure(sandbox, "file:///a.txt", b"x" * 2000).reason == "output larger than 1 MB"
+    assert len(sandbox("file:///a.txt", b"x" * 500).text) == 500_000
+    sandbox.close()
 
 
-def test_what_is_no_plain_value_does_not_come_back() -> None:
-    made = Sandbox(poison.opaque, SMALL)
-    assert failure(made, "file:///a.txt").reason == "the parser returned what is no document: poison.Opaque"
-    made.close()
+def test_a_reply_that_is_not_a_document_is_rejected() -> None:
+    sandbox = Sandbox(poison.opaque, SMALL)
+    assert (
+        failure(sandbox, "file:///a.txt").reason
+        == "the parser returned something that is not a document: poison.Opaque"
+    )
+    sandbox.close()
 
 
 def test_large_bytes_go_in_and_out() -> None:
-    made = Sandbox(partial(parse, detect_language=False, file_mb=200.0, text_mb=20.0))
+    sandbox = Sandbox(partial(parse, detect_language=False, file_mb=200.0, text_mb=20.0))
     body = b"0123456789abcde\n" * 500_000
-    assert made("file:///a.txt", body).text.encode() == body
-    made.close()
+    assert sandbox("file:///a.txt", body).text.encode() == body
+    sandbox.close()
 
 
 def test_neither_secrets_nor_models_are_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_STORE__URL", "postgresql://root:secret@host/db")
-    made = Sandbox(poison.environment, SMALL)
-    document = made("file:///a.txt", b"")
-    made.close()
+    sandbox = Sandbox(poison.environment, SMALL)
+    document = sandbox("file:///a.txt", b"")
+    sandbox.close()
     assert "RAG_STORE__URL" not in document.text.split()
     assert "PATH" in document.text.split()
     assert {"torch", "ray", "psycopg"}.isdisjoint(document.metadata["modules"])  # type: ignore[arg-type]
 
 
-def test_a_parser_that_cannot_be_imported_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_that_cannot_be_imported_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fleeting.py").write_text("def parse(uri, body): ...")
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = Sandbox(import_module("fleeting").parse, SMALL)
+    sandbox = Sandbox(import_module("fleeting").parse, SMALL)
     (tmp_path / "fleeting.py").unlink()
-    error = failure(made, "file:///a.txt")
+    error = failure(sandbox, "file:///a.txt")
     assert error.reason == "the parser could not be started: ModuleNotFoundError: No module named 'fleeting'"
     assert error.retryable
 
 
-def test_the_child_goes_with_its_sandbox() -> None:
-    made = Sandbox(poison.identity, SMALL)
-    number = int(made("file:///a.txt", b"").text)
+def test_the_child_ends_with_its_sandbox() -> None:
+    sandbox = Sandbox(poison.identity, SMALL)
+    number = int(sandbox("file:///a.txt", b"").text)
     assert psutil.pid_exists(number)
-    del made
+    del sandbox
     gc.collect()
     assert not psutil.pid_exists(number)
 
 
-def test_close_may_be_said_twice_and_is_not_the_end(sandbox: Sandbox) -> None:
+def test_close_can_be_called_twice_and_the_sandbox_used_again(sandbox: Sandbox) -> None:
     sandbox("file:///a.txt", TEXT)
     sandbox.close()
     sandbox.close()
     assert sandbox("file:///a.txt", TEXT).text == TEXT.decode()
 
 
-def test_the_child_of_a_thread_that_has_ended_is_not_relied_on() -> None:
-    made, found = Sandbox(poison.identity, SMALL), list[str]()
-    thread = threading.Thread(target=lambda: found.append(made("file:///a.txt", b"").text))
+def test_the_child_of_a_thread_that_has_ended_is_not_reused() -> None:
+    sandbox, texts = Sandbox(poison.identity, SMALL), list[str]()
+    thread = threading.Thread(target=lambda: texts.append(sandbox("file:///a.txt", b"").text))
     thread.start()
     thread.join()
-    assert made("file:///a.txt", b"").text != found[0]
-    made.close()
+    assert sandbox("file:///a.txt", b"").text != texts[0]
+    sandbox.close()
 
 
-def test_each_thread_has_a_child_of_its_own() -> None:
-    made, together = Sandbox(poison.identity, SMALL), threading.Barrier(2)
+def test_each_thread_has_its_own_child() -> None:
+    sandbox, barrier = Sandbox(poison.identity, SMALL), threading.Barrier(2)
 
     def number(_: int) -> str:
-        together.wait(30)
-        return made("file:///a.txt", b"").text
+        barrier.wait(30)
+        return sandbox("file:///a.txt", b"").text
 
     with ThreadPoolExecutor(2) as threads:
         assert len(set(threads.map(number, range(2)))) == 2
@@ -271,15 +274,15 @@ import os, sys, signal
 sys.path[:0] = {path!r}
 import poison
 from rag_core.parsing.sandbox import Sandbox
-made = Sandbox(poison.treacherous)
-made("file:///a.txt", b"text")
-print(next(iter(made._children.values()))._process.pid, flush=True)
+sandbox = Sandbox(poison.treacherous)
+sandbox("file:///a.txt", b"text")
+print(next(iter(sandbox._children.values()))._process.pid, flush=True)
 {end}
 """
 
 
 @pytest.mark.parametrize(
-    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "made('file:///spin.txt', b'')"]
+    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "sandbox('file:///spin.txt', b'')"]
 )
 def test_no_child_survives_its_parent(end: str) -> None:
     program = ORPHAN.format(path=sys.path, end=end)

@@ -12,7 +12,7 @@ from fakes.legs import ScriptedLeg
 
 from rag_core.errors import FilterError, NotFoundError, RetrievalError, StoreError
 from rag_core.protocols import Ranking
-from rag_core.retrieval.fusion import distribution, rrf
+from rag_core.retrieval.fusion import fuse_distribution, fuse_rrf
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.legs import LegRetriever, RetrieverLeg
 from rag_core.stage import recording
@@ -31,7 +31,7 @@ def corpus() -> Any:
 
 
 def hybrid(legs: dict[str, Any], **settings: Any) -> Hybrid:
-    return Hybrid(corpus=corpus(), legs=legs, **{"fusion": partial(distribution, weights={}), **settings})
+    return Hybrid(corpus=corpus(), legs=legs, **{"fusion": partial(fuse_distribution, weights={}), **settings})
 
 
 def retrieved(retriever: Any, k: int = 10, query: Query = QUERY) -> tuple[list[Hit], dict[str, StageReport]]:
@@ -147,7 +147,9 @@ def test_legs_that_find_nothing_make_no_hits_and_no_error() -> None:
 
 def test_a_hybrid_is_a_leg_of_another() -> None:
     inner = hybrid({"dense": DENSE, "bm25": BM25})
-    outer = hybrid({"both": RetrieverLeg(inner), "splade": ScriptedLeg(scores={FOUR: 1.0})}, fusion=partial(rrf, k=60))
+    outer = hybrid(
+        {"both": RetrieverLeg(inner), "splade": ScriptedLeg(scores={FOUR: 1.0})}, fusion=partial(fuse_rrf, k=60)
+    )
     hits, stages = retrieved(outer)
     assert ids(hits)[:2] == sorted([ONE, FOUR])
     assert (stages["dense"].parent, stages["both"].ranking) == ("both", (ONE, THREE, TWO))

@@ -97,7 +97,7 @@ def test_a_reranker_that_loses_a_score_is_one_that_breaks() -> None:
 
     hits, (report,) = retrieved(Reranked(retriever=FOUND, reranker=Forgetful(), depth=4))
     assert hits == FOUND.hits
-    assert report.error == "the reranker must give a score a text, got 1 for 4"
+    assert report.error == "the reranker must return one score per text, got 1 for 4"
 
 
 def test_nothing_found_is_nothing_to_rerank() -> None:
@@ -145,7 +145,7 @@ def test_a_date_ahead_of_now_is_no_more_recent_than_today() -> None:
 def test_of_one_document_only_the_best_hits_are_taken() -> None:
     names = ["a1", "a2", "b1", "a3", "b2"]
     found = Hits([hit(name, 5.0 - n, uri=f"file:///{name[0]}.md") for n, name in enumerate(names)])
-    hits, (report,) = retrieved(PerDocument(retriever=found, most=1, depth=10), k=2)
+    hits, (report,) = retrieved(PerDocument(retriever=found, max_hits=1, depth=10), k=2)
     assert texts(hits) == ["a1", "b1"]
     assert report.ranking == tuple(hit.chunk.id for hit in hits)
-    assert texts(retrieved(PerDocument(retriever=found, most=2, depth=10), k=3)[0]) == ["a1", "a2", "b1"]
+    assert texts(retrieved(PerDocument(retriever=found, max_hits=2, depth=10), k=3)[0]) == ["a1", "a2", "b1"]

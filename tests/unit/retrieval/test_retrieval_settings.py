@@ -5,7 +5,7 @@ import pytest
 from rag_core.config import HybridRetriever, RerankedRetriever, WeightedFusion
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
-from rag_core.wiring.retrieval import fusion
+from rag_core.wiring.retrieval import build_fusion
 
 
 def retrieval(*overrides: str, profile: str = "default"):  # type: ignore[no-untyped-def]
@@ -45,10 +45,10 @@ def test_a_profile_has_its_reranker_behind_a_hybrid(profile: str, reranker: str)
 
 
 def test_a_weight_of_no_retriever_is_refused_by_name() -> None:
-    assert "fusion.weights must be of retrievers (dense, bm25), got splade" in complaint(
+    assert "fusion.weights must name retrievers (dense, bm25), got splade" in complaint(
         "retrieval.fusion.weights.splade=1"
     )
-    assert "timeouts_ms must be of retrievers (dense, bm25), got graph" in complaint("retrieval.timeouts_ms.graph=5")
+    assert "timeouts_ms must name retrievers (dense, bm25), got graph" in complaint("retrieval.timeouts_ms.graph=5")
 
 
 SPLADE = "splade={type: sentence_transformers, model: some/splade}"
@@ -64,7 +64,9 @@ SPLADE = "splade={type: sentence_transformers, model: some/splade}"
     ],
 )
 def test_a_splade_retriever_needs_weights_wherever_it_stands(tree: str) -> None:
-    assert complaint(tree).startswith("splade: Value error, a splade retriever needs it: give {type: ")
+    assert complaint(tree).startswith(
+        "splade: Value error, a splade retriever requires this section: set it to {type: "
+    )
     assert load_settings(None, "default", [tree, SPLADE], {}).splade is not None
 
 
@@ -78,7 +80,9 @@ def test_a_splade_retriever_needs_weights_wherever_it_stands(tree: str) -> None:
     ],
 )
 def test_a_graph_retriever_needs_a_graph_wherever_it_stands(tree: str) -> None:
-    assert complaint(tree).startswith("graph: Value error, a graph retriever needs it: give {type: rules}")
+    assert complaint(tree).startswith(
+        "graph: Value error, a graph retriever requires this section: set it to {type: rules}"
+    )
     assert load_settings(None, "default", [tree, "graph.type=rules"], {}).graph is not None
 
 
@@ -119,17 +123,17 @@ def test_what_scores_are_multiplied_by_is_finite_and_no_weight_of_fusion_is_nega
 def test_alpha_is_the_weight_of_the_first_of_two() -> None:
     chosen = retrieval("retrieval.fusion={type: weighted, alpha: 0.7}")
     assert isinstance(chosen.fusion, WeightedFusion)
-    weights = fusion(chosen.fusion, list(chosen.retrievers)).keywords["weights"]  # type: ignore[attr-defined]
+    weights = build_fusion(chosen.fusion, list(chosen.retrievers)).keywords["weights"]  # type: ignore[attr-defined]
     assert weights == pytest.approx({"dense": 0.7, "bm25": 0.3})
 
 
 def test_alpha_of_three_or_beside_weights_is_refused() -> None:
     third = "retrieval.retrievers.title={type: bm25}"
-    assert "fusion.alpha weighs two retrievers, got 3" in complaint(
+    assert "fusion.alpha requires exactly two retrievers, got 3" in complaint(
         "retrieval.fusion={type: weighted, alpha: 0.7}", third
     )
     both = "retrieval.fusion={type: weighted, alpha: 0.7, weights: {dense: 1}}"
-    assert "give alpha or weights, not both" in complaint(both)
+    assert "set alpha or weights, not both" in complaint(both)
 
 
 def test_a_complaint_names_a_setting_as_it_is_set_however_deep() -> None:

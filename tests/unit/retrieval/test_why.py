@@ -6,25 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from rag_core.retrieval.why import NOWHERE, Facts, LegFacts, Place, SpanFacts, StepFacts, verdict
-from rag_core.storage.document_trace import Whereabouts
+from rag_core.retrieval.why import UNRANKED, ChunkRank, Facts, LegFacts, SpanFacts, StepFacts, verdict
+from rag_core.storage.document_trace import DocumentTrace
 from rag_core.types import Chunk
 
 DOCUMENT = UUID(int=1)
 CHUNK = Chunk(id=UUID(int=2), document_id=DOCUMENT, ordinal=0, text="keys", start=0, end=4)
-STORED = Whereabouts(
+STORED = DocumentTrace(
     uri="file:///keys.md",
     collection="default",
     status="completed",
     chunks=(CHUNK,),
-    passing=frozenset([CHUNK.id]),
+    passing_chunks=frozenset([CHUNK.id]),
 )
 TWO_PAGES = replace(STORED, chunks=(CHUNK, replace(CHUNK, id=UUID(int=3), ordinal=1, text="locks")))
-ABSENT = Whereabouts(uri="file:///keys.md", collection="default")
+ABSENT = DocumentTrace(uri="file:///keys.md", collection="default")
 
 
-def at(rank: int) -> Place:
-    return Place(chunk=0, rank=rank, score=1 / (1 + rank))
+def at(rank: int) -> ChunkRank:
+    return ChunkRank(chunk=0, rank=rank, score=1 / (1 + rank))
 
 
 def leg(name: str, rank: int, **more: Any) -> LegFacts:
@@ -33,7 +33,7 @@ def leg(name: str, rank: int, **more: Any) -> LegFacts:
 
 
 def step(name: str, rank: int, passes: int = 10, reader: str = "k", **more: Any) -> StepFacts:
-    return StepFacts(step=name, place=at(rank) if rank else NOWHERE, passes=passes, reader=reader, **more)
+    return StepFacts(step=name, place=at(rank) if rank else UNRANKED, passes=passes, reader=reader, **more)
 
 
 def lost(fused: int, *legs: LegFacts, **more: Any) -> Facts:
@@ -66,7 +66,7 @@ ALONE = lost(1, leg("dense", 1))
             "`rag ingest` its source again, if it is still there",
         ),
         (
-            replace(ALONE, stored=replace(ABSENT, elsewhere=("manuals", "old"))),
+            replace(ALONE, stored=replace(ABSENT, other_collections=("manuals", "old"))),
             "other_collection",
             "manuals and old",
             "--collection manuals",
@@ -90,7 +90,7 @@ ALONE = lost(1, leg("dense", 1))
             "`rag documents release` it, then `rag ingest`",
         ),
         (
-            replace(ALONE, stored=replace(STORED, passing=frozenset())),
+            replace(ALONE, stored=replace(STORED, passing_chunks=frozenset())),
             "filter",
             "none of its 1 chunk pass",
             "ask without --filter, or with a wider one",
@@ -222,7 +222,7 @@ def test_what_cannot_be_explained_is_said_so() -> None:
 
 def test_the_store_is_asked_before_the_rankings() -> None:
     """Each state loses the document by itself; the earliest one is named."""
-    filtered = replace(STORED, passing=frozenset())
+    filtered = replace(STORED, passing_chunks=frozenset())
     assert verdict(replace(ALONE, stored=filtered, span=SpanFacts(words="x"))).step == "filter"
 
 

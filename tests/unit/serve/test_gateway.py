@@ -358,11 +358,11 @@ def test_a_body_above_a_megabyte_is_refused_also_one_that_does_not_say_its_lengt
 
     response = asked(graph(), big)
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
-    assert response.json()["detail"] == "a body must be at most 1048576 bytes long here"
+    assert response.json()["detail"] == "the request body is too large: the limit for this path is 1048576 bytes"
 
 
 def test_a_limit_is_that_of_the_longest_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "LIMITS", {"/": 10, "/v1/retrieve": 100})
+    monkeypatch.setattr(gateway, "BODY_LIMITS", {"/": 10, "/v1/retrieve": 100})
     assert sent("/v1/retrieve", json.dumps({"query": "x" * 50})).status_code == 200
     assert sent("/v1/answer", json.dumps({"question": "x" * 50})).status_code == 413
 
@@ -408,7 +408,7 @@ def test_too_much_at_once_says_when_to_come_again() -> None:
 
 def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[str, int]] = []
-    monkeypatch.setattr(gateway, "request_ended", lambda operation, status: heard.append((operation.name, status)))
+    monkeypatch.setattr(gateway, "report_request", lambda operation, status: heard.append((operation.name, status)))
     broken = graph(ScriptedRetriever(hits=[], error=RuntimeError("no")))
     post("/v1/retrieve", {"query": "?"})
     post("/v1/retrieve", {"query": "?"}, broken)
@@ -424,7 +424,7 @@ def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPat
 
 def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(gateway, "request_ended", lambda _operation, status: heard.append(status))
+    monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
     endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.01)
     body = {"question": "?", "stream": True}
     with (
@@ -521,7 +521,7 @@ def test_a_stream_that_is_cancelled_while_a_piece_is_on_its_way_has_no_work_left
 
 def test_a_client_that_goes_amid_its_body_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(gateway, "request_ended", lambda _operation, status: heard.append(status))
+    monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
 
     async def send(_message: object) -> None:
         pass
@@ -535,7 +535,7 @@ def test_a_response_that_fails_after_it_began_is_an_error_and_no_client_that_has
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(gateway, "request_ended", lambda _operation, status: heard.append(status))
+    monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
     app = build_app(graph())
 
     async def failing() -> AsyncIterator[str]:
@@ -579,7 +579,7 @@ async def reading(postgres: Postgres) -> None:
     corpus = CorpusReader(postgres)
     corpus._snapshots._pool.timeout = 0.1
     try:
-        await corpus.nearest(Query(text="?"), np.zeros(3, np.float32), "space", 1)
+        await corpus.rank_dense(Query(text="?"), np.zeros(3, np.float32), "space", 1)
     finally:
         await corpus.close()
 

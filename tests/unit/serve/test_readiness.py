@@ -17,8 +17,8 @@ from rag_core.errors import ModelError, OverloadedError
 from rag_core.storage.postgres import Postgres
 from serve import readiness as dependencies
 from serve.gateway import build_app
-from serve.models import distributed
-from serve.readiness import Dependency, Presence, store_dependency
+from serve.models import model_connections
+from serve.readiness import Dependency, DependencyStatus, store_dependency
 
 
 class Asked:
@@ -35,30 +35,30 @@ class Asked:
             raise error
 
 
-def run(work: Callable[[], Awaitable[Presence]]) -> Presence:
-    async def worked() -> Presence:
+def run(work: Callable[[], Awaitable[DependencyStatus]]) -> DependencyStatus:
+    async def worked() -> DependencyStatus:
         return await work()
 
     return asyncio.run(worked())
 
 
 def test_what_answers_is_there() -> None:
-    assert run(Dependency(Asked(), required=True).presence) == Presence(there=True, required=True)
+    assert run(Dependency(Asked(), required=True).status) == DependencyStatus(ok=True, required=True)
 
 
 def test_what_fails_says_why_and_what_its_circuit_does() -> None:
     dependency = Dependency(Asked(ModelError("the reranker broke")), required=False, breaker=lambda: "open")
-    told = run(dependency.presence)
-    assert told.as_json() == {"ok": False, "required": False, "reason": "the reranker broke", "breaker": "open"}
+    told = run(dependency.status)
+    assert told.to_json() == {"ok": False, "required": False, "reason": "the reranker broke", "breaker": "open"}
 
 
 def test_what_has_too_much_to_do_is_there() -> None:
-    assert run(Dependency(Asked(OverloadedError("full")), required=True).presence).there
+    assert run(Dependency(Asked(OverloadedError("full")), required=True).status).ok
 
 
 def test_what_hangs_is_not_there_after_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dependencies, "PATIENCE", 0.01)
-    assert run(Dependency(Asked(hangs=True), required=True).presence).reason == "no answer within 0.01 s"
+    monkeypatch.setattr(dependencies, "CHECK_TIMEOUT", 0.01)
+    assert run(Dependency(Asked(hangs=True), required=True).status).reason == "no response within 0.01 s"
 
 
 def test_a_hundred_probes_ask_once_and_later_ones_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +68,10 @@ def test_a_hundred_probes_ask_once_and_later_ones_again(monkeypatch: pytest.Monk
     dependency = Dependency(asked, required=True)
 
     async def probes() -> list[bool]:
-        first = await asyncio.gather(*(dependency.presence() for _ in range(100)))
+        first = await asyncio.gather(*(dependency.status() for _ in range(100)))
         assert asked.count == 1
-        now[0] += dependencies.KEPT
-        return [all(each.there for each in first), (await dependency.presence()).there]
+        now[0] += dependencies.CACHE_SECONDS
+        return [all(each.ok for each in first), (await dependency.status()).ok]
 
     assert asyncio.run(probes()) == [True, False]
     assert asked.count == 2
@@ -105,8 +105,8 @@ class Uncancelled:
 
 def test_a_deployment_whose_call_serve_cancels_is_not_there_and_the_probe_goes_on() -> None:
     handle: Any = SimpleNamespace(check_health=SimpleNamespace(remote=Uncancelled))
-    ask = partial(distributed._healthy, "generator", handle)
-    told = run(Dependency(ask, required=False).presence)
+    ask = partial(model_connections._check_health, "generator", handle)
+    told = run(Dependency(ask, required=False).status)
     assert told.reason == "the deployment of the generator is not healthy: CancelledError"
 
 
@@ -119,6 +119,6 @@ class Dying:
 
 def test_a_store_that_dies_under_the_probe_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Postgres, "_connect", lambda _: Dying())
-    told = run(store_dependency(NOWHERE).presence)
-    assert not told.there
+    told = run(store_dependency(NOWHERE).status)
+    assert not told.ok
     assert "terminating connection" in told.reason

@@ -13,7 +13,15 @@ from rag_core.errors import UsageError
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.settings import load_settings
 from rag_core.types import Query, Reply
-from serve.variants import AnswerOptions, SearchOptions, Variants, answered, check_profile, depth_of, varied
+from serve.variants import (
+    AnswerOptions,
+    SearchOptions,
+    Variants,
+    apply_answer_options,
+    apply_search_options,
+    check_profile,
+    ranking_depth,
+)
 
 HYBRID = {
     "type": "hybrid",
@@ -29,11 +37,11 @@ def tree(settings: dict[str, Any]) -> RetrievalSettings:
 
 
 def dumped(settings: dict[str, Any], **options: Any) -> dict[str, Any]:
-    return varied(tree(settings), SearchOptions(**options)).model_dump()
+    return apply_search_options(tree(settings), SearchOptions(**options)).model_dump()
 
 
 def test_without_options_nothing_changes() -> None:
-    assert varied(tree(RERANKED), SearchOptions()) == tree(RERANKED)
+    assert apply_search_options(tree(RERANKED), SearchOptions()) == tree(RERANKED)
 
 
 def test_strategies_are_the_legs_that_are_asked_with_what_belongs_to_them() -> None:
@@ -80,9 +88,9 @@ def test_candidates_are_the_depth_of_all_that_choose() -> None:
 
 
 def test_without_its_reranker_a_profile_keeps_the_rest() -> None:
-    assert varied(tree(RERANKED), SearchOptions(rerank=False)) == tree(HYBRID)
-    assert varied(tree(RERANKED), SearchOptions(rerank=True)) == tree(RERANKED)
-    assert varied(tree(HYBRID), SearchOptions(rerank=False)) == tree(HYBRID)
+    assert apply_search_options(tree(RERANKED), SearchOptions(rerank=False)) == tree(HYBRID)
+    assert apply_search_options(tree(RERANKED), SearchOptions(rerank=True)) == tree(RERANKED)
+    assert apply_search_options(tree(HYBRID), SearchOptions(rerank=False)) == tree(HYBRID)
 
 
 def test_chunks_of_a_document_are_limited_once() -> None:
@@ -95,15 +103,23 @@ def test_chunks_of_a_document_are_limited_once() -> None:
 @pytest.mark.parametrize(
     ("settings", "options", "complaint"),
     [
-        (HYBRID, {"strategies": ("graph",)}, "strategies must be among dense, bm25, splade of the profile, got graph"),
-        ({"type": "bm25"}, {"strategies": ("dense",)}, "strategies must be bm25, all that the profile has, got dense"),
-        ({"type": "bm25"}, {"fusion_method": "rrf"}, "the profile fuses nothing"),
-        ({"type": "bm25"}, {"weights": (("bm25", 1.0),)}, "the profile fuses nothing"),
-        ({"type": "bm25"}, {"candidates": 9}, "candidates must be left out"),
+        (
+            HYBRID,
+            {"strategies": ("graph",)},
+            r"strategies must be legs of the profile \(dense, bm25, splade\), got graph",
+        ),
+        ({"type": "bm25"}, {"strategies": ("dense",)}, "strategies must be bm25, the profile's only leg, got dense"),
+        ({"type": "bm25"}, {"fusion_method": "rrf"}, "fusion_method and weights must be omitted"),
+        ({"type": "bm25"}, {"weights": (("bm25", 1.0),)}, "fusion_method and weights must be omitted"),
+        ({"type": "bm25"}, {"candidates": 9}, "candidates must be omitted"),
         (HYBRID, {"rerank": True}, "the profile has no reranker"),
-        (HYBRID, {"fusion_method": "ltr"}, "no weights that were learned"),
+        (HYBRID, {"fusion_method": "ltr"}, "the profile has no learned weights"),
         (HYBRID, {"fusion_method": "rrf", "weights": (("bm25", 1.0),)}, "weighted or distribution, got rrf"),
-        (HYBRID, {"strategies": ("dense",), "weights": (("bm25", 1.0),)}, "weights must be of dense, got bm25"),
+        (
+            HYBRID,
+            {"strategies": ("dense",), "weights": (("bm25", 1.0),)},
+            r"weights must name searched legs \(dense\), got bm25",
+        ),
     ],
 )
 def test_what_the_profile_does_not_have_is_refused_by_its_name(
@@ -114,8 +130,8 @@ def test_what_the_profile_does_not_have_is_refused_by_its_name(
 
 
 def test_how_far_a_ranking_is_one_is_its_outermost_depth() -> None:
-    assert depth_of(tree({**RERANKED, "depth": 20})) == 20
-    assert depth_of(tree({"type": "dense"})) == 1000
+    assert ranking_depth(tree({**RERANKED, "depth": 20})) == 20
+    assert ranking_depth(tree({"type": "dense"})) == 1000
 
 
 def served(guard: str = "after") -> Settings:
@@ -123,30 +139,30 @@ def served(guard: str = "after") -> Settings:
 
 
 def test_an_answer_may_be_of_fewer_passages_and_under_another_guard() -> None:
-    chosen = answered(served(), AnswerOptions(top_k=2, guard="block"))
+    chosen = apply_answer_options(served(), AnswerOptions(top_k=2, guard="block"))
     assert (chosen.packing.passages, chosen.guard.mode) == (2, "block")
     assert chosen.pipeline_version != served().pipeline_version
 
 
 def test_whole_answers_cannot_be_asked_of_a_profile_that_shows_sentences() -> None:
     with pytest.raises(UsageError, match="sentence by sentence"):
-        answered(served("sentence"), AnswerOptions(guard="regenerate"))
+        apply_answer_options(served("sentence"), AnswerOptions(guard="regenerate"))
 
 
 def test_only_the_profile_that_is_served_can_be_named() -> None:
     check_profile("", served())
     check_profile("default", served())
-    with pytest.raises(UsageError, match="profile must be default, which is served here, got 'pmc'"):
+    with pytest.raises(UsageError, match="profile must be default, the only one that is served here, got 'pmc'"):
         check_profile("pmc", served())
 
 
 def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed() -> None:
     graph = scripted_graph()
     held = Variants(graph=graph)
-    assert held.search(SearchOptions()).retriever is graph.retriever
+    assert held.search_variant(SearchOptions()).retriever is graph.retriever
     lexical = SearchOptions(strategies=("bm25",))
-    assert held.search(lexical) is held.search(lexical)
-    found = held.search(lexical).retriever
+    assert held.search_variant(lexical) is held.search_variant(lexical)
+    found = held.search_variant(lexical).retriever
     assert isinstance(found, Hybrid)
     assert list(found.legs) == ["bm25"]
 
@@ -154,17 +170,17 @@ def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed()
 def test_the_variants_that_were_not_used_for_longest_go_first() -> None:
     held = Variants(graph=scripted_graph())
     asked = [AnswerOptions(top_k=count) for count in range(1, 65)]
-    first = [held.answer(each) for each in asked]
-    assert held.answer(asked[0]) is first[0]
-    held.answer(AnswerOptions(guard="off"))
+    first = [held.answer_variant(each) for each in asked]
+    assert held.answer_variant(asked[0]) is first[0]
+    held.answer_variant(AnswerOptions(guard="off"))
     assert len(held.answers) == 64
-    assert held.answer(asked[0]) is first[0]
-    assert held.answer(asked[1]) is not first[1]
+    assert held.answer_variant(asked[0]) is first[0]
+    assert held.answer_variant(asked[1]) is not first[1]
 
 
 def test_an_answer_variant_shares_what_the_graph_has() -> None:
     graph = scripted_graph()
-    chosen = Variants(graph=graph).answer(AnswerOptions(guard="off")).answerer
+    chosen = Variants(graph=graph).answer_variant(AnswerOptions(guard="off")).answerer
     assert isinstance(chosen, QueryPipeline)
     assert isinstance(graph.answerer, QueryPipeline)
     assert chosen == replace(graph.answerer, guard=replace(graph.answerer.guard, mode="off"))
@@ -176,5 +192,5 @@ def test_a_pipeline_of_ones_own_is_not_varied() -> None:
             raise NotImplementedError
 
     held = Variants(graph=replace(scripted_graph(), answerer=Own()))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="must be left out"):
-        held.answer(AnswerOptions(top_k=1))
+    with pytest.raises(UsageError, match="must be omitted"):
+        held.answer_variant(AnswerOptions(top_k=1))

@@ -1,7 +1,7 @@
 import pytest
 
 from rag_core.errors import FilterError
-from rag_core.storage.filters import chunk_filter, parsed_filter
+from rag_core.storage.filters import chunk_filter, parse_filter
 from rag_core.types import Comparison, Compound
 
 LANGUAGE = {"key": "language", "type": "eq", "value": "en"}
@@ -9,7 +9,7 @@ LANGUAGE = {"key": "language", "type": "eq", "value": "en"}
 
 def test_a_filter_is_read_from_its_json() -> None:
     year = {"key": "year", "type": "in", "value": [2023, 2024.5]}
-    assert parsed_filter({"type": "and", "filters": [LANGUAGE, {"type": "or", "filters": [year]}]}) == Compound(
+    assert parse_filter({"type": "and", "filters": [LANGUAGE, {"type": "or", "filters": [year]}]}) == Compound(
         type="and",
         filters=(
             Comparison(key="language", type="eq", value="en"),
@@ -21,11 +21,11 @@ def test_a_filter_is_read_from_its_json() -> None:
 @pytest.mark.parametrize(
     ("filter", "complaint"),
     [
-        ("language", r"a filter is an object with `type`, got 'language'"),
-        ([LANGUAGE], r"a filter is an object with `type`, got \[\{'key'"),
-        ({}, r"a filter of type None has the keys \['key', 'type', 'value'\], got \[\]"),
-        ({**LANGUAGE, "boost": 2}, r"of type 'eq' has the keys \['key', 'type', 'value'\], got \['boost', 'key'"),
-        ({"type": "eq", "key": "a"}, r"has the keys .*, got \['key', 'type'\]"),
+        ("language", r"a filter must be an object with `type`, got 'language'"),
+        ([LANGUAGE], r"a filter must be an object with `type`, got \[\{'key'"),
+        ({}, r"a filter of type None must have the keys \['key', 'type', 'value'\], got \[\]"),
+        ({**LANGUAGE, "boost": 2}, r"of type 'eq' must have the keys \['key', 'type', 'value'\], got \['boost', 'key'"),
+        ({"type": "eq", "key": "a"}, r"must have the keys .*, got \['key', 'type'\]"),
         ({**LANGUAGE, "type": "like"}, r"must be one of eq, ne, in, nin, gt, gte, lt, lte, and, or, got 'like'"),
         ({**LANGUAGE, "type": None}, r"must be one of .*, got None"),
         ({**LANGUAGE, "key": ""}, r"key must be a non-empty string that can be stored, got ''"),
@@ -46,14 +46,14 @@ def test_a_filter_is_read_from_its_json() -> None:
         ({"type": "or", "filters": LANGUAGE}, r"`filters` of 'or' must be a non-empty list, got \{'key'"),
         (
             {"type": "or", "value": [LANGUAGE]},
-            r"of type 'or' has the keys \['filters', 'type'\], got \['type', 'value'\]",
+            r"of type 'or' must have the keys \['filters', 'type'\], got \['type', 'value'\]",
         ),
         ({"type": "and", "filters": [{**LANGUAGE, "type": "is"}]}, r"must be one of .*, got 'is'"),
     ],
 )
 def test_what_the_grammar_does_not_allow_is_named(filter: object, complaint: str) -> None:
     with pytest.raises(FilterError, match=complaint):
-        parsed_filter(filter)
+        parse_filter(filter)
 
 
 def test_no_filter_is_a_condition_that_holds() -> None:
@@ -65,7 +65,7 @@ def test_keys_and_values_reach_the_database_as_parameters() -> None:
     hostile = "'; drop table documents; --"
     filters = [{"key": hostile, "type": "lt", "value": 3}, {"key": "tag", "type": "nin", "value": [True, False]}]
     condition, parameters = chunk_filter(
-        parsed_filter({"type": "or", "filters": filters}), "v.document_id", "v.chunk_id"
+        parse_filter({"type": "or", "filters": filters}), "v.document_id", "v.chunk_id"
     )
     assert parameters == {"key_0": hostile, "value_0": 3.0, "key_1": "tag", "value_1": ["true", "false"]}
     text = condition.as_string()

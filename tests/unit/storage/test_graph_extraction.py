@@ -2,11 +2,19 @@ import unicodedata
 
 import pytest
 
-from rag_core.storage.graph.extraction import ALL_RELATED, LONGEST, MOST_ENTITIES, NEAREST, extracted, name_of, phrases
+from rag_core.storage.graph.extraction import (
+    MAX_CHUNK_ENTITIES,
+    MAX_FULLY_RELATED,
+    MAX_NAME_CHARS,
+    MAX_NEAREST,
+    extract_graph,
+    normalize_name,
+    question_phrases,
+)
 
 
 def names(text: str) -> set[str]:
-    return set(extracted(text).times)
+    return set(extract_graph(text).counts)
 
 
 @pytest.mark.parametrize(
@@ -43,36 +51,37 @@ def test_a_capital_that_only_begins_a_sentence_makes_no_name() -> None:
 
 
 def test_what_is_a_name_elsewhere_is_one_at_the_beginning_of_a_sentence() -> None:
-    assert extracted("Babbage built it. It was built by Babbage. Babbage's wife knew.").times == {"babbage": 3}
+    assert extract_graph("Babbage built it. It was built by Babbage. Babbage's wife knew.").counts == {"babbage": 3}
 
 
 def test_names_are_compared_without_case_genitive_and_spaces() -> None:
-    assert name_of("Ada  LOVELACE’s") == name_of("ada lovelace's") == name_of("Ada\tLovelace") == "ada lovelace"  # noqa: RUF001
+    names = ("Ada  LOVELACE’s", "ada lovelace's", "Ada\tLovelace")  # noqa: RUF001
+    assert {normalize_name(name) for name in names} == {"ada lovelace"}
 
 
 def test_the_label_is_as_it_was_first_written() -> None:
-    assert extracted("we use PGVECTOR here. The PgVector there.").labels == {"pgvector": "PGVECTOR"}
+    assert extract_graph("we use PGVECTOR here. The PgVector there.").labels == {"pgvector": "PGVECTOR"}
 
 
 def test_a_sentence_relates_more_than_a_chunk() -> None:
-    graph = extracted("we saw Ada with Charles. then we saw Mary.")
+    graph = extract_graph("we saw Ada with Charles. then we saw Mary.")
     assert graph.weights == {("ada", "charles"): 1.2, ("ada", "mary"): 0.2, ("charles", "mary"): 0.2}
 
 
 def test_up_to_some_number_of_entities_each_is_related_with_each() -> None:
-    graph = extracted(", ".join(f"x{n}" for n in range(ALL_RELATED)))
-    assert len(graph.weights) == ALL_RELATED * (ALL_RELATED - 1) / 2
+    graph = extract_graph(", ".join(f"x{n}" for n in range(MAX_FULLY_RELATED)))
+    assert len(graph.weights) == MAX_FULLY_RELATED * (MAX_FULLY_RELATED - 1) / 2
 
 
 def test_of_a_table_of_names_each_is_related_with_the_nearest() -> None:
-    graph = extracted(", ".join(f"x{n:02}" for n in range(MOST_ENTITIES)))
-    assert len(graph.weights) <= MOST_ENTITIES * NEAREST
-    assert {pair for pair in graph.weights if "x00" in pair} == {("x00", f"x{n:02}") for n in range(1, NEAREST + 1)}
+    graph = extract_graph(", ".join(f"x{n:02}" for n in range(MAX_CHUNK_ENTITIES)))
+    assert len(graph.weights) <= MAX_CHUNK_ENTITIES * MAX_NEAREST
+    assert {pair for pair in graph.weights if "x00" in pair} == {("x00", f"x{n:02}") for n in range(1, MAX_NEAREST + 1)}
 
 
 def test_in_a_table_those_of_one_sentence_are_nearest() -> None:
-    rows = "\n".join(f"x{n:02} y{n:02}" for n in range(MOST_ENTITIES // 2))
-    weights = extracted(f"{rows}\nx00 with y19").weights
+    rows = "\n".join(f"x{n:02} y{n:02}" for n in range(MAX_CHUNK_ENTITIES // 2))
+    weights = extract_graph(f"{rows}\nx00 with y19").weights
     assert weights["x00", "y00"] == weights["x00", "y19"] == 1.2
     assert ("x00", "y10") not in weights
 
@@ -80,7 +89,7 @@ def test_in_a_table_those_of_one_sentence_are_nearest() -> None:
 def test_what_no_index_would_take_is_no_entity() -> None:
     assert names(f"we saw {'x1' * 2000} with Ada") == {"ada"}
     assert names(f'we saw "{chr(0xFDFA) * 20}" with Ada') == {"ada"}  # 360 characters once they are compared
-    assert names(f"we saw {'x' * (LONGEST - 1)}1 there") == {"x" * (LONGEST - 1) + "1"}
+    assert names(f"we saw {'x' * (MAX_NAME_CHARS - 1)}1 there") == {"x" * (MAX_NAME_CHARS - 1) + "1"}
 
 
 def test_what_has_no_letters_once_it_is_compared_is_no_entity() -> None:
@@ -88,14 +97,14 @@ def test_what_has_no_letters_once_it_is_compared_is_no_entity() -> None:
 
 
 def test_what_stands_together_twice_is_related_twice() -> None:
-    assert extracted("we saw Ada with Bob. we saw Bob with Ada.").weights == {("ada", "bob"): 2.2}
+    assert extract_graph("we saw Ada with Bob. we saw Bob with Ada.").weights == {("ada", "bob"): 2.2}
 
 
 def test_of_many_entities_the_most_frequent_are_taken() -> None:
     many = ", ".join(f"x{n}" for n in range(100))
-    graph = extracted(f"{many}. x99, x99, x98.")
-    assert len(graph.times) == MOST_ENTITIES
-    assert {"x99", "x98"} <= graph.times.keys()
+    graph = extract_graph(f"{many}. x99, x99, x98.")
+    assert len(graph.counts) == MAX_CHUNK_ENTITIES
+    assert {"x99", "x98"} <= graph.counts.keys()
     assert max(len(pair) for pair in graph.weights) == 2
 
 
@@ -104,20 +113,20 @@ def test_a_heading_that_is_a_sentence_is_no_name() -> None:
 
 
 def test_a_question_is_about_any_run_of_its_words() -> None:
-    asked = phrases("What did ada lovelace's friend do?")
+    asked = question_phrases("What did ada lovelace's friend do?")
     assert {"ada", "ada lovelace", "ada lovelace friend"} <= set(asked)
     assert "what" not in asked
     assert max(len(phrase.split()) for phrase in asked) == 5
-    assert phrases("?") == []
+    assert question_phrases("?") == []
 
 
 def test_a_function_word_alone_is_an_acronym_where_the_question_writes_it_so() -> None:
-    assert {"who", "who rules"} <= set(phrases("what are WHO rules?"))
-    assert "who" not in phrases("who rules?")
+    assert {"who", "who rules"} <= set(question_phrases("what are WHO rules?"))
+    assert "who" not in question_phrases("who rules?")
 
 
 def test_a_question_is_compared_as_texts_are() -> None:
-    assert "los angeles" in phrases("Where is Los Angeles?")
-    assert "dr smith" in phrases("Where is Dr. Smith?")
-    assert "zürich" in phrases(unicodedata.normalize("NFD", "Where is Zürich?"))
-    assert {"acme"} == names("we use Acme™ here") == set(phrases("Acme™"))
+    assert "los angeles" in question_phrases("Where is Los Angeles?")
+    assert "dr smith" in question_phrases("Where is Dr. Smith?")
+    assert "zürich" in question_phrases(unicodedata.normalize("NFD", "Where is Zürich?"))
+    assert {"acme"} == names("we use Acme™ here") == set(question_phrases("Acme™"))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rag_core.storage.lexical import merging
-from rag_core.storage.lexical.merging import Part, Size, due, merged
-from rag_core.storage.lexical.segment import MOST_CHUNKS
+from rag_core.storage.lexical.merging import SegmentPart, SegmentSize, choose_segments, merge_postings
+from rag_core.storage.lexical.segment import MAX_CHUNKS
 
 
-def sizes(*live: int, dead: int = 0) -> list[Size]:
-    return [Size(id, chunks + dead, chunks) for id, chunks in enumerate(live)]
+def sizes(*live: int, dead: int = 0) -> list[SegmentSize]:
+    return [SegmentSize(id, chunks + dead, chunks) for id, chunks in enumerate(live)]
 
 
 @pytest.mark.parametrize(
@@ -27,20 +27,22 @@ def sizes(*live: int, dead: int = 0) -> list[Size]:
         pytest.param(sizes(85, dead=15), [], id="some dead stay"),
         pytest.param(sizes(84, dead=16), [0], id="many dead go"),
         pytest.param(sizes(0, dead=1), [0], id="what is all dead goes"),
-        pytest.param([*sizes(20, 20), Size(7, 10, 1), Size(8, 10, 2)], [7, 8], id="many dead come first"),
+        pytest.param([*sizes(20, 20), SegmentSize(7, 10, 1), SegmentSize(8, 10, 2)], [7, 8], id="many dead come first"),
         pytest.param(
-            [Size(n, 20, 20, analysis=f"{n % 2}") for n in range(30)], [], id="terms of two analyses do not mix"
+            [SegmentSize(n, 20, 20, analysis=f"{n % 2}") for n in range(30)], [], id="terms of two analyses do not mix"
         ),
         pytest.param(
-            [Size(n, 20, 20, kind=("words", "splade")[n % 2]) for n in range(32)],
+            [SegmentSize(n, 20, 20, kind=("words", "splade")[n % 2]) for n in range(32)],
             list(range(0, 32, 2)),
             id="nor do those of two kinds",
         ),
-        pytest.param([*sizes(20), Size(1, 20, 0, analysis="old")], [1], id="what is dead goes, whatever made it"),
+        pytest.param(
+            [*sizes(20), SegmentSize(1, 20, 0, analysis="old")], [1], id="what is dead goes, whatever made it"
+        ),
     ],
 )
-def test_which_are_due(segments: list[Size], chosen: list[int]) -> None:
-    assert due(segments) == chosen
+def test_which_are_due(segments: list[SegmentSize], chosen: list[int]) -> None:
+    assert choose_segments(segments) == chosen
 
 
 def test_chunks_written_again_are_few_however_many_small_segments_come() -> None:
@@ -48,9 +50,9 @@ def test_chunks_written_again_are_few_however_many_small_segments_come() -> None
     written = 0
     for _ in range(4_000):
         stored.append(20)
-        while chosen := due(sizes(*stored)):
+        while chosen := choose_segments(sizes(*stored)):
             total = sum(stored[id] for id in chosen)
-            assert total <= MOST_CHUNKS
+            assert total <= MAX_CHUNKS
             written += total
             stored = [*(live for id, live in enumerate(stored) if id not in set(chosen)), total]
     assert sum(stored) == 80_000
@@ -58,11 +60,13 @@ def test_chunks_written_again_are_few_however_many_small_segments_come() -> None
     assert len(stored) < 40
 
 
-def part(places: Sequence[int], **postings: Sequence[tuple[int, int, int]]) -> Part:
+def part(places: Sequence[int], **postings: Sequence[tuple[int, int, int]]) -> SegmentPart:
     """Of each term (local id, frequency, length)."""
     tables = [np.array(rows, "<u2").T.ravel() for rows in postings.values()]
     counts = np.array([len(rows) for rows in postings.values()], np.int64)
-    return Part(np.array(places, np.int64), list(postings), counts, np.concatenate([np.empty(0, "<u2"), *tables]))
+    return SegmentPart(
+        np.array(places, np.int64), list(postings), counts, np.concatenate([np.empty(0, "<u2"), *tables])
+    )
 
 
 def read(terms: Sequence[str], sizes: Sequence[int], body: bytes) -> Mapping[str, list[list[int]]]:
@@ -74,10 +78,10 @@ def read(terms: Sequence[str], sizes: Sequence[int], body: bytes) -> Mapping[str
 
 @pytest.mark.parametrize("at_once", [1, 2, 1_000])
 def test_postings_are_renumbered_in_order_without_the_dead(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "POSTINGS_AT_ONCE", at_once)
+    monkeypatch.setattr(merging, "MAX_BATCH_POSTINGS", at_once)
     first = part([0, -1, 1], both=[(0, 1, 5), (1, 2, 6), (2, 3, 7)], dead=[(1, 9, 6)], a=[(2, 1, 7)])
     second = part([-1, 2], z=[(1, 4, 8)], both=[(0, 1, 1), (1, 5, 8)])
-    assert read(*merged([first, second])) == {
+    assert read(*merge_postings([first, second])) == {
         "a": [[1, 1, 7]],
         "both": [[0, 1, 5], [1, 3, 7], [2, 5, 8]],
         "z": [[2, 4, 8]],
@@ -86,12 +90,12 @@ def test_postings_are_renumbered_in_order_without_the_dead(at_once: int, monkeyp
 
 def test_postings_of_two_columns_are_renumbered_as_those_of_three() -> None:
     tables = [np.array([[0, 1, 2], [10, 11, 12]], "<u2"), np.array([[1], [20]], "<u2")]
-    first = Part(np.array([0, -1, 1]), ["a"], np.array([3]), tables[0].ravel())
-    second = Part(np.array([-1, 2]), ["a"], np.array([1]), tables[1].ravel())
-    terms, lengths, body = merged([first, second], columns=2)
+    first = SegmentPart(np.array([0, -1, 1]), ["a"], np.array([3]), tables[0].ravel())
+    second = SegmentPart(np.array([-1, 2]), ["a"], np.array([1]), tables[1].ravel())
+    terms, lengths, body = merge_postings([first, second], columns=2)
     assert (terms, lengths) == (["a"], [12])
     assert np.frombuffer(body, "<u2").reshape(2, -1).tolist() == [[0, 1, 2], [10, 12, 20]]
 
 
 def test_segments_without_a_term_make_one_without_a_term() -> None:
-    assert merged([part([0]), part([1, -1])]) == ([], [], b"")
+    assert merge_postings([part([0]), part([1, -1])]) == ([], [], b"")

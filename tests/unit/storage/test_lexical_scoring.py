@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from oracles import bm25s_scores, rank_bm25_scores
 from segments import lists, ranges
 
-from rag_core.storage.lexical.chunks import Chunks, covering
+from rag_core.storage.lexical.chunks import Chunks, mask_ranges
 from rag_core.storage.lexical.parameters import Bm25
-from rag_core.storage.lexical.postings import Postings, joined
-from rag_core.storage.lexical.scoring import MOST_TIES, best, scores, weights
-from rag_core.storage.lexical.segment import MOST, Segment, SegmentDocument, build
+from rag_core.storage.lexical.postings import Postings, join_lists
+from rag_core.storage.lexical.scoring import MAX_TIES, find_best, score_chunks, term_weights
+from rag_core.storage.lexical.segment import MAX_VALUE, Segment, SegmentDocument, build_segments
 from rag_core.storage.lexical.term_lists import TermLists
 from rag_core.text.analysis import Question
 
@@ -27,7 +27,7 @@ def ids_of(chunks: Sequence[object]) -> list[UUID]:
 
 def segment(*documents: Sequence[str]) -> Segment:
     """Each of chunks whose terms are separated by blanks."""
-    (built,) = build(
+    (built,) = build_segments(
         SegmentDocument(UUID(int=number), 1, "en", ids_of(chunks), [chunk.split() for chunk in chunks])
         for number, chunks in enumerate(documents)
     )
@@ -40,7 +40,7 @@ def chunks(segments: Sequence[Segment], dead: Sequence[tuple[int, int, int]] = (
     gone = {(place, first) for place, first, _ in dead}
     living = [row for at, row in rows.items() if at not in gone]
     languages = {"en": sum(row.n_chunks for row in living)}
-    return Chunks.of(counts, ranges(dead), sum(row.total_length for row in living), languages)
+    return Chunks.from_counts(counts, ranges(dead), sum(row.total_length for row in living), languages)
 
 
 def n_chunks(segment: Segment) -> int:
@@ -51,10 +51,10 @@ def postings(segments: Sequence[Segment], terms: Sequence[str]) -> Postings:
     """The index has segments of even ids, and knows lists of others, too."""
     stored = list(map(lists, segments))
     own = [
-        TermLists.by_segment({7: b"other!"} | {2 * n: each[term] for n, each in enumerate(stored) if term in each})
+        TermLists.from_segments({7: b"other!"} | {2 * n: each[term] for n, each in enumerate(stored) if term in each})
         for term in terms
     ]
-    return joined(own, np.arange(0, 2 * len(segments), 2))
+    return join_lists(own, np.arange(0, 2 * len(segments), 2))
 
 
 def ranked(
@@ -68,10 +68,10 @@ def ranked(
     """Scores by (segment, local number), best first."""
     counts = Counter(question.split())
     own, posted = chunks(segments, dead), postings(segments, list(counts))
-    heavy = weights(own, posted, Question(counts, ()))
-    mask = own.dead | covering(own.firsts, ranges(left_out))
-    places, locals, found = best(own, posted, heavy, bm25, mask, k)
-    again = scores(own, posted, heavy, bm25, places, locals)
+    heavy = term_weights(own, posted, Question(counts, ()))
+    mask = own.dead | mask_ranges(own.offsets, ranges(left_out))
+    places, locals, found = find_best(own, posted, heavy, bm25, mask, k)
+    again = score_chunks(own, posted, heavy, bm25, places, locals)
     assert again.tolist() == found.tolist()
     order = np.argsort(-found, kind="stable").tolist()
     return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}
@@ -132,7 +132,7 @@ def test_all_that_tie_with_the_last_are_found() -> None:
 def test_ties_are_limited_and_cost_nothing_that_is_better() -> None:
     one = segment(["red blue"] * 4000 + ["red red"] * 7)
     found = ranked([one], "red", k=10)
-    assert len(found) == 10 + MOST_TIES
+    assert len(found) == 10 + MAX_TIES
     assert sorted(local for _, local in list(found)[:7]) == list(range(4000, 4007))
 
 
@@ -145,8 +145,8 @@ def test_nothing_is_found_for_unknown_words_or_in_nothing() -> None:
 def test_a_chunk_without_the_words_scores_nothing() -> None:
     one = segment(["red", "blue"])
     own, posted = chunks([one]), postings([one], ["red"])
-    heavy = weights(own, posted, Question({"a": 1}, ()))
-    found = scores(own, posted, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
+    heavy = term_weights(own, posted, Question({"a": 1}, ()))
+    found = score_chunks(own, posted, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
     assert found[0] == 0 < found[1]
 
 
@@ -179,24 +179,26 @@ def test_a_segment_numbers_chunks_document_by_document() -> None:
 
 
 def test_frequencies_and_lengths_are_cut_to_16_bits() -> None:
-    built = segment([" ".join(["a"] * (MOST + 10))])
-    assert np.frombuffer(built.postings, "<u2").tolist() == [0, MOST, MOST]
-    assert [row.total_length for row in built.documents] == [MOST]
+    built = segment([" ".join(["a"] * (MAX_VALUE + 10))])
+    assert np.frombuffer(built.postings, "<u2").tolist() == [0, MAX_VALUE, MAX_VALUE]
+    assert [row.total_length for row in built.documents] == [MAX_VALUE]
 
 
 def test_a_new_segment_begins_before_the_numbers_run_out() -> None:
     half = [["a"]] * 40_000
-    built = build(SegmentDocument(UUID(int=n), 1, "en", ids_of(half), half) for n in range(3))
+    built = build_segments(SegmentDocument(UUID(int=n), 1, "en", ids_of(half), half) for n in range(3))
     assert [(n_chunks(each), len(each.documents)) for each in built] == [(40_000, 1)] * 3
-    small = build(SegmentDocument(UUID(int=n), 1, "en", ids_of(half[:20_000]), half[:20_000]) for n in range(4))
+    small = build_segments(
+        SegmentDocument(UUID(int=n), 1, "en", ids_of(half[:20_000]), half[:20_000]) for n in range(4)
+    )
     assert [n_chunks(each) for each in small] == [60_000, 20_000]
 
 
 def test_a_document_of_too_many_chunks_is_refused() -> None:
     long = [["a"]] * 65_537
     with pytest.raises(ValueError, match="65536 chunks"):
-        build([SegmentDocument(UUID(int=1), 1, "en", ids_of(long), long)])
+        build_segments([SegmentDocument(UUID(int=1), 1, "en", ids_of(long), long)])
 
 
 def test_nothing_makes_no_segment() -> None:
-    assert build([]) == []
+    assert build_segments([]) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, wanted_ids
+from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, pack_ids
 from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 
 IDS = st.integers(0, 2**128 - 1) | st.integers(0, 300).map(lambda low: low << 96)  # which end with zeros
@@ -22,24 +22,24 @@ def test_numbers_lead_to_ids_and_back(held: list[int], others: list[int], data: 
     segment = chunks(*held)
     assert [segment.id(local).int for local in range(len(held))] == held
     wanted = data.draw(st.permutations([*held, *others]))
-    here, locals = segment.find(wanted_ids([UUID(int=id) for id in wanted]))
+    here, locals = segment.find(pack_ids([UUID(int=id) for id in wanted]))
     assert {wanted[place]: held[local] for place, local in zip(here, locals, strict=True)} == {id: id for id in held}
 
 
 def test_nothing_is_found_where_nothing_is_sought() -> None:
-    assert [found.tolist() for found in chunks(1, 2).find(wanted_ids([]))] == [[], []]
+    assert [found.tolist() for found in chunks(1, 2).find(pack_ids([]))] == [[], []]
 
 
 def test_the_largest_numbers_fit() -> None:
-    here, locals = chunks(*range(65_536)).find(wanted_ids([UUID(int=65_535)]))
+    here, locals = chunks(*range(65_536)).find(pack_ids([UUID(int=65_535)]))
     assert (here.tolist(), locals.tolist()) == ([0], [65_535])
 
 
 @pytest.mark.parametrize(("room", "kept"), [(0, []), (1, [3]), (2, [2, 3]), (3, [1, 2, 3])])
 def test_the_chunks_that_were_read_first_go_first(room: int, kept: list[int]) -> None:
-    cache = SegmentCache(0, room * chunks(1, 2).bytes)
+    cache = SegmentCache(0, room * chunks(1, 2).n_bytes)
     for segment in (1, 1, 1, 2, 3):
-        cache.add_chunks(segment, chunks(1, 2))
+        cache.store_chunks(segment, chunks(1, 2))
     assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == kept
 
 
@@ -48,19 +48,19 @@ def key(term: str) -> tuple[str, int, str]:
 
 
 def test_the_lists_of_the_terms_that_were_asked_for_longest_ago_go_first() -> None:
-    one = TermLists.by_segment({1: b"abcd"})
+    one = TermLists.from_segments({1: b"abcd"})
     cache = SegmentCache(2 * one.n_bytes, 0)
-    cache.keep_lists(key("old"), one)
-    cache.keep_lists(key("asked"), one)
+    cache.store_lists(key("old"), one)
+    cache.store_lists(key("asked"), one)
     assert cache.lists(key("old")) is one
-    cache.keep_lists(key("new"), one)
+    cache.store_lists(key("new"), one)
     assert [cache.lists(key(term)) for term in ("old", "asked", "new")] == [one, NO_LISTS, one]
 
 
 def test_lists_that_take_the_place_of_others_count_once() -> None:
-    small, large = TermLists.by_segment({1: b"abcd"}), TermLists.by_segment({1: b"abcd", 2: b"ef"})
+    small, large = TermLists.from_segments({1: b"abcd"}), TermLists.from_segments({1: b"abcd", 2: b"ef"})
     cache = SegmentCache(small.n_bytes + large.n_bytes, 0)
     for lists in (small, large, large):
-        cache.keep_lists(key("grows"), lists)
-    cache.keep_lists(key("other"), small)
+        cache.store_lists(key("grows"), lists)
+    cache.store_lists(key("other"), small)
     assert (cache.lists(key("grows")), cache.lists(key("other"))) == (large, small)

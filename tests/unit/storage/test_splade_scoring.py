@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from segments import lists, ranges
 
-from rag_core.storage.lexical.chunks import Chunks, covering
+from rag_core.storage.lexical.chunks import Chunks, mask_ranges
 from rag_core.storage.lexical.kinds import SPLADE
-from rag_core.storage.lexical.postings import joined
-from rag_core.storage.lexical.segment import MOST, WEIGHT_STEP, Segment, SegmentDocument, build
-from rag_core.storage.lexical.splade_scoring import best, scores
+from rag_core.storage.lexical.postings import join_lists
+from rag_core.storage.lexical.segment import MAX_VALUE, WEIGHT_STEP, Segment, SegmentDocument, build_segments
+from rag_core.storage.lexical.splade_scoring import find_best, score_chunks
 from rag_core.storage.lexical.term_lists import TermLists
 from rag_core.types import TermWeights
 
@@ -24,7 +24,7 @@ def weights(given: Weighted) -> TermWeights:
 
 
 def segment(*documents: Sequence[Weighted]) -> Segment:
-    (built,) = build(
+    (built,) = build_segments(
         (
             SegmentDocument(UUID(int=number), 1, "", [UUID(int=1)] * len(chunks), [weights(chunk) for chunk in chunks])
             for number, chunks in enumerate(documents)
@@ -39,7 +39,7 @@ def table(segment: Segment, term: str) -> list[list[int]]:
 
 
 def quantised(weight: float) -> float:
-    return min(round(float(np.float32(weight)) / WEIGHT_STEP), MOST) * WEIGHT_STEP
+    return min(round(float(np.float32(weight)) / WEIGHT_STEP), MAX_VALUE) * WEIGHT_STEP
 
 
 def ranked(
@@ -47,12 +47,14 @@ def ranked(
 ) -> dict[tuple[int, int], float]:
     """Scores by (segment, local number), best first."""
     counts = np.array([sum(row.n_chunks for row in each.documents) for each in segments], np.int64)
-    chunks = Chunks.of(counts, ranges(()), 0, {"": int(counts.sum())})
+    chunks = Chunks.from_counts(counts, ranges(()), 0, {"": int(counts.sum())})
     stored = list(map(lists, segments))
-    own = [TermLists.by_segment({n: each[term] for n, each in enumerate(stored) if term in each}) for term in question]
-    postings, steps = joined(own, np.arange(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
-    places, locals, found = best(chunks, postings, steps, covering(chunks.firsts, ranges(left_out)), k)
-    assert scores(postings, steps, places, locals).tolist() == found.tolist()
+    own = [
+        TermLists.from_segments({n: each[term] for n, each in enumerate(stored) if term in each}) for term in question
+    ]
+    postings, steps = join_lists(own, np.arange(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
+    places, locals, found = find_best(chunks, postings, steps, mask_ranges(chunks.offsets, ranges(left_out)), k)
+    assert score_chunks(postings, steps, places, locals).tolist() == found.tolist()
     order = np.argsort(-found, kind="stable").tolist()
     return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}
 
@@ -75,7 +77,7 @@ def test_a_posting_is_a_chunk_and_a_weight_in_steps() -> None:
 def test_a_weight_of_less_than_half_a_step_is_left_out_and_the_largest_are_cut() -> None:
     one = segment([{"faint": 0.49 * WEIGHT_STEP, "loud": 9.5}])
     assert set(one.terms) == {"loud"}
-    assert table(one, "loud") == [[0], [MOST]]
+    assert table(one, "loud") == [[0], [MAX_VALUE]]
 
 
 def test_a_chunk_without_terms_keeps_its_number() -> None:

@@ -14,8 +14,8 @@ SOME = st.frozensets(st.integers(1, 9))
 
 def read(stored: Mapping[int, bytes], segments: frozenset[int]) -> TermLists:
     """As the store answers: nothing of a segment that does not have the term."""
-    lists = TermLists.by_segment({segment: own for segment, own in stored.items() if segment in segments})
-    return replace(lists, read=segments)
+    lists = TermLists.from_segments({segment: own for segment, own in stored.items() if segment in segments})
+    return replace(lists, read_segments=segments)
 
 
 @given(STORED, st.lists(SOME, max_size=4), SOME)
@@ -24,9 +24,9 @@ def test_lists_are_those_of_the_segments_that_were_read(
 ) -> None:
     known = NO_LISTS
     for segments in reads:
-        known = known.plus(read(stored, segments))
-    assert known.read == frozenset().union(*reads)
-    assert dict(known) == {segment: own for segment, own in stored.items() if segment in known.read}
-    some = known.of(wanted)
-    assert some.read == known.read & wanted
-    assert dict(some) == {segment: own for segment, own in stored.items() if segment in some.read}
+        known = known.merge(read(stored, segments))
+    assert known.read_segments == frozenset().union(*reads)
+    assert dict(known) == {segment: own for segment, own in stored.items() if segment in known.read_segments}
+    some = known.restrict_to(wanted)
+    assert some.read_segments == known.read_segments & wanted
+    assert dict(some) == {segment: own for segment, own in stored.items() if segment in some.read_segments}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rag_core.telemetry.logs import configure_logs, log_batch, log_operation, query_hash, scrub_record
-from rag_core.telemetry.operation import Operation, operating
+from rag_core.telemetry.operation import Operation, enter_operation
 from rag_core.types import StageReport
 
 QUESTION = "what did ann@example.org pay?"
@@ -37,7 +37,7 @@ def test_an_operation_is_one_line_with_its_stages(lines: Lines) -> None:
         StageReport(stage="dense", seconds=0.01234, ranking=(object(), object())),  # type: ignore[arg-type]
         StageReport(stage="rerank", seconds=0, skipped="not wanted"),
     ]
-    with operating(done):
+    with enter_operation(done):
         log_operation(done, "request", "ok", 0.0502)
     (line,) = lines()
     assert line.pop("timestamp").endswith("+00:00")
@@ -64,7 +64,7 @@ def test_a_stage_that_went_wrong_is_a_warning_of_its_own(lines: Lines) -> None:
         StageReport(stage="embed", seconds=0.05, error="cancelled", error_type="CancelledError"),
         StageReport(stage="dense", seconds=0.05, error="timeout after 0.050 s", error_type="StageTimeoutError"),
     ]
-    with operating(done):
+    with enter_operation(done):
         log_operation(done, "request", "degraded", 0.06)
     failed, whole = lines()
     assert (failed["event"], failed["level"], failed["correlation_id"]) == ("stage failed", "warning", "c-1")
@@ -87,7 +87,7 @@ def test_a_question_is_written_only_where_that_is_wanted_and_never_with_an_addre
 
 
 def test_other_records_of_ours_are_lines_of_the_operation_too(lines: Lines) -> None:
-    with operating(operation()):
+    with enter_operation(operation()):
         logging.getLogger("serve.http.problems").warning("%s failed for %s", "/v1/answer", "ann@example.org")
         logging.getLogger("jobs").info("started", extra={"attempt": 2, "api_key": "abc"})
     logging.getLogger("rag_core.storage").debug("nothing")
@@ -99,7 +99,7 @@ def test_other_records_of_ours_are_lines_of_the_operation_too(lines: Lines) -> N
 
 def test_a_traceback_has_neither_passwords_nor_the_question_nor_values_of_variables(lines: Lines) -> None:
     hidden = "of a variable"
-    with operating(operation()):
+    with enter_operation(operation()):
         try:
             raise ValueError(f"password=hunter2 at {QUESTION}") from OSError("postgres://rag:hunter2@db/rag")
         except ValueError:
@@ -156,7 +156,7 @@ def test_records_of_other_programs_are_scrubbed_in_place() -> None:
     logger.addHandler(shown)
     logger.addFilter(scrub_record)
     try:
-        with operating(operation()):
+        with enter_operation(operation()):
             try:
                 raise ValueError("password=hunter2")
             except ValueError:

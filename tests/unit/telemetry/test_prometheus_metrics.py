@@ -7,15 +7,15 @@ import pytest
 from rag_core.errors import BusyError, ModelError, SourceError
 from rag_core.stage import attempt, recording, stage
 from rag_core.telemetry.metrics import (
+    DURATION_BUCKETS,
     METRICS,
-    SECONDS,
     Metric,
     install_sink,
     record_breaker_state,
     record_operation,
     record_queue_depths,
 )
-from rag_core.telemetry.operation import Operation, operating
+from rag_core.telemetry.operation import Operation, enter_operation
 from rag_core.telemetry.reporting import report_operation, reporting_batch, reporting_operation
 from rag_core.types import StageReport
 
@@ -52,7 +52,7 @@ def test_the_six_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
         ("orchestration_job_queue_depth", "gauge"),
         ("orchestration_circuit_breaker_state", "gauge"),
     }
-    assert list(SECONDS) == sorted({0.1, 0.5, 1, 2, 5, 10, 0.005, 0.01, 0.025, 0.05, 0.075, 0.2, 0.3})
+    assert list(DURATION_BUCKETS) == sorted({0.1, 0.5, 1, 2, 5, 10, 0.005, 0.01, 0.025, 0.05, 0.075, 0.2, 0.3})
     for each in METRICS:
         assert re.fullmatch(r"[a-z_]+", each.name)
         assert bool(each.buckets) == (each.kind == "histogram")
@@ -69,7 +69,7 @@ def test_a_request_counts_itself_its_stages_and_what_went_wrong(told: Told) -> N
                 await attempt("sparse", asyncio.sleep(60, ""), otherwise="")
 
     done = operation()
-    with operating(done):
+    with enter_operation(done):
         asyncio.run(work())
     assert (done.status, done.degraded) == ("degraded", ["dense", "sparse"])
     report_operation(done, "request", done.status)
@@ -117,7 +117,7 @@ def test_a_recording_whose_caller_is_gone_was_cancelled() -> None:
             await task
 
     done = operation()
-    with operating(done):
+    with enter_operation(done):
         asyncio.run(leave())
     assert (done.status, done.degraded) == ("cancelled", [])
 
@@ -131,7 +131,7 @@ def test_tenants_without_a_label_of_their_own_are_other(told: Told) -> None:
 
 
 def test_a_queue_that_has_emptied_is_told_as_empty(told: Told) -> None:
-    record_queue_depths({("tenant-one", "running"): 1}, before=[("tenant-one", "queued"), ("tenant-one", "running")])
+    record_queue_depths({("tenant-one", "running"): 1}, previous=[("tenant-one", "queued"), ("tenant-one", "running")])
     assert {labels["pipeline_stage"]: value for _, value, labels in told} == {"queued": 0, "running": 1}
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_core.telemetry.scrubbing import _FORMS, _SUSPECT, LONGEST, _Form, scrub, scrub_text
+from rag_core.telemetry.scrubbing import _DETECTORS, _SUSPECT, MAX_TEXT_CHARS, _Detector, scrub, scrub_text
 
 CARD = "4111 1111 1111 1111"
 IBAN = "DE89 3704 0044 0532 0130 00"
@@ -104,13 +104,13 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
 
 
 def test_of_a_text_beyond_16000_characters_the_rest_is_counted() -> None:
-    assert scrub_text("a" * (LONGEST + 3)) == "a" * LONGEST + "... (3 more characters)"
+    assert scrub_text("a" * (MAX_TEXT_CHARS + 3)) == "a" * MAX_TEXT_CHARS + "... (3 more characters)"
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("piece", ["a", "1", "1 ", "a@", "a.", "-", "+1(", "0", "://a:", "token", "AB12", "(0", "key="])
 def test_no_text_keeps_it_for_long(piece: str) -> None:
-    assert scrub_text("@key " + piece * (LONGEST // len(piece)))
+    assert scrub_text("@key " + piece * (MAX_TEXT_CHARS // len(piece)))
 
 
 @pytest.mark.timeout(20)
@@ -130,8 +130,8 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     assert scrub_text(once) == once
 
 
-@pytest.mark.parametrize("form", _FORMS, ids=lambda form: form.put)
+@pytest.mark.parametrize("form", _DETECTORS, ids=lambda form: form.replacement)
 @settings(max_examples=30)
 @given(said=st.data())
-def test_what_a_form_finds_no_short_cut_lets_through(form: _Form, said: st.DataObject) -> None:
+def test_what_a_form_finds_no_short_cut_lets_through(form: _Detector, said: st.DataObject) -> None:
     assert _SUSPECT.search(said.draw(st.from_regex(form.pattern)))

@@ -7,10 +7,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rag_core.errors import ModelError
 from rag_core.stage import attempt, record_figures, recording, stage
-from rag_core.telemetry.operation import Operation, current_operation, operating
+from rag_core.telemetry.operation import Operation, current_operation, enter_operation
 from rag_core.telemetry.propagation import continuing_operation, outgoing_values
 from rag_core.telemetry.reporting import reporting_batch, reporting_operation
-from rag_core.telemetry.traces import install_tracer, span_of, trace_headers, trace_ids
+from rag_core.telemetry.traces import install_tracer, operation_span, trace_headers, trace_ids
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -58,7 +58,7 @@ async def retrieved() -> None:
 
 def test_stages_are_spans_below_the_requests_which_is_below_the_clients(exported: InMemorySpanExporter) -> None:
     done = operation()
-    with operating(done), span_of(done, "request", HEADERS):
+    with enter_operation(done), operation_span(done, "request", HEADERS):
         asyncio.run(retrieved())
     assert tree(exported) == {
         "dense": "retrieve",
@@ -79,7 +79,7 @@ def test_spans_have_marks_and_counts_and_no_text(exported: InMemorySpanExporter)
             await attempt("dense", broken(), otherwise=None)
 
     done = operation()
-    with operating(done), span_of(done, "request"):
+    with enter_operation(done), operation_span(done, "request"):
         asyncio.run(retrieved())
         asyncio.run(work())
     assert dict(named(exported, "bm25").attributes or {}) == {"rag.stage": "bm25", "rag.count": 0, "rag.rows": 3}
@@ -97,14 +97,14 @@ def test_spans_have_marks_and_counts_and_no_text(exported: InMemorySpanExporter)
 @pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{PARENT}", "ff" * 500])
 def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(exported: InMemorySpanExporter, header: str) -> None:
     done = operation()
-    with span_of(done, "request", {"traceparent": header}):
+    with operation_span(done, "request", {"traceparent": header}):
         pass
     assert tree(exported) == {"request": ""}
 
 
 def test_a_client_that_does_not_sample_is_not_traced(exported: InMemorySpanExporter) -> None:
     done = operation()
-    with operating(done), span_of(done, "request", {"traceparent": f"00-{TRACE}-{PARENT}-00"}):
+    with enter_operation(done), operation_span(done, "request", {"traceparent": f"00-{TRACE}-{PARENT}-00"}):
         asyncio.run(retrieved())
         assert outgoing_values()["traceparent"].startswith(f"00-{TRACE}-")
         assert outgoing_values()["traceparent"].endswith("-00")
@@ -113,7 +113,7 @@ def test_a_client_that_does_not_sample_is_not_traced(exported: InMemorySpanExpor
 
 def test_another_process_goes_on_below_the_callers_span(exported: InMemorySpanExporter) -> None:
     done = operation()
-    with operating(done), span_of(done, "request", {**HEADERS, "tracestate": "vendor=1"}):
+    with enter_operation(done), operation_span(done, "request", {**HEADERS, "tracestate": "vendor=1"}):
         values = outgoing_values()
     assert "a secret" not in str(values)
     assert values["tracestate"] == "vendor=1"
@@ -144,7 +144,7 @@ def test_a_call_of_nobody_carries_nothing_and_changes_nothing(exported: InMemory
 
 def test_a_process_that_does_not_trace_carries_the_marks_alone() -> None:
     done = operation()
-    with operating(done), span_of(done, "request", HEADERS):
+    with enter_operation(done), operation_span(done, "request", HEADERS):
         assert (trace_headers(), trace_ids()) == ({}, {})
         assert outgoing_values() == {
             "operation": "retrieve",
@@ -156,8 +156,8 @@ def test_a_process_that_does_not_trace_carries_the_marks_alone() -> None:
 
 def test_nested_operations_end_where_they_began() -> None:
     outer, inner = operation(), operation()
-    with operating(outer):
-        with operating(inner):
+    with enter_operation(outer):
+        with enter_operation(inner):
             assert current_operation() is inner
         assert current_operation() is outer
     assert current_operation() is None

@@ -3,7 +3,7 @@ import unicodedata
 import pytest
 
 from rag_core.text import analysis
-from rag_core.text.analysis import LONGEST, Word, read_question, terms
+from rag_core.text.analysis import MAX_TERM_LENGTH, Word, read_question, terms
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_scripts_without_spaces_become_pairs_of_characters_in_any_language(
     assert terms(text, language) == expected
 
 
-def test_a_mark_belongs_to_the_word_that_it_stands_in() -> None:
+def test_a_mark_belongs_to_its_word() -> None:
     assert terms("हिन्दी भाषा", "xx") == ["हिन्दी", "भाषा"]
 
 
@@ -65,24 +65,24 @@ def test_one_letter_that_is_not_ascii_changes_no_other_word() -> None:
 
 @pytest.mark.parametrize("language", ["en", "xx"])
 def test_of_a_long_word_the_first_characters_are_the_term(language: str) -> None:
-    assert terms("x" * 1000, language) == ["x" * LONGEST]
+    assert terms("x" * 1000, language) == ["x" * MAX_TERM_LENGTH]
 
 
 @pytest.mark.parametrize("language", ["en", ""])
-def test_a_long_word_is_not_kept(language: str) -> None:
+def test_a_long_word_is_not_cached(language: str) -> None:
     terms("y" * 1000 + " kept", language)
     assert "kept" in analysis._stems(language)
-    assert max(map(len, analysis._stems(language))) <= LONGEST
+    assert max(map(len, analysis._stems(language))) <= MAX_TERM_LENGTH
 
 
 @pytest.mark.parametrize("sign", ["\u00ad", "\u2060", "\ufeff", "\ufe0f", "\U000e0100"])
-def test_what_cannot_be_seen_is_no_part_of_a_word(sign: str) -> None:
+def test_invisible_characters_are_not_part_of_a_word(sign: str) -> None:
     assert terms(f"Donau{sign}dampf", "de") == terms("Donaudampf", "de") == ["donaudampf"]
     assert terms(f"東{sign}京{sign} Do{sign}nau", "ja") == ["東京", "donau"]
     assert terms(f"a {sign} b", "xx") == ["a", "b"]
 
 
-def test_a_space_of_no_width_ends_a_word() -> None:
+def test_a_zero_width_space_ends_a_word() -> None:
     assert terms("Donau\u200bdampf", "xx") == ["donau", "dampf"]
     assert terms("ភា\u200bសា", "km") == ["ភា", "សា"]
 
@@ -105,7 +105,7 @@ def test_a_question_is_read_in_every_language_and_counts_a_word_once_where_they_
     assert read_question("Tokio 東京", ["de", "en"]).counts == {"tokio": 1, "東京": 1}
 
 
-def test_a_question_knows_what_its_words_are_called_and_whose_stop_words_they_are() -> None:
+def test_a_question_has_the_terms_of_its_words_and_the_languages_of_stop_words() -> None:
     words = (Word(("run", "running"), ()), Word(("the",), ("en",)), Word(("東京",), ()))
     assert read_question("running, the 東京 running", ["de", "en"]).words == words
 
@@ -114,5 +114,5 @@ def test_a_question_of_stop_words_alone_has_no_terms() -> None:
     assert read_question("what is it?", ["en"]).counts == {}
 
 
-def test_a_question_to_nothing_has_no_terms() -> None:
+def test_a_question_in_no_language_has_no_terms() -> None:
     assert read_question("anything", []).counts == {}

@@ -19,7 +19,7 @@ def sentences(text: str) -> list[str]:
         "As Smith et al. showed.",
     ],
 )
-def test_a_stop_that_ends_no_sentence_does_not_cut(text: str) -> None:
+def test_a_full_stop_within_a_sentence_does_not_cut(text: str) -> None:
     assert sentences(text) == [text]
 
 
@@ -37,17 +37,17 @@ def test_chinese_and_japanese_sentences_need_no_space_between_them() -> None:
     assert sentences("你好。「行きますか？」はい！") == ["你好。", "「行きますか？」", "はい！"]  # noqa: RUF001
 
 
-def test_a_wrapped_line_goes_on_but_a_blank_line_ends_a_sentence() -> None:
+def test_a_wrapped_line_continues_but_a_blank_line_ends_a_sentence() -> None:
     assert sentences("one\ntwo\n \nthree") == ["one\ntwo", "three"]
 
 
-def test_headings_list_items_and_table_rows_stand_alone() -> None:
+def test_headings_list_items_and_table_rows_are_separate_sentences() -> None:
     text = "# Keys. And locks\nBody.\n- one. Two\n2) three\n| a. B | c |\n|---|---|\n| 1 | 2 |\nEnd"
     lines = ["# Keys. And locks", "Body.", "- one.", "Two", "2) three", "| a. B | c |", "|---|---|", "| 1 | 2 |", "End"]
     assert sentences(text) == lines
 
 
-def test_every_line_of_fenced_code_stands_alone_also_where_the_fence_stays_open() -> None:
+def test_every_line_of_fenced_code_is_separate_even_if_the_fence_stays_open() -> None:
     assert sentences("See:\n```py\nx = f(a. B)\n\n# c\n```\nDone.") == [
         "See:",
         "```py",
@@ -59,7 +59,7 @@ def test_every_line_of_fenced_code_stands_alone_also_where_the_fence_stays_open(
     assert sentences("~~~\na\nb") == ["~~~", "a", "b"]
 
 
-def test_white_space_alone_holds_no_sentence() -> None:
+def test_white_space_contains_no_sentence() -> None:
     assert sentence_spans(" \n\t\n ") == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rag_core.config import PythonObject
 from rag_core.errors import ConfigError, ModelError
-from rag_core.wiring.python import python_object
+from rag_core.wiring.python_objects import build_python_object
 
 OWN = """\
 from rag_core.errors import ModelError
@@ -30,7 +30,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(name: str, **arguments: object):  # type: ignore[no-untyped-def]
-    return python_object(PythonObject(type="python", object=name, arguments=arguments))
+    return build_python_object(PythonObject(type="python", object=name, arguments=arguments))
 
 
 def test_an_object_is_called_with_its_arguments() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rag_core.answering.citing.citation_notes import plain
+from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer, cite
 from rag_core.events import CitationAdded, TextDelta, add_citation
 from rag_core.types import Answer, Chunk, Citation, CitationStyle, Hit, Metadata, Origin, Passage
@@ -380,8 +380,8 @@ def test_a_list_of_sources_links_to_what_it_lists_only() -> None:
 
 def test_a_plain_title_is_one_line_without_markers_links_or_what_a_terminal_would_obey() -> None:
     title = "A\x1b]0;b\x07\n\x85# C [1] ![x](//evil.example) <img src=x> https://evil.example"
-    assert plain(title, ()) == "A]0;b # C (1) (link removed)"
-    assert [plain(title, ()) for title in ("", "![x](//evil.example)", "- a")] == ["", "", "- a"]
+    assert sanitize_title(title, ()) == "A]0;b # C (1) (link removed)"
+    assert [sanitize_title(title, ()) for title in ("", "![x](//evil.example)", "- a")] == ["", "", "- a"]
 
 
 def test_a_title_is_filtered_like_an_answer() -> None:

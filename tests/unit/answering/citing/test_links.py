@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag_core.answering.citing.links import allowed, host_of, linkable
+from rag_core.answering.citing.links import is_allowed_link_target, is_allowed_url, url_host
 from rag_core.answering.citing.marker_scan import MarkerScanner
-from rag_core.answering.citing.marker_tokens import LIMIT
+from rag_core.answering.citing.marker_tokens import MAX_HELD_LENGTH
 
 HOSTS = frozenset({"good.example"})
 GOOD, EVIL = "https://good.example/a?b=c", "https://evil.example/?q=secret"
@@ -108,9 +108,9 @@ def test_a_target_that_is_kept_holds_nothing_that_a_reader_would_read_anew(text:
 
 
 def test_the_parentheses_of_a_target_are_paired() -> None:
-    assert linkable("https://good.example/a_(b)", HOSTS)
+    assert is_allowed_link_target("https://good.example/a_(b)", HOSTS)
     for target in ("https://good.example/a)", "https://good.example/a(", "https://good.example/)(", "good.example/a"):
-        assert not linkable(target, HOSTS)
+        assert not is_allowed_link_target(target, HOSTS)
 
 
 def test_a_link_may_lead_to_where_a_passage_comes_from_as_soon_as_its_marker_stands() -> None:
@@ -188,8 +188,8 @@ def test_code_is_only_what_every_reader_takes_for_code(text: str, expected: str)
 
 def test_more_than_the_limit_is_not_held_back() -> None:
     scanner = MarkerScanner({1: ""}, HOSTS)
-    assert not scanner.feed("[" + "a" * (LIMIT - 2))
-    assert "".join(piece.text for piece in scanner.feed("aa")) == "[" + "a" * LIMIT
+    assert not scanner.feed("[" + "a" * (MAX_HELD_LENGTH - 2))
+    assert "".join(piece.text for piece in scanner.feed("aa")) == "[" + "a" * MAX_HELD_LENGTH
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_more_than_the_limit_is_not_held_back() -> None:
     ],
 )
 def test_what_only_looks_like_an_allowed_host_is_not(url: str) -> None:
-    assert not allowed(url, HOSTS)
+    assert not is_allowed_url(url, HOSTS)
 
 
 def test_a_host_is_compared_without_case_and_port() -> None:
-    assert host_of("HTTPS://Good.Example:8443?x") == "good.example"
-    assert allowed("http://good.example", HOSTS)
+    assert url_host("HTTPS://Good.Example:8443?x") == "good.example"
+    assert is_allowed_url("http://good.example", HOSTS)
 
 
 PARTS = [

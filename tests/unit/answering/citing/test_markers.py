@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rag_core.answering.citing.citations import cite
 from rag_core.answering.citing.marker_scan import MarkerScanner
-from rag_core.answering.citing.markers import MARKER, closed, neutralised, numbers
+from rag_core.answering.citing.markers import MARKER, marker_numbers, neutralize_markers, replace_stray_backticks
 from rag_core.types import Chunk, Hit, Origin, Passage
 
 _ID = UUID(int=1)
@@ -49,7 +49,7 @@ def shown(text: str, mark: str = "[{}]") -> str:
 @pytest.mark.parametrize(("marker", "named"), FORMS)
 def test_a_marker_names_its_passages(marker: str, named: list[int]) -> None:
     assert MARKER.fullmatch(marker)
-    assert numbers(marker, KNOWN) == named
+    assert marker_numbers(marker, KNOWN) == named
 
 
 @pytest.mark.parametrize(("marker", "named"), FORMS)
@@ -98,12 +98,12 @@ def test_a_marker_is_told_as_soon_as_it_can_be_nothing_else() -> None:
 @pytest.mark.parametrize(("marker", "_named"), FORMS)
 def test_neutralising_keeps_every_offset(marker: str, _named: list[int]) -> None:
     text = f"`x{marker}` y {marker}"
-    assert len(neutralised(text)) == len(text)
-    assert not MARKER.search(neutralised(text))
+    assert len(neutralize_markers(text)) == len(text)
+    assert not MARKER.search(neutralize_markers(text))
 
 
 def test_neutralised_brackets_are_round() -> None:
-    assert neutralised("[3] 【3】 [[3]] [a]") == "(3) (3) ((3)) [a]"
+    assert neutralize_markers("[3] 【3】 [[3]] [a]") == "(3) (3) ((3)) [a]"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_neutralised_brackets_are_round() -> None:
     ],
 )
 def test_a_backtick_that_closes_nothing_is_an_apostrophe(text: str, told: str) -> None:
-    assert closed(text) == told
+    assert replace_stray_backticks(text) == told
 
 
 @settings(deadline=None, max_examples=300)
@@ -127,6 +127,6 @@ def test_nothing_neutralised_is_ever_cited(text: str) -> None:
     chunk = Chunk(id=_ID, document_id=_ID, ordinal=0, text="It is.", start=0, end=6)
     hit = Hit(chunk=chunk, origin=Origin(uri="u", title="t"), score=1)
     passages = [Passage(n=n, hit=hit, text="It is.", start=0, chunks=(chunk,)) for n in range(1, 40)]
-    once = neutralised(text)
-    assert neutralised(once) == once
+    once = neutralize_markers(text)
+    assert neutralize_markers(once) == once
     assert not cite(once, passages, "c").citations

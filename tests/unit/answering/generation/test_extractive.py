@@ -11,8 +11,13 @@ import pytest
 
 from rag_core.answering.citing.citations import cite
 from rag_core.answering.generation.abstention import confidence
-from rag_core.answering.generation.candidates import candidates
-from rag_core.answering.generation.extractive import ENCODED, Extractive, Ranked, pieces
+from rag_core.answering.generation.candidates import find_candidates
+from rag_core.answering.generation.extractive import (
+    MAX_ENCODED_SENTENCES,
+    RankedCandidates,
+    SentenceExtractor,
+    answer_pieces,
+)
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.judging.verbatim import VerbatimJudge
 from rag_core.errors import ModelError
@@ -63,8 +68,8 @@ def prompt(question: str, *passages: Passage) -> Prompt:
     return Prompt(query=Query(text=question), passages=passages, hits=hits)
 
 
-def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passages: int = 5) -> Extractive:
-    return Extractive(
+def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passages: int = 5) -> SentenceExtractor:
+    return SentenceExtractor(
         encoder=encoder or ScriptedEncoder(),
         idf=equally_rare,
         sentences=sentences,
@@ -73,7 +78,7 @@ def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passa
     )
 
 
-def told(generator: Extractive, asked: Prompt, encode: float = inf) -> tuple[str, list[StageReport]]:
+def told(generator: SentenceExtractor, asked: Prompt, encode: float = inf) -> tuple[str, list[StageReport]]:
     async def streamed() -> str:
         async with stage("generate"):
             return "".join([piece async for piece in generator.stream(asked)])
@@ -82,16 +87,16 @@ def told(generator: Extractive, asked: Prompt, encode: float = inf) -> tuple[str
         return asyncio.run(streamed()), reports
 
 
-def answered(generator: Extractive, asked: Prompt) -> str:
+def answered(generator: SentenceExtractor, asked: Prompt) -> str:
     return told(generator, asked)[0]
 
 
-def ranked(generator: Extractive, asked: Prompt) -> Ranked:
-    return asyncio.run(generator.ranked(asked))
+def ranked(generator: SentenceExtractor, asked: Prompt) -> RankedCandidates:
+    return asyncio.run(generator.rank(asked))
 
 
 def texts(*passages: str) -> list[str]:
-    return [candidate.text for candidate in candidates([passage(n, text) for n, text in enumerate(passages, 1)])]
+    return [candidate.text for candidate in find_candidates([passage(n, text) for n, text in enumerate(passages, 1)])]
 
 
 def test_the_sentences_that_answer_are_told_verbatim_each_with_its_marker() -> None:
@@ -113,7 +118,7 @@ def test_a_document_brings_no_marker_of_its_own() -> None:
 
 def test_backticks_of_two_sentences_make_no_code_of_what_lies_between_them() -> None:
     sources = [passage(1, "Keys have the ` mark."), passage(2, "`Code` stays, and ` ends.", score=0.5)]
-    text = "".join(pieces(candidates(sources)))
+    text = "".join(answer_pieces(find_candidates(sources)))
     assert text == "Keys have the ' mark. [1] `Code` stays, and ' ends. [2]"
     answer = cite(text, sources, "default")
     assert [(each.n, each.quote) for each in answer.citations] == [(n, sources[n - 1].text) for n in (1, 2)]
@@ -157,7 +162,7 @@ def test_of_many_sentences_those_with_the_words_of_the_question_are_encoded() ->
     encoder = ScriptedEncoder()
     many = "".join(f"A dog barks {n} times. " for n in range(50)) + "The keys are red."
     found = ranked(extractive(encoder), prompt("Red keys?", passage(1, many)))
-    assert len(found.candidates) == ENCODED == len(encoder.asked[0]) - 1
+    assert len(found.candidates) == MAX_ENCODED_SENTENCES == len(encoder.asked[0]) - 1
     assert found.candidates[0].text == "The keys are red."
 
 
@@ -234,7 +239,7 @@ def test_a_heading_in_capitals_is_left_out_of_its_sentence() -> None:
 
 
 def test_what_two_passages_say_counts_once() -> None:
-    found = candidates([passage(1, "One. Two."), passage(2, "Two. Three.")])
+    found = find_candidates([passage(1, "One. Two."), passage(2, "Two. Three.")])
     assert [(candidate.text, candidate.passage.n) for candidate in found] == [("One.", 1), ("Two.", 1), ("Three.", 2)]
 
 
@@ -251,8 +256,8 @@ def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, 
     asked = question_type(question)
     assert asked is not None
     assert asked.name == type
-    assert asked.answers.search(answer)
-    assert not asked.answers.search(other)
+    assert asked.answer_pattern.search(answer)
+    assert not asked.answer_pattern.search(other)
 
 
 def test_other_questions_ask_for_nothing_in_particular() -> None:

@@ -8,16 +8,16 @@ import pytest
 from fakes.answering import ScriptedGenerator, passage
 from fakes.openai_endpoint import refusing, serving, streamed
 
-from rag_core.answering.generation.extractive import Extractive
+from rag_core.answering.generation.extractive import SentenceExtractor
 from rag_core.config import LlmReranker, Settings
 from rag_core.errors import ConfigError, ModelError
 from rag_core.settings import load_settings
 from rag_core.stage import recording
 from rag_core.types import Prompt, Query
-from rag_core.wiring.embedding import shared_encoder
-from rag_core.wiring.generation import generator, generator_tokenizer
-from rag_core.wiring.pipeline import pipeline
-from rag_core.wiring.reranking import reranker
+from rag_core.wiring.embedding import load_shared_encoder
+from rag_core.wiring.generation import build_generator, build_token_counter
+from rag_core.wiring.pipeline import build_pipeline
+from rag_core.wiring.reranking import build_reranker
 
 HASHING = "embedding={type: hashing}"
 
@@ -43,7 +43,7 @@ def answered(settings: Settings) -> tuple[str, list[str]]:
 
     async def told() -> tuple[str, list[str]]:
         with recording() as stages:
-            pieces = [piece async for piece in generator(settings, RARITIES).stream(prompt)]
+            pieces = [piece async for piece in build_generator(settings, RARITIES).stream(prompt)]
         return "".join(pieces), [report.error for report in stages if report.stage == "model"]
 
     return asyncio.run(told())
@@ -55,8 +55,8 @@ def openai(url: str, *more: str) -> Settings:
 
 def test_without_a_language_model_sentences_are_quoted() -> None:
     settings = configured("generation={type: extractive, sentences: 2, passages: 4, threshold: 0.5}")
-    chosen = generator(settings, RARITIES)
-    assert isinstance(chosen, Extractive)
+    chosen = build_generator(settings, RARITIES)
+    assert isinstance(chosen, SentenceExtractor)
     assert (chosen.sentences, chosen.passages, chosen.threshold) == (2, 4, 0.5)
 
 
@@ -75,49 +75,53 @@ def test_without_a_fallback_the_endpoint_is_alone() -> None:
 
 def test_an_unknown_prompt_pack_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(ConfigError, match=r"prompt\.pack must be one of code, .* got 'poetry'"):
-        generator(openai("http://localhost:1", "prompt.pack=poetry"), RARITIES)
+        build_generator(openai("http://localhost:1", "prompt.pack=poetry"), RARITIES)
 
 
 def test_an_object_of_ones_own_answers() -> None:
     own = "generation={type: python, object: 'fakes.answering:ScriptedGenerator', arguments: {answers: []}}"
-    assert isinstance(generator(configured(own), RARITIES), ScriptedGenerator)
+    assert isinstance(build_generator(configured(own), RARITIES), ScriptedGenerator)
 
 
 def test_the_encoder_that_all_share_is_loaded_once() -> None:
-    assert shared_encoder(configured().embedding) is shared_encoder(configured().embedding)
-    assert shared_encoder(configured().embedding) is not shared_encoder(configured("embedding.dimension=16").embedding)
+    assert load_shared_encoder(configured().embedding) is load_shared_encoder(configured().embedding)
+    assert load_shared_encoder(configured().embedding) is not load_shared_encoder(
+        configured("embedding.dimension=16").embedding
+    )
 
 
 def test_words_are_counted_where_no_model_reads() -> None:
-    assert generator_tokenizer(configured()).lengths(["Water boils.", ""]) == [3, 0]
+    assert build_token_counter(configured()).lengths(["Water boils.", ""]) == [3, 0]
 
 
 def test_the_tokens_of_a_model_are_estimated_by_its_bytes_and_digits() -> None:
-    counting = generator_tokenizer(openai("http://localhost:1"))
+    counting = build_token_counter(openai("http://localhost:1"))
     assert counting.lengths(["", "a", "Water boils.", "1234", "12 km", "水が沸く"]) == [0, 1, 4, 4, 3, 4]
 
 
 def test_a_history_has_so_many_tokens_of_the_generators() -> None:
     settings = openai("http://localhost:1", "answering.history_tokens=7")
-    made = pipeline(settings, RARITIES, None, None)  # type: ignore[arg-type]
+    made = build_pipeline(settings, RARITIES, None, None)  # type: ignore[arg-type]
     assert (made.limits.history_tokens, made.lengths(["12 km"])) == (7, [3])
 
 
 def test_a_tokenizer_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no test asks the hub, nor waits for it
-    with pytest.raises(ModelError, match="tokenizer acme/llama is no folder, and the model hub does not give it"):
-        generator_tokenizer(openai("http://localhost:1", "generation.tokenizer=acme/llama"))
+    with pytest.raises(
+        ModelError, match="tokenizer acme/llama is not a folder and cannot be loaded from the model hub"
+    ):
+        build_token_counter(openai("http://localhost:1", "generation.tokenizer=acme/llama"))
 
 
 def test_a_models_own_tokenizer_counts_exactly_and_needs_no_weights(tmp_path: Path) -> None:
-    from rag_core.models.encoders.model_files import model_folder
+    from rag_core.models.encoders.model_files import find_model_folder
 
-    (tmp_path / "tokenizer.json").write_bytes((model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_bytes())
-    counting = generator_tokenizer(openai("http://localhost:1", f"generation.tokenizer={tmp_path}"))
+    (tmp_path / "tokenizer.json").write_bytes((find_model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_bytes())
+    counting = build_token_counter(openai("http://localhost:1", f"generation.tokenizer={tmp_path}"))
     assert counting.lengths(["Water boils.", "unaffable"]) == [4, 3]
 
 
 def test_a_language_model_reranks() -> None:
     with serving(refusing(500, {})) as endpoint:
         settings = LlmReranker(type="llm", model="llama", base_url=endpoint.url, attempts=1, concurrency=2)
-        assert asyncio.run(reranker(settings).score("?", [])) == []  # type: ignore[arg-type]
+        assert asyncio.run(build_reranker(settings).score("?", [])) == []  # type: ignore[arg-type]

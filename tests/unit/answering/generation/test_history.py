@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rag_core.answering.generation.history import recent
+from rag_core.answering.generation.history import recent_messages
 from rag_core.types import Message
 
 SAID = [
@@ -19,11 +19,11 @@ def words(texts: Sequence[str]) -> list[int]:
 
 @pytest.mark.parametrize(("tokens", "kept"), [(100, 4), (9, 4), (8, 2), (3, 2), (2, 0), (0, 0)])
 def test_the_last_messages_that_fit_are_kept_from_a_question_on(tokens: int, kept: int) -> None:
-    assert recent(SAID, tokens, words) == tuple(SAID[len(SAID) - kept :])
+    assert recent_messages(SAID, tokens, words) == tuple(SAID[len(SAID) - kept :])
 
 
 def test_a_conversation_that_fits_is_kept_whoever_began_it() -> None:
-    assert recent(SAID[1:], 5, words) == tuple(SAID[1:])
+    assert recent_messages(SAID[1:], 5, words) == tuple(SAID[1:])
 
 
 def test_what_lies_before_the_first_that_does_not_fit_is_not_even_counted() -> None:
@@ -33,5 +33,5 @@ def test_what_lies_before_the_first_that_does_not_fit_is_not_even_counted() -> N
         counted.extend(texts)
         return words(texts)
 
-    recent(SAID, 4, counting)
+    recent_messages(SAID, 4, counting)
     assert counted == ["never", "and doors", "every month"]

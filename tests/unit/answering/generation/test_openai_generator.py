@@ -13,7 +13,7 @@ from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, end, piece, refusin
 from rag_core.answering.generation.fallback import Fallback
 from rag_core.answering.generation.openai import OpenAIGenerator
 from rag_core.errors import GenerationError, ModelError, UsageError
-from rag_core.models.endpoint import Client
+from rag_core.models.endpoint import EndpointClient
 from rag_core.protocols import Generator
 from rag_core.stage import recording, stage
 from rag_core.types import Prompt, Query, StageReport, Style
@@ -28,7 +28,7 @@ LONG = 60.0
 
 def generator(endpoint: Endpoint, **settings: Any) -> OpenAIGenerator:
     chosen = {"first_token_timeout": LONG, "stall_timeout": LONG, "attempts": 1} | settings
-    client = Client(model="llama", base_url=endpoint.url, api_key_env="", **chosen)
+    client = EndpointClient(model="llama", base_url=endpoint.url, api_key_env="", **chosen)
     return OpenAIGenerator(client, temperature=0.1, max_tokens=64)
 
 
@@ -122,7 +122,7 @@ def test_what_only_begins_like_that_is_told() -> None:
         ([CUT], "broke off"),
         ([HANG], "no further piece"),
         (end("length"), "the answer reached its limit of 64 tokens"),
-        (end("content_filter"), "the endpoint's filter ended the answer"),
+        (end("content_filter"), "the endpoint's content filter ended the answer"),
     ],
 )
 def test_an_answer_that_is_cut_is_told_as_far_as_it_came(steps: Sequence[Any], reason: str) -> None:

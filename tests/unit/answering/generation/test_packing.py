@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_core.answering.generation.near_duplicates import distinct
+from rag_core.answering.generation.near_duplicates import drop_near_duplicates
 from rag_core.answering.generation.notes import age
-from rag_core.answering.generation.packing import Packing, pack, shown
+from rag_core.answering.generation.packing import Packing, counted_text, pack
 from rag_core.errors import ConfigError
 from rag_core.types import Chunk, Hit, Origin, Passage
 
@@ -119,13 +119,17 @@ def test_headings_count_against_the_tokens_and_are_no_part_of_the_text() -> None
     hits = [hit("one two three", 2.0, title="Sums", prefix="Sums\nOn counting"), hit("four five", 1.0, document=2)]
     assert len(pack(hits, packing(tokens=8), words)) == 2
     (passage,) = pack(hits, packing(tokens=7), words)
-    assert (shown(passage), passage.text, passage.start) == ("Sums\nOn counting\none two three", "one two three", 0)
+    assert (counted_text(passage), passage.text, passage.start) == (
+        "Sums\nOn counting\none two three",
+        "one two three",
+        0,
+    )
 
 
 def test_joined_chunks_have_the_headings_of_the_first_one() -> None:
     hits = [span(KEYS, 25, 76, 0.9, prefix="Keys > Rotation"), span(KEYS, 0, 40, 0.8, prefix="Keys")]
     (passage,) = pack(hits, packing(), words)
-    assert shown(passage) == f"Keys\n{KEYS[:76]}"
+    assert counted_text(passage) == f"Keys\n{KEYS[:76]}"
 
 
 def test_title_and_note_count_against_the_tokens() -> None:
@@ -134,7 +138,7 @@ def test_title_and_note_count_against_the_tokens() -> None:
     assert len(pack(hits, packing(tokens=6), words)) == 1
     weighted = packing(strategy="weighted", tokens=10)
     assert len(pack(hits, weighted, words)) == 1
-    assert sum(words(map(shown, pack(hits, replace(weighted, tokens=11), words)))) == 11
+    assert sum(words(map(counted_text, pack(hits, replace(weighted, tokens=11), words)))) == 11
 
 
 def test_overlapping_chunks_cost_their_common_text_once() -> None:
@@ -164,25 +168,25 @@ def test_a_word_above_the_tokens_is_cut_and_a_title_above_them_leaves_no_passage
 
 def test_a_text_whose_triples_a_better_one_holds_is_left_out_and_a_longer_one_is_not() -> None:
     excerpt = hit("a rotated key WORKS for a day", document=2)
-    assert distinct([hit(KEYS), excerpt], 0.9) == [hit(KEYS)]
-    assert distinct([excerpt, hit(KEYS)], 0.9) == [excerpt, hit(KEYS)]
+    assert drop_near_duplicates([hit(KEYS), excerpt], 0.9) == [hit(KEYS)]
+    assert drop_near_duplicates([excerpt, hit(KEYS)], 0.9) == [excerpt, hit(KEYS)]
 
 
 def test_the_share_of_triples_decides() -> None:
     better, worse = hit("a b c d e f"), hit("a b c d e g", document=2)  # 3 of 4 triples
-    assert distinct([better, worse], 0.75) == [better]
-    assert distinct([better, worse], 0.76) == [better, worse]
+    assert drop_near_duplicates([better, worse], 0.75) == [better]
+    assert drop_near_duplicates([better, worse], 0.76) == [better, worse]
 
 
 def test_a_number_of_its_own_keeps_a_text_whatever_else_is_equal() -> None:
     dose = "The usual dose for adults is {} mg a day, taken with water, not above the age of seventy years."
     hits = [hit(dose.format(number), document=number) for number in (10, 20, 10)]
-    assert distinct(hits, 0.5) == hits[:2]
+    assert drop_near_duplicates(hits, 0.5) == hits[:2]
 
 
 def test_less_than_three_words_equal_only_themselves() -> None:
     hits = [hit("See above."), hit("see above", document=2), hit("Above", document=3), hit("...", document=4)]
-    assert [each.chunk.document_id.int for each in distinct(hits, 0.9)] == [1, 3, 4]
+    assert [each.chunk.document_id.int for each in drop_near_duplicates(hits, 0.9)] == [1, 3, 4]
 
 
 def test_weighted_notes_tell_the_score_scaled_over_the_passages() -> None:
@@ -219,7 +223,7 @@ def test_recency_is_newest_first_undated_last_in_either_order() -> None:
 def test_a_past_interaction_is_noted_with_its_question() -> None:
     said = {"turns_ago": 2, "question": "How often are keys rotated?"}
     (passage,) = pack([hit("Monthly.", metadata=said)], packing(strategy="recency"), words)
-    assert shown(passage) == "[2 turns ago] Query: How often are keys rotated? Answer:\nMonthly."
+    assert counted_text(passage) == "[2 turns ago] Query: How often are keys rotated? Answer:\nMonthly."
 
 
 def test_the_template_is_filled_before_the_text() -> None:
@@ -233,14 +237,14 @@ def test_the_template_is_filled_before_the_text() -> None:
 @pytest.mark.parametrize(
     ("template", "rule"),
     [
-        ("{titel}\n{text}", r"template may have \{title\}, \{uri\}, .*, \{text\}, got \{titel\}"),
+        ("{titel}\n{text}", r"packing\.template can contain only \{title\}, \{uri\}, .*, \{text\}, got \{titel\}"),
         ("{title.upper}{text}", r"got \{title.upper\}"),
         ("{title!r:>{n}}{}{text}", r"got \{title!r:>\{n\}\}, \{\}"),
-        ("{title}", r"template must have \{text\} once, at its end, got '\{title\}'"),
+        ("{title}", r"packing\.template must contain \{text\} once, at its end, got '\{title\}'"),
         ("{text} ({title})", "once, at its end"),
         ("{text}{text}", "once, at its end"),
         ("{{text}}", "once, at its end"),
-        ("{title {text}", "template must have its braces in pairs"),
+        ("{title {text}", r"packing\.template must have balanced braces"),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused_by_name(template: str, rule: str) -> None:
@@ -306,7 +310,7 @@ def test_passages_are_spans_of_their_documents_that_keep_every_limit(
     chunks = [chunk.id for passage in passages for chunk in passage.chunks]
     assert [passage.n for passage in passages] == list(range(1, len(passages) + 1))
     assert len(passages) <= packing.passages
-    assert sum(letters([shown(passage) for passage in passages])) <= packing.tokens
+    assert sum(letters([counted_text(passage) for passage in passages])) <= packing.tokens
     assert len(chunks) == len(set(chunks))
     assert hits[0].chunk.id in chunks
     for passage in passages:
@@ -354,7 +358,7 @@ def test_passages_stand_in_the_order_that_was_asked_for(corpus: tuple[list[str],
 @given(corpora())
 def test_what_is_left_out_as_a_duplicate_has_its_words_in_a_better_hit(corpus: tuple[list[str], list[Hit]]) -> None:
     _, hits = corpus
-    kept = distinct(hits, 1.0)
+    kept = drop_near_duplicates(hits, 1.0)
     assert kept == [hit for hit in hits if hit in kept]
     for place, left in enumerate(hits):
         assert left in kept or any(vocabulary(left) <= vocabulary(better) for better in hits[:place] if better in kept)

@@ -7,15 +7,15 @@ import pytest
 import tiny_models
 import torch
 from fakes.answering import passage
-from fakes.judging import cited
+from fakes.judging import cite_markers
 
-from rag_core.answering.judging.cross_encoder import CrossEncoderJudge, classifier, classifier_pairs
+from rag_core.answering.judging.cross_encoder import CrossEncoderJudge, load_classifier, shared_classifier
 from rag_core.answering.judging.verdicts import Thresholds
 from rag_core.errors import ConfigError, ModelError
 from rag_core.types import Answer, Passage, Verdict
 
 PASSAGES = [passage(1, "rotate the keys weekly"), passage(2, "Doors are of oak"), passage(3, "the key of a house")]
-ANSWER = cited("Keys rotate weekly [1]. Doors are of oak [2][3].")
+ANSWER = cite_markers("Keys rotate weekly [1]. Doors are of oak [2][3].")
 CLASSES = ("contradiction", "entailment", "neutral")
 
 
@@ -33,7 +33,9 @@ def judged(
     folder: Path, answer: Answer = ANSWER, passages: list[Passage] = PASSAGES, weights: torch.dtype = torch.float32
 ) -> Verdict:
     thresholds = Thresholds(supported=0.5, partial=0.3)
-    judge = CrossEncoderJudge(classifier_pairs(lambda: classifier(folder, weights, "cpu", "Entailment"), 2), thresholds)
+    judge = CrossEncoderJudge(
+        shared_classifier(lambda: load_classifier(folder, weights, "cpu", "Entailment"), 2), thresholds
+    )
     return asyncio.run(judge.judge(answer, passages))
 
 
@@ -64,7 +66,7 @@ def test_the_sigmoid_of_one_label_with_the_passage_first_and_the_best_of_those_t
 def test_a_passage_is_read_below_the_headings_of_its_first_chunk(of_one: Path) -> None:
     plain = PASSAGES[0]
     headed = replace(plain, chunks=(replace(plain.chunks[0], prefix="a house"), *plain.chunks))
-    (claim,) = judged(of_one, cited("Keys rotate weekly [1]."), [headed]).claims
+    (claim,) = judged(of_one, cite_markers("Keys rotate weekly [1]."), [headed]).claims
     expected = 1 / (1 + np.exp(-logits(of_one, "a house\nrotate the keys weekly", "Keys rotate weekly")[0]))
     assert claim.score == pytest.approx(expected, abs=1e-5)
 
@@ -77,7 +79,7 @@ def test_of_several_labels_the_share_of_the_one_that_is_named(of_three: Path) ->
 
 def test_a_label_that_the_model_has_not_is_refused_with_those_that_it_has(of_three: Path) -> None:
     with pytest.raises(ConfigError, match="must be one of contradiction, entailment, neutral, got consistent"):
-        classifier(of_three, torch.float32, "cpu", "consistent")
+        load_classifier(of_three, torch.float32, "cpu", "consistent")
 
 
 def test_bf16_is_near_fp32(of_three: Path) -> None:
@@ -96,8 +98,8 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_score_that_is_no_number_is_the_judges_failure(of_one: Path) -> None:
-    loaded = classifier(of_one, torch.float32, "cpu", "")
+    loaded = load_classifier(of_one, torch.float32, "cpu", "")
     next(loaded.model.parameters()).data.fill_(torch.nan)
-    judge = CrossEncoderJudge(classifier_pairs(lambda: loaded, 2), Thresholds(supported=0.5, partial=0.3))
-    with pytest.raises(ModelError, match="the judge gave a score that is no number"):
+    judge = CrossEncoderJudge(shared_classifier(lambda: loaded, 2), Thresholds(supported=0.5, partial=0.3))
+    with pytest.raises(ModelError, match="the judge returned a score that is not a finite number"):
         asyncio.run(judge.judge(ANSWER, PASSAGES))

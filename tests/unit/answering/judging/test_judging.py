@@ -27,7 +27,7 @@ from rag_core.config import (
 from rag_core.errors import ConfigError, ModelError
 from rag_core.settings import load_settings
 from rag_core.types import Answer
-from rag_core.wiring.judging import chosen_judge, judge
+from rag_core.wiring.judging import build_judge, build_local_judge
 
 HASHING = HashingEmbedder(type="hashing")
 
@@ -48,46 +48,46 @@ def written(chosen: JudgeSettings) -> Settings:
     ],
 )
 def test_each_type_makes_its_judge(chosen: JudgeSettings, made: type[Any]) -> None:
-    assert isinstance(judge(written(chosen)), made)
+    assert isinstance(build_judge(written(chosen)), made)
 
 
 def test_quotes_are_checked_whatever_judge_is_chosen() -> None:
-    assert isinstance(judge(load_settings(environment={})), VerbatimJudge)
+    assert isinstance(build_judge(load_settings(environment={})), VerbatimJudge)
 
 
 def test_profiles_with_the_same_settings_share_a_classifier(tmp_path: Path) -> None:
     model = str(tiny_models.bert_files(tmp_path, "ForSequenceClassification"))
-    first, second = (chosen_judge(CrossEncoderJudge(type="cross_encoder", model=model), HASHING) for _ in range(2))
+    first, second = (build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model), HASHING) for _ in range(2))
     assert isinstance(first, Classifying)
     assert first is second
 
 
 def test_a_model_that_is_not_there_is_named_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    made = chosen_judge(CrossEncoderJudge(type="cross_encoder", model="acme/not-there"), HASHING)
-    with pytest.raises(ModelError, match="model acme/not-there is no folder"):
+    made = build_local_judge(CrossEncoderJudge(type="cross_encoder", model="acme/not-there"), HASHING)
+    with pytest.raises(ModelError, match="model acme/not-there is not a folder"):
         asyncio.run(made.judge(Answer(text="Keys last."), [passage(1, "Keys last.")]))
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     model = str(tiny_models.bert_files(tmp_path, "ForSequenceClassification"))
-    made = chosen_judge(CrossEncoderJudge(type="cross_encoder", model=model, device="cuda"), HASHING)
-    with pytest.raises(ModelError, match=r"guard\.judge\.device is cuda, but PyTorch .* finds no GPU here"):
+    made = build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model, device="cuda"), HASHING)
+    with pytest.raises(ModelError, match=r"guard\.judge\.device is cuda, but PyTorch .* finds no GPU: "):
         asyncio.run(made.judge(Answer(text="Keys last."), [passage(1, "Keys last.")]))
 
 
 def test_a_label_that_the_model_has_not_is_refused_before_the_first_answer(tmp_path: Path) -> None:
     model = str(tiny_models.bert_files(tmp_path, "ForSequenceClassification", names=("yes", "no")))
     with pytest.raises(ConfigError, match=r"guard\.judge\.label must be one of yes, no, got entailment"):
-        chosen_judge(CrossEncoderJudge(type="cross_encoder", model=model), HASHING)
+        build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model), HASHING)
 
 
 def test_the_lexical_judge_compares_the_vectors_of_tokens_where_the_embedder_tells_them() -> None:
     answer, source = Answer(text="Each key is exchanged monthly."), [passage(1, "All keys are rotated every month.")]
     settings = LexicalJudge(type="lexical")
-    plain = asyncio.run(chosen_judge(settings, HASHING).judge(answer, source))
-    minilm = chosen_judge(settings, BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
+    plain = asyncio.run(build_local_judge(settings, HASHING).judge(answer, source))
+    minilm = build_local_judge(settings, BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
     assert asyncio.run(minilm.judge(answer, source)).score != plain.score
 
 
@@ -97,6 +97,6 @@ def test_the_lexical_judge_judges_by_words_alone_where_the_encoder_is_not_there(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     answer, source = Answer(text="Each key is exchanged monthly."), [passage(1, "All keys are rotated every month.")]
     settings = LexicalJudge(type="lexical")
-    missing = chosen_judge(settings, BertEmbedder(type="bert", model="acme/not-there"))
-    plain = chosen_judge(settings, HASHING)
+    missing = build_local_judge(settings, BertEmbedder(type="bert", model="acme/not-there"))
+    plain = build_local_judge(settings, HASHING)
     assert asyncio.run(missing.judge(answer, source)) == asyncio.run(plain.judge(answer, source))

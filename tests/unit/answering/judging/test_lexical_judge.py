@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakes.answering import passage
-from fakes.judging import cited, grades
+from fakes.judging import cite_markers, grades
 
-from rag_core.answering.judging.lexical import LexicalJudge, Nearness
+from rag_core.answering.judging.lexical import LexicalJudge, TokenSimilarity
 from rag_core.answering.judging.verdicts import Thresholds
 from rag_core.models.encoders.bert import TokenVectors
 from rag_core.types import Answer, Passage, Verdict
@@ -43,13 +43,13 @@ class ScriptedTokens:
 
 
 def judged(answer: Answer, *passages: Passage, encoder: ScriptedTokens | None = None) -> Verdict:
-    nearness = Nearness(encoder) if encoder else None
+    nearness = TokenSimilarity(encoder) if encoder else None
     judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), nearness)
     return asyncio.run(judge.judge(answer, passages or (KEYS, DOORS)))
 
 
 def one(text: str, *passages: Passage, encoder: ScriptedTokens | None = None) -> tuple[str, float, str]:
-    (claim,) = judged(cited(text), *passages, encoder=encoder).claims
+    (claim,) = judged(cite_markers(text), *passages, encoder=encoder).claims
     return claim.grade, claim.score, claim.reason
 
 
@@ -88,7 +88,7 @@ def test_a_number_of_the_headings_of_the_first_chunk_of_several_is_held() -> Non
 def test_a_negation_that_only_one_side_has_leaves_a_claim_supported_in_part_at_the_most(claim: str) -> None:
     grade, score, reason = one(claim)
     assert (grade, score) == ("partial", 0.75)
-    assert "negates" in reason
+    assert "is negated" in reason
 
 
 def test_a_name_that_the_passages_do_not_hold_costs_an_eighth() -> None:
@@ -108,13 +108,13 @@ def test_with_vectors_half_of_the_score_is_how_near_the_two_farthest_words_come(
 
 
 def test_the_score_of_an_answer_is_that_of_its_claims_read_as_one() -> None:
-    verdict = judged(cited("The keys are rotated every 90 days [1]. Unicorns sing [2]."))
+    verdict = judged(cite_markers("The keys are rotated every 90 days [1]. Unicorns sing [2]."))
     assert [claim.score for claim in verdict.claims] == [1.0, 0.0]
     assert (verdict.grade, verdict.score, verdict.method) == ("partial", pytest.approx(5 / 7), "lexical proxy")
 
 
 def test_spans_are_those_of_the_citations_so_that_each_gets_its_grade() -> None:
-    answer = cited("The keys are rotated every 90 days [1]. Unicorns sing [2].")
+    answer = cite_markers("The keys are rotated every 90 days [1]. Unicorns sing [2].")
     verdict = judged(answer)
     assert {(claim.start, claim.end) for claim in verdict.claims} == {each.claim for each in answer.citations}
     assert list(grades(answer, verdict).values()) == ["supported", "unsupported"]
@@ -122,7 +122,7 @@ def test_spans_are_those_of_the_citations_so_that_each_gets_its_grade() -> None:
 
 def test_passages_are_encoded_once_for_an_answer_that_is_judged_sentence_by_sentence() -> None:
     encoder = ScriptedTokens()
-    judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), Nearness(encoder))
+    judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), TokenSimilarity(encoder))
     for text in ("Keys are rotated.", "Doors are of oak."):
         asyncio.run(judge.judge(Answer(text=text), (KEYS, DOORS)))
     assert len(encoder.encoded) == 2 + 2
@@ -130,7 +130,7 @@ def test_passages_are_encoded_once_for_an_answer_that_is_judged_sentence_by_sent
 
 def test_an_answer_without_passages_is_unsupported() -> None:
     verdict = asyncio.run(
-        LexicalJudge(Thresholds(supported=0.6, partial=0.45), Nearness(ScriptedTokens())).judge(
+        LexicalJudge(Thresholds(supported=0.6, partial=0.45), TokenSimilarity(ScriptedTokens())).judge(
             Answer(text="Keys are rotated."), ()
         )
     )
@@ -151,7 +151,7 @@ def test_work_that_nobody_waits_for_ends_with_its_claim() -> None:
             return super().token_vectors(given)
 
     async def abandoned() -> None:
-        judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), Nearness(Waiting()))
+        judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), TokenSimilarity(Waiting()))
         judging = asyncio.create_task(judge.judge(Answer(text="Keys last. Doors last. Locks last."), (KEYS,)))
         await asyncio.to_thread(entered.wait, 30)
         judging.cancel()

@@ -1,6 +1,6 @@
 import pytest
 
-from rag_core.answering.judging.numbers import held_numbers, missing_number
+from rag_core.answering.judging.numbers import find_missing_number, find_numbers
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from rag_core.answering.judging.numbers import held_numbers, missing_number
     ],
 )
 def test_a_number_is_held_however_it_is_written(claim: str, text: str) -> None:
-    assert missing_number(claim, held_numbers(text)) == ""
+    assert find_missing_number(claim, find_numbers(text)) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_a_number_is_held_however_it_is_written(claim: str, text: str) -> None:
     ],
 )
 def test_a_number_that_is_not_held_is_named_as_it_is_written(claim: str, text: str, missing: str) -> None:
-    assert missing_number(claim, held_numbers(text)) == missing
+    assert find_missing_number(claim, find_numbers(text)) == missing

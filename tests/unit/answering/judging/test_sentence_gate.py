@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from fakes.answering import citation
 
-from rag_core.answering.judging.sentence_gate import SentenceGate, first_sentence
+from rag_core.answering.judging.sentence_gate import SentenceGate, first_sentence_length
 from rag_core.events import CitationAdded, Event, TextDelta, Usage
 from rag_core.types import Answer
 
@@ -35,7 +35,7 @@ def passed(events: Sequence[Event], refused: str = "lie") -> tuple[SentenceGate,
     async def all_events() -> SentenceGate:
         gate = SentenceGate(judge, lambda sentence: refused not in sentence.text, tell)
         for event in events:
-            await gate.listen(event)
+            await gate.receive(event)
         await gate.finish()
         return gate
 
@@ -47,7 +47,7 @@ def test_each_sentence_is_judged_with_its_markers_and_those_refused_are_never_to
     assert judged == ["Keys are replaced often [1]. ", "A lie [2]. ", "Locks open [1]."]
     assert gate.answer.text == "Keys are replaced often [1]. Locks open [1]."
     assert "".join(event.text for event in told if isinstance(event, TextDelta)) == gate.answer.text
-    assert gate.left_out == 1
+    assert gate.rejected == 1
 
 
 def test_citations_move_with_their_sentences() -> None:
@@ -81,4 +81,4 @@ def test_what_is_no_text_passes_at_once() -> None:
     ],
 )
 def test_the_second_sentence_begins_behind_the_markers_of_the_first(text: str, begun: int) -> None:
-    assert first_sentence(text) == begun
+    assert first_sentence_length(text) == begun

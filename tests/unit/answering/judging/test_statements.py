@@ -1,16 +1,16 @@
 import pytest
 from fakes.answering import citation, passage
-from fakes.judging import cited
+from fakes.judging import cite_markers
 
 from rag_core.answering.citing.citations import cite
-from rag_core.answering.judging.statements import Statement, has_words, statements
+from rag_core.answering.judging.statements import Statement, find_statements, has_words
 from rag_core.types import Answer, CitationStyle
 
 PASSAGES = [passage(1, "Keys are of steel."), passage(2, "Doors are of oak.")]
 
 
 def stated(answer: Answer) -> list[Statement]:
-    return statements(answer, PASSAGES)
+    return find_statements(answer, PASSAGES)
 
 
 def read(answer: Answer) -> list[tuple[str, list[int]]]:
@@ -18,7 +18,7 @@ def read(answer: Answer) -> list[tuple[str, list[int]]]:
 
 
 def test_a_sentence_is_judged_by_the_passages_that_it_cites_and_by_all_if_it_cites_none() -> None:
-    answer = cited("Keys are of steel [1]. Doors are of oak [2][1]. All of them last.")
+    answer = cite_markers("Keys are of steel [1]. Doors are of oak [2][1]. All of them last.")
     assert read(answer) == [
         ("Keys are of steel", [1]),
         ("Doors are of oak", [1, 2]),
@@ -27,7 +27,7 @@ def test_a_sentence_is_judged_by_the_passages_that_it_cites_and_by_all_if_it_cit
 
 
 def test_claims_have_the_spans_of_the_citations() -> None:
-    answer = cited("Keys are of steel [1]. Doors are of oak. [2] All of them last.")
+    answer = cite_markers("Keys are of steel [1]. Doors are of oak. [2] All of them last.")
     spans = [(each.start, each.end) for each in stated(answer)]
     assert spans[:2] == [each.claim for each in answer.citations]
     assert [answer.text[start:end] for start, end in spans] == [
@@ -38,7 +38,7 @@ def test_claims_have_the_spans_of_the_citations() -> None:
 
 
 def test_what_stands_behind_a_marker_does_not_escape() -> None:
-    answer = cited("Keys are of steel [1] and doors of glass.")
+    answer = cite_markers("Keys are of steel [1] and doors of glass.")
     assert read(answer) == [("Keys are of steel", [1]), ("Keys are of steel and doors of glass.", [1])]
 
 
@@ -67,7 +67,7 @@ def test_an_answer_without_words_states_nothing() -> None:
 
 
 def test_a_citation_of_a_passage_that_is_not_given_counts_as_none() -> None:
-    assert read(cited("Keys are of steel [9].")) == [("Keys are of steel", [1, 2])]
+    assert read(cite_markers("Keys are of steel [9].")) == [("Keys are of steel", [1, 2])]
 
 
 @pytest.mark.parametrize("style", ["inline", "footnote", "endnote"])
@@ -87,12 +87,12 @@ def test_lists_of_sources_state_nothing(style: CitationStyle) -> None:
     ],
 )
 def test_a_list_of_sources_that_tells_more_than_is_cited_states_it(listed: str) -> None:
-    answer = cited(f"Keys are of steel [1].\n\n{listed}")
+    answer = cite_markers(f"Keys are of steel [1].\n\n{listed}")
     assert len(stated(answer)) > 1
 
 
 def test_a_list_of_sources_amid_an_answer_states_what_it_lists() -> None:
-    answer = cited("Keys are of steel [1].\n\nSources\n1. Document 1 - file:///1.md\n\nDoors are of oak [2].")
+    answer = cite_markers("Keys are of steel [1].\n\nSources\n1. Document 1 - file:///1.md\n\nDoors are of oak [2].")
     assert "Document 1 - file:///1.md" in [text for text, _ in read(answer)]
 
 
@@ -100,7 +100,7 @@ def test_a_source_whose_title_has_lost_a_link_states_nothing() -> None:
     named = passage(1, "Keys are of steel.", title="Keys, see https://evil.example/a")
     answer = cite("Keys are of steel [1].", [named], "default", "endnote")
     assert "(link removed)" in answer.text
-    assert [each.text for each in statements(answer, [named])] == ["Keys are of steel"]
+    assert [each.text for each in find_statements(answer, [named])] == ["Keys are of steel"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from fakes.answering import passage
-from fakes.judging import cited, quoting
+from fakes.judging import cite_markers, quoting_answer
 
 from rag_core.answering.judging.verbatim import VerbatimJudge
 from rag_core.types import Answer, Grade
@@ -30,17 +30,17 @@ def grade(answer: Answer) -> Grade:
     ],
 )
 def test_a_quote_is_supported_whatever_its_white_space_marks_and_markers_became(quote: str, text: str) -> None:
-    assert grade(quoting(quote, KEYS, text)) == "supported"
+    assert grade(quoting_answer(quote, KEYS, text)) == "supported"
 
 
 def test_a_backtick_may_have_become_an_apostrophe() -> None:
     source = passage(1, "Press ` to quote.")
-    answer = quoting("Press ` to quote.", source, "Press ' to quote. [1]")
+    answer = quoting_answer("Press ` to quote.", source, "Press ' to quote. [1]")
     assert asyncio.run(VerbatimJudge().judge(answer, [source])).grade == "supported"
 
 
 def test_a_claim_may_be_of_several_quotes_and_has_no_word_besides() -> None:
-    first, second = (quoting(quote, KEYS, f"{text} [1]") for quote, text in QUOTED)
+    first, second = (quoting_answer(quote, KEYS, f"{text} [1]") for quote, text in QUOTED)
     text = f"{first.text} {second.text}"
     (one,), (other,) = first.citations, second.citations
     both = replace(other, claim=(0, len(text) - 4), spans=((len(text) - 3, len(text)),))
@@ -52,11 +52,11 @@ def test_a_claim_may_be_of_several_quotes_and_has_no_word_besides() -> None:
 
 
 def test_a_claim_that_says_something_else_than_its_quote_is_unsupported() -> None:
-    assert grade(quoting("Ask the owner.", KEYS, "Ask no owner. [1]")) == "unsupported"
+    assert grade(quoting_answer("Ask the owner.", KEYS, "Ask no owner. [1]")) == "unsupported"
 
 
 def test_a_quote_that_stands_elsewhere_is_unsupported() -> None:
-    right = quoting("Ask the owner.", KEYS, "Ask the owner. [1]")
+    right = quoting_answer("Ask the owner.", KEYS, "Ask the owner. [1]")
     (own,) = right.citations
     for shifted in (own.start + 1, own.start - KEYS.start, -own.start):
         moved = replace(own, start=shifted, end=shifted + len(own.quote))
@@ -64,4 +64,4 @@ def test_a_quote_that_stands_elsewhere_is_unsupported() -> None:
 
 
 def test_a_sentence_without_a_citation_is_unsupported() -> None:
-    assert grade(cited("Ask the owner.")) == "unsupported"
+    assert grade(cite_markers("Ask the owner.")) == "unsupported"

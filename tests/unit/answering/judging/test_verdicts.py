@@ -1,6 +1,6 @@
 import pytest
 
-from rag_core.answering.judging.verdicts import Thresholds, overall, verdict
+from rag_core.answering.judging.verdicts import Thresholds, overall_grade, verdict_from_claims
 from rag_core.types import Claim, Grade
 
 
@@ -23,15 +23,15 @@ def claims(*grades: Grade) -> list[Claim]:
 def test_an_answer_is_unsupported_if_more_of_its_claims_are_than_are_supported(
     grades: list[Grade], grade: Grade
 ) -> None:
-    assert overall(claims(*grades)) == grade
+    assert overall_grade(claims(*grades)) == grade
 
 
 def test_the_score_is_the_mean_of_the_claims() -> None:
-    assert verdict(claims("supported", "supported", "unsupported"), "by hand").score == pytest.approx(2 / 3)
+    assert verdict_from_claims(claims("supported", "supported", "unsupported"), "by hand").score == pytest.approx(2 / 3)
 
 
 def test_an_answer_that_claims_nothing_is_unchecked() -> None:
-    assert verdict([], "by hand").grade == "unchecked"
+    assert verdict_from_claims([], "by hand").grade == "unchecked"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_link_is_followed_to_a_file_inside_and_never_out_of_the_root(tmp_path:
     escaped = Entry(uri=f"{files.uri}/outside.md", size=1, modified_ns=0)
     dotted = Entry(uri=f"{files.uri}/../secret.md", size=1, modified_ns=0)
     for entry in (escaped, dotted, Entry(uri=(tmp_path / "secret.md").as_uri(), size=1, modified_ns=0)):
-        with pytest.raises(DocumentError, match="read: leads out of its source"):
+        with pytest.raises(DocumentError, match="read: it is outside its source"):
             files.read(entry)
 
 
@@ -106,9 +106,9 @@ def test_a_link_that_leads_to_itself_is_skipped_by_name(tmp_path: Path) -> None:
     (tmp_path / "there.md").symlink_to("back.md")
     (tmp_path / "back.md").symlink_to("there.md")
     assert refusals(source(tmp_path)) == {
-        "back.md": "skipped: a link that leads to itself",
-        "self.md": "skipped: a link that leads to itself",
-        "there.md": "skipped: a link that leads to itself",
+        "back.md": "skipped: a symbolic link that refers to itself",
+        "self.md": "skipped: a symbolic link that refers to itself",
+        "there.md": "skipped: a symbolic link that refers to itself",
     }
 
 
@@ -121,9 +121,9 @@ def test_what_is_no_regular_file_is_skipped_by_name_and_not_waited_for(
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket.md")
         assert refusals(source(tmp_path)) == {
-            "pipe.md": "skipped: no regular file",
-            "socket.md": "skipped: no regular file",
-            "to-pipe.md": "skipped: no regular file",
+            "pipe.md": "skipped: not a regular file",
+            "socket.md": "skipped: not a regular file",
+            "to-pipe.md": "skipped: not a regular file",
         }
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_goes_away_during_the_listing_ends_it(tmp_path: Path) -> N
     listing = source(tmp_path).listing()
     next(listing)
     shutil.rmtree(tmp_path / "b")
-    with pytest.raises(ListingError, match="cannot be listed to its end"):
+    with pytest.raises(ListingError, match="cannot be listed completely"):
         next(listing)
 
 
@@ -166,7 +166,7 @@ def test_a_root_that_is_gone_is_no_empty_listing(tmp_path: Path) -> None:
     [
         ("/no/such/folder", "'/no/such/folder' cannot be used"),
         ("/dev/null", "neither a folder nor a regular file"),
-        ("file://elsewhere/a", "file of another host"),
+        ("file://elsewhere/a", "file on another host"),
         ("nope://x", "Protocol not known"),
         ("memory://no-such-root", "does not exist"),
     ],
@@ -200,7 +200,7 @@ def test_a_vanished_file_is_tried_again_next_time(tmp_path: Path) -> None:
     files = source(tmp_path)
     [entry] = files.listing()
     (tmp_path / "a.md").unlink()
-    with pytest.raises(DocumentError, match="gone since it was listed") as failed:
+    with pytest.raises(DocumentError, match="deleted after it was listed") as failed:
         files.read(entry)
     assert failed.value.retryable
 
@@ -241,9 +241,9 @@ def test_a_remote_folder_is_listed_and_read_by_its_uris() -> None:
     one = source("memory://remote/d.txt")
     assert [one.read(entry) for entry in one.listing()] == [b"no"]
     memory.rm("/remote", recursive=True)
-    with pytest.raises(ListingError, match="cannot be listed to its end"):
+    with pytest.raises(ListingError, match="cannot be listed completely"):
         list(files.listing())
-    with pytest.raises(DocumentError, match="gone since it was listed"):
+    with pytest.raises(DocumentError, match="deleted after it was listed"):
         files.read(entries[0])
 
 
@@ -261,7 +261,7 @@ class HttpError(Exception):
         (HttpError(429), TransientError, "HttpError: HTTP 429"),
         (HttpError(403), DocumentError, "permission denied"),
         (PermissionError("no"), DocumentError, "permission denied"),
-        (FileNotFoundError("no"), DocumentError, "gone since it was listed"),
+        (FileNotFoundError("no"), DocumentError, "deleted after it was listed"),
     ],
     ids=repr,
 )

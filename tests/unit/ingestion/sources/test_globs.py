@@ -30,17 +30,17 @@ from rag_core.ingestion.sources.globs import Globs
     ],
 )
 def test_a_pattern_takes_what_it_says(pattern: str, path: str, taken: bool) -> None:
-    assert Globs.of((pattern,), ()).match(path) is taken
-    assert Globs.of((), (pattern,)).match(path) is not taken
+    assert Globs.compile((pattern,), ()).matches(path) is taken
+    assert Globs.compile((), (pattern,)).matches(path) is not taken
 
 
 def test_no_pattern_takes_everything() -> None:
-    assert Globs.of((), ()).match("a/b\n/.c")
+    assert Globs.compile((), ()).matches("a/b\n/.c")
 
 
 def test_a_folder_is_pruned_only_if_all_below_it_is_excluded() -> None:
-    globs = Globs.of((), ("**/.git/**", "tmp/**", "logs/*.log"))
-    assert [globs.prune(folder) for folder in (".git", "x/.git", "tmp", "x/tmp", "logs")] == [
+    globs = Globs.compile((), ("**/.git/**", "tmp/**", "logs/*.log"))
+    assert [globs.excludes_folder(folder) for folder in (".git", "x/.git", "tmp", "x/tmp", "logs")] == [
         True,
         True,
         True,
@@ -51,4 +51,4 @@ def test_a_folder_is_pruned_only_if_all_below_it_is_excluded() -> None:
 
 def test_a_range_that_runs_backwards_is_a_setting_that_breaks_a_rule() -> None:
     with pytest.raises(ConfigError, match="bad character range z-a"):
-        Globs.of(("[z-a].md",), ())
+        Globs.compile(("[z-a].md",), ())

@@ -11,8 +11,8 @@ from torch.nn.attention.varlen import varlen_attn
 
 from rag_core.models.encoders import bert_packed
 from rag_core.models.encoders.bert_layers import Weights, read_weights
-from rag_core.models.encoders.bert_runs import run_by_run
-from rag_core.models.encoders.model_files import model_folder
+from rag_core.models.encoders.bert_runs import forward_runs
+from rag_core.models.encoders.model_files import find_model_folder
 
 pytestmark = pytest.mark.model
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -32,7 +32,7 @@ def plain_attention(
 
 @pytest.fixture(scope="module")
 def weights() -> Weights:
-    return read_weights(model_folder("all-MiniLM-L6-v2"), torch.float32, "cpu")
+    return read_weights(find_model_folder("all-MiniLM-L6-v2"), torch.float32, "cpu")
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
@@ -40,8 +40,8 @@ def test_it_agrees_with_the_pass_of_a_cpu_in_any_order(
     weights: Weights, pooling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bert_packed, "varlen_attn", plain_attention)
-    together = bert_packed.packed(BATCH, weights, pooling).numpy()
-    alone = np.vstack([run_by_run([tokens], weights, pooling).numpy() for tokens in BATCH])
+    together = bert_packed.forward_packed(BATCH, weights, pooling).numpy()
+    alone = np.vstack([forward_runs([tokens], weights, pooling).numpy() for tokens in BATCH])
     assert together == pytest.approx(alone, abs=1e-5)
 
 
@@ -58,7 +58,7 @@ def test_a_gpu_attends_as_the_plain_one_does() -> None:
 @needs_gpu
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
 def test_a_gpu_agrees_with_a_cpu(weights: Weights, pooling: str) -> None:
-    on_gpu = read_weights(model_folder("all-MiniLM-L6-v2"), torch.bfloat16, "cuda")
-    rows = bert_packed.packed(BATCH, on_gpu, pooling).cpu()
-    expected = torch.cat([run_by_run([tokens], weights, pooling) for tokens in BATCH])
+    on_gpu = read_weights(find_model_folder("all-MiniLM-L6-v2"), torch.bfloat16, "cuda")
+    rows = bert_packed.forward_packed(BATCH, on_gpu, pooling).cpu()
+    expected = torch.cat([forward_runs([tokens], weights, pooling) for tokens in BATCH])
     assert (rows * expected).sum(dim=1).min() > 0.999

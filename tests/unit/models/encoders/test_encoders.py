@@ -15,8 +15,8 @@ from safetensors.torch import load_file as torch_weights
 from rag_core.errors import ModelError
 from rag_core.models.encoders import bert_layers
 from rag_core.models.encoders.bert import BertEncoder
-from rag_core.models.encoders.model_files import model_folder
-from rag_core.models.encoders.precision import multiplies_bf16
+from rag_core.models.encoders.model_files import find_model_folder
+from rag_core.models.encoders.precision import has_fast_bf16
 from rag_core.models.encoders.sentence_transformers import SentenceTransformersEncoder
 
 pytestmark = pytest.mark.model
@@ -27,7 +27,7 @@ TEXTS = ["", " ", "?", *(" ".join((WORDS * 40)[i : i + 1 + i * i // 4]) for i in
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    return model_folder("all-MiniLM-L6-v2")
+    return find_model_folder("all-MiniLM-L6-v2")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_forward_pass_agrees_with_sentence_transformers(
 
 
 def test_bf16_is_as_good(folder: Path, reference: SentenceTransformersEncoder) -> None:
-    texts = TEXTS if multiplies_bf16("cpu") else TEXTS[::5]  # which take seven times as long
+    texts = TEXTS if has_fast_bf16("cpu") else TEXTS[::5]  # which take seven times as long
     expected = reference.embed(texts)
     assert cosines(BertEncoder(folder, "bf16").embed(texts), expected).min() > 0.999
     assert cosines(SentenceTransformersEncoder(folder, "bf16").embed(texts), expected).min() > 0.999
@@ -83,7 +83,7 @@ def test_weights_that_onednn_does_not_multiply_stay_as_they_are(
 ) -> None:
     monkeypatch.setattr(bert_layers, "_onednn_multiplies", lambda _: False)
     plain = BertEncoder(folder, "fp32")
-    assert not plain._weights.layers[0].wide.weight.is_mkldnn
+    assert not plain._weights.layers[0].intermediate.weight.is_mkldnn
     assert cosines(plain.embed(TEXTS[:5]), fp32.embed(TEXTS[:5])).min() > 0.99999
 
 
@@ -167,7 +167,7 @@ def test_another_architecture_is_refused_with_the_remedy(
     with pytest.raises(ModelError) as raised:
         BertEncoder(copied(folder, tmp_path / "other", config))
     assert str(raised.value) == (
-        f"other is no model for embedding.type bert ({reason}): use type sentence_transformers"
+        f"other is not a model for embedding.type bert ({reason}): use type sentence_transformers"
     )
 
 
@@ -195,7 +195,7 @@ def test_weights_that_cannot_be_read_are_refused_by_their_file(folder: Path, tmp
     broken = copied(folder, tmp_path / "broken", {})
     (broken / "model.safetensors").unlink()
     (broken / name).write_bytes(b"<html>not found</html>")
-    with pytest.raises(ModelError, match=rf"{re.escape(name)} holds no weights that can be read"):
+    with pytest.raises(ModelError, match=rf"{re.escape(name)} contains no readable weights"):
         BertEncoder(broken)
 
 
@@ -203,7 +203,7 @@ def test_pickled_code_is_not_run(folder: Path, tmp_path: Path) -> None:
     hostile = copied(folder, tmp_path / "hostile", {})
     (hostile / "model.safetensors").unlink()
     torch.save({"weights": Touching(tmp_path / "touched")}, hostile / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="holds no weights that can be read"):
+    with pytest.raises(ModelError, match="contains no readable weights"):
         BertEncoder(hostile)
     assert not (tmp_path / "touched").exists()
 
@@ -221,5 +221,5 @@ def test_a_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> No
     (other / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"it has neither model\.safetensors nor pytorch_model\.bin"):
         BertEncoder(other)
-    with pytest.raises(ModelError, match="cannot be loaded as a text encoder: give a folder that is one"):
+    with pytest.raises(ModelError, match="cannot be loaded as a text encoder: give the folder of a text encoder"):
         SentenceTransformersEncoder(other)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rag_core.models.encoders.hashing import TEXTS_AT_ONCE, HashingEncoder, hashing_space
+from rag_core.models.encoders.hashing import BATCH_SIZE, HashingEncoder, hashing_space
 
 
 def test_every_row_has_length_1_also_without_words() -> None:
@@ -16,7 +16,7 @@ def test_no_texts_give_no_rows() -> None:
 
 
 def test_many_texts_have_the_vectors_that_each_has_alone() -> None:
-    texts = [f"key {number}" for number in range(TEXTS_AT_ONCE + 2)]
+    texts = [f"key {number}" for number in range(BATCH_SIZE + 2)]
     encoder = HashingEncoder(64)
     assert (encoder.embed(texts) == [encoder.embed([text])[0] for text in texts]).all()
 

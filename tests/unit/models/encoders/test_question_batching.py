@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rag_core.errors import UsageError
-from rag_core.models.encoders.batching import MOST_TEXTS, Joined
+from rag_core.models.encoders.batching import MAX_TEXTS, BatchingEmbedder
 from rag_core.types import Matrix
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ class Held:
         return np.array([[len(text)] for text in texts], np.float32)
 
 
-async def asked(joined: Joined, *calls: Sequence[str]) -> list["asyncio.Task[Matrix]"]:
+async def asked(joined: BatchingEmbedder, *calls: Sequence[str]) -> list["asyncio.Task[Matrix]"]:
     """One after another, and each has begun."""
     tasks = []
     for texts in calls:
@@ -44,12 +44,12 @@ async def asked(joined: Joined, *calls: Sequence[str]) -> list["asyncio.Task[Mat
 async def test_a_lone_call_waits_for_nothing() -> None:
     embedder = Held()
     embedder.free.set()
-    assert (await Joined(embedder).embed(["a", "abc"])).tolist() == [[1], [3]]
+    assert (await BatchingEmbedder(embedder).embed(["a", "abc"])).tolist() == [[1], [3]]
 
 
 async def test_calls_that_come_while_the_model_is_busy_become_one() -> None:
     embedder = Held()
-    first, *others = await asked(Joined(embedder), ["a"], ["ab"], ["abc", "abcd"])
+    first, *others = await asked(BatchingEmbedder(embedder), ["a"], ["ab"], ["abc", "abcd"])
     embedder.free.set()
     assert [task.tolist() for task in await asyncio.gather(first, *others)] == [[[1]], [[2]], [[3], [4]]]
     assert embedder.calls == [["a"], ["ab", "abc", "abcd"]]
@@ -57,8 +57,8 @@ async def test_calls_that_come_while_the_model_is_busy_become_one() -> None:
 
 async def test_what_has_no_room_in_a_batch_begins_the_next() -> None:
     embedder = Held()
-    sizes = [1, MOST_TEXTS - 1, 2, MOST_TEXTS + 3, 1]
-    tasks = await asked(Joined(embedder), *(["x"] * size for size in sizes))
+    sizes = [1, MAX_TEXTS - 1, 2, MAX_TEXTS + 3, 1]
+    tasks = await asked(BatchingEmbedder(embedder), *(["x"] * size for size in sizes))
     embedder.free.set()
     assert [len(rows) for rows in await asyncio.gather(*tasks)] == sizes
     assert [len(call) for call in embedder.calls] == sizes
@@ -66,7 +66,7 @@ async def test_what_has_no_room_in_a_batch_begins_the_next() -> None:
 
 async def test_a_cancelled_call_is_not_made() -> None:
     embedder = Held()
-    running, left, other = await asked(Joined(embedder), ["a"], ["ab"], ["abc"])
+    running, left, other = await asked(BatchingEmbedder(embedder), ["a"], ["ab"], ["abc"])
     left.cancel()
     await asyncio.sleep(0)
     embedder.free.set()
@@ -77,7 +77,7 @@ async def test_a_cancelled_call_is_not_made() -> None:
 
 async def test_a_call_that_is_cancelled_while_it_is_made_leaves_the_others_theirs() -> None:
     embedder = Held()
-    running, other = await asked(Joined(embedder), ["a"], ["ab"])
+    running, other = await asked(BatchingEmbedder(embedder), ["a"], ["ab"])
     running.cancel()
     embedder.free.set()
     assert (await other).tolist() == [[2]]
@@ -85,7 +85,7 @@ async def test_a_call_that_is_cancelled_while_it_is_made_leaves_the_others_their
 
 async def test_a_call_that_fails_does_so_alone() -> None:
     embedder = Held()
-    first, good, bad, late = await asked(Joined(embedder), ["a"], ["ab"], ["bad"], ["abc"])
+    first, good, bad, late = await asked(BatchingEmbedder(embedder), ["a"], ["ab"], ["bad"], ["abc"])
     embedder.free.set()
     done = await asyncio.gather(first, good, bad, late, return_exceptions=True)
     assert isinstance(done[2], UsageError)
@@ -94,7 +94,7 @@ async def test_a_call_that_fails_does_so_alone() -> None:
 
 def test_it_serves_one_event_loop_after_another() -> None:
     embedder = Held()
-    joined = Joined(embedder)
+    joined = BatchingEmbedder(embedder)
 
     async def cut_off() -> None:
         await asked(joined, ["a"], ["ab"])
@@ -112,4 +112,4 @@ def test_it_serves_one_event_loop_after_another() -> None:
 async def test_any_number_of_texts_may_be_asked_at_once(texts: list[str]) -> None:
     embedder = Held()
     embedder.free.set()
-    assert len(await Joined(embedder).embed(texts)) == len(texts)
+    assert len(await BatchingEmbedder(embedder).embed(texts)) == len(texts)

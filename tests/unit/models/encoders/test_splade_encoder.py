@@ -61,7 +61,7 @@ def test_weights_are_positive_and_of_the_tokenizers_terms(encoder: SpladeEncoder
 
 
 def test_a_document_longer_than_the_window_has_the_highest_weights_of_its_pieces(encoder: SpladeEncoder) -> None:
-    pieces = list(encoder._pieces(LONG))
+    pieces = list(encoder._split_text(LONG))
     assert len(pieces) == -(-len(LONG.split()) // (tiny_models.WINDOW - 2))
     assert "".join(pieces) == LONG
     (whole,) = encoder.weigh([LONG])
@@ -77,9 +77,9 @@ def test_a_document_longer_than_the_window_has_the_highest_weights_of_its_pieces
     ids=["one word", "no blanks", "few blanks", "only blanks", "lines"],
 )
 def test_pieces_are_the_text_and_fit_the_window(encoder: SpladeEncoder, text: str) -> None:
-    pieces = list(encoder._pieces(text))
+    pieces = list(encoder._split_text(text))
     assert "".join(pieces) == text
-    assert all(len(encoder._ends(piece)) <= tiny_models.WINDOW - 2 for piece in pieces)
+    assert all(len(encoder._token_ends(piece)) <= tiny_models.WINDOW - 2 for piece in pieces)
 
 
 def test_no_texts_have_no_weights(encoder: SpladeEncoder) -> None:
@@ -115,12 +115,12 @@ def test_other_models_keep_their_threads(encoder: SpladeEncoder) -> None:
 
 @pytest.mark.parametrize("head", ["", "ForSequenceClassification"])
 def test_a_model_that_is_no_splade_is_refused(tmp_path: Path, head: str) -> None:
-    with pytest.raises(ModelError, match="is no SPLADE model: give one with a masked language model"):
+    with pytest.raises(ModelError, match="is not a SPLADE model: give one with a masked language model"):
         SpladeEncoder(tiny_models.bert_files(tmp_path, head))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot be loaded as a SPLADE model: give a folder that is one"):
+    with pytest.raises(ModelError, match="cannot be loaded as a SPLADE model: give the folder of a SPLADE model"):
         SpladeEncoder(tmp_path)
 
 
@@ -132,5 +132,5 @@ def test_a_fingerprint_is_of_the_files_not_of_their_place(folder: Path, two_side
 
 
 def test_an_empty_folder_has_no_fingerprint(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="must hold weights"):
+    with pytest.raises(ModelError, match="contains no weights"):
         splade_fingerprint(tmp_path)

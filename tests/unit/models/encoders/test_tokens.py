@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rag_core.errors import ModelError
 from rag_core.models.encoders import tokens
-from rag_core.models.encoders.model_files import model_folder
+from rag_core.models.encoders.model_files import find_model_folder
 from rag_core.models.encoders.tokens import ModelTokenizer, WordTokenizer
 
 PIECES = st.sampled_from([*" \t\n\r\v\x1c\x85\xa0\u2028\u200b\u0301\u03a3\u6771", "Key", "keys.", "[SEP]"])
@@ -15,7 +15,7 @@ PIECES = st.sampled_from([*" \t\n\r\v\x1c\x85\xa0\u2028\u200b\u0301\u03a3\u6771"
 
 @pytest.fixture(scope="module")
 def minilm() -> ModelTokenizer:
-    return ModelTokenizer(model_folder("all-MiniLM-L6-v2"))
+    return ModelTokenizer(find_model_folder("all-MiniLM-L6-v2"))
 
 
 @pytest.mark.model
@@ -38,18 +38,18 @@ def test_words_that_were_met_are_as_long_as_in_their_text(text: str, minilm: Mod
 
 @pytest.mark.model
 def test_few_words_are_remembered_and_no_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_MOST_WORDS", 2)
-    tokenizer, long = ModelTokenizer(model_folder("all-MiniLM-L6-v2")), "unaffable" * 20
+    monkeypatch.setattr(tokens, "_MAX_CACHED_WORDS", 2)
+    tokenizer, long = ModelTokenizer(find_model_folder("all-MiniLM-L6-v2")), "unaffable" * 20
     text = f"one two three one {long} two"
     assert tokenizer.lengths([text]) == [len(tokenizer.ends(text))]
-    assert tokenizer._words is not None
-    assert 0 < len(tokenizer._words) <= 2
-    assert long not in tokenizer._words
+    assert tokenizer._word_lengths is not None
+    assert 0 < len(tokenizer._word_lengths) <= 2
+    assert long not in tokenizer._word_lengths
 
 
 @pytest.mark.model
 def test_a_token_with_a_space_in_it_is_found(minilm: ModelTokenizer, tmp_path: Path) -> None:
-    told = json.loads((model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_text())
+    told = json.loads((find_model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_text())
     told["added_tokens"].append({**told["added_tokens"][0], "id": 30522, "content": "rotate the", "special": False})
     (tmp_path / "tokenizer.json").write_text(json.dumps(told))
     assert minilm.lengths(["rotate the keys"]) == [3]

@@ -41,12 +41,12 @@ def epub(chapters: dict[str, str], spine: tuple[str, ...], old_contents: str = "
     )
 
 
-def parsed(*chapters: str) -> Document:
+def parse(*chapters: str) -> Document:
     names = {f"{number}.xhtml": page for number, page in enumerate(chapters)}
     return EpubParser().parse("file:///a.epub", epub(names, tuple(names)))
 
 
-def test_chapters_stand_in_the_order_of_the_spine() -> None:
+def test_chapters_are_in_the_order_of_the_spine() -> None:
     pages = {"a.xhtml": "<html><h2>Two</h2><p>b</p></html>", "b.xhtml": "<html><h1>One</h1><p>a</p></html>"}
     body = epub(pages, ("nav.xhtml", "b.xhtml", "a.xhtml", "b.xhtml", "missing"))
     document = EpubParser().parse("file:///a.epub", body)
@@ -75,18 +75,18 @@ def test_a_chapter_without_a_heading_has_that_of_the_table_of_contents(nav: str,
     assert document.text == "# One\n\na\n\n## The second\n\nb\n\nc\n"
 
 
-def test_the_package_says_title_language_and_metadata() -> None:
-    document = parsed("<html><p>a</p></html>")
+def test_the_package_gives_title_language_and_metadata() -> None:
+    document = parse("<html><p>a</p></html>")
     assert (document.title, document.language, document.media_type) == ("Das Buch", "de-DE", "application/epub+zip")
     assert document.metadata == {"author": "Eva; Bo", "date": "2020", "description": "Ein Buch", "tags": ["a", "b"]}
 
 
 def test_elements_that_xhtml_closes_at_once_do_not_swallow_the_chapter() -> None:
     page = '<html><head><title/><script src="x"/></head><body><p>a<br/>b</p><a id="x"/><p>c</p></body></html>'
-    assert parsed(page).text.split() == ["a", "b", "c"]
+    assert parse(page).text.split() == ["a", "b", "c"]
 
 
-def test_fonts_may_be_obfuscated_but_chapters_not() -> None:
+def test_fonts_can_be_obfuscated_but_chapters_cannot() -> None:
     rights = '<encryption><EncryptedData><EncryptionMethod Algorithm="{}"/></EncryptedData></encryption>'
     page = {"a.xhtml": "<p>text</p>"}
     fonts = epub(page, ("a.xhtml",), encryption=rights.format("http://www.idpf.org/2008/embedding"))
@@ -96,6 +96,6 @@ def test_fonts_may_be_obfuscated_but_chapters_not() -> None:
         EpubParser().parse("a.epub", locked)
 
 
-def test_a_zip_that_is_no_book_is_damaged() -> None:
+def test_a_zip_that_is_not_a_book_is_damaged() -> None:
     with pytest.raises(DocumentError, match=r"damaged archive: no META-INF/container\.xml"):
         EpubParser().parse("a.epub", zipped({"a": "b"}))

@@ -5,12 +5,12 @@ from rag_core.parsing.markup.html import HtmlParser
 from rag_core.types import Document, Section
 
 
-def parsed(html: str) -> Document:
+def parse(html: str) -> Document:
     return HtmlParser().parse("file:///a.html", html.encode())
 
 
 def test_a_page_becomes_text_with_sections_title_and_metadata() -> None:
-    document = parsed(
+    document = parse(
         '<html lang="de-DE"><head><title>Das\n Buch</title><meta name="author" content="Eva"><meta name="date" '
         'content="2020-01-02"><meta name="keywords" content="a, b"></head><body><h1>Eins</h1><p>Ein <b>Wort</b>.</p>'
         "<h2>Zwei</h2></body></html>"
@@ -40,31 +40,31 @@ def test_a_page_becomes_text_with_sections_title_and_metadata() -> None:
     ],
 )
 def test_what_a_reader_sees_is_kept(html: str, text: str) -> None:
-    assert parsed(html).text.strip() == text
+    assert parse(html).text.strip() == text
 
 
 def test_a_page_of_one_pre_is_plain_text_titled_by_its_first_line() -> None:
-    document = parsed("<html>\n<pre>\n\nCurve-Fit &lt;2&gt;\n\n# no heading ```\n</pre>\n</html>")
+    document = parse("<html>\n<pre>\n\nCurve-Fit &lt;2&gt;\n\n# no heading ```\n</pre>\n</html>")
     assert document.text == "Curve-Fit <2>\n\n# no heading ```"
     assert document.title == "Curve-Fit <2>"
     assert document.sections == ()
 
 
 def test_two_pres_stay_code() -> None:
-    assert parsed("<pre>a</pre><pre>b</pre>").text.count("```") == 4
+    assert parse("<pre>a</pre><pre>b</pre>").text.count("```") == 4
 
 
-def test_a_meta_charset_is_heard() -> None:
+def test_a_meta_charset_is_used() -> None:
     page = '<html><head><meta charset="iso-8859-2"></head><p>Łódź</p></html>'
     assert HtmlParser().parse("a.html", page.encode("iso-8859-2")).text.strip() == "Łódź"
 
 
 def test_a_page_nested_too_deep_fails_instead_of_losing_its_text() -> None:
     with pytest.raises(DocumentError, match="nested more than 1024 deep"):
-        parsed("<div>" * 3000 + "x" + "</div>" * 3000)
+        parse("<div>" * 3000 + "x" + "</div>" * 3000)
 
 
-def test_the_sign_beside_headings_of_documentation_is_no_part_of_them() -> None:
+def test_the_link_sign_of_documentation_headings_is_removed() -> None:
     page = '<body><h1>Set-up<a class="headerlink" href="#i">\u00b6</a></h1><p>See <a href="x">this</a>.</p></body>'
     document = HtmlParser().parse("file:///a.html", page.encode())
     assert (document.title, document.text) == ("Set-up", "# Set-up\n\nSee this.\n")

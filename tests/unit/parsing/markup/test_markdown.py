@@ -11,16 +11,16 @@ from rag_core.parsing.markup.markdown import MarkdownParser
 from rag_core.types import Document, Section
 
 
-def parsed(text: str) -> Document:
+def parse(text: str) -> Document:
     return MarkdownParser().parse("file:///a.md", text.encode())
 
 
 def paths(text: str) -> list[tuple[str, ...]]:
-    return [section.path for section in parsed(text).sections]
+    return [section.path for section in parse(text).sections]
 
 
 def test_headings_become_paths_with_the_offset_of_their_line() -> None:
-    document = parsed("intro\n\n# A\n\ntext\n\n### B ###\n\n## C\n")
+    document = parse("intro\n\n# A\n\ntext\n\n### B ###\n\n## C\n")
     assert document.sections == (
         Section(path=("A",), start=7),
         Section(path=("A", "B"), start=18),
@@ -33,7 +33,7 @@ def test_setext_headings_open_sections() -> None:
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~~", "```python"])
-def test_what_stands_in_a_code_block_is_no_heading(fence: str) -> None:
+def test_a_line_in_a_code_block_is_not_a_heading(fence: str) -> None:
     close = fence.rstrip("python")
     assert paths(f"# A\n\n{fence}\n# no\n{close} x\n# no\n{close}\n# B\n") == [("A",), ("B",)]
 
@@ -49,7 +49,7 @@ def test_what_stands_in_a_code_block_is_no_heading(fence: str) -> None:
         "```\n    ```\n# no\n```\n",
     ],
 )
-def test_a_code_block_may_begin_behind_the_marker_of_a_list(block: str) -> None:
+def test_a_code_block_can_begin_after_the_marker_of_a_list(block: str) -> None:
     assert paths(f"# A\n\n{block}\n# B\n") == [("A",), ("B",)]
 
 
@@ -64,28 +64,28 @@ def test_a_code_block_may_begin_behind_the_marker_of_a_list(block: str) -> None:
     ],
 )
 def test_a_table_has_a_pipe_at_both_ends_of_its_rows(table: str, piped: str) -> None:
-    assert parsed(f"Text.\n\n{table}\n").text == f"Text.\n\n{piped}\n"
+    assert parse(f"Text.\n\n{table}\n").text == f"Text.\n\n{piped}\n"
 
 
 @pytest.mark.parametrize(
     "text",
     ["```\na | b\n-|-\n1 | 2\n```\n", "A | B | C\n--- | ---\n", "A\n---\n", "--- | ---\n", "| A | B |\n|---|---|\n"],
 )
-def test_what_is_no_table_or_has_its_pipes_stays(text: str) -> None:
-    assert parsed(text).text == text
+def test_other_text_and_complete_tables_stay_unchanged(text: str) -> None:
+    assert parse(text).text == text
 
 
 def test_an_open_code_block_hides_the_rest() -> None:
     assert paths("# A\n```\n# no\n~~~\n# no") == [("A",)]
 
 
-def test_a_heading_is_told_without_its_markup() -> None:
+def test_a_heading_has_no_markup() -> None:
     heading = '# **Bold** `code` [link](http://x) ![alt](y.png) snake_case _it_ \\# <a name="x"></a> {#id}\n'
     assert paths(heading) == [("Bold code link alt snake_case it #",)]
 
 
-def test_front_matter_becomes_metadata_and_leaves_the_text() -> None:
-    document = parsed(
+def test_front_matter_becomes_metadata_and_is_removed_from_the_text() -> None:
+    document = parse(
         "---\ntitle: T\nlang: de\ndate: 2024-02-03\nn: 3\nok: true\ntags: [a, 1]\nnone:\nmap: {a: b}\n---\n# H\n"
     )
     assert (document.title, document.language, document.text) == ("T", "de", "# H\n")
@@ -107,14 +107,14 @@ def test_front_matter_becomes_metadata_and_leaves_the_text() -> None:
         "",
     ],
 )
-def test_front_matter_that_is_no_plain_mapping_stays_in_the_text(matter: str) -> None:
-    document = parsed(f"---\n{matter}\n---\nbody")
+def test_front_matter_that_is_not_a_plain_mapping_stays_in_the_text(matter: str) -> None:
+    document = parse(f"---\n{matter}\n---\nbody")
     assert document.text == f"---\n{matter}\n---\nbody"
     assert document.metadata == {}
 
 
-def test_escapes_and_infinities_do_not_come_through() -> None:
-    assert parsed('---\na: "x\\0y"\nb: .inf\nc: .nan\n---\nbody').metadata == {"a": "xy"}
+def test_escapes_and_infinities_are_removed() -> None:
+    assert parse('---\na: "x\\0y"\nb: .inf\nc: .nan\n---\nbody').metadata == {"a": "xy"}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_escapes_and_infinities_do_not_come_through() -> None:
     [("## B\n\n# A\n", "A"), ("## B\n\n### C\n", "B"), ("words\n", ""), ("---\ntitle: 2024\n---\n# A\n", "2024")],
 )
 def test_the_title_is_the_front_matters_else_the_first_heading(text: str, title: str) -> None:
-    assert parsed(text).title == title
+    assert parse(text).title == title
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading(text: str, title:
     ],
 )
 def test_blocks_of_html_become_markdown(html: str, text: str) -> None:
-    assert parsed(html).text == text
+    assert parse(html).text == text
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_blocks_of_html_become_markdown(html: str, text: str) -> None:
         ('see <img src="x" alt="the &lt; sign"/>.', "see the < sign ."),
     ],
 )
-def test_tags_within_a_line_leave_what_they_hold(html: str, text: str) -> None:
-    assert parsed(html).text == text
+def test_tags_within_a_line_are_removed_but_not_their_content(html: str, text: str) -> None:
+    assert parse(html).text == text
 
 
 @pytest.mark.parametrize(
@@ -169,22 +169,22 @@ def test_tags_within_a_line_leave_what_they_hold(html: str, text: str) -> None:
         "<!-- without an end\n\n# A",
     ],
 )
-def test_code_and_what_is_no_html_stay(text: str) -> None:
-    assert parsed(text).text == text
+def test_code_and_text_that_is_not_html_stay_unchanged(text: str) -> None:
+    assert parse(text).text == text
 
 
 def test_code_between_the_tags_of_a_cell_stays_code() -> None:
     code = "```ts\nconst a: List<T> = b\n```\n"
-    assert parsed(f"<table><tr><td>\n\n{code}\n</td></tr></table>\n").text == f"\n{code}\n"
+    assert parse(f"<table><tr><td>\n\n{code}\n</td></tr></table>\n").text == f"\n{code}\n"
 
 
-def test_html_within_a_list_is_not_taken_for_code() -> None:
-    assert parsed("- item\n\n    <p>more</p>\n").text == "- item\n\nmore\n"
+def test_html_within_a_list_is_not_code() -> None:
+    assert parse("- item\n\n    <p>more</p>\n").text == "- item\n\nmore\n"
 
 
 def test_html_nested_too_deep_stays_as_it_is() -> None:
     deep = "<div>" * 2000 + "x\n"
-    assert parsed(deep).text == deep
+    assert parse(deep).text == deep
 
 
 PARAGRAPHS = st.builds(
@@ -206,14 +206,14 @@ PARAGRAPHS = st.builds(
 
 @given(st.lists(PARAGRAPHS, min_size=2, max_size=4))
 def test_paragraphs_that_are_converted_together_become_what_each_would(blocks: list[str]) -> None:
-    plain = [block for block in blocks if embedded_html._PARAGRAPHS.fullmatch(block)]
-    assert embedded_html._paragraphs(plain) == {block: embedded_html._converted(block) for block in plain}
+    plain = [block for block in blocks if embedded_html._CLOSED_PARAGRAPHS.fullmatch(block)]
+    assert embedded_html._convert_paragraphs(plain) == {block: embedded_html._convert_block(block) for block in plain}
 
 
 def test_many_paragraphs_of_html_are_converted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     convert = Mock(wraps=html_to_markdown.convert)
     monkeypatch.setattr("rag_core.parsing.markup.html.convert", convert)
-    document = parsed("".join(f"<p>Gate <b>{number}</b></p>\n\n" for number in range(2_000)))
+    document = parse("".join(f"<p>Gate <b>{number}</b></p>\n\n" for number in range(2_000)))
     assert document.text.startswith("Gate **0**\n\nGate **1**\n\n")
     assert document.text.endswith("Gate **1999**\n\n")
     assert convert.call_count == 1
@@ -241,7 +241,7 @@ def test_many_paragraphs_of_html_are_converted_together(monkeypatch: pytest.Monk
     ],
 )
 def test_no_repetition_takes_long(unit: str) -> None:
-    assert "\0" not in parsed(unit * 200_000 + "<b>-->").text
+    assert "\0" not in parse(unit * 200_000 + "<b>-->").text
 
 
 LINES = st.lists(
@@ -255,7 +255,7 @@ LINES = st.lists(
 
 @given(LINES)
 def test_every_section_starts_at_its_heading(lines: list[str]) -> None:
-    document = parsed("\n".join(lines).encode("utf-8", "replace").decode())
+    document = parse("\n".join(lines).encode("utf-8", "replace").decode())
     starts = [section.start for section in document.sections]
     assert "\0" not in document.text
     assert starts == sorted(set(starts))

@@ -9,12 +9,12 @@ from rag_core.types import Document
 BOMB = "".join(f'<!ENTITY b{n} "{f"&b{n - 1};" * 10 if n else "boom"}">' for n in range(10))
 
 
-def parsed(text: str) -> Document:
+def parse(text: str) -> Document:
     return XmlParser().parse("file:///a.xml", text.encode())
 
 
 def test_obvious_structure_becomes_markdown() -> None:
-    document = parsed(
+    document = parse(
         "<book><title>Mills</title><section><title>Wheels</title><p>They <b>turn</b>.</p><list><item>one</item>"
         "<item>two</item></list><table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
         "<section><head>Spokes</head><p>Oak.</p></section></section></book>"
@@ -28,12 +28,12 @@ def test_obvious_structure_becomes_markdown() -> None:
 
 
 def test_the_elements_of_a_record_keep_their_names() -> None:
-    text = parsed("<mills xmlns='urn:m'><mill><name>Ferry</name><wheels>2</wheels></mill><mill/></mills>").text
+    text = parse("<mills xmlns='urn:m'><mill><name>Ferry</name><wheels>2</wheels></mill><mill/></mills>").text
     assert text == "- name: Ferry\n- wheels: 2\n"
 
 
 def test_mixed_text_stays_in_order() -> None:
-    assert parsed("<note>One <em>two</em> three <!-- no --><x/>four</note>").text == "One two three four\n"
+    assert parse("<note>One <em>two</em> three <!-- no --><x/>four</note>").text == "One two three four\n"
 
 
 JATS = """<!DOCTYPE article PUBLIC "-//NLM//DTD JATS" "JATS.dtd">
@@ -54,7 +54,7 @@ JATS = """<!DOCTYPE article PUBLIC "-//NLM//DTD JATS" "JATS.dtd">
 
 
 def test_a_jats_article_has_title_authors_abstract_sections_and_references() -> None:
-    document = parsed(JATS)
+    document = parse(JATS)
     assert document.text == (
         "# On wheels\n\nAda Weir\n\nMill, UK\n\n## Abstract\n\nShort.\n\n"
         "## Results\n\nSeen in Fig 1 .\n\nFigure 1. A wheel.\n\n"
@@ -72,26 +72,26 @@ def test_a_jats_article_has_title_authors_abstract_sections_and_references() -> 
 
 def test_an_entity_bomb_does_not_grow() -> None:
     with pytest.raises(DocumentError, match=r"damaged XML: Maximum entity amplification"):
-        parsed(f"<!DOCTYPE x [{BOMB}]><x>a<p>&b9;</p>z</x>")
-    assert parsed("<!DOCTYPE x [<!ENTITY b 'boom'>]><x>a<p>&b;</p>z</x>").text == "a\n\nz\n"
+        parse(f"<!DOCTYPE x [{BOMB}]><x>a<p>&b9;</p>z</x>")
+    assert parse("<!DOCTYPE x [<!ENTITY b 'boom'>]><x>a<p>&b;</p>z</x>").text == "a\n\nz\n"
 
 
 def test_an_external_entity_is_not_read(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the secret")
-    document = parsed(f'<!DOCTYPE x [<!ENTITY e SYSTEM "{secret.as_uri()}">]><x><title>&e;</title>a &e; b</x>')
+    document = parse(f'<!DOCTYPE x [<!ENTITY e SYSTEM "{secret.as_uri()}">]><x><title>&e;</title>a &e; b</x>')
     assert "secret" not in document.text + document.title
 
 
 @pytest.mark.parametrize("text", ["", "<a>", "no xml", "<a>&unknown;</a>", "<a>\0</a>", "<a>" * 5000 + "</a>" * 5000])
-def test_damage_is_told_with_its_reason(text: str) -> None:
+def test_damage_is_reported_with_its_reason(text: str) -> None:
     with pytest.raises(DocumentError) as failed:
-        parsed(text)
+        parse(text)
     assert failed.value.reason.startswith("damaged XML: ")
 
 
-def test_cells_that_reach_over_others_stand_in_each_place() -> None:
-    """As of nearly every table of an article; a group's rows end with it."""
+def test_a_merged_cell_is_repeated_in_every_cell_that_it_covers() -> None:
+    """Nearly every table of an article is like this; a row span ends with the group of rows."""
     text = (
         XmlParser()
         .parse(

@@ -16,9 +16,9 @@ from waiting import wait_for_end
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.document import parse
-from rag_core.parsing.office.libreoffice import converted
+from rag_core.parsing.office.libreoffice import convert
 from rag_core.parsing.office.word import WordParser
-from rag_core.parsing.sandbox import Bounds, Sandbox
+from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 
 SCRIPT = """#!/bin/sh
 {0}
@@ -54,27 +54,27 @@ def install(path: Path, script: str) -> None:
 
 def failure(timeout: float = 9.0) -> DocumentError:
     with pytest.raises(DocumentError) as failed:
-        converted(b"old", "doc", "docx", timeout)
+        convert(b"old", "doc", "docx", timeout)
     return failed.value
 
 
 @pytest.mark.usefixtures("path")
 def test_without_libreoffice_a_document_is_skipped() -> None:
-    assert (failure().reason, failure().status) == ("needs LibreOffice", "skipped")
+    assert (failure().reason, failure().status) == ("needs LibreOffice: no program soffice on the PATH", "skipped")
 
 
-def test_what_libreoffice_makes_is_returned(path: Path) -> None:
+def test_the_file_that_libreoffice_writes_is_returned(path: Path) -> None:
     install(path, COPIES)
-    assert converted(b"old", "doc", "docx") == b"old"
+    assert convert(b"old", "doc", "docx") == b"old"
 
 
-def test_what_it_says_is_the_reason_where_it_makes_nothing(path: Path) -> None:
+def test_its_output_is_the_reason_if_it_writes_no_file(path: Path) -> None:
     install(path, "echo Error: source file could not be loaded")
-    assert failure().reason == "LibreOffice made no docx: Error: source file could not be loaded"
+    assert failure().reason == "LibreOffice wrote no docx file: Error: source file could not be loaded"
     assert failure().status == "failed"
 
 
-def test_it_ends_with_all_that_it_started_at_the_timeout(path: Path) -> None:
+def test_at_the_timeout_it_is_killed_with_all_processes_that_it_started(path: Path) -> None:
     install(path, "/bin/sleep 30")
     start = time.monotonic()
     assert failure(0.3).reason == "LibreOffice took longer than 0.3 s"
@@ -82,12 +82,12 @@ def test_it_ends_with_all_that_it_started_at_the_timeout(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("path")
-def test_nothing_is_left_where_the_sandbox_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_and_no_process_remain_if_the_sandbox_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     install(tmp_path, f"echo $$ > {tmp_path}/started; exec /bin/sleep 30")
-    sandbox = sandboxed(Bounds(seconds=3.0))
+    sandbox = create_sandbox(SandboxLimits(seconds=3.0))
     with pytest.raises(DocumentError, match="took longer than 3 s"):
         sandbox("file:///a.doc", OLD)
     wait_for_end(int((tmp_path / "started").read_text()))
@@ -96,16 +96,16 @@ def test_nothing_is_left_where_the_sandbox_ends_it(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture
 def server() -> Iterator[HTTPServer]:
-    made = HTTPServer(("127.0.0.1", 0), Asked)
-    thread = threading.Thread(target=made.serve_forever)
+    server = HTTPServer(("127.0.0.1", 0), RecordingHandler)
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
+    yield server
+    server.shutdown()
     thread.join()
-    made.server_close()
+    server.server_close()
 
 
-class Asked(BaseHTTPRequestHandler):
+class RecordingHandler(BaseHTTPRequestHandler):
     paths: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
@@ -121,8 +121,8 @@ class Asked(BaseHTTPRequestHandler):
 @needs_libreoffice
 @pytest.mark.timeout(120)
 def test_old_documents_are_read_within_the_limits_of_the_sandbox() -> None:
-    sandbox = sandboxed(Bounds())
-    read = sandbox("file:///a.doc", converted(STORY, "rtf", "doc"))
+    sandbox = create_sandbox(SandboxLimits())
+    read = sandbox("file:///a.doc", convert(STORY, "rtf", "doc"))
     sandbox.close()
     assert read.text == "Gates\n\nOpened at spring tide.\n"
     assert read.metadata["format"] == "doc"
@@ -130,11 +130,11 @@ def test_old_documents_are_read_within_the_limits_of_the_sandbox() -> None:
 
 @needs_libreoffice
 @pytest.mark.timeout(120)
-def test_a_document_cannot_have_libreoffice_fetch_a_picture(server: HTTPServer) -> None:
+def test_a_document_cannot_make_libreoffice_fetch_a_picture(server: HTTPServer) -> None:
     linked = LINKED.format(f"http://127.0.0.1:{server.server_port}/picture.png")
-    text = WordParser().parse("file:///a.docx", converted(linked.encode(), "fodt", "docx")).text
-    assert (text, Asked.paths) == ("Opened at spring tide.\n", [])
+    text = WordParser().parse("file:///a.docx", convert(linked.encode(), "fodt", "docx")).text
+    assert (text, RecordingHandler.paths) == ("Opened at spring tide.\n", [])
 
 
-def sandboxed(bounds: Bounds) -> Sandbox:
+def create_sandbox(bounds: SandboxLimits) -> Sandbox:
     return Sandbox(partial(parse, detect_language=False, file_mb=9, text_mb=9), bounds, [("file:///a.docx", docx("x"))])

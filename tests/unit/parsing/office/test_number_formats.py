@@ -1,10 +1,10 @@
 import pytest
 
-from rag_core.parsing.office.numbers import formatted
+from rag_core.parsing.office.numbers import apply_format
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "shown"),
+    ("text", "code", "expected"),
     [
         ("0.125", "0%", "12%"),
         ("-0.12345", "0.0%;[Red]-0.0%", "-12.3%"),
@@ -20,5 +20,5 @@ from rag_core.parsing.office.numbers import formatted
         ("Q1", "0%", "Q1"),
     ],
 )
-def test_a_number_is_told_as_its_format_shows_it(text: str, code: str, shown: str) -> None:
-    assert formatted(text, code) == shown
+def test_a_number_is_shown_in_its_format(text: str, code: str, expected: str) -> None:
+    assert apply_format(text, code) == expected

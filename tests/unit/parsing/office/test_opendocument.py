@@ -33,7 +33,7 @@ def document(content: str) -> str:
     return f"<office:document {NAMESPACES}>{content}</office:document>"
 
 
-def parsed(kind: str, content: str, automatic: str = "", meta: str = "", **files: str) -> Document:
+def parse(kind: str, content: str, automatic: str = "", meta: str = "", **files: str) -> Document:
     return OpenDocumentParser().parse("file:///a.odf", odf(kind, content, automatic, meta, **files))
 
 
@@ -46,7 +46,7 @@ def cell(text: str, properties: str = "") -> str:
 
 
 def rows(*cells: str, name: str = "S") -> str:
-    lines = "".join(f"<table:table-row>{each}</table:table-row>" for each in cells)
+    lines = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
     return f'<table:table table:name="{name}">{lines}</table:table>'
 
 
@@ -56,22 +56,22 @@ COVERED = "<table:covered-table-cell/>"
 def test_headings_and_metadata() -> None:
     heading = '<text:h text:outline-level="2">Two</text:h>'
     title = '<style:style style:name="P1" style:parent-style-name="Title"/>'
-    known = parsed("text", p("One", "P1") + heading + p("text"), title, META)
-    assert known.text == "# One\n\n## Two\n\ntext\n"
-    assert known.sections[1] == Section(path=("One", "Two"), start=7)
-    assert (known.title, known.language) == ("The title", "de-DE")
-    assert known.metadata == {"author": "Eva", "date": "2020-01-02", "tags": ["a", "b"]}
-    assert known.media_type == "application/vnd.oasis.opendocument.text"
+    parsed = parse("text", p("One", "P1") + heading + p("text"), title, META)
+    assert parsed.text == "# One\n\n## Two\n\ntext\n"
+    assert parsed.sections[1] == Section(path=("One", "Two"), start=7)
+    assert (parsed.title, parsed.language) == ("The title", "de-DE")
+    assert parsed.metadata == {"author": "Eva", "date": "2020-01-02", "tags": ["a", "b"]}
+    assert parsed.media_type == "application/vnd.oasis.opendocument.text"
 
 
-def test_lists_are_numbered_as_their_style_says() -> None:
+def test_lists_are_numbered_in_the_format_of_their_style() -> None:
     level = '<text:list-level-style-number text:level="{}" style:num-format="{}" style:num-suffix="{}"/>'
     style = f'<text:list-style style:name="L">{level.format(1, "1", ".")}{level.format(2, "a", ")")}</text:list-style>'
     inner = f"<text:list><text:list-item>{p('b')}</text:list-item></text:list>"
     items = f"<text:list-item>{p('a')}{inner}</text:list-item><text:list-item>{p('c')}</text:list-item>"
     numbered, plain = f'<text:list text:style-name="L">{items}</text:list>', f"<text:list>{items}</text:list>"
-    assert parsed("text", numbered, style).text == "1. a\n    - a) b\n2. c\n"
-    assert parsed("text", plain, style).text == "- a\n    - b\n- c\n"
+    assert parse("text", numbered, style).text == "1. a\n    - a) b\n2. c\n"
+    assert parse("text", plain, style).text == "- a\n    - b\n- c\n"
 
 
 @pytest.mark.parametrize(
@@ -91,57 +91,57 @@ def test_lists_are_numbered_as_their_style_says() -> None:
         ('is<draw:frame><draw:object xlink:href="./Object"/></draw:frame>', "is E = m c^2"),
     ],
 )
-def test_what_a_reader_sees_is_kept(content: str, text: str) -> None:
+def test_visible_text_is_kept(content: str, text: str) -> None:
     style = '<style:style style:name="up"><style:text-properties style:text-position="super 58%"/></style:style>'
     math = '<math xmlns="http://www.w3.org/1998/Math/MathML"><annotation>E = m c^2</annotation></math>'
-    assert parsed("text", p(content), style, Object__content=math).text.strip() == text
+    assert parse("text", p(content), style, Object__content=math).text.strip() == text
 
 
-def test_what_was_deleted_and_the_table_of_contents_are_left_out() -> None:
+def test_deleted_text_and_the_table_of_contents_are_left_out() -> None:
     deleted = f"<text:tracked-changes><text:deletion>{p('old')}</text:deletion></text:tracked-changes>"
     contents = f"<text:table-of-content><text:index-body>{p('One 1')}</text:index-body></text:table-of-content>"
-    assert parsed("text", deleted + contents + p("text")).text == "text\n"
+    assert parse("text", deleted + contents + p("text")).text == "text\n"
 
 
-def test_a_hidden_section_is_left_out_also_of_a_cell() -> None:
+def test_a_hidden_section_is_left_out_even_in_a_cell() -> None:
     hidden = f'<text:section text:display="none">{p("hidden")}</text:section>'
     shown = f"<text:section>{p('shown')}</text:section>"
-    assert parsed("text", hidden + shown).text == "shown\n"
+    assert parse("text", hidden + shown).text == "shown\n"
     both = f"<table:table-cell>{hidden}{shown}</table:table-cell>"
-    assert parsed("text", rows(both)).text == "| shown |\n| --- |\n"
+    assert parse("text", rows(both)).text == "| shown |\n| --- |\n"
 
 
-def test_headers_and_footers_are_told_once() -> None:
+def test_headers_and_footers_occur_once() -> None:
     pages = f"<style:header>{p('Company')}</style:header><style:footer>{p('Page 1')}</style:footer>"
     master = f"<office:master-styles><style:master-page>{pages}</style:master-page></office:master-styles>"
-    assert parsed("text", p("text"), styles=document(master)).text == "text\n\nCompany\n"
+    assert parse("text", p("text"), styles=document(master)).text == "text\n\nCompany\n"
 
 
-def test_merged_cells_are_told_wherever_they_reach() -> None:
+def test_merged_cells_are_repeated_in_each_cell_that_they_cover() -> None:
     first = cell("A", 'table:number-columns-spanned="2"') + COVERED + cell("B", 'table:number-rows-spanned="2"')
-    text = parsed("text", rows(first, cell("1") + cell("2") + COVERED)).text
+    text = parse("text", rows(first, cell("1") + cell("2") + COVERED)).text
     assert text == "| A | A | B |\n| --- | --- | --- |\n| 1 | 2 | B |\n"
 
 
-def test_a_sheet_shows_what_its_reader_sees_and_not_the_value_behind() -> None:
+def test_a_cell_has_its_displayed_text_and_not_its_value() -> None:
     far = 'table:number-columns-repeated="16000"'
     content = rows(
         cell("Share", 'office:value="1"') + cell("", far), cell("25 %", 'office:value="0.25"'), name="Shares"
     )
-    known = parsed("spreadsheet", content)
-    assert (known.text, known.title) == ("## Shares\n\n| Share |\n| --- |\n| 25 % |\n", "")
+    parsed = parse("spreadsheet", content)
+    assert (parsed.text, parsed.title) == ("## Shares\n\n| Share |\n| --- |\n| 25 % |\n", "")
 
 
 def test_a_hidden_sheet_is_left_out() -> None:
     style = '<style:style style:name="h"><style:table-properties table:display="false"/></style:style>'
     hidden = rows(cell("x")).replace("<table:table ", '<table:table table:style-name="h" ')
-    assert parsed("spreadsheet", hidden + rows(cell("y"), name="T"), style).text == "## T\n\n| y |\n| --- |\n"
+    assert parse("spreadsheet", hidden + rows(cell("y"), name="T"), style).text == "## T\n\n| y |\n| --- |\n"
 
 
-def test_repetition_grows_to_a_bounded_table() -> None:
+def test_repeated_rows_and_cells_make_a_table_of_limited_size() -> None:
     many = 'table:number-columns-repeated="99999999"'
     row = f'<table:table-row table:number-rows-repeated="99999999">{cell("x", many)}</table:table-row>'
-    assert parsed("spreadsheet", f"<table:table>{row}</table:table>").text.count("x") == 100 * 100
+    assert parse("spreadsheet", f"<table:table>{row}</table:table>").text.count("x") == 100 * 100
 
 
 def test_nested_repetition_does_not_multiply() -> None:
@@ -149,7 +149,7 @@ def test_nested_repetition_does_not_multiply() -> None:
     content = rows(cell("x", many))
     for _ in range(20):
         content = rows(f"<table:table-cell {many}>{content}</table:table-cell>")
-    assert parsed("text", content).text.count("x") <= 100
+    assert parse("text", content).text.count("x") <= 100
 
 
 def test_each_slide_is_a_section_and_a_page() -> None:
@@ -157,9 +157,9 @@ def test_each_slide_is_a_section_and_a_page() -> None:
     body = f"<draw:custom-shape>{p('text')}</draw:custom-shape>"
     notes = f'<draw:frame presentation:class="notes"><draw:text-box>{p("say this")}</draw:text-box></draw:frame>'
     first = f"<draw:page>{title}{body}<presentation:notes>{notes}</presentation:notes></draw:page>"
-    known = parsed("presentation", first + f"<draw:page>{body}</draw:page>")
-    assert known.text == "## One\n\ntext\n\nSpeaker notes:\n\nsay this\n\ntext\n"
-    assert (known.title, known.pages) == ("One", (0, known.text.rindex("text")))
+    parsed = parse("presentation", first + f"<draw:page>{body}</draw:page>")
+    assert parsed.text == "## One\n\ntext\n\nSpeaker notes:\n\nsay this\n\ntext\n"
+    assert (parsed.title, parsed.pages) == ("One", (0, parsed.text.rindex("text")))
 
 
 def test_an_encrypted_document_is_password_protected() -> None:
@@ -171,4 +171,4 @@ def test_an_encrypted_document_is_password_protected() -> None:
 
 def test_another_kind_is_refused() -> None:
     with pytest.raises(DocumentError, match="no OpenDocument text, spreadsheet or presentation"):
-        parsed("database", "")
+        parse("database", "")

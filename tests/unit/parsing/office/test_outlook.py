@@ -25,12 +25,12 @@ MAIL = {
 }
 
 
-def parsed(streams: dict[str, bytes]) -> Document:
+def parse(streams: dict[str, bytes]) -> Document:
     return OutlookParser().parse("file:///a.msg", compound(streams))
 
 
-def test_headers_come_first_and_into_the_metadata() -> None:
-    document = parsed(MAIL)
+def test_headers_are_the_first_paragraph_and_the_metadata() -> None:
+    document = parse(MAIL)
     assert document.text == (
         "From: Ada Weir <ada@mill.org>\nTo: Ben Ferry\nDate: 2024-02-03 04:05 UTC\nSubject: Größe 42\n\n"
         "Hello Ben,\n\nthe wheel turns.\n"
@@ -43,8 +43,8 @@ def test_headers_come_first_and_into_the_metadata() -> None:
     }
 
 
-def test_html_and_texts_of_8_bits_are_read_where_there_are_no_others() -> None:
-    document = parsed(
+def test_html_and_8_bit_texts_are_read_if_there_are_no_others() -> None:
+    document = parse(
         {"__substg1.0_0037001E": "Größe".encode("cp1252"), "__substg1.0_10130102": b"<p>rich <b>words</b>"}
     )
     assert document.text == "Subject: Größe\n\nrich **words**\n"
@@ -52,7 +52,7 @@ def test_html_and_texts_of_8_bits_are_read_where_there_are_no_others() -> None:
 
 def test_attachments_are_named_and_text_ones_are_sections() -> None:
     folder = "__attach_version1.0_#0000000"
-    document = parsed(
+    document = parse(
         MAIL
         | {
             f"{folder}0/__substg1.0_3707001F": wide("plan.pdf"),
@@ -65,14 +65,14 @@ def test_attachments_are_named_and_text_ones_are_sections() -> None:
     assert [section.path for section in document.sections] == [("notes.txt",)]
 
 
-def test_a_truncated_message_is_read_where_nothing_of_it_is_missing_or_fails_by_name() -> None:
+def test_a_truncated_message_is_read_if_no_text_is_missing_or_fails_with_its_reason() -> None:
     body = compound(MAIL)
     read = {text for length in range(0, len(body), 64) if (text := read_in_part(body[:length]))}
-    assert read == {parsed(MAIL).text}
+    assert read == {parse(MAIL).text}
 
 
 def read_in_part(body: bytes) -> str:
-    """Nothing where it is refused."""
+    """The text; empty if the body is refused."""
     try:
         return OutlookParser().parse("file:///a.msg", body).text
     except DocumentError as failed:

@@ -8,13 +8,13 @@ FONTS = r"{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}{\f2\fcharset2 
 STYLES = r"{\stylesheet{\s0 Normal;}{\s1 heading 1;}{\s2\outlinelevel1 Mine;}{\*\cs10 Other;}{\s3 toc 1;}}"
 
 
-def parsed(content: str) -> Document:
+def parse(content: str) -> Document:
     body = rf"{{\rtf1\ansi\ansicpg1252\deff0{FONTS}{STYLES}\pard {content}}}"
     return RtfParser().parse("file:///a.rtf", body.encode("ascii"))
 
 
 def test_headings_are_found_by_name_and_by_outline_level() -> None:
-    document = parsed(r"\s1 One\par\pard text\par\pard\s2 Two\par\pard\outlinelevel2 Three\par\pard\s3 One 1\par")
+    document = parse(r"\s1 One\par\pard text\par\pard\s2 Two\par\pard\outlinelevel2 Three\par\pard\s3 One 1\par")
     assert document.text == "# One\n\ntext\n\n## Two\n\n### Three\n"
     assert document.sections[2] == Section(path=("One", "Two", "Three"), start=document.text.index("###"))
     assert document.title == "One"
@@ -22,7 +22,7 @@ def test_headings_are_found_by_name_and_by_outline_level() -> None:
 
 def test_the_information_group_is_title_and_metadata() -> None:
     info = r"{\info{\title Caf\'e9}{\author Eva}{\keywords a, b}{\creatim\yr2020\mo1\dy2}{\*\company C}}"
-    document = parsed(info + "text")
+    document = parse(info + "text")
     assert document.title == "Café"
     assert document.metadata == {"author": "Eva", "date": "2020-01-02", "tags": ["a", "b"]}
 
@@ -46,32 +46,32 @@ def test_the_information_group_is_title_and_metadata() -> None:
         (r"a\line b\tab c\par\par # d", "a\nb c\n\n\\# d"),
     ],
 )
-def test_what_a_reader_sees_is_kept(content: str, text: str) -> None:
-    assert parsed(content).text.strip() == text
+def test_visible_text_is_kept(content: str, text: str) -> None:
+    assert parse(content).text.strip() == text
 
 
 def test_a_table_keeps_its_merged_cells() -> None:
     first = r"\trowd\clmgf\cellx1\clmrg\cellx2\clvmgf\cellx3\pard\intbl A\cell\cell B|\cell\row"
     second = r"\trowd\cellx1\cellx2\clvmrg\cellx3\pard\intbl 1\cell 2\par 3\cell\cell\row"
-    text = parsed(rf"before\par {first}{second}\pard after\par").text
+    text = parse(rf"before\par {first}{second}\pard after\par").text
     assert text == "before\n\n| A | A | B\\| |\n| --- | --- | --- |\n| 1 | 2 3 | B\\| |\n\nafter\n"
 
 
-def test_what_is_cut_off_is_read_as_far_as_it_goes() -> None:
+def test_a_truncated_document_is_read_up_to_its_end() -> None:
     assert RtfParser().parse("a.rtf", rb"{\rtf1 text {\b bold").text == "text bold\n"
 
 
-def test_deep_groups_are_no_danger() -> None:
-    assert parsed("{" * 100_000 + "text" + "}" * 100_000).text == "text\n"
+def test_deeply_nested_groups_are_read() -> None:
+    assert parse("{" * 100_000 + "text" + "}" * 100_000).text == "text\n"
 
 
-@pytest.mark.parametrize(("body", "reason"), [(b"", "empty"), (b"text", "no RTF"), (b"{\\urtf1 x}", "no RTF")])
-def test_what_is_no_rtf_is_refused(body: bytes, reason: str) -> None:
+@pytest.mark.parametrize(("body", "reason"), [(b"", "empty"), (b"text", "not an RTF"), (b"{\\urtf1 x}", "not an RTF")])
+def test_a_body_that_is_not_rtf_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         RtfParser().parse("a.rtf", body)
 
 
-def test_what_a_file_says_about_itself_is_no_text() -> None:
+def test_the_information_group_is_not_part_of_the_text() -> None:
     info = rb"{\info{\title T}{\operator Jane Doe}{\creatim\yr2020\mo1\dy2}{\category Cat}{\manager Boss}{\comment C}}"
     document = RtfParser().parse("file:///a.rtf", rb"{\rtf1\ansi" + info + rb"\pard text\par}")
     assert (document.title, document.text) == ("T", "text\n")

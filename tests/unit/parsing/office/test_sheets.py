@@ -22,12 +22,12 @@ STYLES = (
 PERCENT, TENTHS_OF_PERCENT, NO_PERCENT, FIVE_DIGITS = 3, 4, 5, 6
 
 
-def text(place: str, value: str) -> str:
-    return f'<c r="{place}" t="inlineStr"><is><t>{value}</t></is></c>'
+def text(cell: str, value: str) -> str:
+    return f'<c r="{cell}" t="inlineStr"><is><t>{value}</t></is></c>'
 
 
-def number(place: str, value: str, style: int = 0) -> str:
-    return f'<c r="{place}" s="{style}"><v>{value}</v></c>'
+def number(cell: str, value: str, style: int = 0) -> str:
+    return f'<c r="{cell}" s="{style}"><v>{value}</v></c>'
 
 
 def sheet(rows: dict[int, str], merged: str = "") -> str:
@@ -37,14 +37,14 @@ def sheet(rows: dict[int, str], merged: str = "") -> str:
 
 
 def xlsx(sheets: dict[str, str], core: str = "", hidden: str = "", **parts: str) -> bytes:
-    """`parts` are related to the first sheet, by kind."""
+    """A workbook. `parts` are the parts that the first sheet has relations to, by kind."""
     states = {name: 'state="hidden"' if name == hidden else "" for name in sheets}
     ids = "".join(
-        f'<sheet name="{name}" sheetId="{place}" r:id="worksheet{place}" {states[name]}/>'
-        for place, name in enumerate(sheets, 1)
+        f'<sheet name="{name}" sheetId="{number}" r:id="worksheet{number}" {states[name]}/>'
+        for number, name in enumerate(sheets, 1)
     )
-    targets = {f"worksheet{place}": f"worksheets/sheet{place}.xml" for place, _ in enumerate(sheets, 1)}
-    files = {f"xl/worksheets/sheet{place}.xml": content for place, content in enumerate(sheets.values(), 1)}
+    targets = {f"worksheet{number}": f"worksheets/sheet{number}.xml" for number, _ in enumerate(sheets, 1)}
+    files = {f"xl/worksheets/sheet{number}.xml": content for number, content in enumerate(sheets.values(), 1)}
     return office(
         "xl/workbook.xml",
         {
@@ -60,13 +60,13 @@ def xlsx(sheets: dict[str, str], core: str = "", hidden: str = "", **parts: str)
     )
 
 
-def parsed(*arguments: dict[str, str], core: str = "", hidden: str = "", **parts: str) -> Document:
+def parse(*arguments: dict[str, str], core: str = "", hidden: str = "", **parts: str) -> Document:
     return SheetsParser().parse("file:///a.xlsx", xlsx(*arguments, core=core, hidden=hidden, **parts))
 
 
-def test_each_sheet_is_a_section_with_the_tables_that_stand_on_it() -> None:
+def test_each_sheet_is_a_section_with_its_tables() -> None:
     first = sheet({2: text("B2", "Year") + text("C2", "Ducks"), 3: number("B3", "2019") + number("C3", "1.5")})
-    document = parsed({"Ducks": first, "Empty": sheet({}), "More": sheet({1: text("A1", "x"), 3: text("A3", "y")})})
+    document = parse({"Ducks": first, "Empty": sheet({}), "More": sheet({1: text("A1", "x"), 3: text("A3", "y")})})
     assert document.text == (
         "## Ducks\n\n| Year | Ducks |\n| --- | --- |\n| 2019 | 1.5 |\n\n## More\n\n| x |\n| --- |\n\n| y |\n| --- |\n"
     )
@@ -75,11 +75,11 @@ def test_each_sheet_is_a_section_with_the_tables_that_stand_on_it() -> None:
 
 def test_a_workbook_is_not_titled_by_its_first_sheet() -> None:
     one = {"Sheet1": sheet({1: text("A1", "x")})}
-    assert parsed(one).title == ""
-    assert parsed(one, core="<dc:title>Ducks</dc:title>").title == "Ducks"
+    assert parse(one).title == ""
+    assert parse(one, core="<dc:title>Ducks</dc:title>").title == "Ducks"
 
 
-def test_values_stand_as_a_reader_would_write_them() -> None:
+def test_values_are_shown_as_a_reader_would_write_them() -> None:
     cells = (
         number("A1", "4.4000000000000004")
         + number("B1", "43831", 1)
@@ -88,22 +88,20 @@ def test_values_stand_as_a_reader_would_write_them() -> None:
         + text("E1", "a_x000D_b|c")
         + number("F1", "1E+20")
     )
-    assert (
-        "| 4.4 | 2020-01-01 | 2020-01-01 12:00:00 | TRUE | a b\\|c | 1e+20 |" in parsed({"S": sheet({1: cells})}).text
-    )
+    assert "| 4.4 | 2020-01-01 | 2020-01-01 12:00:00 | TRUE | a b\\|c | 1e+20 |" in parse({"S": sheet({1: cells})}).text
 
 
-def test_a_merged_cell_is_told_wherever_it_reaches() -> None:
+def test_a_merged_cell_is_repeated_in_each_cell_that_it_covers() -> None:
     rows = {1: text("A1", "2024") + text("C1", "sum"), 2: text("A2", "a") + text("B2", "b") + text("C2", "c")}
-    assert "| 2024 | 2024 | sum |" in parsed({"S": sheet(rows, "A1:B1")}).text
+    assert "| 2024 | 2024 | sum |" in parse({"S": sheet(rows, "A1:B1")}).text
 
 
-def test_a_merged_cell_hides_nothing_on_a_sheet_that_begins_further_right() -> None:
+def test_a_merged_cell_hides_nothing_on_a_sheet_whose_first_column_is_empty() -> None:
     rows = {3: text("B3", "2024") + text("D3", "sum"), 4: text("B4", "b") + text("C4", "c") + text("D4", "d")}
-    assert "| 2024 | 2024 | sum |" in parsed({"S": sheet(rows, "B3:C3")}).text
+    assert "| 2024 | 2024 | sum |" in parse({"S": sheet(rows, "B3:C3")}).text
 
 
-def test_percents_are_told_as_excel_shows_them() -> None:
+def test_percentages_are_shown_as_in_excel() -> None:
     cells = (
         number("B2", "0.256", PERCENT)
         + number("C2", "-0.12345", TENTHS_OF_PERCENT)
@@ -111,15 +109,15 @@ def test_percents_are_told_as_excel_shows_them() -> None:
         + number("E2", "0.25")
         + '<c r="F2" s="3" t="inlineStr"><is><t>0.5</t></is></c>'
     )
-    assert "| 26% | -12.3% | 7 | 0.25 | 0.5 |" in parsed({"S": sheet({2: cells})}).text
+    assert "| 26% | -12.3% | 7 | 0.25 | 0.5 |" in parse({"S": sheet({2: cells})}).text
 
 
-def test_leading_zeros_are_told_as_excel_shows_them() -> None:
+def test_leading_zeros_are_shown_as_in_excel() -> None:
     cells = number("A1", "1230", FIVE_DIGITS) + number("B1", "1.5", FIVE_DIGITS) + number("C1", "1230")
-    assert "| 01230 | 1.5 | 1230 |" in parsed({"S": sheet({1: cells})}).text
+    assert "| 01230 | 1.5 | 1230 |" in parse({"S": sheet({1: cells})}).text
 
 
-def test_a_sheet_that_is_a_chart_tells_its_points() -> None:
+def test_a_sheet_that_is_a_chart_has_its_points() -> None:
     spaces = NAMESPACES.partition(" ")[2] + ' xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"'
     series = '<c:ser><c:tx><c:v>Ducks</c:v></c:tx><c:val><c:pt idx="0"><c:v>120</c:v></c:pt></c:val></c:ser>'
     body = office(
@@ -146,10 +144,10 @@ def test_a_binary_workbook_is_skipped_and_not_called_damaged() -> None:
 
 def test_a_hidden_sheet_is_left_out() -> None:
     sheets = {"Seen": sheet({1: text("A1", "x")}), "Hidden": sheet({1: text("A1", "y")})}
-    assert parsed(sheets, hidden="Hidden").text == "## Seen\n\n| x |\n| --- |\n"
+    assert parse(sheets, hidden="Hidden").text == "## Seen\n\n| x |\n| --- |\n"
 
 
-def test_comments_and_threads_name_author_cell_and_moment() -> None:
+def test_comments_and_threads_have_author_cell_and_time() -> None:
     comments = (
         f"<comments {NAMESPACES}><authors><author>Bo</author><author>tc=1</author></authors><commentList>"
         '<comment ref="A1" authorId="0"><text><t>why?</t></text></comment>'
@@ -159,19 +157,19 @@ def test_comments_and_threads_name_author_cell_and_moment() -> None:
         '<ThreadedComments xmlns="urn:t"><threadedComment ref="B2" dT="2026-06-18T17:12:37.41"><text>so</text>'
         "</threadedComment></ThreadedComments>"
     )
-    document = parsed({"S": sheet({1: text("A1", "x")})}, comments=comments, threadedComment=thread)
+    document = parse({"S": sheet({1: text("A1", "x")})}, comments=comments, threadedComment=thread)
     assert document.text.endswith("\n\n> Bo on A1: why?\n\n> B2, 2026-06-18 17:12: so\n")
 
 
-def test_two_cells_far_apart_do_not_ask_for_all_memory() -> None:
+def test_two_distant_cells_do_not_exhaust_the_memory() -> None:
     far = sheet({1: text("A1", "x"), 1048576: text("XFD1048576", "y")})
     with pytest.raises(DocumentError, match="a sheet of 1048576 x 16384 cells, limit 16000000"):
-        parsed({"S": far})
+        parse({"S": far})
 
 
-def test_damaged_sheets_are_told() -> None:
+def test_a_damaged_sheet_fails_with_its_reason() -> None:
     with pytest.raises(DocumentError, match="damaged workbook: "):
-        parsed({"S": "<worksheet><sheetData><row"})
+        parse({"S": "<worksheet><sheetData><row"})
 
 
 def record(kind: int, content: bytes) -> bytes:
@@ -179,7 +177,7 @@ def record(kind: int, content: bytes) -> bytes:
 
 
 def xls(*records: bytes) -> bytes:
-    """A sheet of Excel 2, which is a stream of records and nothing around it."""
+    """A sheet of Excel 2, which is a stream of records without a container."""
     return record(0x09, struct.pack("<HH", 2, 0x10)) + b"".join(records) + record(0x0A, b"")
 
 
@@ -207,6 +205,6 @@ def test_a_new_workbook_under_an_old_name_is_read() -> None:
         (b"", "empty"),
     ],
 )
-def test_a_damaged_old_workbook_is_told(body: bytes, reason: str) -> None:
+def test_a_damaged_old_workbook_fails_with_its_reason(body: bytes, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         LegacySheetsParser().parse("a.xls", body)

@@ -22,7 +22,7 @@ def part(tag: str, content: str) -> str:
 
 
 def docx(body: str, core: str = "", **parts: str) -> bytes:
-    """`parts` are the parts that the document is related to, by kind."""
+    """A document. `parts` are the parts that it has relations to, by kind."""
     files = {f"word/{kind}.xml": content for kind, content in parts.items()}
     return office(
         "word/document.xml",
@@ -35,7 +35,7 @@ def docx(body: str, core: str = "", **parts: str) -> bytes:
     )
 
 
-def parsed(body: str, core: str = "", **parts: str) -> Document:
+def parse(body: str, core: str = "", **parts: str) -> Document:
     return WordParser().parse("file:///a.docx", docx(body, core, **parts))
 
 
@@ -52,7 +52,7 @@ def cell(text: str, properties: str = "") -> str:
 
 
 def rows(*cells: str) -> str:
-    return "<w:tbl>" + "".join(f"<w:tr>{each}</w:tr>" for each in cells) + "</w:tbl>"
+    return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
 
 
 def numbered(level: int, number: int = 1) -> str:
@@ -81,7 +81,7 @@ STYLES = part(
 
 
 def test_headings_are_found_by_name_by_inheritance_and_by_outline_level() -> None:
-    document = parsed(p("One", "H1") + p("text") + p("Two", "Own") + p("Three", "Deep"), styles=STYLES)
+    document = parse(p("One", "H1") + p("text") + p("Two", "Own") + p("Three", "Deep"), styles=STYLES)
     assert document.text == "# One\n\ntext\n\n# Two\n\n## Three\n"
     assert document.sections[-1] == Section(path=("Two", "Three"), start=document.text.index("## Three"))
     assert document.title == "One"
@@ -92,30 +92,30 @@ def test_the_core_properties_are_title_language_and_metadata() -> None:
         "<dc:title>The title</dc:title><dc:creator>Eva; Bo</dc:creator><cp:keywords>a, b; c</cp:keywords>"
         "<dc:language>de-DE</dc:language><dcterms:created>2020-01-02T03:04:05Z</dcterms:created>"
     )
-    document = parsed(p("text"), core)
+    document = parse(p("text"), core)
     assert (document.title, document.language) == ("The title", "de-DE")
     assert document.metadata == {"author": "Eva; Bo", "date": "2020-01-02T03:04:05Z", "tags": ["a", "b", "c"]}
 
 
-def test_a_title_that_a_program_gave_is_none() -> None:
-    assert parsed(p("One", "H1"), "<dc:title>Document1</dc:title>", styles=STYLES).title == "One"
+def test_a_title_that_a_program_made_up_is_not_used() -> None:
+    assert parse(p("One", "H1"), "<dc:title>Document1</dc:title>", styles=STYLES).title == "One"
 
 
 def test_lists_are_counted_as_word_counts_them() -> None:
     first = p("a", "", numbered(0)) + p("b", "", numbered(1)) + p("c", "", numbered(1)) + p("d", "", numbered(0))
     again = p("bullet", "", numbered(0, 2)) + p("goes on", "", numbered(0)) + p("begins anew", "", numbered(0, 3))
-    assert parsed(first + again, numbering=NUMBERING).text.splitlines() == [
+    assert parse(first + again, numbering=NUMBERING).text.splitlines() == [
         *("1. a", "    - 1.a) b", "    - 1.b) c", "2. d", "- bullet", "3. goes on", "1. begins anew"),
     ]
 
 
-def test_a_list_by_a_style_is_counted_as_the_list_that_the_style_stands_for() -> None:
+def test_a_list_that_links_to_a_style_is_counted_like_the_list_of_that_style() -> None:
     linked = NUMBERING.replace('Id="0">', 'Id="0"><w:styleLink w:val="Legal"/>', 1).replace(
         "</w:numbering>",
         '<w:abstractNum w:abstractNumId="5"><w:numStyleLink w:val="Legal"/></w:abstractNum>'
         '<w:num w:numId="5"><w:abstractNumId w:val="5"/></w:num></w:numbering>',
     )
-    text = parsed(p("a", "", numbered(0, 5)) + p("b", "", numbered(1, 5)), numbering=linked).text
+    text = parse(p("a", "", numbered(0, 5)) + p("b", "", numbered(1, 5)), numbering=linked).text
     assert text == "1. a\n    - 1.a) b\n"
 
 
@@ -127,28 +127,28 @@ def test_legal_numbering_has_digits_for_every_level() -> None:
         f'<w:abstractNum w:abstractNumId="0">{levels}</w:abstractNum>'
         '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>',
     )
-    text = parsed(p("Rent", "H1", numbered(0)) + p("Due", "H1", numbered(1)), styles=STYLES, numbering=numbering).text
+    text = parse(p("Rent", "H1", numbered(0)) + p("Due", "H1", numbered(1)), styles=STYLES, numbering=numbering).text
     assert text == "# Article I Rent\n\n# 1.1 Due\n"
 
 
 def test_a_numbered_heading_keeps_its_number() -> None:
-    text = parsed(p("One", "H1", numbered(0)) + p("Two", "H1", numbered(0)), styles=STYLES, numbering=NUMBERING).text
+    text = parse(p("One", "H1", numbered(0)) + p("Two", "H1", numbered(0)), styles=STYLES, numbering=NUMBERING).text
     assert text == "# 1. One\n\n# 2. Two\n"
 
 
-def test_merged_cells_are_told_wherever_they_reach() -> None:
+def test_merged_cells_are_repeated_in_each_cell_that_they_cover() -> None:
     wide, down, on = '<w:gridSpan w:val="2"/>', '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
-    text = parsed(rows(cell("A", wide) + cell("B", down), cell("1") + cell("2|3") + cell("", on))).text
+    text = parse(rows(cell("A", wide) + cell("B", down), cell("1") + cell("2|3") + cell("", on))).text
     assert text == "| A | A | B |\n| --- | --- | --- |\n| 1 | 2\\|3 | B |\n"
 
 
-def test_a_table_within_a_cell_is_told_cell_by_cell() -> None:
+def test_a_table_in_a_cell_is_read_cell_by_cell() -> None:
     inner = f"<w:tc>{rows(cell('x') + cell('y'))}{p('z')}</w:tc>"
-    assert parsed(rows(cell("A") + inner, cell("1") + cell("2"))).text.startswith("| A | x y z |\n")
+    assert parse(rows(cell("A") + inner, cell("1") + cell("2"))).text.startswith("| A | x y z |\n")
 
 
 def test_a_single_cell_is_a_frame_around_text() -> None:
-    assert parsed(rows(f"<w:tc>{p('One', 'H1')}{p('text')}</w:tc>"), styles=STYLES).text == "# One\n\ntext\n"
+    assert parse(rows(f"<w:tc>{p('One', 'H1')}{p('text')}</w:tc>"), styles=STYLES).text == "# One\n\ntext\n"
 
 
 @pytest.mark.parametrize(
@@ -180,22 +180,22 @@ def test_a_single_cell_is_a_frame_around_text() -> None:
         ),
     ],
 )
-def test_what_a_reader_sees_is_kept(runs: str, text: str) -> None:
-    assert parsed(f"<w:p>{runs}</w:p>").text.strip() == text
+def test_visible_text_is_kept(runs: str, text: str) -> None:
+    assert parse(f"<w:p>{runs}</w:p>").text.strip() == text
 
 
-def test_a_text_box_is_told_once_after_its_paragraph() -> None:
+def test_a_text_box_follows_its_paragraph_once() -> None:
     box = f"<w:txbxContent>{p('in the box')}</w:txbxContent>"
     choice = f"<mc:Choice><w:drawing>{box}</w:drawing></mc:Choice><mc:Fallback><w:pict>{box}</w:pict></mc:Fallback>"
     assert (
-        parsed(f"<w:p>{run('before')}<w:r><mc:AlternateContent>{choice}</mc:AlternateContent></w:r></w:p>").text
+        parse(f"<w:p>{run('before')}<w:r><mc:AlternateContent>{choice}</mc:AlternateContent></w:r></w:p>").text
         == "before\n\nin the box\n"
     )
 
 
-def test_notes_stand_at_the_end_and_comments_behind_their_paragraph() -> None:
+def test_notes_are_at_the_end_and_comments_after_their_paragraph() -> None:
     refers = '<w:r><w:footnoteReference w:id="2"/></w:r><w:r><w:commentReference w:id="0"/></w:r>'
-    document = parsed(
+    document = parse(
         f"<w:p>{run('said')}{refers}</w:p>" + p("after"),
         footnotes=part("footnotes", f'<w:footnote w:id="2">{p("a note")}</w:footnote>'),
         comments=part("comments", f'<w:comment w:id="0" w:author="Bo">{p("really?")}</w:comment>'),
@@ -203,8 +203,8 @@ def test_notes_stand_at_the_end_and_comments_behind_their_paragraph() -> None:
     assert document.text == "said[^1]\n\n> Bo: really?\n\nafter\n\n[^1]: a note\n"
 
 
-def test_headers_and_footers_are_told_once_without_page_numbers() -> None:
-    document = parsed(
+def test_headers_and_footers_occur_once_without_page_numbers() -> None:
+    document = parse(
         p("text"),
         header1=part("hdr", p("Company")),
         header2=part("hdr", p("Company")),
@@ -216,7 +216,7 @@ def test_headers_and_footers_are_told_once_without_page_numbers() -> None:
 def test_a_table_of_contents_is_left_out() -> None:
     gallery = '<w:sdtPr><w:docPartObj><w:docPartGallery w:val="Table of Contents"/></w:docPartObj></w:sdtPr>'
     contents = f"<w:sdt>{gallery}<w:sdtContent>{p('One 1')}</w:sdtContent></w:sdt>{p('Two 2', 'TOC1')}"
-    assert parsed(contents + p("text"), styles=STYLES).text == "text\n"
+    assert parse(contents + p("text"), styles=STYLES).text == "text\n"
 
 
 def test_a_chart_is_a_table_of_its_series() -> None:
@@ -229,9 +229,7 @@ def test_a_chart_is_a_table_of_its_series() -> None:
         f"<c:chartSpace {NAMESPACES}><c:chart><c:plotArea><c:ser>{series}</c:ser></c:plotArea></c:chart></c:chartSpace>"
     )
     drawing = '<w:r><w:drawing><c:chart r:id="chart"/></w:drawing></w:r>'
-    assert (
-        parsed(f"<w:p>{drawing}</w:p>", chart=chart).text == "|  | Sales |\n| --- | --- |\n| Q1 | 4.4 |\n| Q2 | 5 |\n"
-    )
+    assert parse(f"<w:p>{drawing}</w:p>", chart=chart).text == "|  | Sales |\n| --- | --- |\n| Q1 | 4.4 |\n| Q2 | 5 |\n"
 
 
 def test_the_strict_variant_is_read_too() -> None:
@@ -251,18 +249,18 @@ def test_another_office_document_is_refused() -> None:
 def test_deep_nesting_ends_in_text_or_in_a_refusal(depth: int) -> None:
     open_, close = "<w:sdt><w:sdtContent>" * (depth // 2), "</w:sdtContent></w:sdt>" * (depth // 2)
     try:
-        assert parsed(open_ + p("deep") + close).text == "deep\n"
+        assert parse(open_ + p("deep") + close).text == "deep\n"
     except DocumentError as error:
         assert depth > 200, error  # noqa: PT017 - small depths must be read
 
 
 def test_a_note_that_refers_to_itself_ends() -> None:
     note = f'<w:footnote w:id="2"><w:p>{run("again")}<w:r><w:footnoteReference w:id="2"/></w:r></w:p></w:footnote>'
-    text = parsed('<w:p><w:r><w:footnoteReference w:id="2"/></w:r></w:p>', footnotes=part("footnotes", note)).text
+    text = parse('<w:p><w:r><w:footnoteReference w:id="2"/></w:r></w:p>', footnotes=part("footnotes", note)).text
     assert text == "[^1]\n\n[^1]: again[^1]\n"
 
 
 def test_a_comment_on_itself_is_refused() -> None:
     refers = '<w:p><w:r><w:commentReference w:id="0"/></w:r></w:p>'
     with pytest.raises(DocumentError, match="nested too deep"):
-        parsed(refers, comments=part("comments", f'<w:comment w:id="0">{refers}</w:comment>'))
+        parse(refers, comments=part("comments", f'<w:comment w:id="0">{refers}</w:comment>'))

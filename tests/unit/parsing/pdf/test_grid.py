@@ -1,27 +1,27 @@
 import pytest
 
-from rag_core.parsing.pdf.grid import Cell, Grid, Row, grids
+from rag_core.parsing.pdf.grid import Cell, Grid, Row, find_grids
 
 
 def row(y: float, *cells: tuple[str, float], page: int = 0) -> Row:
-    """Each cell given by its text and its left end; letters are 5 points wide."""
+    """A row of cells, each given by its text and its left end. Letters are 5 points wide."""
     return Row(tuple(Cell(text, left, left + 5 * len(text)) for text, left in cells), page, y, 10.0)
 
 
-def found(*rows: Row) -> list[Grid]:
-    return list(grids(rows))
+def grids(*rows: Row) -> list[Grid]:
+    return list(find_grids(rows))
 
 
 HEAD = row(700, ("Year", 72), ("Ducks", 200))
 FIRST = row(688, ("2019", 72), ("120", 205))
 
 
-def test_parts_below_each_other_are_a_table() -> None:
+def test_cells_below_each_other_are_a_table() -> None:
     rows = row(720, ("A line of text", 72)), HEAD, FIRST, row(660, ("And a line of text again", 72))
-    assert found(*rows) == [Grid(1, 3, (("Year", "Ducks"), ("2019", "120")))]
+    assert grids(*rows) == [Grid(1, 3, (("Year", "Ducks"), ("2019", "120")))]
 
 
-def test_a_cell_of_several_lines_goes_on_below_itself_and_a_missing_one_is_empty() -> None:
+def test_a_cell_continues_on_the_lines_below_it_and_a_missing_one_is_empty() -> None:
     head = row(712, ("Name", 72), ("Type", 150), ("Use", 250))
     rows = (
         head,
@@ -29,10 +29,10 @@ def test_a_cell_of_several_lines_goes_on_below_itself_and_a_missing_one_is_empty
         row(688, ("words", 250)),
         row(676, ("b", 72), ("x", 250)),
     )
-    assert found(*rows) == [Grid(0, 4, (("Name", "Type", "Use"), ("a", "text", "holds words"), ("b", "", "x")))]
+    assert grids(*rows) == [Grid(0, 4, (("Name", "Type", "Use"), ("a", "text", "holds words"), ("b", "", "x")))]
 
 
-def test_a_row_of_one_number_or_of_another_step_is_a_row() -> None:
+def test_a_single_number_or_a_line_at_the_usual_step_is_a_row() -> None:
     rows = (
         row(700, ("Product name", 72), ("Quantity", 200), ("Colour", 300)),
         row(686, ("Pencil", 72), ("300", 200), ("Red", 300)),
@@ -40,11 +40,11 @@ def test_a_row_of_one_number_or_of_another_step_is_a_row() -> None:
         row(658, ("Ink", 72), ("20", 200), ("Blue", 300)),
         row(644, ("Green", 300)),
     )
-    [grid] = found(*rows)
+    [grid] = grids(*rows)
     assert grid.texts[1:] == (("Pencil", "300", "Red"), ("", "700", ""), ("Ink", "20", "Blue"), ("", "", "Green"))
 
 
-def test_lines_closer_than_rows_are_one_cell() -> None:
+def test_lines_that_are_closer_than_rows_are_one_cell() -> None:
     rows = (
         HEAD,
         FIRST,
@@ -52,19 +52,19 @@ def test_lines_closer_than_rows_are_one_cell() -> None:
         row(658, ("Mallards", 200)),
         row(638, ("2021", 72), ("9", 205)),
     )
-    assert found(*rows)[0].texts[2:] == (("2020", "Some Mallards"), ("2021", "9"))
+    assert grids(*rows)[0].texts[2:] == (("2020", "Some Mallards"), ("2021", "9"))
 
 
-def test_a_table_goes_on_at_the_top_of_the_next_page_where_its_header_is_not_repeated() -> None:
+def test_a_table_continues_on_the_next_page_without_its_repeated_header() -> None:
     end = row(676, ("2020", 72), ("130", 205))
     rows = (HEAD, FIRST, HEAD._replace(page=1), end._replace(page=1), end._replace(page=2))
-    assert found(*rows) == [Grid(0, 5, (("Year", "Ducks"), ("2019", "120"), ("2020", "130"), ("2020", "130")), (2, 3))]
-    assert [(grid.start, grid.end) for grid in found(HEAD, FIRST, HEAD._replace(page=2), FIRST._replace(page=2))] == [
+    assert grids(*rows) == [Grid(0, 5, (("Year", "Ducks"), ("2019", "120"), ("2020", "130"), ("2020", "130")), (2, 3))]
+    assert [(grid.start, grid.end) for grid in grids(HEAD, FIRST, HEAD._replace(page=2), FIRST._replace(page=2))] == [
         (0, 2),
         (2, 4),
     ]
     elsewhere = row(700, ("Mills", 90), ("Weirs", 250), page=1), row(688, ("7", 90), ("9", 250), page=1)
-    assert [(grid.start, grid.end) for grid in found(HEAD, FIRST, *elsewhere)] == [(0, 2), (2, 4)]
+    assert [(grid.start, grid.end) for grid in grids(HEAD, FIRST, *elsewhere)] == [(0, 2), (2, 4)]
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_a_table_goes_on_at_the_top_of_the_next_page_where_its_header_is_not_rep
         (),
     ],
 )
-def test_what_only_looks_like_one_is_no_table(rows: tuple[Row, ...]) -> None:
-    assert found(*rows) == []
+def test_rows_that_only_resemble_a_table_are_not_one(rows: tuple[Row, ...]) -> None:
+    assert grids(*rows) == []

@@ -1,22 +1,24 @@
 import pytest
 
 from rag_core.parsing.pdf.grid import Cell
-from rag_core.parsing.pdf.layout import CUT, Line, paragraphs
+from rag_core.parsing.pdf.layout import build_paragraphs
+from rag_core.parsing.pdf.lines import WORD_CUT, Line
 
 
 def line(text: str, y: float, **facts: object) -> Line:
-    """Of letters half as wide as high, in a column from 72 on."""
-    given = {"page": 0, "left": 72.0, "size": 10.0} | facts
-    right = given["left"] + 0.5 * given["size"] * len(text)  # type: ignore[operator]
-    return Line(**({"text": text, "baseline": y, "right": right} | given))  # type: ignore[arg-type]
+    """A line in a column that begins at 72, with letters half as wide as high."""
+    fields = {"page": 0, "left": 72.0, "size": 10.0} | facts
+    right = fields["left"] + 0.5 * fields["size"] * len(text)  # type: ignore[operator]
+    return Line(**({"text": text, "baseline": y, "right": right} | fields))  # type: ignore[arg-type]
 
 
 def texts(*lines: Line) -> list[str]:
-    pages = sorted({each.page for each in lines})
-    return [each.text for each in paragraphs([[each for each in lines if each.page == page] for page in pages])]
+    numbers = sorted({line.page for line in lines})
+    pages = [[line for line in lines if line.page == number] for number in numbers]
+    return [paragraph.text for paragraph in build_paragraphs(pages)]
 
 
-def test_the_lines_of_a_paragraph_run_on_and_a_wider_gap_parts_two() -> None:
+def test_lines_are_joined_to_a_paragraph_and_a_wider_gap_separates_two() -> None:
     found = texts(
         line("The first line of a paragraph", 700),
         line("goes on in its second, without", 688),
@@ -30,16 +32,16 @@ def test_the_lines_of_a_paragraph_run_on_and_a_wider_gap_parts_two() -> None:
     ]
 
 
-def test_a_line_that_was_broken_before_its_end_stays_broken() -> None:
+def test_a_line_that_ends_before_the_margin_keeps_its_line_break() -> None:
     found = texts(line("A long line that fills its whole column", 700), line("Mill Lane 7", 688), line("Exeter 1", 676))
     assert found == ["A long line that fills its whole column Mill Lane 7\nExeter 1"]
 
 
-def test_a_word_cut_at_a_line_end_is_whole_again_but_keeps_a_hyphen_that_it_has_elsewhere() -> None:
+def test_a_word_cut_at_a_line_end_is_joined_and_keeps_a_hyphen_that_it_has_elsewhere() -> None:
     found = texts(
         line("self-locking nuts have an appoint-", 700),
         line("ment with another kind of self-", 688),
-        line(f"locking nut, and are replace{CUT}able by", 676),
+        line(f"locking nut, and are replace{WORD_CUT}able by", 676),
     )
     assert found == [
         "self-locking nuts have an appointment with another kind of self-locking nut, and are replaceable by"
@@ -47,18 +49,18 @@ def test_a_word_cut_at_a_line_end_is_whole_again_but_keeps_a_hyphen_that_it_has_
 
 
 def test_a_word_with_a_hyphen_already_keeps_the_one_at_the_line_end() -> None:
-    found = texts(line("a description of the state-of-the-", 700), line(f"art in self-replace{CUT}able nuts", 688))
+    found = texts(line("a description of the state-of-the-", 700), line(f"art in self-replace{WORD_CUT}able nuts", 688))
     assert found == ["a description of the state-of-the-art in self-replace-able nuts"]
 
 
-def test_items_of_a_list_are_paragraphs_whatever_their_bullet_looks_like() -> None:
+def test_items_of_a_list_are_paragraphs_with_any_bullet() -> None:
     found = texts(
         line("\u2022 one", 700), line("\x84 two and", 688), line("three", 676, left=80.0), line("\uf0b7 four", 664)
     )
     assert found == ["- one", "- two and three", "- four"]
 
 
-def test_a_paragraph_goes_on_in_the_next_column_and_on_the_next_page() -> None:
+def test_a_paragraph_continues_in_the_next_column_and_on_the_next_page() -> None:
     found = texts(
         line("it began in the first column and", 100),
         line("ended in the second one, where it", 700, left=320.0),
@@ -73,29 +75,29 @@ def test_a_paragraph_goes_on_in_the_next_column_and_on_the_next_page() -> None:
     ]
 
 
-def test_what_stands_in_the_margin_of_three_neighbouring_pages_is_left_out() -> None:
+def test_a_line_in_the_margin_of_three_neighbouring_pages_is_left_out() -> None:
     pages = [
         [
-            line("Annual report", 780, page=page, margin=True),
+            line("Annual report", 780, page=page, in_margin=True),
             line(f"Only on page {'abcd'[page]}.", 500, page=page),
-            line(f"Page {page + 7} of 12", 20, page=page, margin=True),
+            line(f"Page {page + 7} of 12", 20, page=page, in_margin=True),
         ]
         for page in range(4)
     ]
-    assert [each.text for each in paragraphs(pages)] == [f"Only on page {letter}." for letter in "abcd"]
-    assert len(paragraphs(pages[:2])) == 6
+    assert [paragraph.text for paragraph in build_paragraphs(pages)] == [f"Only on page {letter}." for letter in "abcd"]
+    assert len(build_paragraphs(pages[:2])) == 6
 
 
 def margins(*texts: str, **facts: object) -> list[str]:
-    """What stays of a line in the margin of page after page, which have text of their own, too."""
+    """The lines of the margin that remain. Each page has a line in its margin and a text."""
     pages = [
         [
-            line(text, 780, page=page, margin=True, **facts),
-            line(f"Only on page {'abcdefghij'[page]}, with words enough to tell the usual size.", 500, page=page),
+            line(text, 780, page=page, in_margin=True, **facts),
+            line(f"Only on page {'abcdefghij'[page]}, with words enough to define the usual size.", 500, page=page),
         ]
         for page, text in enumerate(texts)
     ]
-    return [each.text for each in paragraphs(pages) if not each.text.startswith("Only on")]
+    return [paragraph.text for paragraph in build_paragraphs(pages) if not paragraph.text.startswith("Only on")]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def margins(*texts: str, **facts: object) -> list[str]:
         ["Mills 2024, page 2", "3 Wheels", "Mills 2024, page 4", "5 Wheels", "Mills 2024, page 6", "7 Wheels"],
     ],
 )
-def test_a_number_that_goes_up_with_the_pages_counts_them(texts: list[str]) -> None:
+def test_a_number_that_increases_with_the_pages_is_a_page_number(texts: list[str]) -> None:
     assert margins(*texts) == []
 
 
@@ -122,14 +124,14 @@ def test_a_line_with_other_numbers_on_each_page_stays(texts: list[str]) -> None:
     assert margins(*texts) == texts
 
 
-def test_a_number_set_apart_from_words_that_repeat_counts_pages_also_where_some_are_missing() -> None:
+def test_a_number_apart_from_words_that_repeat_is_a_page_number_even_if_pages_are_missing() -> None:
     def footer(number: str, page: int) -> Line:
         cells = (Cell(number, 72.0, 90.0), Cell("Mill report", 120.0, 175.0))
-        return line(f"{number} Mill report", 20, page=page, margin=True, cells=cells)
+        return line(f"{number} Mill report", 20, page=page, in_margin=True, cells=cells)
 
     def kept(*numbers: str) -> int:
         pages = [[footer(number, page), line("Words.", 500, page=page)] for page, number in enumerate(numbers)]
-        return len(paragraphs(pages)) - len(numbers)
+        return len(build_paragraphs(pages)) - len(numbers)
 
     assert kept("iv", "2", "8", "77") == 0
     assert kept("8", "77", "2", "5") == 4
@@ -147,21 +149,21 @@ def test_headings_at_the_top_of_pages_stay_but_not_a_large_line_that_most_pages_
 
 
 def test_a_line_that_repeats_at_another_height_stays() -> None:
-    pages = [[line("Mill report", 730 + 12 * page, page=page, margin=True)] for page in range(4)]
-    assert len(paragraphs(pages)) == 4
+    pages = [[line("Mill report", 730 + 12 * page, page=page, in_margin=True)] for page in range(4)]
+    assert len(build_paragraphs(pages)) == 4
 
 
 def test_the_first_and_last_rows_of_a_table_that_fills_the_page_stay() -> None:
     def row(page: int, y: float, left: str, right: str, margin: bool) -> Line:
         cells = (Cell(left, 72.0, 72.0 + 5 * len(left)), Cell(right, 200.0, 200.0 + 5 * len(right)))
-        return line(f"{left} {right}", y, page=page, cells=cells, margin=margin)
+        return line(f"{left} {right}", y, page=page, cells=cells, in_margin=margin)
 
     pages = [
         [row(page, 780, "Year", "Ducks", True), row(page, 768, f"20{page}4", f"{page}20", False)] for page in range(4)
     ]
-    [table] = paragraphs(pages)
+    [table] = build_paragraphs(pages)
     assert table.table == (("Year", "Ducks"), *((f"20{page}4", f"{page}20") for page in range(4)))
-    assert table.turns == (2, 3, 4)
+    assert table.page_starts == (2, 3, 4)
 
 
 def test_a_repeated_line_within_the_page_stays() -> None:
@@ -170,7 +172,7 @@ def test_a_repeated_line_within_the_page_stays() -> None:
 
 def test_larger_letters_make_headings_by_size_and_bold_ones_below_them() -> None:
     body = [line(f"Some words of the text of paragraph {n}, in usual letters.", 600 - 30 * n) for n in range(3)]
-    found = paragraphs(
+    paragraphs = build_paragraphs(
         [
             [
                 line("The title", 760, size=20.0),
@@ -184,7 +186,7 @@ def test_larger_letters_make_headings_by_size_and_bold_ones_below_them() -> None
             ]
         ]
     )
-    assert [(each.level, each.text) for each in found if each.level] == [
+    assert [(paragraph.level, paragraph.text) for paragraph in paragraphs if paragraph.level] == [
         (1, "The title"),
         (2, "A chapter"),
         (2, "A chapter more"),
@@ -192,22 +194,22 @@ def test_larger_letters_make_headings_by_size_and_bold_ones_below_them() -> None
     ]
 
 
-def test_letters_raised_on_the_same_height_are_one_line() -> None:
+def test_raised_letters_at_the_same_height_are_one_line() -> None:
     assert texts(line("sizes up to 1", 700), line("/4 inch", 702, left=137.0)) == ["sizes up to 1/4 inch"]
 
 
-@pytest.mark.parametrize("lines", [[], [line("a", 1.0)], [line("-", 1.0), line("b", 1.0)], [line(CUT, 1.0)]])
-def test_little_is_enough(lines: list[Line]) -> None:
-    assert len(paragraphs([lines])) <= len(lines)
+@pytest.mark.parametrize("lines", [[], [line("a", 1.0)], [line("-", 1.0), line("b", 1.0)], [line(WORD_CUT, 1.0)]])
+def test_single_lines_and_single_characters_are_accepted(lines: list[Line]) -> None:
+    assert len(build_paragraphs([lines])) <= len(lines)
 
 
-def test_a_table_stands_between_the_paragraphs_around_it() -> None:
+def test_a_table_is_a_paragraph_between_the_paragraphs_around_it() -> None:
     def row(y: float, left: str, right: str) -> Line:
         cells = (Cell(left, 72.0, 72.0 + 5 * len(left)), Cell(right, 200.0, 200.0 + 5 * len(right)))
         return line(f"{left} {right}", y, cells=cells)
 
-    found = paragraphs(
+    paragraphs = build_paragraphs(
         [[line("Before it.", 720), row(700, "Year", "Ducks"), row(688, "2019", "120"), line("After.", 660)]]
     )
-    assert [each.text for each in found] == ["Before it.", "Year Ducks\n2019 120", "After."]
-    assert [each.table for each in found] == [(), (("Year", "Ducks"), ("2019", "120")), ()]
+    assert [paragraph.text for paragraph in paragraphs] == ["Before it.", "Year Ducks\n2019 120", "After."]
+    assert [paragraph.table for paragraph in paragraphs] == [(), (("Year", "Ducks"), ("2019", "120")), ()]

@@ -14,16 +14,17 @@ from rag_core.types import Document
 INFO = "/Title (Mill report) /Author (Ada Ferry; Ben Weir) /Keywords (mills, water) /CreationDate (D:20240203040506Z)"
 
 
-def made(
+def build_pdf(
     pages: Sequence[str],
     info: str = "",
     outline: Sequence[tuple[str, int]] = (),
     trailer: str = "",
-    page_says: str = "/MediaBox [0 0 600 800]",
+    page_entries: str = "/MediaBox [0 0 600 800]",
     field: str = "",
 ) -> bytes:
-    """A PDF of content streams, in Helvetica (F1) and Helvetica-Bold (F2), on pages of 600 x 800 points. A field of its
-    form is the object behind its pages.
+    """A PDF with these content streams, in Helvetica (F1) and Helvetica-Bold (F2), on pages of 600 x 800 points.
+
+    `outline` holds bookmarks with their pages; `field` is a form field, the object after the pages.
     """
     first = 6 + 2 * len(pages)
     kids = " ".join(f"{6 + 2 * number} 0 R" for number in range(len(pages)))
@@ -37,7 +38,7 @@ def made(
     ]
     for number, page in enumerate(pages):
         fonts = "/Resources << /Font << /F1 3 0 R /F2 4 0 R >> >>"
-        objects.append(f"<< /Type /Page /Parent 2 0 R {page_says} {fonts} /Contents {7 + 2 * number} 0 R >>")
+        objects.append(f"<< /Type /Page /Parent 2 0 R {page_entries} {fonts} /Contents {7 + 2 * number} 0 R >>")
         objects.append(f"<< /Length {len(page)} >>\nstream\n{page}\nendstream")
     objects += [field] if field else []
     if outline:
@@ -45,10 +46,10 @@ def made(
     for number, (title, page) in enumerate(outline, start=first + 1):
         following = f"/Next {number + 1} 0 R" if number < first + len(outline) else ""
         objects.append(f"<< /Title ({title}) /Parent {first} 0 R /Dest [{6 + 2 * page} 0 R /Fit] {following} >>")
-    return _numbered(objects, trailer)
+    return _with_cross_references(objects, trailer)
 
 
-def _numbered(objects: Sequence[str], trailer: str) -> bytes:
+def _with_cross_references(objects: Sequence[str], trailer: str) -> bytes:
     out, offsets = bytearray(b"%PDF-1.4\n"), []
     for number, text in enumerate(objects, start=1):
         offsets.append(len(out))
@@ -61,18 +62,18 @@ def _numbered(objects: Sequence[str], trailer: str) -> bytes:
     return bytes(out) + f"{end}startxref\n{len(out)}\n%%EOF".encode()
 
 
-def shown(*lines: tuple[str, int] | tuple[str, int, str]) -> str:
-    """Lines of text at a height, in `F1 10` unless told."""
+def page_of(*lines: tuple[str, int] | tuple[str, int, str]) -> str:
+    """The content stream of lines, each a text and a height, in the font `F1 10` unless it names another."""
     return "\n".join(f"BT /{font[0] if font else 'F1 10'} Tf 72 {y} Td ({text}) Tj ET" for text, y, *font in lines)
 
 
-def parsed(body: bytes) -> Document:
+def parse(body: bytes) -> Document:
     return PdfParser().parse("file:///a.pdf", body)
 
 
 def failure(body: bytes) -> DocumentError:
     with pytest.raises(DocumentError) as failed:
-        parsed(body)
+        parse(body)
     return failed.value
 
 
@@ -80,8 +81,8 @@ BODY = ("The mill stands at the ferry, and has done so for three hundred years o
 
 
 def test_lines_become_paragraphs_and_pages_begin_where_they_do() -> None:
-    first = shown(BODY, ("long life.", 688), ("Another paragraph stands apart from the first one.", 660))
-    document = parsed(made([first, "", shown(("The second page.", 700))], INFO))
+    first = page_of(BODY, ("long life.", 688), ("Another paragraph stands apart from the first one.", 660))
+    document = parse(build_pdf([first, "", page_of(("The second page.", 700))], INFO))
     assert document.text == (
         "The mill stands at the ferry, and has done so for three hundred years of its long life.\n\n"
         "Another paragraph stands apart from the first one.\n\nThe second page.\n"
@@ -93,10 +94,10 @@ def test_lines_become_paragraphs_and_pages_begin_where_they_do() -> None:
 
 
 def test_letters_of_another_size_are_headings_with_sections() -> None:
-    page = shown(
+    page = page_of(
         ("The Mill", 740, "F1 20"), ("Its wheel", 720, "F1 14"), BODY, ("Its stones", 640, "F1 14"), ("Old.", 620)
     )
-    document = parsed(made([page]))
+    document = parse(build_pdf([page]))
     assert document.text.startswith("# The Mill\n\n## Its wheel\n\nThe mill")
     assert [section.path for section in document.sections] == [
         ("The Mill",),
@@ -107,43 +108,43 @@ def test_letters_of_another_size_are_headings_with_sections() -> None:
     assert document.title == "The Mill"
 
 
-def test_bookmarks_that_stand_in_the_text_decide_what_a_heading_is() -> None:
-    page = shown(
+def test_bookmarks_that_occur_in_the_text_define_the_headings() -> None:
+    page = page_of(
         ("Large but no bookmark", 740, "F1 20"), BODY, ("Its stones", 640), ("They are old.", 600), ("Its end", 560)
     )
-    document = parsed(made([page], outline=[("Its stones", 0), ("2 Its End", 0)]))
+    document = parse(build_pdf([page], outline=[("Its stones", 0), ("2 Its End", 0)]))
     assert [section.path for section in document.sections] == [("Its stones",), ("Its end",)]
     assert "\n\n# Its stones\n\nThey are old.\n\n# Its end\n" in document.text
 
 
-def test_bookmarks_without_their_titles_in_the_text_are_no_sections() -> None:
-    document = parsed(made([shown(BODY)], outline=[("Cover", 0), ("Back", 0), ("Index", 0)]))
+def test_bookmarks_whose_titles_are_not_in_the_text_make_no_sections() -> None:
+    document = parse(build_pdf([page_of(BODY)], outline=[("Cover", 0), ("Back", 0), ("Index", 0)]))
     assert document.sections == ()
 
 
 def test_headers_and_page_numbers_are_left_out() -> None:
-    pages = [shown(("Mill report", 780), (f"Page {'abcd'[n]} says this.", 500), (str(n + 1), 20)) for n in range(4)]
-    document = parsed(made(pages))
+    pages = [page_of(("Mill report", 780), (f"Page {'abcd'[n]} says this.", 500), (str(n + 1), 20)) for n in range(4)]
+    document = parse(build_pdf(pages))
     assert document.text == "".join(f"Page {letter} says this.\n\n" for letter in "abcd")[:-1]
     assert [document.text[begin : begin + 6] for begin in document.pages] == ["Page a", "Page b", "Page c", "Page d"]
 
 
 def test_the_margin_is_measured_from_where_the_page_begins() -> None:
-    pages = [shown(("Mill report", 1780), ("The same words on each page.", 1500), ("Its end.", 1300))] * 3
-    text = parsed(made(pages, page_says="/MediaBox [0 1000 600 1800]")).text
+    pages = [page_of(("Mill report", 1780), ("The same words on each page.", 1500), ("Its end.", 1300))] * 3
+    text = parse(build_pdf(pages, page_entries="/MediaBox [0 1000 600 1800]")).text
     assert text == "The same words on each page.\n\nIts end.\n\n" * 2 + "The same words on each page.\n\nIts end.\n"
 
 
 @pytest.mark.parametrize(
-    ("turned", "matrix", "begin"),
+    ("rotation", "matrix", "begin"),
     [
         (90, "0 1 -1 0", lambda x, y: (600 - y, x)),
         (180, "-1 0 0 -1", lambda x, y: (600 - x, 800 - y)),
         (270, "0 -1 1 0", lambda x, y: (y, 800 - x)),
     ],
 )
-def test_a_turned_page_is_read_as_it_is_looked_at(
-    turned: int, matrix: str, begin: Callable[[int, int], tuple[int, int]]
+def test_a_rotated_page_is_read_as_it_is_displayed(
+    rotation: int, matrix: str, begin: Callable[[int, int], tuple[int, int]]
 ) -> None:
     def at(x: int, y: int, text: str) -> str:
         left, bottom = begin(x, y)
@@ -152,7 +153,7 @@ def test_a_turned_page_is_read_as_it_is_looked_at(
     rows = [("Year", "Ducks", 450), ("2019", "120", 438), ("2020", "135", 426)]
     cells = [at(x, y, text) for left, right, y in rows for x, text in ((72, left), (172, right))]
     page = "\n".join([at(72, 500, BODY[0]), at(72, 488, "long life."), *cells])
-    assert parsed(made([page], page_says=f"/MediaBox [0 0 600 800] /Rotate {turned}")).text == (
+    assert parse(build_pdf([page], page_entries=f"/MediaBox [0 0 600 800] /Rotate {rotation}")).text == (
         f"{BODY[0]} long life.\n\n| Year | Ducks |\n| --- | --- |\n| 2019 | 120 |\n| 2020 | 135 |\n"
     )
 
@@ -165,85 +166,85 @@ def test_a_table_over_two_pages_has_one_header_and_each_page_begins_at_its_row()
         )
 
     head = ("Year", "Ducks")
-    document = parsed(made([page(head, ("2019", "120"), ("2020", "135")), page(head, ("2021", "140"))]))
+    document = parse(build_pdf([page(head, ("2019", "120"), ("2020", "135")), page(head, ("2021", "140"))]))
     assert document.text == "| Year | Ducks |\n| --- | --- |\n| 2019 | 120 |\n| 2020 | 135 |\n| 2021 | 140 |\n"
     assert document.text[document.pages[1] :] == "| 2021 | 140 |\n"
 
 
-def test_what_is_filled_into_a_form_is_read() -> None:
+def test_the_values_of_form_fields_are_read() -> None:
     rectangle = "/Subtype /Widget /FT /Tx /T (name) /F 4 /Rect [200 690 400 710] /DA (/Helv 10 Tf 0 g)"
-    body = made(
-        [shown(("Name of the miller:", 600))],
-        page_says="/MediaBox [0 0 600 800] /Annots [8 0 R]",
+    body = build_pdf(
+        [page_of(("Name of the miller:", 600))],
+        page_entries="/MediaBox [0 0 600 800] /Annots [8 0 R]",
         field=f"<< /Type /Annot {rectangle} /V (Ada Ferry) >>",
     )
-    assert parsed(body).text == "Name of the miller:\n\nAda Ferry\n"
+    assert parse(body).text == "Name of the miller:\n\nAda Ferry\n"
 
 
 @pytest.mark.parametrize("title", ["Microsoft Word - report.doc", "untitled", "report.odt"])
-def test_a_title_that_a_program_made_up_is_not_taken(title: str) -> None:
-    assert parsed(made([shown(("Own", 740, "F1 20"), BODY)], f"/Title ({title})")).title == "Own"
+def test_a_title_that_a_program_made_up_is_not_used(title: str) -> None:
+    assert parse(build_pdf([page_of(("Own", 740, "F1 20"), BODY)], f"/Title ({title})")).title == "Own"
 
 
 def test_rows_with_wide_gaps_are_a_table() -> None:
     rows = [("Year", "Ducks", 640), ("2019", "120", 628), ("2020", "135 more", 616)]
     cells = "\n".join(f"BT /F1 10 Tf 72 {y} Td ({left}) Tj 100 0 Td ({right}) Tj ET" for left, right, y in rows)
-    document = parsed(made([f"{shown(BODY)}\n{cells}\n{shown(('After it.', 580))}"]))
+    document = parse(build_pdf([f"{page_of(BODY)}\n{cells}\n{page_of(('After it.', 580))}"]))
     table = "| Year | Ducks |\n| --- | --- |\n| 2019 | 120 |\n| 2020 | 135 more |"
     assert document.text.endswith(f"of its\n\n{table}\n\nAfter it.\n")
 
 
-def test_text_that_looks_like_markdown_opens_no_section() -> None:
-    assert parsed(made([shown(("# 7 is a number", 700))])).text == "\\# 7 is a number\n"
+def test_text_that_looks_like_markdown_makes_no_section() -> None:
+    assert parse(build_pdf([page_of(("# 7 is a number", 700))])).text == "\\# 7 is a number\n"
 
 
-def test_a_scan_is_told_from_an_empty_document() -> None:
-    failed = failure(made(["", "0 0 100 100 re f"]))
+def test_a_scan_and_an_empty_file_fail_with_different_reasons() -> None:
+    failed = failure(build_pdf(["", "0 0 100 100 re f"]))
     assert failed.reason == "no text layer: a scanned PDF; run OCR over it first, e.g. ocrmypdf, and ingest the result"
     assert failed.status == "failed"
     assert (failure(b"").reason, failure(b"").status) == ("empty", "skipped")
 
 
-def test_a_scan_is_told_also_where_each_page_is_stamped_and_pages_without_text_are_counted() -> None:
-    stamped = [shown(("Confidential", 780), (f"ABC-00000{number}", 20)) for number in range(6)]
-    assert failure(made(stamped)).reason.startswith("no text layer: a scanned PDF")
-    document = parsed(made([*stamped, shown(BODY), "0 0 100 100 re f", ""]))
+def test_a_stamp_on_each_page_does_not_hide_a_scan_and_pages_without_text_are_counted() -> None:
+    stamped = [page_of(("Confidential", 780), (f"ABC-00000{number}", 20)) for number in range(6)]
+    assert failure(build_pdf(stamped)).reason.startswith("no text layer: a scanned PDF")
+    document = parse(build_pdf([*stamped, page_of(BODY), "0 0 100 100 re f", ""]))
     assert document.metadata == {"pages_without_text": 7}
-    assert "pages_without_text" not in parsed(made([shown(BODY), ""])).metadata
+    assert "pages_without_text" not in parse(build_pdf([page_of(BODY), ""])).metadata
 
 
 def test_an_encrypted_document_is_password_protected() -> None:
     key = "<" + "41" * 32 + ">"
     encryption = f"/Encrypt << /Filter /Standard /V 1 /R 2 /O {key} /U {key} /P -4 >> /ID [<00> <00>]"
-    assert failure(made([shown(BODY)], trailer=encryption)).reason == "password protected"
+    assert failure(build_pdf([page_of(BODY)], trailer=encryption)).reason == "password protected"
 
 
-@pytest.mark.parametrize("body", [b"%PDF-1.7\n%%EOF", b"%PDF-1.4\n" + b"\0" * 999, made([])])
-def test_damage_is_told_with_its_reason(body: bytes) -> None:
+@pytest.mark.parametrize("body", [b"%PDF-1.7\n%%EOF", b"%PDF-1.4\n" + b"\0" * 999, build_pdf([])])
+def test_damage_fails_with_its_reason(body: bytes) -> None:
     assert failure(body).reason.startswith(("damaged PDF: ", "no text layer"))
 
 
-def test_a_truncated_document_is_read_as_far_as_it_goes_or_fails_by_name() -> None:
-    body, begin = made([shown((f"Words of page {number}.", 700)) for number in range(9)]), b"%PDF-1.4\n"
+def test_a_truncated_document_is_read_up_to_its_end_or_fails_with_its_reason() -> None:
+    body, begin = build_pdf([page_of((f"Words of page {number}.", 700)) for number in range(9)]), b"%PDF-1.4\n"
     for_the_web = body.replace(begin, begin + b"trailer\n<< /Size 24 /Root 1 0 R >>\n")
-    read = {read_in_part(each, share) for each in (body, for_the_web) for share in range(1, 10)} - {""}
+    read = {read_in_part(file, share) for file in (body, for_the_web) for share in range(1, 10)} - {""}
     assert read
-    assert all(parsed(body).text.startswith(text) for text in read)
+    assert all(parse(body).text.startswith(text) for text in read)
 
 
 def read_in_part(body: bytes, share: int) -> str:
-    """Of so many tenths; nothing where they are refused."""
+    """The text of the first `share` tenths of a file; empty if they are refused."""
     try:
-        return parsed(body[: len(body) * share // 10]).text
+        return parse(body[: len(body) * share // 10]).text
     except DocumentError as failed:
         assert failed.reason.startswith(("damaged PDF: ", "no text layer"))  # noqa: PT017
         return ""
 
 
 def test_more_pages_than_the_limit_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_PAGES", 3)
-    assert parsed(made([shown(("A", 700))] * 3)).pages == (0, 3, 6)
-    assert failure(made([shown(("a", 700))] * 4)).reason == "too large: 4 pages, limit 3"
+    monkeypatch.setattr(module, "MAX_PAGES", 3)
+    assert parse(build_pdf([page_of(("A", 700))] * 3)).pages == (0, 3, 6)
+    assert failure(build_pdf([page_of(("a", 700))] * 4)).reason == "too large: 4 pages, limit 3"
 
 
 def test_a_document_that_pdfium_itself_wrote_is_read() -> None:
@@ -257,4 +258,4 @@ def test_a_document_that_pdfium_itself_wrote_is_read() -> None:
         page.gen_content()
         out = BytesIO()
         pdf.save(out)
-    assert parsed(out.getvalue()).text == "Größe 42\n"
+    assert parse(out.getvalue()).text == "Größe 42\n"

@@ -4,7 +4,7 @@ from rag_core.parsing.plain.text import TextParser
 from rag_core.types import Document, Section
 
 
-def parsed(text: str) -> Document:
+def parse(text: str) -> Document:
     return TextParser().parse("file:///a.txt", text.encode())
 
 
@@ -21,11 +21,11 @@ def parsed(text: str) -> Document:
     ],
 )
 def test_a_short_first_line_on_its_own_is_the_title(text: str, title: str) -> None:
-    assert parsed(text).title == title
+    assert parse(text).title == title
 
 
 def test_underlined_lines_open_sections_in_the_order_of_their_styles() -> None:
-    document = parsed("====\nDoc\n====\n\nOne\n---\ntext\n\nSub\n~~~\n\nTwo\n---\n")
+    document = parse("====\nDoc\n====\n\nOne\n---\ntext\n\nSub\n~~~\n\nTwo\n---\n")
     assert document.sections == (
         Section(path=("Doc",), start=0),
         Section(path=("Doc", "One"), start=15),
@@ -37,5 +37,5 @@ def test_underlined_lines_open_sections_in_the_order_of_their_styles() -> None:
 @pytest.mark.parametrize(
     "text", ["para one\npara two\n--------\n", "a much longer line than its rule\n---\n", "---\n", "\n----\n"]
 )
-def test_a_rule_is_no_underline(text: str) -> None:
-    assert parsed(text).sections == ()
+def test_a_rule_is_not_an_underline(text: str) -> None:
+    assert parse(text).sections == ()

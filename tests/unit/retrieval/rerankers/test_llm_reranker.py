@@ -8,12 +8,12 @@ import pytest
 from fakes.openai_endpoint import HANG, Endpoint, Play, refusing, serving, whole
 
 from rag_core.errors import RetrievalError
-from rag_core.models.endpoint import Client
+from rag_core.models.endpoint import EndpointClient
 from rag_core.retrieval.rerankers.llm import LlmReranker
 
 
 def scores(endpoint: Endpoint, texts: Sequence[str], concurrency: int = 1) -> list[float]:
-    client = Client(
+    client = EndpointClient(
         model="llama", base_url=endpoint.url, api_key_env="", first_token_timeout=60, stall_timeout=60, attempts=1
     )
     return asyncio.run(LlmReranker(client, concurrency).score("When does water boil?", texts))

@@ -11,11 +11,11 @@ import torch
 
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker
 from rag_core.errors import ModelError
-from rag_core.models.shared import SharedModel
-from rag_core.retrieval.rerankers.cross_encoder import cross_encoder, cross_encoder_pairs
-from rag_core.retrieval.rerankers.late_interaction import late_interaction_pairs, multi_vector_encoder
+from rag_core.models.shared_model import SharedModel
+from rag_core.retrieval.rerankers.cross_encoder import cross_encoder_scorer, load_reranking_cross_encoder
+from rag_core.retrieval.rerankers.late_interaction import late_interaction_scorer, load_multi_vector_encoder
 from rag_core.retrieval.rerankers.pairs import PairReranker
-from rag_core.wiring.reranking import load, reranker
+from rag_core.wiring.reranking import build_reranker, load_reranker
 
 QUESTION = "how do i rotate the keys"
 TEXTS = ["rotate the keys weekly", "doors are of oak", "", "the key of a house", "two doors by night"]
@@ -28,11 +28,11 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def crossing(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
-    return cross_encoder_pairs(lambda: cross_encoder(folder, torch.float32, "cpu"), batch_size)
+    return cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
 def interacting(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
-    return late_interaction_pairs(lambda: multi_vector_encoder(folder, torch.float32, "cpu"), batch_size)
+    return late_interaction_scorer(lambda: load_multi_vector_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
 def scores(chosen: SharedModel[Any], question: str, texts: list[str]) -> list[float]:
@@ -119,9 +119,9 @@ def test_the_event_loop_runs_on_while_a_model_computes(folder: Path) -> None:
         async def passing() -> None:
             passed.set()
 
-        model = cross_encoder(folder, torch.float32, "cpu")
+        model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
         model.register_forward_pre_hook(waiting)
-        return await PairReranker(cross_encoder_pairs(lambda: model, 2)).score(QUESTION, TEXTS)
+        return await PairReranker(cross_encoder_scorer(lambda: model, 2)).score(QUESTION, TEXTS)
 
     assert asyncio.run(searching()) == pytest.approx(scores(chosen, QUESTION, TEXTS), abs=1e-5)
     assert passed.is_set()
@@ -132,7 +132,7 @@ def test_work_that_nobody_waits_for_ends_with_its_batch(folder: Path) -> None:
 
     entered, cancelled = Event(), Event()
     passes: list[int] = []
-    model = cross_encoder(folder, torch.float32, "cpu")
+    model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
     def counted(_module: object, _inputs: object) -> None:
         passes.append(1)
@@ -140,7 +140,7 @@ def test_work_that_nobody_waits_for_ends_with_its_batch(folder: Path) -> None:
         cancelled.wait(timeout=30)
 
     model.register_forward_pre_hook(counted)
-    chosen = cross_encoder_pairs(lambda: model, 1)
+    chosen = cross_encoder_scorer(lambda: model, 1)
 
     async def abandoned() -> None:
         scoring = asyncio.create_task(PairReranker(chosen).score(QUESTION, TEXTS))
@@ -160,9 +160,9 @@ def test_a_model_is_loaded_once_and_before_the_first_question_if_asked(folder: P
 
     def loading() -> object:
         loads.append(1)
-        return cross_encoder(folder, torch.float32, "cpu")
+        return load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
-    chosen = cross_encoder_pairs(loading, 2)
+    chosen = cross_encoder_scorer(loading, 2)
     assert loads == []
     chosen.load()
     scores(chosen, QUESTION, TEXTS)
@@ -173,7 +173,7 @@ def test_a_model_is_loaded_once_and_before_the_first_question_if_asked(folder: P
 def test_a_model_that_could_not_be_loaded_is_looked_for_again_after_a_while(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcomes = [ModelError("the hub is away"), cross_encoder(folder, torch.float32, "cpu")]
+    outcomes = [ModelError("the hub is away"), load_reranking_cross_encoder(folder, torch.float32, "cpu")]
 
     def loading() -> object:
         outcome = outcomes.pop(0)
@@ -181,18 +181,18 @@ def test_a_model_that_could_not_be_loaded_is_looked_for_again_after_a_while(
             raise outcome
         return outcome
 
-    chosen = cross_encoder_pairs(loading, 2)
+    chosen = cross_encoder_scorer(loading, 2)
     for _ in range(3):
         with pytest.raises(ModelError, match="the hub is away"):
             scores(chosen, QUESTION, TEXTS)
     assert len(outcomes) == 1
-    monkeypatch.setattr("rag_core.models.shared.monotonic", lambda: float("inf"))
+    monkeypatch.setattr("rag_core.models.shared_model.monotonic", lambda: float("inf"))
     assert len(scores(chosen, QUESTION, TEXTS)) == len(TEXTS)
 
 
 def test_profiles_with_the_same_settings_share_a_model(folder: Path) -> None:
     settings = CrossEncoderReranker(type="cross_encoder", model=str(folder))
-    assert reranker(settings) is reranker(CrossEncoderReranker(type="cross_encoder", model=str(folder)))
+    assert build_reranker(settings) is build_reranker(CrossEncoderReranker(type="cross_encoder", model=str(folder)))
 
 
 @pytest.mark.parametrize(
@@ -206,18 +206,23 @@ def test_a_model_that_is_not_there_is_named_when_it_is_needed(
     settings: CrossEncoderReranker | LateInteractionReranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    chosen = reranker(settings)
-    remedy = "model acme/not-there is no folder, and the model hub does not give it: give a folder with its files"
+    chosen = build_reranker(settings)
+    remedy = (
+        "model acme/not-there is not a folder and cannot be downloaded from the model hub: give a folder with its files"
+    )
     with pytest.raises(ModelError, match=remedy):
-        load(settings)
+        load_reranker(settings)
     with pytest.raises(ModelError, match=remedy):
         asyncio.run(chosen.score(QUESTION, TEXTS))
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot be loaded as a cross-encoder: give a folder that is one"):
+    with pytest.raises(ModelError, match="cannot be loaded as a cross-encoder: give the folder of a cross-encoder"):
         crossing(tmp_path).load()
-    with pytest.raises(ModelError, match="cannot be loaded as a model for late interaction: give a folder that is one"):
+    with pytest.raises(
+        ModelError,
+        match="cannot be loaded as a model for late interaction: give the folder of a model for late interaction",
+    ):
         interacting(tmp_path).load()
 
 
@@ -241,13 +246,13 @@ def test_a_classifier_is_no_cross_encoder(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match=r"reranker\.device is cuda:1, but PyTorch .* set reranker\.device to cpu"):
-        load(CrossEncoderReranker(type="cross_encoder", model=str(folder), device="cuda:1"))
+        load_reranker(CrossEncoderReranker(type="cross_encoder", model=str(folder), device="cuda:1"))
     with pytest.raises(ModelError, match=r"reranker\.device is cuda, but PyTorch .* set reranker\.device to cpu"):
-        load(LateInteractionReranker(type="late_interaction", model=str(folder), device="cuda"))
+        load_reranker(LateInteractionReranker(type="late_interaction", model=str(folder), device="cuda"))
 
 
 def test_memory_that_runs_out_is_named(folder: Path) -> None:
-    model = cross_encoder(folder, torch.float32, "cpu")
+    model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
     def exhausted(_module: object, _inputs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore of it.")
@@ -257,22 +262,24 @@ def test_memory_that_runs_out_is_named(folder: Path) -> None:
         ModelError,
         match=r"the reranker could not compute: .*, or device cpu \(CUDA out of memory\. Tried .*\)$",
     ):
-        scores(cross_encoder_pairs(lambda: model, 2), QUESTION, TEXTS)
+        scores(cross_encoder_scorer(lambda: model, 2), QUESTION, TEXTS)
 
 
 def test_a_score_that_is_no_number_is_refused(folder: Path) -> None:
-    model = cross_encoder(folder, torch.float32, "cpu")
+    model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
     next(model.parameters()).data.fill_(torch.nan)
-    with pytest.raises(ModelError, match="a score that is no number: try precision fp32"):
-        scores(cross_encoder_pairs(lambda: model, 2), QUESTION, TEXTS)
+    with pytest.raises(ModelError, match="a score that is not a finite number: try precision fp32"):
+        scores(cross_encoder_scorer(lambda: model, 2), QUESTION, TEXTS)
 
 
 def test_bf16_is_near_fp32_and_its_scores_are_as_fine(folder: Path, bert: Path) -> None:
-    halved = scores(cross_encoder_pairs(lambda: cross_encoder(folder, torch.bfloat16, "cpu"), 2), QUESTION, TEXTS)
+    halved = scores(
+        cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.bfloat16, "cpu"), 2), QUESTION, TEXTS
+    )
     assert halved == pytest.approx(scores(crossing(folder), QUESTION, TEXTS), abs=0.1)
     logits = torch.tensor(halved).logit()
     assert (logits - logits.bfloat16()).abs().max() > 1e-4
-    meeting_halved = late_interaction_pairs(lambda: multi_vector_encoder(bert, torch.bfloat16, "cpu"), 2)
+    meeting_halved = late_interaction_scorer(lambda: load_multi_vector_encoder(bert, torch.bfloat16, "cpu"), 2)
     meeting = scores(meeting_halved, QUESTION, TEXTS)
     assert meeting == pytest.approx(scores(interacting(bert), QUESTION, TEXTS), abs=0.2)
     steps = np.array(meeting) * 2**14

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from rag_core.errors import ModelError
-from rag_core.models.shared import Scoring, SharedModel
-from rag_core.models.thread_copies import copies
+from rag_core.models.shared_model import BatchScorer, SharedModel
+from rag_core.models.thread_copies import copy_for_threads
 from rag_core.protocols import Pair
-from rag_core.retrieval.rerankers.cross_encoder import cross_encoder, cross_encoder_pairs
-from rag_core.retrieval.rerankers.late_interaction import late_interaction_pairs, multi_vector_encoder
+from rag_core.retrieval.rerankers.cross_encoder import cross_encoder_scorer, load_reranking_cross_encoder
+from rag_core.retrieval.rerankers.late_interaction import late_interaction_scorer, load_multi_vector_encoder
 
 PAIRS = [("how do i rotate the keys", "keys and doors " * (number % 7)) for number in range(23)]
 
@@ -32,16 +32,16 @@ def scores(chosen: SharedModel[object], threads: int) -> list[float]:
 
 def test_several_score_as_one_does(folder: Path, bert: Path) -> None:
     made: list[Callable[[], SharedModel[object]]] = [
-        lambda: cross_encoder_pairs(lambda: cross_encoder(folder, torch.float32, "cpu"), 4),
-        lambda: late_interaction_pairs(lambda: multi_vector_encoder(bert, torch.float32, "cpu"), 4),
+        lambda: cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.float32, "cpu"), 4),
+        lambda: late_interaction_scorer(lambda: load_multi_vector_encoder(bert, torch.float32, "cpu"), 4),
     ]
     for make in made:
         assert scores(make(), 3) == pytest.approx(scores(make(), 1), abs=1e-6)
 
 
 def test_copies_share_their_weights_and_nothing_that_changes(folder: Path) -> None:
-    model = cross_encoder(folder, torch.float32, "cpu")
-    same, other = copies(model, 2)
+    model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
+    same, other = copy_for_threads(model, 2)
     assert same is model
     addresses = [[weight.data_ptr() for weight in each.parameters()] for each in (model, other)]
     assert addresses[0] == addresses[1]
@@ -57,7 +57,7 @@ class Meeting:
         self.batches: list[list[str]] = []
 
 
-def meeting(model: Meeting, _pairs: Sequence[Pair]) -> Scoring:
+def meeting(model: Meeting, _pairs: Sequence[Pair]) -> BatchScorer:
     def scoring(pairs: Sequence[Pair]) -> list[float]:
         with model.lock:
             model.batches.append([text for _, text in pairs])
@@ -71,14 +71,14 @@ def meeting(model: Meeting, _pairs: Sequence[Pair]) -> Scoring:
 
 
 def test_each_thread_has_a_batch_and_all_are_about_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_core.models.thread_copies.copies", lambda model, count: [model] * count)
+    monkeypatch.setattr("rag_core.models.thread_copies.copy_for_threads", lambda model, count: [model] * count)
     model = Meeting(2)
     assert scores(SharedModel("reranker", lambda: model, meeting, 8), 2) == [len(text) for _, text in PAIRS]
     assert [len(batch) for batch in sorted(model.batches, key=len)] == [5, 6, 6, 6]
 
 
 def test_a_batch_that_fails_fails_the_request_once_all_threads_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_core.models.thread_copies.copies", lambda model, count: [model] * count)
+    monkeypatch.setattr("rag_core.models.thread_copies.copy_for_threads", lambda model, count: [model] * count)
     model = Meeting(2, failing=1)
     chosen = SharedModel("reranker", lambda: model, meeting, 12)
     with pytest.raises(ModelError, match=r"the reranker could not compute: .*out of memory"):

@@ -14,11 +14,18 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from rag_core.errors import DocumentError, SpaceError, UnavailableError, UsageError, error_from_reason
-from serve.bodies.ingest import LARGEST_TEXT, MOST_DOCUMENTS
-from serve.bodies.ingest_form import LARGEST_FILE, Received, Upload, received_form, received_json
+from serve.bodies.fields import MAX_TEXT_BYTES
+from serve.bodies.ingest import MAX_DOCUMENTS
+from serve.bodies.ingest_requests import (
+    MAX_FILE_BYTES,
+    ParsedIngest,
+    UploadedFile,
+    parse_ingest_form,
+    parse_ingest_json,
+)
 from serve.gateway import build_app
-from serve.http.preferences import idempotency_key, seconds_to_wait
-from serve.routes.ingest import LARGEST_JSON, LARGEST_UPLOAD
+from serve.http.request_headers import read_idempotency_key, read_wait_seconds
+from serve.routes.ingest import MAX_JSON_BYTES, MAX_UPLOAD_BYTES
 
 JSON = {"Content-Type": "application/json"}
 GOOD = {"id": "keys", "text": "Keys are replaced."}
@@ -39,13 +46,13 @@ def posted(**sent: Any) -> httpx2.Response:
     return asyncio.run(called())
 
 
-def received(*documents: object) -> Received:
-    return received_json(json.dumps({"documents": documents}).encode())
+def received(*documents: object) -> ParsedIngest:
+    return parse_ingest_json(json.dumps({"documents": documents}).encode())
 
 
-def uploaded(*files: tuple[str, bytes], size: int = 0, **fields: str) -> Received:
-    uploads = [Upload(name=name, media_type="", size=size or len(body), body=body) for name, body in files]
-    return received_form(fields, uploads)
+def uploaded(*files: tuple[str, bytes], size: int = 0, **fields: str) -> ParsedIngest:
+    uploads = [UploadedFile(name=name, media_type="", size=size or len(body), body=body) for name, body in files]
+    return parse_ingest_form(fields, uploads)
 
 
 def pointers(response: httpx2.Response) -> list[str]:
@@ -54,7 +61,7 @@ def pointers(response: httpx2.Response) -> list[str]:
 
 def refusal(document: object) -> tuple[str, str]:
     """Where in the request, and what is said about it."""
-    (refused,) = received(GOOD, document).refused
+    (refused,) = received(GOOD, document).rejected
     return "/".join(map(str, refused.errors[0]["loc"])), refused.errors[0]["msg"]
 
 
@@ -63,7 +70,7 @@ def test_a_document_is_its_id_and_without_one_its_uri_and_without_that_its_text(
         {"id": "keys", "uri": "https://example.org/a", "text": "x"},
         {"uri": "https://example.org/b", "text": "x"},
         GOOD | {"id": ""},
-    ).taken
+    ).accepted
     assert (by_id.document.id, by_id.document.url) == ("keys", "https://example.org/a")
     assert (by_uri.document.id, by_uri.document.url) == ("https://example.org/b", "https://example.org/b")
     assert by_text.document.id == f"sha256:{sha256(b'Keys are replaced.').hexdigest()}"
@@ -71,7 +78,7 @@ def test_a_document_is_its_id_and_without_one_its_uri_and_without_that_its_text(
 
 def test_a_document_is_taken_as_it_was_given() -> None:
     metadata = {"team": "locks", "pages": 3, "share": 0.5, "draft": False, "tags": ["a", "b"]}
-    (taken,) = received({"text": "Grüße", "title": "A title", "metadata": metadata}).taken
+    (taken,) = received({"text": "Grüße", "title": "A title", "metadata": metadata}).accepted
     assert (taken.document.body, taken.document.title) == ("Grüße".encode(), "A title")
     assert taken.document.metadata == metadata
 
@@ -86,13 +93,13 @@ def test_a_document_is_taken_as_it_was_given() -> None:
         ({"text": "a\x00b"}, "body/documents/1/text", "NUL or lone surrogates"),
         ({"text": "a\ud800b"}, "body/documents/1/text", "NUL or lone surrogates"),
         ({"text": 5}, "body/documents/1/text", "valid string"),
-        ({"url": "https://example.org/a"}, "body/documents/1/url", "fetches no url"),
+        ({"url": "https://example.org/a"}, "body/documents/1/url", "does not fetch a url"),
         ({"text": "x", "id": "a\x00"}, "body/documents/1/id", "NUL or lone surrogates"),
-        ({"text": "x", "id": "a\nb"}, "body/documents/1/id", "one line"),
+        ({"text": "x", "id": "a\nb"}, "body/documents/1/id", "single line"),
         ({"text": "x", "id": "é" * 1001}, "body/documents/1/id", "at most 2000 bytes, got 2002"),
         ({"text": "x", "uri": "keys.md"}, "body/documents/1/uri", "must have a scheme"),
-        ({"text": "x", "uri": "JavaScript:alert(1)"}, "body/documents/1/uri", "not be a program"),
-        ({"text": "x", "uri": "data:text/html,x"}, "body/documents/1/uri", "not be a program"),
+        ({"text": "x", "uri": "JavaScript:alert(1)"}, "body/documents/1/uri", "must not be a javascript:"),
+        ({"text": "x", "uri": "data:text/html,x"}, "body/documents/1/uri", "must not be a javascript:"),
         ({"text": "x", "uri": "https://a/" + "b" * 2048}, "body/documents/1/uri", "at most 2048"),
         ({"text": "x", "uri": "https://a/" + "é" * 1900}, "body/documents/1/uri", "at most 2000 bytes, got 3810"),
         ({"text": "x", "title": "a\ud800"}, "body/documents/1/title", "NUL or lone surrogates"),
@@ -111,8 +118,8 @@ def test_a_document_is_taken_as_it_was_given() -> None:
             for value in (None, {"a": 1}, [1], [["a"]], "a" * 2001, ["a"] * 101, "a\x00", ["a\ud800"], 10**400)
         ),
         ({"text": "x", "metadata": {"k\x00": 1}}, "body/documents/1/metadata", "'k\\x00' of metadata"),
-        ({"text": "x", "metadata": {"url": "javascript:x"}}, "body/documents/1/metadata", "give it as uri"),
-        (GOOD, "body/documents/1", "number 0 has this one already"),
+        ({"text": "x", "metadata": {"url": "javascript:x"}}, "body/documents/1/metadata", "address as uri"),
+        (GOOD, "body/documents/1", "document 0 has this id too"),
     ],
 )
 def test_a_document_that_breaks_a_rule_is_told_which_one(document: object, place: str, rule: str) -> None:
@@ -122,36 +129,36 @@ def test_a_document_that_breaks_a_rule_is_told_which_one(document: object, place
 
 
 def test_a_text_is_measured_in_bytes() -> None:
-    below, above = "é" * (LARGEST_TEXT // 2), "é" * (LARGEST_TEXT // 2) + "!"
-    assert received({"text": below}).refused == []
-    (refused,) = received({"text": above}).refused
+    below, above = "é" * (MAX_TEXT_BYTES // 2), "é" * (MAX_TEXT_BYTES // 2) + "!"
+    assert received({"text": below}).rejected == []
+    (refused,) = received({"text": above}).rejected
     assert refused.too_large == "a text must be at most 8 MB, got 8.0; upload it as a file"
 
 
 def test_a_refused_document_is_named_only_by_what_could_be_an_id() -> None:
     refused = received(
         {"id": "keys", "text": ""}, {"id": "a\ud800", "text": "x"}, {"id": 3, "text": "x"}, "keys"
-    ).refused
+    ).rejected
     assert [each.id for each in refused] == ["keys", "", "", ""]
 
 
 def test_keys_of_any_length_and_letters_are_told_of_shortly() -> None:
-    (refused,) = received({"text": "x", **{f"{'k' * 1000}{n}": 1 for n in range(500)}}).refused
+    (refused,) = received({"text": "x", **{f"{'k' * 1000}{n}": 1 for n in range(500)}}).rejected
     assert len(refused.errors) == 20
     assert all(len(error["loc"][-1]) <= 80 for error in refused.errors)
     for odd in ({"text": "x", "\ud800": 1}, {"text": "x", "metadata": {"\ud800": 1}}):
-        (refused,) = received(odd).refused
+        (refused,) = received(odd).rejected
         json.dumps(refused.errors, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize(
     ("body", "status", "pointer", "rule"),
     [
-        ({}, 422, "#/", "there must be documents, or a source"),
-        ({"documents": []}, 422, "#/", "there must be documents, or a source"),
+        ({}, 422, "#/", "the request must have documents or a source"),
+        ({"documents": []}, 422, "#/", "the request must have documents or a source"),
         ([], 422, "#/", "valid dictionary"),
         ({"documents": [GOOD], "unknown": 1}, 422, "#/unknown", "Extra inputs"),
-        ({"documents": [GOOD] * (MOST_DOCUMENTS + 1)}, 422, "#/documents", "at most 1000"),
+        ({"documents": [GOOD] * (MAX_DOCUMENTS + 1)}, 422, "#/documents", "at most 1000"),
         ({"documents": [GOOD], "collection": "a\x00"}, 422, "#/collection", "NUL"),
         ({"documents": [GOOD], "collection": ""}, 422, "#/collection", "at least 1"),
         ({"documents": [GOOD], "collection": "c" * 201}, 422, "#/collection", "at most 200"),
@@ -199,7 +206,7 @@ def test_a_body_is_json_under_every_name_of_it(kind: str) -> None:
 def test_documents_that_are_all_refused_are_one_problem_with_all_their_rules() -> None:
     response = posted(json={"documents": [{"text": ""}, {"text": "x", "metadata": {"a": None}}]})
     assert (response.status_code, pointers(response)) == (422, ["#/documents/0/text", "#/documents/1/metadata"])
-    response = posted(json={"documents": [{"text": "x" * (LARGEST_TEXT + 1)}]})
+    response = posted(json={"documents": [{"text": "x" * (MAX_TEXT_BYTES + 1)}]})
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
@@ -209,7 +216,7 @@ def test_each_of_many_documents_that_are_all_refused_is_told_of() -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_size() -> None:
-    body = json.dumps({"documents": [{"text": "x"}] * 3, "collection": "x" * LARGEST_JSON}).encode()
+    body = json.dumps({"documents": [{"text": "x"}] * 3, "collection": "x" * MAX_JSON_BYTES}).encode()
 
     async def pieces() -> Any:
         for start in range(0, len(body), 1 << 20):
@@ -218,7 +225,7 @@ def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_size() -> N
     response = posted(content=pieces(), headers=JSON)
     assert response.status_code == 413
     assert "at most 16 MB" in response.json()["detail"]
-    response = posted(content=b"", headers={**JSON, "Content-Length": str(LARGEST_UPLOAD + 1)})
+    response = posted(content=b"", headers={**JSON, "Content-Length": str(MAX_UPLOAD_BYTES + 1)})
     assert response.status_code == 413
 
 
@@ -228,7 +235,7 @@ def test_a_valid_request_comes_as_far_as_the_store() -> None:
 
 
 def test_a_file_is_its_name_and_one_that_is_a_uri_is_where_it_stands() -> None:
-    plain, uri, unnamed = uploaded(("keys.md", b"a"), ("file:///docs/keys.md", b"b"), ("", b"c")).taken
+    plain, uri, unnamed = uploaded(("keys.md", b"a"), ("file:///docs/keys.md", b"b"), ("", b"c")).accepted
     assert (plain.document.id, plain.document.url) == ("keys.md", "")
     assert (uri.document.id, uri.document.url) == ("file:///docs/keys.md", "file:///docs/keys.md")
     assert unnamed.document.id == f"sha256:{sha256(b'c').hexdigest()}"
@@ -236,26 +243,26 @@ def test_a_file_is_its_name_and_one_that_is_a_uri_is_where_it_stands() -> None:
 
 @pytest.mark.parametrize("name", ["javascript://%0aalert(1)", "data://text/html", "a b://c", "c:/docs/keys.md"])
 def test_a_name_that_leads_nowhere_safe_is_only_a_name(name: str) -> None:
-    (taken,) = uploaded((name, b"x")).taken
+    (taken,) = uploaded((name, b"x")).accepted
     assert (taken.document.id, taken.document.url) == (name, "")
 
 
 def test_every_file_of_a_form_has_its_metadata() -> None:
-    first, second = uploaded(("a", b"a"), ("b", b"b"), metadata='{"team": "locks"}').taken
+    first, second = uploaded(("a", b"a"), ("b", b"b"), metadata='{"team": "locks"}').accepted
     assert first.document.metadata == second.document.metadata == {"team": "locks"}
 
 
 @pytest.mark.parametrize(
     ("name", "body", "size", "rule"),
     [
-        ("a\nb", b"x", 0, "one line"),
+        ("a\nb", b"x", 0, "single line"),
         ("a" * 2001, b"x", 0, "at most 2000 bytes, got 2001"),
         ("empty.md", b" \n", 0, "must not be blank"),
-        ("large.pdf", b"x", LARGEST_FILE + 1, "at most 50 MB, got 50.0"),
+        ("large.pdf", b"x", MAX_FILE_BYTES + 1, "at most 50 MB, got 50.0"),
     ],
 )
 def test_a_file_that_breaks_a_rule_is_told_which_one(name: str, body: bytes, size: int, rule: str) -> None:
-    (refused,) = uploaded((name, body), size=size).refused
+    (refused,) = uploaded((name, body), size=size).rejected
     assert rule in refused.errors[0]["msg"]
     assert bool(refused.too_large) == (size > 0)
 
@@ -288,9 +295,9 @@ def test_a_form_that_is_wrong_as_a_whole_is_a_problem(
         (b"no form at all", "Invalid multipart data"),
         (b"--x\r\n\r\n\r\n--x--", "name"),
         (b'--x\r\nContent-Disposition: form-data; name="collection"\r\n\r\ndocs\r\n--x--\r\n', "at least one file"),
-        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o', "breaks off"),
-        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nwhole\r\n--x', "breaks off"),
-        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o--x--', "breaks off"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o', "is truncated"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nwhole\r\n--x', "is truncated"),
+        (b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nbroken o--x--', "is truncated"),
     ],
 )
 def test_a_form_that_cannot_be_read_is_a_problem(body: bytes, rule: str) -> None:
@@ -322,15 +329,15 @@ def test_a_form_of_a_charset_that_reads_nothing_is_malformed(charset: str, statu
 
 
 def test_more_files_than_one_request_may_bring_are_refused() -> None:
-    response = posted(files=[("files", (f"{n}.md", b"x")) for n in range(MOST_DOCUMENTS + 1)])
+    response = posted(files=[("files", (f"{n}.md", b"x")) for n in range(MAX_DOCUMENTS + 1)])
     assert response.status_code == 400
     assert "1000" in response.json()["detail"]
 
 
 def test_the_same_request_has_the_same_fingerprint_however_it_is_written() -> None:
-    one = received_json(b'{"documents": [{"id": "a", "text": "x"}], "collection": "docs"}')
-    same = received_json(b'{"collection":"docs","documents":[{"text":"\\u0078","id":"a"}]}')
-    other = received_json(b'{"documents": [{"id": "a", "text": "y"}], "collection": "docs"}')
+    one = parse_ingest_json(b'{"documents": [{"id": "a", "text": "x"}], "collection": "docs"}')
+    same = parse_ingest_json(b'{"collection":"docs","documents":[{"text":"\\u0078","id":"a"}]}')
+    other = parse_ingest_json(b'{"documents": [{"id": "a", "text": "y"}], "collection": "docs"}')
     assert one.fingerprint == same.fingerprint != other.fingerprint
     assert uploaded(("a", b"x")).fingerprint == uploaded(("a", b"x")).fingerprint
     prints = {
@@ -354,11 +361,11 @@ def header(*values: str, name: str) -> Request:
     ],
 )
 def test_an_idempotency_key_is_a_quoted_string_or_a_word(given: str, key: str) -> None:
-    assert idempotency_key(header(given, name="idempotency-key")) == key
+    assert read_idempotency_key(header(given, name="idempotency-key")) == key
 
 
 def test_a_request_need_not_have_an_idempotency_key() -> None:
-    assert idempotency_key(header(name="idempotency-key")) == ""
+    assert read_idempotency_key(header(name="idempotency-key")) == ""
 
 
 @pytest.mark.parametrize(
@@ -366,7 +373,7 @@ def test_a_request_need_not_have_an_idempotency_key() -> None:
 )
 def test_a_key_that_is_none_is_refused(given: Sequence[str]) -> None:
     with pytest.raises(UsageError, match="Idempotency-Key must be"):
-        idempotency_key(header(*given, name="idempotency-key"))
+        read_idempotency_key(header(*given, name="idempotency-key"))
 
 
 @pytest.mark.parametrize(
@@ -389,7 +396,7 @@ def test_a_key_that_is_none_is_refused(given: Sequence[str]) -> None:
     ],
 )
 def test_how_long_to_wait_is_read_as_rfc_7240_has_it(given: Sequence[str], seconds: int) -> None:
-    assert seconds_to_wait(header(*given, name="prefer")) == seconds
+    assert read_wait_seconds(header(*given, name="prefer")) == seconds
 
 
 def test_the_reason_of_a_job_tells_which_failure_it_was() -> None:

@@ -12,11 +12,11 @@ DOCUMENTS = Listing(key="id", name=("tenant", "documents", "docs", None), secret
 
 
 def after(listing: Listing, cursor: str) -> str:
-    return listing.after(cursor, "0")
+    return listing.decode_cursor(cursor, "0")
 
 
 def test_a_page_has_as_many_rows_as_asked_for_and_says_where_the_next_begins() -> None:
-    rows, more = DOCUMENTS.page(ROWS[:4], 3)
+    rows, more = DOCUMENTS.split_page(ROWS[:4], 3)
     assert [row["id"] for row in rows] == [1, 2, 3]
     assert more["has_more"] is True
     assert after(DOCUMENTS, more["next_cursor"]) == "3"
@@ -24,7 +24,7 @@ def test_a_page_has_as_many_rows_as_asked_for_and_says_where_the_next_begins() -
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_last_page_has_no_next(count: int) -> None:
-    rows, more = DOCUMENTS.page(ROWS[:count], 3)
+    rows, more = DOCUMENTS.split_page(ROWS[:count], 3)
     assert len(rows) == count
     assert more == {"next_cursor": None, "has_more": False}
 
@@ -34,12 +34,12 @@ def test_without_a_cursor_a_listing_begins_at_its_first_row() -> None:
 
 
 def test_a_key_may_hold_any_character() -> None:
-    (_, more) = DOCUMENTS.page([{"id": "Schlüssel\n🗝"}, {"id": "z"}], 1)
+    (_, more) = DOCUMENTS.split_page([{"id": "Schlüssel\n🗝"}, {"id": "z"}], 1)
     assert after(DOCUMENTS, more["next_cursor"]) == "Schlüssel\n🗝"
 
 
 def given_out() -> str:
-    return str(DOCUMENTS.page(ROWS, 3)[1]["next_cursor"])
+    return str(DOCUMENTS.split_page(ROWS, 3)[1]["next_cursor"])
 
 
 def moved() -> str:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_core.errors import ConfigError, ModelError
-from rag_core.telemetry.operation import Operation, current_operation, operating
-from serve.models.batches import Batches, BatchSettings, batch_settings, estimated_tokens
+from rag_core.telemetry.operation import Operation, current_operation, enter_operation
+from serve.models.batches import Batches, BatchSettings, estimate_tokens, parse_batch_settings
 
 TEN = "x" * 36
 """Ten tokens."""
@@ -37,7 +37,7 @@ class Model:
 
 
 def batching(model: Model, tokens: int = 50) -> Batches[str, list[int]]:
-    return Batches(model.computed, estimated_tokens, BatchSettings(tokens=tokens, wait_ms=1))
+    return Batches(model.computed, estimate_tokens, BatchSettings(tokens=tokens, wait_ms=1))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -55,11 +55,11 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def rows(batches: Batches[str, list[int]], texts: Sequence[str]) -> list[int]:
-    return [row for piece in await batches.of(texts) for row in piece]
+    return [row for piece in await batches.compute(texts) for row in piece]
 
 
 def test_a_token_is_four_characters_and_no_text_is_none() -> None:
-    assert list(map(estimated_tokens, ["", "abc", "abcd", TEN])) == [1, 1, 2, 10]
+    assert list(map(estimate_tokens, ["", "abc", "abcd", TEN])) == [1, 1, 2, 10]
 
 
 def test_calls_that_wait_share_batches_and_each_gets_its_own_rows() -> None:
@@ -150,9 +150,9 @@ def test_a_change_holds_from_the_next_batch_on() -> None:
         model = Model()
         batches = batching(model, tokens=10)
         await rows(batches, [TEN, TEN])
-        batches.change({"tokens": 20, "wait_ms": 3})
+        batches.reconfigure({"tokens": 20, "wait_ms": 3})
         await rows(batches, [TEN, TEN])
-        batches.change({"tokens": 10})
+        batches.reconfigure({"tokens": 10})
         await rows(batches, [TEN, TEN])
         return [len(batch) for batch in model.batches]
 
@@ -173,14 +173,14 @@ def test_a_change_that_breaks_a_rule_is_told_and_changes_nothing(
     user_config: object, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        batch_settings(user_config)
+        parse_batch_settings(user_config)
     assert str(caught.value).startswith(reason)
 
     async def asked() -> list[int]:
         model = Model()
         batches = batching(model, tokens=10)
         with caplog.at_level(logging.ERROR):
-            batches.change(user_config)
+            batches.reconfigure(user_config)
         await rows(batches, [TEN, TEN])
         return [len(batch) for batch in model.batches]
 
@@ -200,7 +200,7 @@ def test_whoever_asks_together_gets_what_they_asked_and_no_batch_is_above_the_bu
     got, batches = run(asked())
     assert got == calls
     assert sum(map(len, batches)) == sum(map(len, calls))
-    assert all(sum(map(estimated_tokens, batch)) <= 50 or len(batch) == 1 for batch in batches)
+    assert all(sum(map(estimate_tokens, batch)) <= 50 or len(batch) == 1 for batch in batches)
 
 
 def test_a_batch_is_computed_in_nobodys_name_also_the_first() -> None:
@@ -211,10 +211,10 @@ def test_a_batch_is_computed_in_nobodys_name_also_the_first() -> None:
         return [len(text) for text in texts]
 
     async def called() -> None:
-        batches = Batches(computed, estimated_tokens, BatchSettings(wait_ms=1))
+        batches = Batches(computed, estimate_tokens, BatchSettings(wait_ms=1))
         for name in ("answer", "retrieve"):
-            with operating(Operation(name=name)):
-                await batches.of([name])
+            with enter_operation(Operation(name=name)):
+                await batches.compute([name])
 
     run(called())
     assert names == [None, None]

@@ -17,13 +17,13 @@ from rag_core.breaker import Breaker
 from rag_core.config import CrossEncoderJudge, OpenAIGenerator, PythonObject, Settings
 from rag_core.errors import ConfigError, ModelError, UsageError
 from rag_core.settings import load_settings
-from rag_core.wiring.judging import judge_pairs
-from serve.app import ONGOING, Gateway
+from rag_core.wiring.judging import judge_model
+from serve.app import MAX_ONGOING_REQUESTS, Gateway
 from serve.models import deployments
 from serve.models.deployments import Embedder, Scorer, embedder_app, scorer_app
 from serve.models.remote import RemoteEmbedder, RemotePairs
-from serve.routes.ingest import WAITERS
-from serve.routes.jobs import WATCHERS
+from serve.routes.ingest_outcome import MAX_WAITERS
+from serve.routes.job_events import MAX_WATCHERS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,14 +64,14 @@ def test_who_waits_where_too_many_wait_is_told_to_come_again() -> None:
 
 
 def test_who_watches_or_waits_for_jobs_leaves_room_for_who_asks() -> None:
-    assert ONGOING // 2 == WATCHERS
-    assert WATCHERS + WAITERS < ONGOING
+    assert MAX_ONGOING_REQUESTS // 2 == MAX_WATCHERS
+    assert MAX_WATCHERS + MAX_WAITERS < MAX_ONGOING_REQUESTS
 
 
 def test_a_role_that_the_profile_has_no_model_for_is_refused_before_anything_starts() -> None:
-    with pytest.raises(ConfigError, match="a reranker that runs elsewhere must be the profile's only one, got 0"):
+    with pytest.raises(ConfigError, match="a remote reranker must be the profile's only reranker, got 0"):
         scorer_app(settings(), "reranker")
-    with pytest.raises(ConfigError, match="a judge that runs elsewhere must be of type cross_encoder"):
+    with pytest.raises(ConfigError, match="a remote judge must be of type cross_encoder"):
         scorer_app(settings(), "judge")
 
 
@@ -79,12 +79,12 @@ def test_a_judges_probabilities_are_those_of_its_model_in_this_process(tmp_path:
     model = tiny_models.bert_files(tmp_path, "ForSequenceClassification", names=("no", "entailment"))
     chosen, pairs = judged_by(str(model)), [("rotate the keys", "keys"), ("doors are of oak", "keys"), ("", "")]
     remote = RemotePairs(local(scorer_app(chosen, "judge")), Breaker("the judge"), "judge")
-    expected = asyncio.run(judge_pairs(chosen.guard.judge).score(pairs))
+    expected = asyncio.run(judge_model(chosen.guard.judge).score(pairs))
     assert asyncio.run(remote.score(pairs)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_model_that_is_not_there_makes_no_deployment() -> None:
-    with pytest.raises(ModelError, match="model acme/not-there is no folder"):
+    with pytest.raises(ModelError, match="model acme/not-there is not a folder"):
         local(scorer_app(judged_by("acme/not-there"), "judge"))
 
 
@@ -98,11 +98,11 @@ def test_a_text_that_no_tokenizer_reads_fails_its_own_caller_only(tmp_path: Path
     first, broken, last = asyncio.run(together())
     assert (first[:, 0].tolist(), last[:, 0].tolist()) == ([4], [5, 4])
     assert isinstance(broken, UsageError)
-    assert str(broken) == "what a model reads must be Unicode text, got half a surrogate pair"
+    assert str(broken) == "a model's input must be Unicode text, got half a surrogate pair"
 
 
 def test_health_is_the_models_own_and_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments, "HEALTHY_WITHIN", 0.2)
+    monkeypatch.setattr(deployments, "HEALTH_CHECK_TIMEOUT", 0.2)
     replica = Embedder.func_or_class(witnessed(tmp_path).model_dump_json())  # type: ignore[attr-defined]
     asked: list[str] = []
 
@@ -112,7 +112,7 @@ def test_health_is_the_models_own_and_has_a_limit(tmp_path: Path, monkeypatch: p
             await asyncio.sleep(60)
 
     asyncio.run(replica.check_health())
-    replica._questions = Stuck()
+    replica._embedder = Stuck()
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(replica.check_health())

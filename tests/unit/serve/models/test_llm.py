@@ -14,13 +14,13 @@ from ray.exceptions import ActorDiedError
 
 from rag_core.errors import CircuitOpenError, GenerationError, OverloadedError, RefusedError
 from rag_core.events import Usage
-from rag_core.models.endpoint import Completion, Delta
+from rag_core.models.endpoint import Completion, CompletionDelta
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
     from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-    from rag_core.breaker import FAILURES
+    from rag_core.breaker import FAILURE_LIMIT
     from serve.models.llm import HandleClient, LlmSettings, llm_config
 
 PROMPT = "What may nobody read in a log, since a customer has written it?"
@@ -107,8 +107,8 @@ def client(deployment: ScriptedDeployment, **timeouts: float) -> HandleClient:
     return HandleClient(deployment.chat, model="llama", **chosen)
 
 
-def streamed(deployment: ScriptedDeployment, **timeouts: float) -> list[Delta]:
-    async def read() -> list[Delta]:
+def streamed(deployment: ScriptedDeployment, **timeouts: float) -> list[CompletionDelta]:
+    async def read() -> list[CompletionDelta]:
         asked = client(deployment, **timeouts)
         return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
@@ -122,9 +122,9 @@ def completed(deployment: ScriptedDeployment, **asked: Any) -> Completion:
 def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> None:
     deployment = ScriptedDeployment(WATER)
     assert streamed(deployment) == [
-        Delta(text="Water "),
-        Delta(text="boils."),
-        Delta(finish="stop", usage=Usage(40, 4)),
+        CompletionDelta(text="Water "),
+        CompletionDelta(text="boils."),
+        CompletionDelta(finish="stop", usage=Usage(40, 4)),
     ]
     assert deployment.cancelled == [False]
     assert deployment.asked == [
@@ -150,7 +150,7 @@ def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> N
     ids=["many in a list", "many in a string", "strings", "without an end"],
 )
 def test_events_are_read_however_they_are_batched(yields: Sequence[object]) -> None:
-    assert streamed(ScriptedDeployment(yields)) == [Delta(text="Yes."), Delta(finish="stop")]
+    assert streamed(ScriptedDeployment(yields)) == [CompletionDelta(text="Yes."), CompletionDelta(finish="stop")]
 
 
 def test_a_line_separator_inside_a_text_ends_no_event() -> None:
@@ -164,16 +164,16 @@ def test_a_line_separator_inside_a_text_ends_no_event() -> None:
     [
         ([[ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))]], "refused with 400: at most 1024 tokens"),
         ([ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))], "refused with 400: at most 1024 tokens"),
-        ([ErrorResponse(error=ErrorInfo(message=f"cannot read {PROMPT}"))], "a reason that quotes the prompt"),
+        ([ErrorResponse(error=ErrorInfo(message=f"cannot read {PROMPT}"))], "reason withheld, it quotes the prompt"),
         ([piece("Wa"), event({"error": {"message": "engine died", "code": 500}})], "refused with 500: engine died"),
-        ([piece("Wa")], "cut its answer short"),
-        ([], "cut its answer short"),
-        ([["data: {\n\n"]], "sent a piece that is no chat completion"),
-        ([b"data: {}"], "sent what is no event, a bytes"),
+        ([piece("Wa")], "ended the stream before the answer was complete"),
+        ([], "ended the stream before the answer was complete"),
+        ([["data: {\n\n"]], "sent an invalid chat completion"),
+        ([b"data: {}"], "sent an invalid event of type bytes"),
         ([ActorDiedError()], "broke off: ActorDiedError"),
         ([piece("Wa"), ActorDiedError()], "broke off: ActorDiedError"),
         ([ValueError(PROMPT)], "broke off: ValueError"),
-        ([piece("Wa"), asyncio.CancelledError()], "ended the call"),
+        ([piece("Wa"), asyncio.CancelledError()], "cancelled the call"),
         ([DeploymentUnavailableError(None)], "broke off: DeploymentUnavailableError"),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_call_that_lost_its_replica_before_the_first_piece_is_made_twice(lost:
 
 
 def test_the_second_replica_answers_and_a_replica_that_is_lost_amid_an_answer_is_not_replaced() -> None:
-    assert streamed(ScriptedDeployment(WATER, replaced=1))[0] == Delta(text="Water ")
+    assert streamed(ScriptedDeployment(WATER, replaced=1))[0] == CompletionDelta(text="Water ")
     assert completed(ScriptedDeployment([ChatCompletion(choices=[SAID])], replaced=1)).text == "true"
     lost = ScriptedDeployment([piece("Wa"), ActorDiedError()])
     with pytest.raises(GenerationError):
@@ -207,7 +207,7 @@ def test_the_second_replica_answers_and_a_replica_that_is_lost_amid_an_answer_is
 
 def test_a_second_replica_has_no_more_time_than_the_first_one_left() -> None:
     deployment = ScriptedDeployment([HANG], replaced=1)
-    with pytest.raises(GenerationError, match="gave no piece of an answer within 0 s"):
+    with pytest.raises(GenerationError, match="sent no answer within 0 s"):
         streamed(deployment, first_token_timeout=SOON)
     assert deployment.cancelled == [False, True]
 
@@ -215,8 +215,8 @@ def test_a_second_replica_has_no_more_time_than_the_first_one_left() -> None:
 def test_too_many_calls_are_an_overload_that_opens_no_circuit() -> None:
     deployment = ScriptedDeployment([BackPressureError(num_queued_requests=2, max_queued_requests=2)])
     asked = client(deployment)
-    for _ in range(FAILURES + 1):
-        with pytest.raises(OverloadedError, match="the deployment of llama has as many calls waiting as may wait"):
+    for _ in range(FAILURE_LIMIT + 1):
+        with pytest.raises(OverloadedError, match="the deployment of llama: its queue is full"):
             asyncio.run(whole(asked))
 
 
@@ -242,7 +242,7 @@ def test_a_deployment_that_fails_five_times_is_not_asked_a_sixth_time() -> None:
 def test_prompts_that_are_refused_open_no_circuit() -> None:
     deployment = ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))])
     asked = client(deployment)
-    for _ in range(FAILURES + 1):
+    for _ in range(FAILURE_LIMIT + 1):
         with pytest.raises(RefusedError):
             asyncio.run(whole(asked))
 
@@ -256,7 +256,7 @@ def test_a_deployment_that_falls_silent_is_not_waited_for_and_its_call_is_cancel
     yields: Sequence[object], timeouts: Mapping[str, float]
 ) -> None:
     deployment = ScriptedDeployment(yields)
-    with pytest.raises(GenerationError, match=r"gave no piece of an answer within 0\.01 s"):
+    with pytest.raises(GenerationError, match=r"sent no answer within 0\.01 s"):
         streamed(deployment, **timeouts)
     assert deployment.cancelled == [True]
 
@@ -272,7 +272,7 @@ def test_whoever_stops_reading_cancels_the_call() -> None:
     assert deployment.cancelled == [True]
 
 
-async def first_delta(asked: HandleClient) -> Delta:
+async def first_delta(asked: HandleClient) -> CompletionDelta:
     return await anext(asked.stream(MESSAGES, temperature=0.1, max_tokens=64))
 
 
@@ -318,7 +318,7 @@ def test_a_whole_answer_has_its_form_and_its_alternatives() -> None:
     ("yields", "reason"),
     [
         ([ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))], "refused with 400: at most 1024 tokens"),
-        ([], "no chat completion"),
+        ([], "invalid chat completion"),
         ([ActorDiedError()], "ActorDiedError"),
     ],
 )

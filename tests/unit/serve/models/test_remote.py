@@ -14,7 +14,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from rag_core.breaker import Breaker
 from rag_core.errors import CircuitOpenError, ModelError, OverloadedError, RagError, StageTimeoutError, UsageError
 from rag_core.stage import stage
-from rag_core.telemetry.operation import Operation, operating
+from rag_core.telemetry.operation import Operation, enter_operation
 from serve.models import remote
 from serve.models.remote import RemoteEmbedder, RemotePairs
 
@@ -43,15 +43,15 @@ def failed(handle: ScriptedHandle) -> RagError:
 def test_pairs_go_as_they_are_and_scores_come_back() -> None:
     handle = ScriptedHandle([0.5, 0.25])
     assert scored(handle) == [0.5, 0.25]
-    assert handle.score.asked == [PAIRS]
-    assert handle.score.marks == [{}]
+    assert handle.score.inputs == [PAIRS]
+    assert handle.score.operation_values == [{}]
 
 
 def test_a_call_carries_the_marks_of_what_it_is_made_for() -> None:
     handle = ScriptedHandle([0.5, 0.25])
-    with operating(Operation(name="retrieve", correlation_id="c0ffee")):
+    with enter_operation(Operation(name="retrieve", correlation_id="c0ffee")):
         scored(handle)
-    assert handle.score.marks[0]["correlation_id"] == "c0ffee"
+    assert handle.score.operation_values[0]["correlation_id"] == "c0ffee"
 
 
 def test_no_pairs_are_not_asked_about_but_no_texts_have_a_shape() -> None:
@@ -69,7 +69,7 @@ def test_a_call_whose_replica_is_gone_is_made_once_more(dead: BaseException) -> 
     twice = ScriptedHandle(dead, dead, [0.5, 0.25])
     error = failed(twice)
     assert type(error).__mro__[-5:] == ModelError.__mro__[-5:]
-    assert str(error) == f"the deployment of the reranker is not there: {type(dead).__name__}"
+    assert str(error) == f"the deployment of the reranker is unavailable: {type(dead).__name__}"
     assert twice.calls == 2
 
 
@@ -88,14 +88,14 @@ def test_what_a_replica_raises_of_ours_is_raised_as_it_is_and_not_tried_again(ra
 def test_anything_else_is_told_by_its_type_and_never_by_its_text(wrapped: bool) -> None:
     error = failed(ScriptedHandle(raised_in_replica(ValueError(ASKED)) if wrapped else ValueError(ASKED)))
     assert isinstance(error, ModelError)
-    assert str(error) == "the deployment of the reranker broke: ValueError"
+    assert str(error) == "the deployment of the reranker failed: ValueError"
 
 
 def test_a_full_queue_is_overload_and_is_not_tried_again() -> None:
     handle = ScriptedHandle(BackPressureError(512, 512, 429, 1.0))
     error = failed(handle)
     assert isinstance(error, OverloadedError)
-    assert "has as many calls waiting as may wait" in str(error)
+    assert "the deployment of the reranker: its queue is full" in str(error)
     assert handle.calls == 1
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, UnprocessableEntityError
 
-from rag_core.answering.judging.hallucination import BLOCKED
+from rag_core.answering.judging.guard import BLOCKED_ANSWER
 from rag_core.errors import GenerationError, RagError, StageTimeoutError
 from rag_core.errors import NotFoundError as Missing
 from rag_core.events import Event
@@ -25,16 +25,16 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Answer, Message, Query, Reply, StageReport
 from serve.bodies.chat_events import (
-    Form,
-    chunks,
-    completion,
-    last_chunks,
-    retractable,
+    CompletionSettings,
+    can_retract,
+    closing_chunks,
+    completion_json,
+    completion_usage,
+    event_chunks,
     sources_block,
     url_citations,
-    usage,
 )
-from serve.graph import Graph, ShortQueries
+from serve.graph import Graph, ShortQueryRetriever
 from serve.http import event_stream as streaming
 
 HITS = [
@@ -165,7 +165,9 @@ def test_usage_is_told_last_and_only_if_it_is_asked_for() -> None:
 def test_usage_counts_an_answer_that_was_written_twice_twice() -> None:
     figures = {"prompt_tokens": 100.0, "completion_tokens": 10.0, "cached_tokens": 90.0}
     stages = (StageReport(stage="generate", seconds=1.0, figures=figures), StageReport(stage="judge", seconds=1.0))
-    assert usage(Reply(query=Query(text="?"), standalone="?", answer=Answer(text=""), stages=stages * 2)) == {
+    assert completion_usage(
+        Reply(query=Query(text="?"), standalone="?", answer=Answer(text=""), stages=stages * 2)
+    ) == {
         "prompt_tokens": 200,
         "completion_tokens": 20,
         "total_tokens": 220,
@@ -320,7 +322,7 @@ def test_a_question_of_32000_characters_is_read_whole() -> None:
 )
 def test_what_is_searched_with_is_the_beginning_of_a_long_question_to_a_words_end(question: str, searched: str) -> None:
     retriever = Listening(hits=HITS)
-    hits = asyncio.run(ShortQueries(retriever).retrieve(Query(text=question, collection="docs"), 1))
+    hits = asyncio.run(ShortQueryRetriever(retriever).retrieve(Query(text=question, collection="docs"), 1))
     assert hits == HITS[:1]
     assert retriever.heard == [Query(text=searched, collection="docs")]
 
@@ -376,7 +378,7 @@ def test_a_late_search_is_a_problem_with_its_own_status(stream: bool) -> None:
 def test_a_search_that_is_silent_begins_the_stream_with_comments_and_its_fault_is_told_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streaming, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(streaming, "KEEP_ALIVE_SECONDS", 0.02)
     slow = ScriptedRetriever(hits=[], seconds=0.2, error=StageTimeoutError("retrieve", 0.2))
     with listening(chat_graph(retriever=slow)) as address:
         response = httpx2.post(f"{address}/v1/chat/completions", json={**ASKED, "stream": True})
@@ -390,7 +392,7 @@ def test_an_answer_that_may_be_retracted_is_not_shown_before_it_cannot() -> None
     with client(chat_graph(guard=("block", "after"), judge=judge)) as asking:
         told = [dumped(chunk) for chunk in asking.chat.completions.create(**ASKED, stream=True)]
     contents = [text for chunk in told if (text := chunk["choices"][0]["delta"].get("content"))]
-    assert contents == [BLOCKED]
+    assert contents == [BLOCKED_ANSWER]
     assert told[-1]["choices"][0]["finish_reason"] == "content_filter"
 
 
@@ -485,14 +487,14 @@ def test_the_stream_folds_to_the_whole_answer_and_annotations_are_its_markers(
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(places)]
     graph = chat_graph(ScriptedGenerator(answers=[pieces] * 2), guard=guard, judge=ScriptedJudge(words=words))
-    held = retractable(graph.settings.guard)
-    shape = Form(
-        id="1", created=0, model="m", pipeline_version="v", citations=form, explain=explain, usage=True, held=held
+    held = can_retract(graph.settings.guard)
+    shape = CompletionSettings(
+        id="1", created=0, model="m", pipeline_version="v", citations=form, explain=explain, usage=True, hold_text=held
     )
     reply, events = asyncio.run(heard(graph))
-    streamed = [chunk for event in events for chunk in chunks(event, shape)]
-    streamed += last_chunks(reply, shape, NOW)
-    body = completion(reply, shape, NOW)
+    streamed = [chunk for event in events for chunk in event_chunks(event, shape)]
+    streamed += closing_chunks(reply, shape, NOW)
+    body = completion_json(reply, shape, NOW)
     message = whole(body)
     assert folded(streamed) == message
     assert streamed[-1]["usage"] == body["usage"]

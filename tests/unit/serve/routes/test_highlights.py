@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_core import wire
-from rag_core.wire import highlights
+from rag_core.wire import find_highlights
 
 LETTERS = st.text(alphabet="aAbé_1İΣß鍵 -.\n", max_size=40)
 
@@ -29,11 +29,11 @@ def test_words_that_begin_like_one_of_the_question_are_highlighted(
     words: list[str], text: list[str], shared: str
 ) -> None:
     question, passage = " ".join([*words, shared]), shared.join(text)
-    assert highlights(question, passage) == meant(question, passage)
+    assert find_highlights(question, passage) == meant(question, passage)
 
 
 def test_a_word_is_highlighted_once_and_only_from_its_beginning() -> None:
-    assert highlights("Keys, keyring!", "Monkeys have KEYS and keyrings: keys") == [(13, 17), (22, 30), (32, 36)]
+    assert find_highlights("Keys, keyring!", "Monkeys have KEYS and keyrings: keys") == [(13, 17), (22, 30), (32, 36)]
 
 
 class Counting:
@@ -54,5 +54,5 @@ class Counting:
 def test_a_word_of_a_hundred_thousand_letters_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Counting()
     monkeypatch.setattr(wire, "_WORD", counting)
-    assert highlights("aaa", "a" * 100_000 + " b" + "a" * 100_000) == [(0, 100_000)]
+    assert find_highlights("aaa", "a" * 100_000 + " b" + "a" * 100_000) == [(0, 100_000)]
     assert counting.read <= 200_001

@@ -4,7 +4,7 @@ import sys
 # In a process of its own: what is frozen here would hide the garbage of other tests.
 SCRIPT = """
 import gc, weakref
-from serve.shape.garbage_collection import settle
+from serve.shape.garbage_collection import freeze_loaded_objects
 
 class Cyclic:
     def __init__(self):
@@ -12,12 +12,12 @@ class Cyclic:
 
 model = Cyclic()
 known = weakref.ref(model)
-settle()
+freeze_loaded_objects()
 assert all(each is not model for each in gc.get_objects()), "is looked through"
 del model
 gc.collect()
 assert known() is not None, "is looked through"
-settle()
+freeze_loaded_objects()
 assert known() is None, "is garbage, and still there"
 """
 

@@ -5,7 +5,7 @@ import pytest
 from rag_core.config import DistributionFusion, HybridRetriever, Settings
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
-from serve.shape.reload import changed_while_serving, user_config
+from serve.shape.reload import parse_user_config, reload_settings
 
 
 def settings(profile: str = "gpu", *overrides: str) -> Settings:
@@ -35,7 +35,7 @@ def settings(profile: str = "gpu", *overrides: str) -> Settings:
 )
 def test_how_hits_are_weighed_and_answers_are_made_may_change(override: str) -> None:
     before = settings()
-    after = changed_while_serving(before, [override])
+    after = reload_settings(before, [override])
     assert after == settings("gpu", override)
     assert after.pipeline_version != before.pipeline_version
 
@@ -60,37 +60,37 @@ def test_how_hits_are_weighed_and_answers_are_made_may_change(override: str) -> 
 )
 def test_models_stores_and_what_was_ingested_may_not(override: str, key: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        changed_while_serving(settings(), [override])
+        reload_settings(settings(), [override])
     assert str(refused.value).startswith("cannot change while the gateway serves: ")
     assert key in str(refused.value)
 
 
 def test_every_setting_that_may_not_change_is_named() -> None:
     with pytest.raises(ConfigError) as refused:
-        changed_while_serving(settings(), ["embedding.model=a", "guard.mode=off", "chunking.tokens=300"])
+        reload_settings(settings(), ["embedding.model=a", "guard.mode=off", "chunking.tokens=300"])
     assert "cannot change while the gateway serves: chunking.tokens, embedding.model;" in str(refused.value)
 
 
 def test_what_is_no_setting_is_refused_as_on_the_command_line() -> None:
     with pytest.raises(ConfigError, match=r"answering\.dept: Extra inputs are not permitted, got 3"):
-        changed_while_serving(settings(), ["answering.dept=3"])
+        reload_settings(settings(), ["answering.dept=3"])
     with pytest.raises(ConfigError, match=r"takes SECTION\.KEY=VALUE, got 'answering'"):
-        changed_while_serving(settings(), ["answering"])
-    with pytest.raises(ConfigError, match="weights must be of retrievers"):
-        changed_while_serving(settings(), ["retrieval.retriever.fusion.weights.splade=1"])
+        reload_settings(settings(), ["answering"])
+    with pytest.raises(ConfigError, match="weights must name retrievers"):
+        reload_settings(settings(), ["retrieval.retriever.fusion.weights.splade=1"])
 
 
 def test_changes_are_over_what_the_gateway_was_started_with() -> None:
     started = settings("default", "answering.depth=11", "retrieval.fusion.weights.dense=0.7")
-    changed = changed_while_serving(started, ["packing.passages=3"])
+    changed = reload_settings(started, ["packing.passages=3"])
     assert isinstance(changed.retrieval, HybridRetriever)
     assert isinstance(changed.retrieval.fusion, DistributionFusion)
     assert (changed.answering.depth, changed.packing.passages) == (11, 3)
     assert changed.retrieval.fusion.weights["dense"] == 0.7
-    assert changed_while_serving(started, []) == started
+    assert reload_settings(started, []) == started
 
 
 @pytest.mark.parametrize("given", [{"sets": []}, {"set": "packing.passages=3"}, {"set": [3]}])
 def test_a_user_config_of_another_form_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"user_config\.set"):
-        user_config(given)
+        parse_user_config(given)

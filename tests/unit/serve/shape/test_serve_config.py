@@ -18,10 +18,10 @@ with warnings.catch_warnings():
     from fakes.shapes import ENGINE
     from ray.serve._private.build_app import build_app
 
-    from serve.app import application, build
-    from serve.shape.arguments import Arguments, Parts, deployment_names, settings_of
-    from serve.shape.config import checked, is_shape, read_shape
-    from serve.shape.local import serve_shape
+    from serve.app import build, build_application
+    from serve.shape.arguments import Arguments, Parts, deployment_names, settings_from_arguments
+    from serve.shape.config import is_serve_config, parse_serve_config, read_serve_config
+    from serve.shape.local import serve_from_config
 
 SHIPPED = Path(__file__).parents[4] / "cluster" / "serve"
 WRITING = ("generation.type=openai", "generation.model=tiny")
@@ -43,7 +43,7 @@ def deployment_of(shape: dict[str, Any], name: str) -> dict[str, Any]:
 
 def refusal(shape: object) -> str:
     with pytest.raises(ConfigError) as refused:
-        checked(shape)
+        parse_serve_config(shape)
     return str(refused.value)
 
 
@@ -54,7 +54,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["local", "gpu"])
 def test_the_shipped_shapes_are_as_serve_and_we_want_them(name: str) -> None:
-    shape = read_shape(SHIPPED / f"{name}.yaml")
+    shape = read_serve_config(SHIPPED / f"{name}.yaml")
     assert shape.http_options.host == "127.0.0.1"
     assert [each.import_path for each in shape.applications] == ["serve.app:build"]
 
@@ -120,7 +120,7 @@ def test_a_deployment_must_be_one_that_the_arguments_ask_for() -> None:
     shape = document()
     application_of(shape)["args"]["deployments"] = ["embedder", "judge"]
     assert refusal(shape) == (
-        "applications[0].deployments[2].name must be one that args ask for"
+        "applications[0].deployments[2].name must be a deployment of args"
         " (Gateway, Embedder, Judge, LLMServer:Qwen--Qwen2_5-7B-Instruct, IngestRunner), got Reranker"
     )
 
@@ -129,7 +129,7 @@ def test_a_deployment_stands_there_once() -> None:
     shape = document()
     application_of(shape)["deployments"] *= 2
     assert refusal(shape).startswith(
-        "applications[0].deployments: Gateway, Embedder, Reranker, Judge stands there twice"
+        "applications[0].deployments: duplicate deployment Gateway, Embedder, Reranker, Judge"
     )
 
 
@@ -138,7 +138,7 @@ def test_a_change_that_needs_a_restart_is_no_user_config() -> None:
     deployment_of(shape, "Gateway")["user_config"]["set"] = ["retrieval.depth=50", "embedding.model=other"]
     place, told = refusal(shape).split(": ", 1)
     assert place == "applications[0].deployments[0]"
-    assert told == "cannot change while the gateway serves: embedding.model; start it anew for that"
+    assert told == "cannot change while the gateway serves: embedding.model; restart it to change them"
 
 
 def test_grpc_would_listen_on_every_interface() -> None:
@@ -149,14 +149,14 @@ def test_grpc_would_listen_on_every_interface() -> None:
 def test_other_applications_are_free_in_their_arguments() -> None:
     shape = document()
     shape["applications"].append({"name": "own", "route_prefix": "/own", "import_path": "acme:app", "args": {"x": 1}})
-    assert len(checked(shape).applications) == 2
+    assert len(parse_serve_config(shape).applications) == 2
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("applications:\n  - name: rag\n   bad: 1\n", "line 3: "),
-        ("applications: []\nhttp_options: {port: 1, port: 2}\n", "line 2: a key stands twice: port"),
+        ("applications: []\nhttp_options: {port: 1, port: 2}\n", "line 2: duplicate key: port"),
         ("applications: [\n", "line 2: "),
         ("\tx: 1", "line 1: "),
     ],
@@ -165,53 +165,53 @@ def test_what_is_no_yaml_is_said_with_its_line(text: str, told: str, tmp_path: P
     file = tmp_path / "shape.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
-        read_shape(file)
+        read_serve_config(file)
     assert f"{file}, {told}" in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*nowhere\.yaml"):
-        read_shape(tmp_path / "nowhere.yaml")
+        read_serve_config(tmp_path / "nowhere.yaml")
 
 
 def test_a_refusal_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "shape.yaml"
     file.write_text(yaml.safe_dump(document() | {"applicationss": []}))
     with pytest.raises(ConfigError) as refused:
-        read_shape(file)
+        read_serve_config(file)
     assert str(refused.value).startswith(f"{file}: the file: there is no key applicationss; did you mean applications?")
 
 
 def test_a_serve_config_is_known_by_its_applications(tmp_path: Path) -> None:
     settings = tmp_path / "rag.yaml"
     settings.write_text("profile: default\n")
-    assert not is_shape(settings)
-    assert is_shape(SHIPPED / "local.yaml")
+    assert not is_serve_config(settings)
+    assert is_serve_config(SHIPPED / "local.yaml")
 
 
 @pytest.mark.parametrize(
     ("parts", "overrides", "told"),
     [
-        ({"deployments": ["reranker"]}, (), "a reranker that runs elsewhere must be the profile's only one, got 0"),
-        ({"deployments": ["judge"]}, WRITING, "a judge that runs elsewhere must be of type cross_encoder"),
+        ({"deployments": ["reranker"]}, (), "a remote reranker must be the profile's only reranker, got 0"),
+        ({"deployments": ["judge"]}, WRITING, "a remote judge must be of type cross_encoder"),
         (
             {"deployments": ["judge"]},
             ("guard.judge.type=cross_encoder", "guard.judge.model=m"),
-            "generation.type extractive only quotes",
+            "answers of generation.type extractive are not judged",
         ),
-        ({"generator": {"model": "tiny"}}, (), "a generator needs generation.type openai, got extractive"),
+        ({"generator": {"model": "tiny"}}, (), "a generator requires generation.type openai, got extractive"),
         ({"generator": {"model": "other"}}, WRITING, "generator.model must be generation.model, tiny, got other"),
     ],
 )
 def test_a_part_that_nothing_would_ask_is_refused(parts: dict[str, Any], overrides: tuple[str, ...], told: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        settings_of(Arguments.model_validate({**parts, "set": overrides}))
+        settings_from_arguments(Arguments.model_validate({**parts, "set": overrides}))
     assert told in str(refused.value)
 
 
 def test_the_names_of_deployments_are_those_of_the_built_application() -> None:
     arguments = Arguments.model_validate(application_of(document())["args"])
-    built = build_app(application(settings_of(arguments), arguments, ENGINE), name="rag")
+    built = build_app(build_application(settings_from_arguments(arguments), arguments, ENGINE), name="rag")
     assert sorted(each.name for each in built.deployments) == sorted(deployment_names(arguments))
 
 
@@ -226,7 +226,7 @@ def test_settings_of_a_shape_are_those_of_the_command_line(tmp_path: Path) -> No
     file = tmp_path / "rag.yaml"
     file.write_text("answering: {depth: 7}\n")
     arguments = Arguments(config=str(file), set=("tenant=tenant-of-mine",))
-    told: Settings = settings_of(arguments)
+    told: Settings = settings_from_arguments(arguments)
     assert (told.answering.depth, told.tenant) == (7, "tenant-of-mine")
     assert told.pipeline_version == load_settings(file, None, ["tenant=tenant-of-mine"]).pipeline_version
 
@@ -243,14 +243,17 @@ def test_without_keys_no_shape_is_served_but_on_loopback(change: dict[str, str],
     shape = document("local")
     shape["http_options"] |= change
     refused = pytest.raises(ConfigError, match=f"host must be 127.0.0.1, got {got}$")
-    with refused, serve_shape(checked(shape), host):
+    with refused, serve_from_config(parse_serve_config(shape), host):
         pass
 
 
 def test_a_shape_that_names_no_host_would_be_open_to_all() -> None:
     shape = document("local")
     del shape["http_options"]["host"]
-    with pytest.raises(ConfigError, match=r"host must be 127\.0\.0\.1, got 0\.0\.0\.0"), serve_shape(checked(shape)):
+    with (
+        pytest.raises(ConfigError, match=r"host must be 127\.0\.0\.1, got 0\.0\.0\.0"),
+        serve_from_config(parse_serve_config(shape)),
+    ):
         pass
 
 
@@ -259,4 +262,6 @@ def test_what_a_serve_config_says_is_not_said_beside_it() -> None:
     shape = str(SHIPPED / "local.yaml")
     done = subprocess.run([*command, "--config", shape], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.endswith(f"error: --tenant goes into the args of {shape}, which is a Serve config\n")
+    assert done.stderr.endswith(
+        f"error: --tenant cannot be used with the Serve config {shape}; set it in the args there\n"
+    )

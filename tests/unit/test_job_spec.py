@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from jobs.stages import Work
+from jobs.stages import JobSpec
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import Target
@@ -21,6 +21,6 @@ def test_a_job_that_is_leased_again_is_other_work() -> None:
         listed_ns=1,
         fence=1,
     )
-    work = Work(settings=load_settings(), target=target, sources={})
+    work = JobSpec(settings=load_settings(), target=target, sources={})
     assert work == replace(work, target=replace(target))
     assert len({work, replace(work, target=replace(target)), replace(work, target=replace(target, fence=2))}) == 2

@@ -1,6 +1,6 @@
-"""Drafts as Arrow tables: the only shape in which they travel between Ray's processes.
+"""Drafts as Arrow tables, the only form in which they travel between Ray's processes.
 
-A row is a document. Its parts are nested and of many types, so the draft itself travels pickled in one column.
+A row is a document. A draft has nested parts of many types, so it travels pickled, in one column.
 """
 
 import pickle
@@ -15,23 +15,23 @@ DRAFTS = pa.schema(
         ("uri", pa.string()),
         ("size", pa.int64()),
         ("draft", pa.large_binary()),
-        ("began", pa.float64()),  # when the embedding of its block began, in seconds since the epoch; 0 before
+        ("embedding_started", pa.float64()),  # seconds since the epoch, of its block; 0 before
     ]
 )
 
 
-def drafts_to_table(drafts: Sequence[Draft], began: float = 0.0) -> pa.Table:
+def drafts_to_table(drafts: Sequence[Draft], embedding_started: float = 0.0) -> pa.Table:
     return pa.table(
         {
             "uri": [draft.entry.uri for draft in drafts],
             "size": [draft.entry.size for draft in drafts],
             "draft": [pickle.dumps(draft, protocol=pickle.HIGHEST_PROTOCOL) for draft in drafts],
-            "began": [began] * len(drafts),
+            "embedding_started": [embedding_started] * len(drafts),
         },
         schema=DRAFTS,
     )
 
 
 def table_to_drafts(table: pa.Table) -> list[Draft]:
-    """Only for tables of our own making: unpickling runs code."""
+    """Accepts only tables of `drafts_to_table`, because unpickling runs code."""
     return [pickle.loads(row) for row in table["draft"].to_pylist()]  # noqa: S301

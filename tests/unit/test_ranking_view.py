@@ -6,8 +6,8 @@ from uuid import UUID, uuid5
 import pytest
 from rich.console import Console, RenderableType
 
-from rag_cli.explain import moves, side_by_side, waterfall, ways
-from rag_core.retrieval.explanation import ranks, way
+from rag_cli.ranking_view import comparison_table, hits_table, list_moves, waterfall
+from rag_core.retrieval.explanation import explain_hit, ranks_by_stage
 from rag_core.types import Chunk, Hit, Origin, StageReport
 from rag_core.wire import stage_rows
 
@@ -39,7 +39,7 @@ A = hit("a", dense=0.9, bm25=1.5, fused=0.4, rerank=0.8)
 
 
 def test_a_hits_way_has_rank_and_score_at_every_step() -> None:
-    assert way(A, ranks(STAGES)) == {
+    assert explain_hit(A, ranks_by_stage(STAGES)) == {
         "dense": {"rank": 1, "score": 0.9},
         "bm25": {"rank": None, "score": 1.5},
         "fusion": {"rank": 2, "score": 0.4},
@@ -48,7 +48,7 @@ def test_a_hits_way_has_rank_and_score_at_every_step() -> None:
 
 
 def test_a_row_shows_each_steps_rank_and_what_the_reranker_moved() -> None:
-    heading, row, other = printed(ways([A, hit("b", dense=0.5, fused=0.6, rerank=0.7)], STAGES, 80))
+    heading, row, other = printed(hits_table([A, hit("b", dense=0.5, fused=0.6, rerank=0.7)], STAGES, 80))
     assert heading.split() == ["hit", "dense", "bm25", "fusion", "rerank"]
     assert row.split() == ["1", "a", "1", "0.900", "·", "1.500", "2", "0.400", "1", "0.800", "▲1"]
     assert other.split() == ["2", "b", "2", "0.500", "·", "1", "0.600", "2", "0.700", "▼1"]
@@ -58,7 +58,7 @@ def test_a_row_shows_each_steps_rank_and_what_the_reranker_moved() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_long_titles_are_shortened_so_that_a_hit_is_one_line(legs: int, width: int) -> None:
     scores = {**{f"leg{number}": 123.4567 for number in range(legs)}, "fused": -1.25, "rerank": 0.5}
-    lines = printed(ways([hit(WIDE_TITLE, **scores)] * 3, [], width), width)
+    lines = printed(hits_table([hit(WIDE_TITLE, **scores)] * 3, [], width), width)
     assert len(lines) == 4
     assert max(map(len, lines)) <= width
     assert "…" in lines[1]
@@ -105,13 +105,13 @@ def test_stages_as_rows_are_in_the_order_in_which_they_began() -> None:
 
 def test_two_rankings_tell_what_moved_and_what_only_one_has() -> None:
     before, after = [hit("a"), hit("b"), hit("c")], [hit("b"), hit("d"), hit("a")]
-    found = [(move.hit.origin.title, move.before, move.after) for move in moves(before, after)]
+    found = [(move.hit.origin.title, move.before, move.after) for move in list_moves(before, after)]
     assert found == [("b", 2, 1), ("d", 0, 2), ("a", 1, 3), ("c", 3, 0)]
 
 
 def test_two_rankings_stand_side_by_side() -> None:
     before, after = [hit("a"), hit("b"), hit("c")], [hit("b"), hit("d")]
-    heading, first, second, third, summary = printed(side_by_side(("default", "gpu"), before, after, 80))
+    heading, first, second, third, summary = printed(comparison_table(("default", "gpu"), before, after, 80))
     assert heading.split() == ["default", "score", "gpu", "score"]
     assert first.split() == ["1", "a", "0.500", "only", "b", "0.500", "▲1"]
     assert second.split() == ["2", "b", "0.500", "→1", "d", "0.500", "only"]
@@ -121,6 +121,6 @@ def test_two_rankings_stand_side_by_side() -> None:
 
 def test_two_rankings_fit_a_narrow_terminal() -> None:
     hits = [hit(f"{number} {WIDE_TITLE}") for number in range(12)]
-    lines = printed(side_by_side(("clinicaltrials", "dailymed"), hits, hits, 80))
+    lines = printed(comparison_table(("clinicaltrials", "dailymed"), hits, hits, 80))
     assert len(lines) == 14
     assert max(map(len, lines)) <= 80

@@ -1,4 +1,4 @@
-"""Whole sentences packed into chunks, wherever sections begin: for texts whose headings mean little."""
+"""Whole sentences packed into chunks across sections, for texts whose headings mean little."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -10,11 +10,11 @@ from rag_core.types import Chunk, Document
 
 
 class SentencesChunker:
-    """A chunk's section is the one that it begins in."""
+    """Packs sentences across sections. A chunk's section is the one in which it begins."""
 
     def __init__(self, tokenizer: Tokenizer, tokens: int, overlap: int, prefix_tokens: int) -> None:
-        self._packing = SectionsChunker(tokenizer, tokens, overlap, prefix_tokens)
+        self._chunker = SectionsChunker(tokenizer, tokens, overlap, prefix_tokens)
 
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
-        chunks = self._packing.split(document_id, replace(document, sections=()))
+        chunks = self._chunker.split(document_id, replace(document, sections=()))
         return tuple(with_section(chunk, document) for chunk in chunks)

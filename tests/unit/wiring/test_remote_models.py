@@ -13,14 +13,14 @@ from fakes.judging import ScriptedClient
 
 from rag_core.config import LlmJudge, LlmReranker, Settings
 from rag_core.errors import ConfigError
-from rag_core.models.endpoint import Client, Completion, Delta
+from rag_core.models.endpoint import Completion, CompletionDelta, EndpointClient
 from rag_core.protocols import Pair
 from rag_core.settings import load_settings
 from rag_core.types import Answer, Matrix, Prompt, Query
-from rag_core.wiring.generation import generator
-from rag_core.wiring.judging import judge
-from rag_core.wiring.models import HERE, Elsewhere, chat
-from rag_core.wiring.retrieval import retriever
+from rag_core.wiring.generation import build_generator
+from rag_core.wiring.judging import build_judge
+from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, select_chat
+from rag_core.wiring.retrieval import build_retriever
 
 MISSING = "acme/not-there"
 RERANKER = f"{{type: cross_encoder, model: {MISSING}}}"
@@ -51,10 +51,10 @@ class Writing(ScriptedClient):
         *,
         temperature: float,  # noqa: ARG002
         max_tokens: int,  # noqa: ARG002
-    ) -> AsyncGenerator[Delta, None]:
-        self.asked.append(messages[-1]["content"])
-        yield Delta(text="Weekly [1].")
-        yield Delta(finish="stop")
+    ) -> AsyncGenerator[CompletionDelta, None]:
+        self.contents.append(messages[-1]["content"])
+        yield CompletionDelta(text="Weekly [1].")
+        yield CompletionDelta(finish="stop")
 
 
 class Rarities:
@@ -68,9 +68,9 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a model was loaded in this process")
 
     for role in ("retrieval", "generation", "judging"):
-        monkeypatch.setattr(f"rag_core.wiring.{role}.shared_encoder", loaded)
-    monkeypatch.setattr("rag_core.wiring.judging._classifier", loaded)
-    monkeypatch.setattr("rag_core.wiring.reranking._loaded_cross_encoder", loaded)
+        monkeypatch.setattr(f"rag_core.wiring.{role}.load_shared_encoder", loaded)
+    monkeypatch.setattr("rag_core.wiring.judging._load_judge_classifier", loaded)
+    monkeypatch.setattr("rag_core.wiring.reranking._load_reranker_model", loaded)
     monkeypatch.setattr("rag_core.wiring.retrieval.embedding_space", lambda _: SPACE)
 
 
@@ -82,7 +82,7 @@ def test_the_query_is_encoded_and_the_candidates_are_reranked_elsewhere() -> Non
     memory = MemoryCorpus(tenant=TENANT, collection="default", space=SPACE)
     memory.publish([NOTE])
     there = Lengths()
-    found = retriever(configured(RERANKED), memory, Elsewhere(embedder=there, reranker=there))  # type: ignore[arg-type]
+    found = build_retriever(configured(RERANKED), memory, RemoteModels(embedder=there, reranker=there))  # type: ignore[arg-type]
     hits = asyncio.run(found.retrieve(Query(text="rotation", tenant=TENANT), 2))
     assert [(hit.chunk.text, hit.score) for hit in hits] == [("keys are rotated", 0.16), ("doors", 0.05)]
     assert sorted(there.asked) == [("rotation", "doors"), ("rotation", "keys"), ("rotation", "keys are rotated")]
@@ -90,7 +90,7 @@ def test_the_query_is_encoded_and_the_candidates_are_reranked_elsewhere() -> Non
 
 def test_claims_are_judged_elsewhere_with_the_passage_first() -> None:
     there = Lengths()
-    judging = judge(configured(WRITTEN, JUDGED), Elsewhere(judge=there))
+    judging = build_judge(configured(WRITTEN, JUDGED), RemoteModels(judge=there))
     verdict = asyncio.run(judging.judge(Answer(text="Keys last."), [passage(1, "Keys are rotated weekly.")]))
     assert there.asked == [("Keys are rotated weekly.", "Keys last.")]
     assert verdict.score == pytest.approx(0.1)
@@ -103,21 +103,25 @@ def test_the_language_model_elsewhere_writes_and_judges_and_reranks_what_asks_th
     prompt = Prompt(query=Query(text="How often?"), passages=(passage(1, "Keys are rotated weekly."),))
 
     async def written() -> str:
-        stream = generator(settings, Rarities(), Elsewhere(embedder=Lengths(), chat=there)).stream(prompt)
+        stream = build_generator(settings, Rarities(), RemoteModels(embedder=Lengths(), chat=there)).stream(prompt)
         return "".join([piece async for piece in stream])
 
     assert asyncio.run(written()) == "Weekly [1]."
-    verdict = asyncio.run(judge(settings, Elsewhere(chat=there)).judge(Answer(text="Weekly."), prompt.passages))
+    verdict = asyncio.run(
+        build_judge(settings, RemoteModels(chat=there)).judge(Answer(text="Weekly."), prompt.passages)
+    )
     assert verdict.method == "llm"
-    assert len(there.asked) == 2
-    assert chat(LlmReranker(type="llm", model="llama", base_url="http://localhost:1"), settings, Elsewhere(chat=there))
+    assert len(there.contents) == 2
+    assert select_chat(
+        LlmReranker(type="llm", model="llama", base_url="http://localhost:1"), settings, RemoteModels(chat=there)
+    )
     other = LlmJudge(type="llm", model="other", base_url="http://localhost:1")
-    assert isinstance(chat(other, settings, Elsewhere(chat=there)), Client)
+    assert isinstance(select_chat(other, settings, RemoteModels(chat=there)), EndpointClient)
 
 
 def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> None:
     settings = configured(WRITTEN, "guard.judge={type: lexical}", f"embedding={{type: bert, model: {MISSING}}}")
-    judging = judge(settings, Elsewhere(embedder=Lengths()))
+    judging = build_judge(settings, RemoteModels(embedder=Lengths()))
     assert asyncio.run(judging.judge(Answer(text="Keys last."), [passage(1, "Keys last.")])).score == 1
 
 
@@ -126,31 +130,32 @@ def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> 
     [
         (
             ["retrieval={type: reranked, retriever: {type: bm25}, reranker: {type: lexical}}"],
-            "a reranker that runs elsewhere must be of type cross_encoder or late_interaction, "
-            "got retrieval.reranker.type lexical",
+            "a remote reranker must be of type cross_encoder or late_interaction, got retrieval.reranker.type lexical",
         ),
         (
             [
                 f"retrieval={{type: reranked, reranker: {RERANKER}, retriever: {{type: reranked, "
                 "retriever: {type: bm25}, reranker: {type: cross_encoder, model: other}}}"
             ],
-            "a reranker that runs elsewhere must be the profile's only one, got 2",
+            "a remote reranker must be the profile's only reranker, got 2",
         ),
     ],
 )
 def test_a_reranker_that_cannot_run_elsewhere_is_refused(overrides: list[str], reason: str) -> None:
     memory: Any = MemoryCorpus(tenant=TENANT, collection="default", space=SPACE)
     with pytest.raises(ConfigError) as caught:
-        retriever(configured(*overrides), memory, Elsewhere(reranker=Lengths()))
+        build_retriever(configured(*overrides), memory, RemoteModels(reranker=Lengths()))
     assert str(caught.value) == reason
 
 
 @pytest.mark.parametrize("chosen", ["{type: lexical}", "{type: llm, model: llama}"])
 def test_a_judge_that_cannot_run_elsewhere_is_refused(chosen: str) -> None:
     with pytest.raises(ConfigError, match=r"must be of type cross_encoder, got guard\.judge"):
-        judge(configured(WRITTEN, f"guard.judge={chosen}"), Elsewhere(judge=Lengths()))
+        build_judge(configured(WRITTEN, f"guard.judge={chosen}"), RemoteModels(judge=Lengths()))
 
 
 def test_nothing_is_elsewhere_unless_it_is_given() -> None:
-    assert Elsewhere(embedder=None, reranker=None, judge=None, chat=None) == HERE
-    assert isinstance(chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), HERE), Client)
+    assert RemoteModels(embedder=None, reranker=None, judge=None, chat=None) == NO_REMOTE_MODELS
+    assert isinstance(
+        select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), NO_REMOTE_MODELS), EndpointClient
+    )

@@ -1,0 +1,255 @@
+"""Ingestion on Ray Data: one streaming pipeline of three operators, for a corpus of any size."""
+
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from jobs.ray_errors import translate_ray_errors
+from rag_core.config import Settings
+from rag_core.errors import ClusterError, SourceError, StoreError
+from rag_core.ingestion.report import RunTimes
+from rag_core.protocols import Source
+from rag_core.storage.embedded import rag_home
+from rag_core.storage.publishing import Target
+from rag_core.telemetry.operation import Operation, current_operation
+from rag_core.types import Draft
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.stages import JobSpec, Publish
+
+BLOCK_DOCUMENTS = 128
+BLOCK_BYTES = 512 * 1024
+"""The size of a block, in documents and in bytes of their files.
+
+An embedding actor takes one block at a time, and progress advances by blocks. Scheduling a block costs some 30 ms.
+"""
+MAX_OUTPUT_BLOCK_BYTES = 1 << 20
+"""The size at which Ray cuts the output of a stage into blocks, between rows.
+
+It is small enough that the parts of a very large document spread over the actors. The drafts of an ordinary block are
+hardly larger.
+"""
+LIGHT_TASK_CPUS = 0.25
+"""The CPUs of a task that reads or publishes; an embedding actor next to it has the rest of its CPU.
+
+There are never more such tasks than CPUs, even without actors: each process costs some 150 MB, and a second to start.
+"""
+RESERVATION_RATIO = 0.1
+"""The share of the CPUs that Ray reserves for its operators, in equal parts.
+
+At 0.5, the default, reading reserves what publishing needs. Two CPUs then publish nothing before all has been read.
+"""
+
+RAY_ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # at 15, the default, workers lose against every other process
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",  # else worker starts take a fifth of the time
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "2",
+}
+
+
+MAX_TOKENIZING_THREADS = 16
+"""Threads of an actor with a GPU. With fewer, an H100 waits for the tokens of a small model."""
+RESTART_LIMITS: Mapping[str, Any] = {"max_restarts": 4, "max_task_retries": 2}
+"""Limits for an actor that dies while it embeds. Without them, Ray would restart it forever on the same document."""
+STDERR = 2
+SYSTEM_CONFIG = {"preload_python_modules": ["ray.data"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """The share of the cluster that a job can use; None means all. Each embedding actor gets one of the `gpus`."""
+
+    cpus: int | None = None
+    gpus: int = 0
+    actors: int | None = None
+
+
+UNLIMITED = Resources()
+
+
+@dataclass(frozen=True, slots=True)
+class RayRunner:
+    settings: Settings
+    resources: Resources = UNLIMITED
+
+    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+        """Processes the drafts on the cluster that RAY_ADDRESS names, else on a local one, which outlives the job."""
+        requested = time.time()
+        from rag_core.telemetry.propagation import propagation_values
+
+        # without a request over HTTP, the job's own id is its correlation id
+        operation = current_operation() or Operation(
+            name="ingest", correlation_id=str(target.job), tenant=target.tenant, profile=self.settings.profile
+        )
+        with redirect_native_errors():
+            start_ray(self.resources)
+            _check_gpus(self.resources)
+            _check_sharing(target, sources)
+            from jobs.stages import JobSpec, Publish
+
+            spec = JobSpec(self.settings, target, sources, propagation_values(operation))
+            sink = Publish(spec)
+            with translate_ray_errors():
+                _run_pipeline(sink, spec, drafts, self.resources)
+        return RunTimes(start=max(sink.times.start - requested, 0.0), publish=sink.times.publish)
+
+
+@contextmanager
+def redirect_native_errors() -> Iterator[None]:
+    """Redirects standard error to a file: Ray's native code writes warnings there that no user needs.
+
+    A submitted job keeps its standard error, because its output is a log already.
+    """
+    if "RAY_ADDRESS" in os.environ:
+        yield
+        return
+    log = rag_home() / "logs" / "ray-driver.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(STDERR)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), STDERR)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, STDERR)
+            os.close(terminal)
+
+
+@contextmanager
+def terminal_console(quiet: bool, soft_wrap: bool = False) -> Iterator[Console]:
+    """Yields a console on standard error with its own descriptor, which `redirect_native_errors` does not redirect."""
+    with os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal:
+        yield Console(file=terminal, quiet=quiet, soft_wrap=soft_wrap)
+
+
+def start_ray(resources: Resources = UNLIMITED) -> None:
+    """Connects to the cluster that RAY_ADDRESS names, or starts a local one. Does so only once per process."""
+    os.environ.update({key: value for key, value in RAY_ENVIRONMENT.items() if key not in os.environ})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray causes them itself
+        import ray
+        import ray.data
+
+        if not ray.is_initialized():
+            # without "local" it would join any cluster that was started on this machine
+            local: dict[str, Any] = {"address": "local", "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
+            local |= {"num_cpus": resources.cpus} if resources.cpus else {}
+            options = {} if "RAY_ADDRESS" in os.environ else local
+            try:
+                ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+                raise ClusterError(f"Ray cannot be {'reached' if not options else 'started'}: {error}") from error
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_no_progress_timeout_s = 600
+    context.target_max_block_size = MAX_OUTPUT_BLOCK_BYTES
+    context.raise_original_map_exception = True
+    limit = resources.cpus or float("inf")
+    context.op_resource_reservation_ratio = RESERVATION_RATIO
+    context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
+
+
+def count_cpus(resources: Resources) -> int:
+    """The CPUs of the cluster that the job can use."""
+    import ray
+
+    cluster: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    existing = max(1, int(cluster.get("CPU", 1)))
+    return min(existing, resources.cpus or existing)
+
+
+def actor_cpus(cpus: int) -> float:
+    """The CPUs of each actor, if there is one per CPU. An actor pool that takes all of every CPU hangs the dataset."""
+    return 1 - LIGHT_TASK_CPUS if cpus > 1 else 1 - 2 * LIGHT_TASK_CPUS
+
+
+def _check_gpus(resources: Resources) -> None:
+    """Raises ClusterError if GPUs are missing. Ray would wait until they are added."""
+    import ray
+
+    existing = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+    if resources.gpus > existing:
+        raise ClusterError(f"--gpus must be at most {existing}, the GPUs of the Ray cluster, got {resources.gpus}")
+
+
+def _check_sharing(target: Target, sources: Mapping[int, Source]) -> None:
+    """Raises StoreError or SourceError if other nodes of the cluster cannot reach the store or a source."""
+    import ray
+
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    if sum(node["Alive"] for node in nodes) < 2:
+        return
+    if "host=/" in target.postgres.dsn:
+        raise StoreError(
+            "the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN"
+        )
+    for source in sources.values():
+        if source.uri.startswith("file:"):
+            raise SourceError(
+                f"source {source.uri} is a local folder; a Ray cluster of several nodes needs a shared URI"
+            )
+
+
+def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], resources: Resources) -> None:
+    import ray
+
+    from jobs.stages import Embed, Prepare
+
+    cpus = count_cpus(resources)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray causes them itself
+        (
+            ray.data.from_arrow(_draft_blocks(drafts, cpus))
+            .map_batches(
+                Prepare(spec), batch_size=None, batch_format="pyarrow", num_cpus=LIGHT_TASK_CPUS, concurrency=cpus
+            )
+            .map_batches(Embed, batch_format="pyarrow", **_embed_arguments(resources, spec, cpus), **RESTART_LIMITS)
+            .write_datasink(sink, ray_remote_args={"num_cpus": LIGHT_TASK_CPUS}, concurrency=cpus)
+        )
+
+
+def _draft_blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
+    """Deals the drafts out in turn. The large ones are first, so each block gets its share of them."""
+    from jobs.draft_tables import drafts_to_table
+
+    size = sum(draft.entry.size for draft in drafts)
+    count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
+    return [drafts_to_table(drafts[first::count]) for first in range(count)]
+
+
+def _embed_arguments(resources: Resources, spec: "JobSpec", cpus: int) -> dict[str, Any]:
+    """The arguments of `map_batches` for the embedding actors: one actor per GPU, else one per CPU.
+
+    With GPUs, the pool grows with the work, and each actor has its share of the CPUs as threads for tokenizing.
+    """
+    from ray.data import ActorPoolStrategy
+
+    if resources.gpus:
+        actors = min(resources.actors or resources.gpus, resources.gpus)
+        pool = ActorPoolStrategy(min_size=1, max_size=actors, max_concurrent_calls_per_actor=2)
+        threads = min(max(1, cpus // actors), MAX_TOKENIZING_THREADS)
+        return {
+            "fn_constructor_args": (spec, threads),
+            "num_gpus": 1,
+            "num_cpus": LIGHT_TASK_CPUS,
+            "batch_size": BLOCK_DOCUMENTS,
+            "compute": pool,
+        }
+    pool = ActorPoolStrategy(size=min(resources.actors or cpus, cpus))
+    return {"fn_constructor_args": (spec,), "num_cpus": actor_cpus(cpus), "batch_size": None, "compute": pool}

@@ -1,0 +1,95 @@
+"""Traces of many questions through a retriever, for evaluation: in this process, or in actors of Ray Data."""
+
+import pickle
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.ray_errors import translate_ray_errors
+from jobs.ray_runner import UNLIMITED, actor_cpus, count_cpus, redirect_native_errors, start_ray
+from rag_core.config import Settings
+from rag_core.errors import RagError
+from rag_core.evaluation.dataset import Question
+from rag_core.evaluation.stages import Trace
+from rag_core.knowledge_base import KnowledgeBase
+
+BATCH_QUESTIONS = 32
+"""The questions that an actor gets at once, and the step in which progress advances."""
+TRACES = pa.schema([("trace", pa.large_binary())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceTask:
+    """The retriever to trace, its collection, and the number `k` of hits.
+
+    Each process answers `callers` questions at a time.
+    """
+
+    settings: Settings
+    collection: str
+    k: int
+    callers: int = 1
+
+
+def trace_inline(task: TraceTask, questions: Sequence[Question]) -> Iterator[Trace]:
+    """Yields the traces in the order of the questions. Works in this process."""
+    with KnowledgeBase(task.settings) as knowledge, ThreadPoolExecutor(task.callers) as threads:
+        knowledge.load()
+        yield from threads.map(lambda question: _trace_question(knowledge, task, question.id, question.text), questions)
+
+
+def trace_on_ray(task: TraceTask, questions: Sequence[Question]) -> Iterator[Trace]:
+    """Yields the traces in the order in which the questions are answered."""
+    with redirect_native_errors():
+        start_ray()
+        import ray
+
+        rows = pa.table(
+            {"id": [question.id for question in questions], "text": [question.text for question in questions]}
+        )
+        blocks = [rows.slice(first, BATCH_QUESTIONS) for first in range(0, len(rows), BATCH_QUESTIONS)]
+        cpus = count_cpus(UNLIMITED)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray causes them itself
+            traces = ray.data.from_arrow(blocks).map_batches(
+                TraceQuestions,
+                fn_constructor_args=(task,),
+                batch_format="pyarrow",
+                batch_size=None,
+                num_cpus=actor_cpus(cpus),
+                compute=ray.data.ActorPoolStrategy(size=min(cpus, len(blocks))),
+            )
+            batches: Iterator[Any] = iter(traces.iter_batches(batch_size=None, batch_format="pyarrow"))
+            with translate_ray_errors():
+                for batch in batches:
+                    yield from (pickle.loads(row) for row in batch["trace"].to_pylist())  # noqa: S301 - our own
+
+
+class TraceQuestions:
+    """An actor that holds the knowledge base, with its models."""
+
+    def __init__(self, task: TraceTask) -> None:
+        self._task = task
+        self._knowledge = KnowledgeBase(task.settings)
+        self._knowledge.load()
+        self._threads = ThreadPoolExecutor(task.callers)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        ids, texts = batch["id"].to_pylist(), batch["text"].to_pylist()
+        traces = self._threads.map(lambda id, text: _trace_question(self._knowledge, self._task, id, text), ids, texts)
+        return pa.table({"trace": [pickle.dumps(trace) for trace in traces]}, schema=TRACES)
+
+
+def _trace_question(knowledge: KnowledgeBase, task: TraceTask, id: str, text: str) -> Trace:
+    started = time.perf_counter()
+    try:
+        hits, stages = knowledge.explain(text, task.k, task.collection)
+    except RagError as error:
+        return Trace(question=id, seconds=time.perf_counter() - started, error=f"{type(error).__name__}: {error}")
+    seconds = time.perf_counter() - started
+    return Trace(question=id, ranking=tuple(hit.chunk.id for hit in hits), stages=tuple(stages), seconds=seconds)

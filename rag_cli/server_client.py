@@ -1,0 +1,196 @@
+"""Requests to a gateway over HTTP."""
+
+import json
+import mimetypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+import httpx2
+import stamina
+
+from rag_cli.server_json import events_from_json
+from rag_core.errors import NotFoundError, RagError, TooLargeError, UnavailableError, UsageError
+from rag_core.events import Event
+
+TIMEOUT = httpx2.Timeout(10.0, read=120.0)
+ATTEMPTS = 4
+EVENTS_TIMEOUT = 60.0
+"""Seconds without a connection after which following a job is given up."""
+RECONNECT_SECONDS = 0.5
+"""Seconds between connections to the events of a job."""
+MAX_PAGE_ROWS = 200
+UNKNOWN_MEDIA_TYPE = "application/octet-stream"
+
+
+def request_retrieval(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The response of `/v1/retrieve`.
+
+    Raises the RagError that belongs to the response's status, and UnavailableError if the server cannot be reached.
+    """
+    with _open_client(server) as client:
+        return _read_json(client.post("/v1/retrieve", json=dict(body)))
+
+
+def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
+    """Yields the events of `/v1/answer`, without those that only show progress.
+
+    Raises the errors of `request_retrieval`.
+    """
+    with _open_client(server) as client, client.stream("POST", "/v1/answer", json={**body, "stream": True}) as response:
+        if response.status_code != httpx2.codes.OK:
+            response.read()
+        _check_response(response)
+        name = ""
+        for line in response.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                yield from events_from_json(name, json.loads(line.removeprefix("data: ")))
+                if name == "run_finished":
+                    return  # afterwards, only an error about the end of the stream can follow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    uri: str
+    body: bytes
+
+    @property
+    def part(self) -> tuple[str, tuple[str, bytes, str]]:
+        """The file as a part of a form: the name of the field, then the file's name, body and media type."""
+        return "files", (self.uri, self.body, mimetypes.guess_type(unquote(self.uri))[0] or UNKNOWN_MEDIA_TYPE)
+
+
+def check_server(server: str) -> None:
+    """Raises UnavailableError at once if the server cannot be reached."""
+    with _open_client(server) as client:
+        _check_response(client.get("/healthz"))
+
+
+def send_files(server: str, fields: Mapping[str, str], files: Sequence[File]) -> dict[str, Any]:
+    """The response of `/v1/ingest`. If the server rejects every file, it only has `items`."""
+
+    def post(client: httpx2.Client, headers: Mapping[str, str]) -> dict[str, Any]:
+        parts = [file.part for file in files]
+        response = client.post("/v1/ingest", data=dict(fields), files=parts, headers=headers)
+        return _rejected_files(response) or _read_json(response)
+
+    return _post_with_retries(server, post)
+
+
+def send_source(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The response of `/v1/ingest`."""
+    return _post_with_retries(
+        server, lambda client, headers: _read_json(client.post("/v1/ingest", json=dict(body), headers=headers))
+    )
+
+
+def job_events(server: str, job: str) -> Iterator[Mapping[str, Any]]:
+    """Yields each event of the job once, until it has ended, over as many connections as necessary.
+
+    Raises UnavailableError if there is no connection for `EVENTS_TIMEOUT` seconds.
+    """
+    last_id, disconnected_at = "", 0.0
+    while True:
+        try:
+            for id, event in _stream_events(server, job, last_id):
+                last_id, disconnected_at = id, 0.0
+                if event:
+                    yield event
+            if _request_job(server, job)["status"] not in ("queued", "running"):
+                return
+        except UnavailableError:
+            disconnected_at = disconnected_at or time.monotonic()
+            if time.monotonic() - disconnected_at > EVENTS_TIMEOUT:
+                raise
+        time.sleep(RECONNECT_SECONDS)
+
+
+def read_ended_job(server: str, job: str) -> dict[str, Any]:
+    """The job with all pages of its failures."""
+    body = _request_job(server, job)
+    cursor = body["next_cursor"]
+    while cursor:
+        page = _request_job(server, job, cursor)
+        body["failures"] += page["failures"]
+        cursor = page["next_cursor"]
+    return body
+
+
+def cancel_job(server: str, job: str) -> None:
+    with _open_client(server) as client:
+        _check_response(client.post(f"/v1/jobs/{job}/cancel"))
+
+
+def _post_with_retries(
+    server: str, post: Callable[[httpx2.Client, Mapping[str, str]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Posts again, with the same idempotency key, if the response may have been lost."""
+    headers = {"Idempotency-Key": str(uuid4())}
+    body: dict[str, Any] = {}
+    for attempt in stamina.retry_context(on=UnavailableError, attempts=ATTEMPTS, wait_initial=0.5, wait_max=5.0):
+        with attempt, _open_client(server) as client:
+            body = post(client, headers)
+    return body
+
+
+def _rejected_files(response: httpx2.Response) -> dict[str, Any]:
+    """The `items` of a response that rejects every file of a request; empty for any other response."""
+    if response.status_code != httpx2.codes.UNPROCESSABLE_CONTENT:
+        return {}
+    errors = [(error["pointer"].split("/"), error["detail"]) for error in response.json().get("errors", ())]
+    files = [(int(path[2]), detail) for path, detail in errors if path[1] == "files" and len(path) > 2]
+    return {"items": [{"index": index, "problem": {"detail": detail}} for index, detail in files]} if files else {}
+
+
+def _request_job(server: str, job: str, cursor: str = "") -> dict[str, Any]:
+    with _open_client(server) as client:
+        return _read_json(client.get(f"/v1/jobs/{job}", params={"limit": MAX_PAGE_ROWS, "cursor": cursor}))
+
+
+def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the ids and the data of the events after `last_id`. The first data are empty: the connection is open."""
+    headers = {"Last-Event-ID": last_id} if last_id else {}
+    with _open_client(server) as client, client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
+        if not response.is_success:
+            response.read()
+        _check_response(response)
+        id = last_id
+        yield id, {}
+        for line in response.iter_lines():
+            if line.startswith("id: "):
+                id = line.removeprefix("id: ")
+            elif line.startswith("data: "):
+                yield id, json.loads(line.removeprefix("data: "))
+
+
+@contextmanager
+def _open_client(server: str) -> Iterator[httpx2.Client]:
+    try:
+        with httpx2.Client(base_url=server, timeout=TIMEOUT) as client:
+            yield client
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise UnavailableError(f"cannot reach the server at {server}: {error}") from error
+
+
+def _read_json(response: httpx2.Response) -> dict[str, Any]:
+    _check_response(response)
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def _check_response(response: httpx2.Response) -> None:
+    """Raises the RagError that belongs to the status, with the detail of the problem."""
+    if response.is_success:
+        return
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the server responded with status {response.status_code}"
+    kinds: Mapping[int, type[RagError]] = {400: UsageError, 404: NotFoundError, 413: TooLargeError, 422: UsageError}
+    raise kinds.get(response.status_code, UnavailableError)(detail)

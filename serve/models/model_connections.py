@@ -1,0 +1,157 @@
+"""Deployments of models, and the gateway's connections to them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from ray.serve import Application
+from ray.serve.handle import DeploymentHandle
+
+from rag_core.breaker import Breaker
+from rag_core.config import (
+    DenseRetriever,
+    HybridRetriever,
+    OpenAIGenerator,
+    PerDocumentRetriever,
+    RerankedRetriever,
+    RetrievalSettings,
+    Settings,
+    SignalsRetriever,
+)
+from rag_core.errors import ConfigError, ModelError
+from rag_core.wiring.models import RemoteModels
+from serve.models.deployments import embedder_app, scorer_app
+from serve.models.llm import ChatCall, HandleClient, LlmSettings, chat_call, llm_deployment
+from serve.models.remote import RemoteEmbedder, RemotePairs, is_task_cancelled
+from serve.readiness import Check, Dependency, no_breaker
+from serve.telemetry import record_breaker_state
+
+Role: TypeAlias = Literal["embedder", "reranker", "judge"]
+Handle: TypeAlias = "DeploymentHandle[Any]"
+
+DEPLOYMENT_NAMES: Mapping[Role, str] = {"embedder": "Embedder", "reranker": "Reranker", "judge": "Judge"}
+
+BREAKER_ROLES = {*DEPLOYMENT_NAMES, "generator"}
+"""The roles that questions use. Each has a circuit breaker."""
+
+PROBE = "ready?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A way to deploy a language model, and to call its deployment."""
+
+    deployment: Callable[[LlmSettings], Application] = llm_deployment
+    chat: Callable[[Handle], ChatCall] = chat_call
+
+
+VLLM = Engine()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectedModels:
+    """Clients of the deployed models, and checks of their deployments."""
+
+    remote_models: RemoteModels
+    dependencies: Mapping[str, Dependency]
+
+
+def llm_name(settings: LlmSettings) -> str:
+    """The name that `ray.serve.llm` gives to the model's deployment."""
+    return f"LLMServer:{settings.model.replace('/', '--').replace('.', '_')}"
+
+
+def model_deployment(settings: Settings, role: Role) -> Application:
+    """Raises ConfigError if the profile's model with that role cannot be a deployment."""
+    return embedder_app(settings) if role == "embedder" else scorer_app(settings, role)
+
+
+def openai_generation(settings: Settings) -> OpenAIGenerator:
+    """The generator's settings. Raises ConfigError unless the type is openai, which a deployed generator requires."""
+    if not isinstance(settings.generation, OpenAIGenerator):
+        raise ConfigError(f"a generator requires generation.type openai, got {settings.generation.type}")
+    return settings.generation
+
+
+def connect_models(settings: Settings, handles: Mapping[str, Handle], engine: Engine) -> ConnectedModels:
+    """Connects to deployments, by role. Raises ConfigError if a generator is deployed and not of type openai."""
+    breakers = {
+        role: Breaker(f"the deployment of the {role}", on_change=partial(record_breaker_state, role))
+        for role in handles
+        if role in BREAKER_ROLES
+    }
+    for role in breakers:  # so that the metric exists before the first failure
+        record_breaker_state(role, "closed")
+    models = RemoteModels(
+        embedder=RemoteEmbedder(handles["embedder"], breakers["embedder"]) if "embedder" in handles else None,
+        reranker=RemotePairs(handles["reranker"], breakers["reranker"], "reranker") if "reranker" in handles else None,
+        judge=RemotePairs(handles["judge"], breakers["judge"], "judge") if "judge" in handles else None,
+        chat=_connect_generator(settings, engine.chat(handles["generator"]), breakers["generator"])
+        if "generator" in handles
+        else None,
+    )
+    required = {"embedder"} if _is_dense_only(settings.retrieval) else set()
+    states = {role: partial(getattr, breaker, "state") for role, breaker in breakers.items()}
+    dependencies = {
+        role: Dependency(check, required=role in required, breaker=states.get(role, no_breaker))
+        for role, check in _build_checks(models, handles).items()
+    }
+    return ConnectedModels(remote_models=models, dependencies=dependencies)
+
+
+def _connect_generator(settings: Settings, chat: ChatCall, breaker: Breaker) -> HandleClient:
+    generation = openai_generation(settings)
+    return HandleClient(
+        chat,
+        model=generation.model,
+        first_token_timeout=generation.first_token_timeout_ms / 1000,
+        stall_timeout=generation.stall_timeout_ms / 1000,
+        breaker=breaker,
+    )
+
+
+def _build_checks(models: RemoteModels, handles: Mapping[str, Handle]) -> dict[str, Check]:
+    """The smallest call of each model, which passes through its breaker, and so closes it when the model recovers.
+
+    The work of the generator and of the ingest runner is too expensive, so their health checks are called instead.
+    """
+    checks: dict[str, Check] = {}
+    for role, scorer in {"reranker": models.reranker, "judge": models.judge}.items():
+        if scorer:
+            checks[role] = partial(scorer.score, [(PROBE, PROBE)])
+    if models.embedder:
+        checks["embedder"] = partial(models.embedder.embed, [PROBE])
+    for role in ("generator", "ingest"):
+        if role in handles:
+            checks[role] = partial(_check_health, role, handles[role])
+    return checks
+
+
+async def _check_health(role: str, handle: Handle) -> None:
+    response = handle.check_health.remote()
+    try:
+        await response
+    except asyncio.CancelledError as error:
+        if not is_task_cancelled():
+            raise _unhealthy_error(role, error) from error
+        response.cancel()  # type: ignore[no-untyped-call]
+        raise
+    except Exception as error:  # replicas can raise anything
+        raise _unhealthy_error(role, error) from error
+
+
+def _unhealthy_error(role: str, error: BaseException) -> ModelError:
+    return ModelError(f"the deployment of the {role} is not healthy: {type(error).__name__}")
+
+
+def _is_dense_only(retrieval: RetrievalSettings) -> bool:
+    """True if nothing can be found without the embedder. A hybrid retriever skips a leg that fails."""
+    match retrieval:
+        case HybridRetriever():
+            return all(map(_is_dense_only, retrieval.retrievers.values()))
+        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
+            return _is_dense_only(retrieval.retriever)
+        case _:
+            return isinstance(retrieval, DenseRetriever)

@@ -1,0 +1,191 @@
+"""The response of `/v1/ingest`: the queued job, or its outcome if the client waits for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import BoundedSemaphore
+from time import monotonic
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from anyio import sleep
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+
+from rag_core.errors import (
+    DocumentError,
+    RagError,
+    StoreError,
+    TooLargeError,
+    TransientError,
+    UnavailableError,
+    error_from_reason,
+)
+from rag_core.storage.queue import EnqueuedJob
+from serve.bodies.ingest_requests import AcceptedDocument, ParsedIngest
+from serve.graph import Graph
+from serve.http.caller import Caller
+from serve.http.connections import open_ledger
+from serve.routes.jobs import OPEN_STATUSES, count_documents, job_links
+
+MAX_WAITERS = 16
+"""Requests of this process that wait for their jobs at the same time. Further ones are answered without waiting."""
+FIRST_PAUSE, MAX_PAUSE = 0.05, 1.0
+"""Seconds between two reads of a job. Pauses are short at first, because most jobs are small."""
+MAX_FAILURES = 1_000
+"""Rows of a response for files of a source."""
+
+_waiters = BoundedSemaphore(MAX_WAITERS)
+
+ToProblem: TypeAlias = Callable[[Exception], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A parsed request, and the job that was queued for it."""
+
+    parsed: ParsedIngest
+    job: EnqueuedJob
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        return job_links(self.job.job_id)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        replayed = {"Idempotency-Replayed": "true"} if self.job.replayed else {}
+        return {"Location": self.links["self"], **replayed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """The state of a job when the request stopped waiting for it. `counts` and `failures` are None unless it ended.
+
+    `failures` has the documents that are not in the index, by uri; `counts` is as in `rag ingest --json`. `waited`: the
+    request waited for the job. `started`: the job has processed at least one document.
+    """
+
+    waited: bool = False
+    status: str = "queued"
+    reason: str = ""
+    started: bool = False
+    counts: Mapping[str, int] | None = None
+    failures: Mapping[str, Mapping[str, Any]] | None = None
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if the job ended and something is not in the index."""
+        has_failures = any((self.counts or {}).get(name) for name in ("failed", "skipped", "quarantined"))
+        return has_failures or self.status in ("failed", "cancelled")
+
+
+async def wait_for_job(graph: Graph, caller: Caller, submission: Submission, seconds: int) -> JobOutcome:
+    """The outcome when the job ends, or after `seconds`. Does not wait if too many requests are waiting already.
+
+    Holds no thread and no connection between two reads.
+    """
+    if not _waiters.acquire(blocking=False):
+        return JobOutcome()
+    deadline, status, pause = monotonic() + seconds, "queued", FIRST_PAUSE
+    try:
+        while True:
+            with suppress(StoreError):  # the job outlasts an unavailable store, and so does this request
+                status = await run_in_threadpool(_read_status, graph, caller, submission.job.job_id)
+                if status not in OPEN_STATUSES:
+                    return await run_in_threadpool(_read_outcome, graph, caller, submission)
+            seconds_left = deadline - monotonic()
+            if seconds_left <= 0:
+                return JobOutcome(waited=True, status=status)
+            await sleep(min(pause, seconds_left))
+            pause = min(2 * pause, MAX_PAUSE)
+    finally:
+        _waiters.release()
+
+
+def _read_status(graph: Graph, caller: Caller, job: UUID) -> str:
+    with open_ledger(graph, caller) as ledger:
+        return str(ledger.job(str(job))["status"])
+
+
+def _read_outcome(graph: Graph, caller: Caller, submission: Submission) -> JobOutcome:
+    """All failures of documents that came with the request; those of a source only if the caller can read them."""
+    job = submission.job.job_id
+    with open_ledger(graph, caller) as ledger:
+        row, progress = ledger.job(str(job)), ledger.progress(job)
+        if submission.parsed.accepted:
+            failures = ledger.failures(job, "failed", "skipped", "quarantined")
+        else:
+            failures = ledger.readable_failures(job, caller.groups, UUID(int=0), MAX_FAILURES)
+    return JobOutcome(
+        waited=True,
+        status=row["status"],
+        reason=row["reason"] or "",
+        started=any(progress.values()),
+        counts=count_documents(row, progress),
+        failures={failure["uri"]: failure for failure in failures},
+    )
+
+
+def describe_outcome(
+    submission: Submission, outcome: JobOutcome, to_problem: ToProblem
+) -> tuple[Mapping[str, Any], int]:
+    """The response's body and status."""
+    parsed = submission.parsed
+    body = {
+        "job_id": submission.job.job_id,
+        "status": outcome.status,
+        "documents": len(parsed.accepted),
+        **({"counts": outcome.counts} if outcome.counts is not None else {}),
+        "links": submission.links,
+    }
+    items = [*_document_items(parsed, outcome, to_problem), *_source_items(parsed, outcome, to_problem)]
+    if outcome.is_incomplete or any("problem" in item for item in items):
+        return {**body, "items": items}, 207
+    return body, 202 if outcome.counts is None else 200
+
+
+def _document_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> list[Mapping[str, Any]]:
+    """One item per document of the request, in its order."""
+    items = {accepted.index: _describe_accepted(accepted, outcome, to_problem) for accepted in parsed.accepted}
+    for rejected in parsed.rejected:
+        too_large = TooLargeError(rejected.too_large) if rejected.too_large else None
+        error = too_large or RequestValidationError(rejected.errors)
+        items[rejected.index] = _problem_item(rejected.id, to_problem(error))
+    return [{"index": index, **items[index]} for index in sorted(items)]
+
+
+def _describe_accepted(accepted: AcceptedDocument, outcome: JobOutcome, to_problem: ToProblem) -> Mapping[str, Any]:
+    id = accepted.document.id
+    if outcome.failures is None:
+        return {"id": id, "status": 202}
+    if failure := outcome.failures.get(accepted.document.uri):
+        return _problem_item(id, to_problem(_document_error(failure)))
+    if outcome.status != "completed" and not outcome.started:
+        return _problem_item(id, to_problem(_job_error(outcome)))
+    return {"id": id, "status": 200}
+
+
+def _source_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> Sequence[Mapping[str, Any]]:
+    """The source's locations if the job did not complete, then its files that are not in the index, by uri."""
+    pushed = {accepted.document.uri for accepted in parsed.accepted}
+    failures = [failure for uri, failure in (outcome.failures or {}).items() if uri not in pushed]
+    items = [_problem_item(failure["uri"], to_problem(_document_error(failure))) for failure in failures[:MAX_FAILURES]]
+    if outcome.failures is None or outcome.status == "completed" or parsed.source is None:
+        return items
+    locations = [_problem_item(uri, to_problem(_job_error(outcome))) for uri in parsed.source.locations]
+    return [*locations, *items]
+
+
+def _document_error(failure: Mapping[str, Any]) -> DocumentError:
+    kind = TransientError if failure["retryable"] else DocumentError
+    return kind(failure["stage"], failure["reason"], failure["retryable"])
+
+
+def _job_error(outcome: JobOutcome) -> RagError:
+    if outcome.status == "cancelled":
+        return UnavailableError(f"the job was cancelled: {outcome.reason}")
+    return error_from_reason(outcome.reason or "the job failed")
+
+
+def _problem_item(id: str, problem: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"id": id, "status": problem["status"], "problem": problem}

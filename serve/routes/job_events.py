@@ -1,0 +1,236 @@
+"""`/v1/jobs/{id}/events`: the events of a job as they occur. All is read from the store, so any replica can respond."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import BoundedSemaphore
+from time import monotonic
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from rag_core.errors import OverloadedError, StoreError
+from rag_core.ingestion.report import DOCUMENT_STATUSES
+from rag_core.storage.ledger import Ledger, job_notifications
+from rag_core.storage.postgres import Postgres
+from rag_core.wire import json_text
+from serve.bodies.openapi import EVENTS, Responses
+from serve.graph import Graph
+from serve.http.caller import Caller
+from serve.http.connections import open_ledger
+from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.event_stream import KEEP_ALIVE_SECONDS, EventStream
+from serve.public_errors import hide_store
+from serve.routes.jobs import KILLED_END, OPEN_STATUSES, end_if_killed
+
+router = APIRouter()
+
+LastEventId = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, lt=2**63)]
+BEFORE_FIRST = -1
+"""The number before the first event. A job that was never queued has its start as event 0."""
+POLL_SECONDS = 5.0
+"""Seconds between two reads of a watched job without notifications."""
+NOTIFICATION_DELAY = 0.05
+"""Seconds between a notification and the read, which so includes the events that follow closely."""
+MAX_WATCHERS = 32
+"""Concurrent streams of a replica: half of its concurrent requests, so that watchers leave room for questions."""
+MAX_WATCH_SECONDS = 600.0
+"""Seconds after which a stream ends even if the job has not. Clients then reconnect with `Last-Event-ID`."""
+RESPONSES: Responses = {
+    200: {"description": "The events", "content": dict(EVENTS)},
+    204: {"description": "The client has already received the last event"},
+}
+
+_watchers = BoundedSemaphore(MAX_WATCHERS)
+
+
+async def limit_watchers() -> AsyncIterator[None]:
+    """Counts the request as a watcher until its response ends. Raises OverloadedError if there are too many."""
+    if not _watchers.acquire(blocking=False):
+        raise OverloadedError(f"too many clients are watching jobs (limit {MAX_WATCHERS})")
+    try:
+        yield
+    finally:
+        _watchers.release()
+
+
+@router.get(
+    "/v1/jobs/{id}/events",
+    response_class=StreamingResponse,
+    responses=RESPONSES,
+    dependencies=[Depends(limit_watchers)],
+)
+async def events(
+    id: UUID, caller: CurrentCaller, graph: CurrentGraph, request: Request, last_event_id: LastEventId = None
+) -> Response:
+    """Streams the events after `Last-Event-ID` until the job ends, for at most ten minutes.
+
+    Responds with 204 if the client has already received the last event; browsers then stop reconnecting.
+    """
+    watch = JobWatch(graph=graph, caller=caller, job=id, notifier=_replica_notifier(request, graph))
+    update = await run_in_threadpool(watch.read_update, BEFORE_FIRST if last_event_id is None else last_event_id)
+    if update.ended and not update.frames:
+        return Response(status_code=204)
+    return EventStream(watch.frames(update))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUpdate:
+    """One read of a job. `frames` are the new server-sent events; `last` is the number of the last event."""
+
+    frames: Sequence[str]
+    last: int
+    ended: bool
+
+
+class JobNotifier:
+    """Notifies watchers of new events of their jobs. One connection listens for all, while there are watchers."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._subscribers: dict[str, set[asyncio.Event]] = {}
+        self._listener: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def subscribe(self, job: UUID) -> Iterator[asyncio.Event]:
+        """Yields an event that is set by notifications. It is set at first: one may have come before."""
+        notified = asyncio.Event()
+        notified.set()
+        self._subscribers.setdefault(str(job), set()).add(notified)
+        if self._listener is None:
+            self._listener = asyncio.create_task(self._listen())
+        try:
+            yield notified
+        finally:
+            self._subscribers[str(job)].discard(notified)
+            if not self._subscribers[str(job)]:
+                del self._subscribers[str(job)]
+            if not self._subscribers and self._listener is not None:
+                self._listener.cancel()
+                self._listener = None
+
+    async def _listen(self) -> None:
+        """Reconnects after a lost connection. An empty id means: listening has begun, events can have been missed."""
+        while True:
+            try:
+                async with aclosing(job_notifications(self._postgres)) as jobs:
+                    async for job in jobs:
+                        for subscribed in [job] if job else list(self._subscribers):
+                            for notified in self._subscribers.get(subscribed, ()):
+                                notified.set()
+            except StoreError:
+                await asyncio.sleep(POLL_SECONDS)
+
+
+def _replica_notifier(request: Request, graph: Graph) -> JobNotifier:
+    """The replica's only notifier."""
+    state = request.app.state
+    if not hasattr(state, "job_notifier"):
+        state.job_notifier = JobNotifier(graph.postgres)
+    notifier: JobNotifier = state.job_notifier
+    return notifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWatch:
+    """Reads a job whenever it has new events. Each read opens a connection: watchers are many, connections few."""
+
+    graph: Graph
+    caller: Caller
+    job: UUID
+    notifier: JobNotifier
+
+    async def frames(self, update: JobUpdate) -> AsyncGenerator[str, None]:
+        """Yields the frames of `update` and of later updates until the job ends, for at most `MAX_WATCH_SECONDS`.
+
+        Yields a comment after each `KEEP_ALIVE_SECONDS` without an event.
+        """
+        with self.notifier.subscribe(self.job) as notified:
+            started = last_sent = monotonic()
+            while True:
+                for frame in update.frames:
+                    yield frame
+                if update.ended or monotonic() - started >= MAX_WATCH_SECONDS:
+                    return
+                last_sent = monotonic() if update.frames else last_sent
+                if monotonic() - last_sent >= KEEP_ALIVE_SECONDS:
+                    yield ": keep-alive\n\n"
+                    last_sent = monotonic()
+                await _wait_for_notification(notified)
+                try:
+                    update = await run_in_threadpool(self.read_update, update.last)
+                except StoreError:  # the job outlasts an unavailable store, and so do its watchers
+                    update = JobUpdate(frames=(), last=update.last, ended=False)
+
+    def read_update(self, after: int) -> JobUpdate:
+        """The events after number `after`. Raises NotFoundError if the job does not exist."""
+        with open_ledger(self.graph, self.caller) as ledger:
+            row = ledger.job(str(self.job))  # read before the events, so that these include the end of an ended job
+            progress = ledger.progress(self.job)
+            events = ledger.readable_events(self.job, self.caller.groups, after)
+            killed_end = _end_of_killed_job(ledger, self.job, after) if row["abandoned"] else []
+        if after == BEFORE_FIRST and not (events and events[0]["status"] == "queued"):
+            events.insert(0, {"seq": 0, "at": row["started_at"], "stage": "job", "status": "started", "detail": {}})
+        events += killed_end
+        figures = _progress_figures(row, progress)
+        frames = [_format_frame(self.job, event, figures) for event in events]
+        last = events[-1]["seq"] if events else after
+        return JobUpdate(frames=frames, last=last, ended=end_if_killed(row)["status"] not in OPEN_STATUSES)
+
+
+async def _wait_for_notification(notified: asyncio.Event) -> None:
+    """Waits for at most `POLL_SECONDS`."""
+    try:
+        async with asyncio.timeout(POLL_SECONDS):
+            await notified.wait()
+            await asyncio.sleep(NOTIFICATION_DELAY)
+    except TimeoutError:
+        pass
+    notified.clear()
+
+
+def _end_of_killed_job(ledger: Ledger, job: UUID, after: int) -> list[dict[str, Any]]:
+    """The end of a killed job, with the number that it gets when it is stored; empty if the client has received it."""
+    events = ledger.events(job, max(after - 1, 0))
+    if after > 0 and not events:
+        return []
+    seq = events[-1]["seq"] + 1 if events else 1
+    detail = {"reason": KILLED_END["reason"]}
+    return [{"seq": seq, "at": datetime.now(UTC), "stage": "job", "status": KILLED_END["status"], "detail": detail}]
+
+
+def _format_frame(job: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    stage, status, detail = event["stage"], event["status"], event["detail"]
+    match stage:
+        case "job":
+            reason = {"reason": hide_store(detail["reason"])} if "reason" in detail else {}
+            name, members = status, {"stage": stage, "status": status, **detail, **reason}
+        case "stage":
+            name, members = stage, {"stage": status, "status": "running"}
+        case "document":
+            name, members = stage, {"stage": detail["stage"], "status": status, "document": detail}
+        case _:
+            name, members = "progress", {"stage": stage, "status": status}
+    body = {"job_id": job, "seq": event["seq"], **members, "timestamp": event["at"], **figures}
+    return f"id: {event['seq']}\nevent: job.{name}\ndata: {json_text(body)}\n\n"
+
+
+def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, Any]:
+    """The job's progress at the time of the read, even for older events."""
+    now = datetime.now(UTC)
+    seconds = max(((row["finished_at"] or now) - (row["started_at"] or now)).total_seconds(), 0.001)
+    documents = progress["deleted"] + progress["same"] + sum(progress[name] for name in DOCUMENT_STATUSES)
+    rate = documents / seconds
+    return {
+        "done": documents,
+        "total": documents + progress["queued"],
+        "failed": progress["failed"],
+        "chunks": progress["chunks"],
+        "docs_per_s": round(rate, 1),
+        "eta_s": round(progress["queued"] / rate, 1) if rate else None,
+    }
