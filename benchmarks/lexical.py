@@ -109,7 +109,7 @@ def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
 def _writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
     count = sum(len(draft.chunks) for draft in documents)
     building = publishing = 0.0
-    freeze_loaded_objects()  # the passages are the benchmark's: no worker holds so many that each collection would visit them
+    freeze_loaded_objects()  # no worker holds so many passages that a collection would visit each time
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
             prepared, seconds = _timed(partial(writing.prepare, batch, target.run))

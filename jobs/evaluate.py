@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,11 +90,9 @@ def evaluate(
     postgres = Postgres.open(settings.store.url)
     with terminal_console(options.quiet) as console:
         report = ingest_dataset(selected, name, postgres, runner, options, console)
-        open_store = settings.model_copy(update={"store": settings.store.model_copy(update={"url": postgres.dsn})})
-        task = TraceTask(settings=open_store, collection=name, k=k, callers=callers)
-        tracing_started = time.perf_counter()
-        traces = list(_trace_questions(task, selected.questions, runner, console))
-        rate = len(traces) / (time.perf_counter() - tracing_started)
+        opened = settings.model_copy(update={"store": settings.store.model_copy(update={"url": postgres.dsn})})
+        task = TraceTask(settings=opened, collection=name, k=k, callers=callers)
+        traces, rate = _trace_questions(task, selected.questions, runner, console)
     if all(trace.error for trace in traces):
         raise RagError(f"no question could be answered: {traces[0].error}")
     evaluation = build_evaluation(_judge_traces(selected, name, traces, postgres, settings.tenant), other)
@@ -171,20 +169,22 @@ def _check_run(dataset: "Dataset", split: str, against: Path, run: "Run") -> lis
 
 def _trace_questions(
     task: "TraceTask", questions: "Sequence[Question]", runner: RunnerName, console: Console
-) -> "Iterator[Trace]":
-    """Yields the traces, and shows a bar on a terminal, or else lines of progress."""
+) -> "tuple[list[Trace], float]":
+    """The traces, and the number of questions per second. Shows a bar on a terminal, or else lines of progress."""
     from jobs.retrieval_traces import trace_inline, trace_on_ray
 
+    started, traces = time.perf_counter(), list["Trace"]()
     min_questions = MIN_QUESTIONS_FOR_A_CLUSTER if "RAY_ADDRESS" in os.environ else MIN_QUESTIONS_TO_START_RAY
     inline = len(questions) < min_questions if runner is RunnerName.auto else runner is RunnerName.inline
     columns = (TextColumn("searching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     lines = ProgressLines(console)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         bar_task = bar.add_task("searching", total=len(questions))
-        for count, trace in enumerate((trace_inline if inline else trace_on_ray)(task, questions), start=1):
+        for trace in (trace_inline if inline else trace_on_ray)(task, questions):
+            traces.append(trace)
             bar.advance(bar_task)
-            lines.print(f"{count} of {len(questions)} questions")
-            yield trace
+            lines.print(f"{len(traces)} of {len(questions)} questions")
+    return traces, len(traces) / (time.perf_counter() - started)
 
 
 def _judge_traces(

@@ -1,7 +1,6 @@
 """The live progress of a job. It is read from the store, so any process can show it."""
 
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -115,19 +114,16 @@ class _JobDisplay:
         counts = self._ledger.progress(self._job)
         processed = sum(counts[status] for status in ("same", *DOCUMENT_STATUSES))
         phase = phase or ("starting" if not processed else "ingesting" if processed < self._total else "finishing")
-        rate = self._format_rate(counts, processed)
+        rate = ""
+        if processed:
+            seconds = max(monotonic() - self._started, 0.001)
+            rate = f"{processed / seconds:.0f} documents/s, {counts['chunks'] / seconds:.0f} chunks/s"
+            if processed < self._total:
+                rate += f", {(self._total - processed) * seconds / processed:.0f} s left"
         self.bar.update(self._task, completed=processed, description=phase, rate=rate)
         if counts["failed"] > self._failed:
             self._print_new_failures()
         self._lines.print(f"{processed} of {self._total} documents  {rate}")
-
-    def _format_rate(self, counts: Mapping[str, int], processed: int) -> str:
-        if not processed:
-            return ""
-        seconds = max(monotonic() - self._started, 0.001)
-        seconds_left = (self._total - processed) * seconds / processed
-        rate = f"{processed / seconds:.0f} documents/s, {counts['chunks'] / seconds:.0f} chunks/s"
-        return f"{rate}, {seconds_left:.0f} s left" if processed < self._total else rate
 
     def _print_new_failures(self) -> None:
         failures: list[dict[str, Any]] = self._ledger.failures(self._job, "failed")

@@ -22,7 +22,10 @@ def translate_ray_errors() -> Iterator[None]:
         yield
     except RayTaskError as error:
         if isinstance(error.cause, RagError):
-            raise _strip_ray_advice(error.cause) from None
+            # Ray Data appends advice on another attempt to the message of every error of a task
+            first, *others = error.cause.args or ("",)
+            error.cause.args = (first.partition("\nFailed to apply")[0] if isinstance(first, str) else first, *others)
+            raise error.cause from None
         raise
     except ActorDiedError as error:
         if failure := _error_from_traceback(str(error)):
@@ -32,13 +35,6 @@ def translate_ray_errors() -> Iterator[None]:
         raise _cluster_error(error) from error
     except (RayError, ExecutionTimeoutError) as error:
         raise _cluster_error(error) from error
-
-
-def _strip_ray_advice(error: RagError) -> RagError:
-    """Removes the advice on another attempt that Ray Data appends to the message of every error of a task."""
-    first, *others = error.args or ("",)
-    error.args = (first.partition("\nFailed to apply")[0] if isinstance(first, str) else first, *others)
-    return error
 
 
 def _cluster_error(error: Exception) -> ClusterError:

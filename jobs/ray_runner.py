@@ -24,8 +24,6 @@ from rag_core.telemetry.operation import Operation, current_operation
 from rag_core.types import Draft
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from jobs.stages import JobSpec, Publish
 
 BLOCK_DOCUMENTS = 128
@@ -96,8 +94,7 @@ class RayRunner:
         )
         with redirect_native_errors():
             start_ray(self.resources)
-            _check_gpus(self.resources)
-            _check_sharing(target, sources)
+            _check_cluster(self.resources, target, sources)
             from jobs.stages import JobSpec, Publish
 
             spec = JobSpec(self.settings, target, sources, propagation_values(operation))
@@ -179,19 +176,16 @@ def actor_cpus(cpus: int) -> float:
     return 1 - LIGHT_TASK_CPUS if cpus > 1 else 1 - 2 * LIGHT_TASK_CPUS
 
 
-def _check_gpus(resources: Resources) -> None:
-    """Raises ClusterError if GPUs are missing. Ray would wait until they are added."""
+def _check_cluster(resources: Resources, target: Target, sources: Mapping[int, Source]) -> None:
+    """Raises ClusterError if GPUs are missing, because Ray would wait until they are added.
+
+    Raises StoreError or SourceError if some nodes of the cluster cannot reach the store or a source.
+    """
     import ray
 
     existing = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
     if resources.gpus > existing:
         raise ClusterError(f"--gpus must be at most {existing}, the GPUs of the Ray cluster, got {resources.gpus}")
-
-
-def _check_sharing(target: Target, sources: Mapping[int, Source]) -> None:
-    """Raises StoreError or SourceError if other nodes of the cluster cannot reach the store or a source."""
-    import ray
-
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     if sum(node["Alive"] for node in nodes) < 2:
         return
@@ -209,28 +203,24 @@ def _check_sharing(target: Target, sources: Mapping[int, Source]) -> None:
 def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], resources: Resources) -> None:
     import ray
 
+    from jobs.draft_tables import drafts_to_table
     from jobs.stages import Embed, Prepare
 
     cpus = count_cpus(resources)
+    size = sum(draft.entry.size for draft in drafts)
+    count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
+    # the drafts are dealt out in turn: the large ones are first, and each block should get its share of them
+    blocks = [drafts_to_table(drafts[first::count]) for first in range(count)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray causes them itself
         (
-            ray.data.from_arrow(_draft_blocks(drafts, cpus))
+            ray.data.from_arrow(blocks)
             .map_batches(
                 Prepare(spec), batch_size=None, batch_format="pyarrow", num_cpus=LIGHT_TASK_CPUS, concurrency=cpus
             )
             .map_batches(Embed, batch_format="pyarrow", **_embed_arguments(resources, spec, cpus), **RESTART_LIMITS)
             .write_datasink(sink, ray_remote_args={"num_cpus": LIGHT_TASK_CPUS}, concurrency=cpus)
         )
-
-
-def _draft_blocks(drafts: Sequence[Draft], cpus: int) -> "list[pa.Table]":
-    """Deals the drafts out in turn. The large ones are first, so each block gets its share of them."""
-    from jobs.draft_tables import drafts_to_table
-
-    size = sum(draft.entry.size for draft in drafts)
-    count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
-    return [drafts_to_table(drafts[first::count]) for first in range(count)]
 
 
 def _embed_arguments(resources: Resources, spec: "JobSpec", cpus: int) -> dict[str, Any]:

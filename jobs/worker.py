@@ -60,20 +60,17 @@ class Worker:
     def _run_jobs(self, leases: Leases) -> None:
         leases.listen()
         while not self._stopping.is_set():
-            self._maintain_queue(leases)
+            now = monotonic()
+            if now >= self._next_check:
+                leases.fail_abandoned()
+                self._next_check = now + self._poll_seconds
+            if now >= self._next_cleanup:
+                leases.delete_old_bodies()
+                self._next_cleanup = now + CLEANUP_SECONDS
             if lease := leases.claim(self._name, self._lease_seconds):
                 self._run_job(lease)
             else:
                 leases.wait(self._poll_seconds)
-
-    def _maintain_queue(self, leases: Leases) -> None:
-        now = monotonic()
-        if now >= self._next_check:
-            leases.fail_abandoned()
-            self._next_check = now + self._poll_seconds
-        if now >= self._next_cleanup:
-            leases.delete_old_bodies()
-            self._next_cleanup = now + CLEANUP_SECONDS
 
     def _run_job(self, lease: Lease) -> None:
         """Syncs the sources of the job. An error decides whether the job fails or is queued again."""

@@ -43,7 +43,10 @@ class AnswerPrinter:
                 self._print(self._pending)
                 self._pending, self._pending_start = text, start
             case CitationAdded(citation):
-                self._print_marker(citation)
+                start, end = (offset - self._pending_start for offset in citation.spans[-1])
+                if self._console.is_terminal and start >= 0:
+                    self._print(self._pending[:start].rstrip(" ") + to_superscript(self._pending[start:end]))
+                    self._pending, self._pending_start = self._pending[end:], self._pending_start + end
             case TextRetracted(reason):
                 self._print(f"{self._pending}\n\nThis text was withdrawn: {reason}.\n\n")
                 self._pending, self._pending_start = "", 0
@@ -52,13 +55,6 @@ class AnswerPrinter:
                 self._pending = ""
             case _:
                 pass
-
-    def _print_marker(self, citation: Citation) -> None:
-        """Prints the pending text up to the end of the citation's last marker, if this is a terminal."""
-        start, end = (offset - self._pending_start for offset in citation.spans[-1])
-        if self._console.is_terminal and start >= 0:
-            self._print(self._pending[:start].rstrip(" ") + to_superscript(self._pending[start:end]))
-            self._pending, self._pending_start = self._pending[end:], self._pending_start + end
 
     def _print(self, text: str) -> None:
         if self._console.is_terminal:

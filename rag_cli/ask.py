@@ -1,6 +1,6 @@
 """`rag ask`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -44,24 +44,20 @@ def ask(
             knowledge.load(answering=True)
             reply = knowledge.ask(question, collection, filters, on_event=show_event)
     else:
+        from rag_cli.server_client import stream_answer
+
         body = {**server_options(options), "question": question, "collection": collection}
-        reply = _ask_server(server, {**body, "filters": parse_filter_option(filter)}, show_event)
+        events: list[Event] = []
+        for event in stream_answer(server, {**body, "filters": parse_filter_option(filter)}):
+            show_event(event)
+            events.append(event)
+        reply = fold(events)
     if options.json:
         print_json(reply_json(reply, explain))
         return
     _print_details(console, reply, options.verbose, explain)
     if reply.degraded:
         Console(stderr=True, quiet=options.quiet).print(f"left out: {', '.join(reply.degraded)}", markup=False)
-
-
-def _ask_server(server: str, body: Mapping[str, Any], show_event: ShowEvent) -> Reply:
-    from rag_cli.server_client import stream_answer
-
-    events: list[Event] = []
-    for event in stream_answer(server, body):
-        show_event(event)
-        events.append(event)
-    return fold(events)
 
 
 def reply_json(reply: Reply, explain: bool) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """`rag doctor`."""
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 
 import typer
 
 from jobs.options import GlobalOptions, command, print_json
-from rag_cli.doctor_checks import Finding, check_machine, check_settings, check_store, run_check
+from rag_cli.doctor_checks import check_machine, check_settings, check_store, run_check
 from rag_cli.model_checks import check_models
-from rag_core.config import Settings
 
 MISSING_EXIT_CODE = 3
 
@@ -22,8 +21,11 @@ def doctor(options: GlobalOptions) -> None:
 
     Example: rag doctor
     """
+    settings = options.settings
+    checks = {"settings": check_settings, "store": check_store}
+    results = (run_check(name, partial(check, settings)) for name, check in checks.items())
     findings = []
-    for finding in _run_checks(options.settings):
+    for finding in chain(check_machine(), check_models(settings), results):
         findings.append(finding)
         if not options.json:
             typer.echo(f"{finding.state:8}{finding.name:24}{finding.detail}")
@@ -32,10 +34,3 @@ def doctor(options: GlobalOptions) -> None:
         print_json({"ok": ok, "findings": list(map(asdict, findings))})
     if not ok:
         raise typer.Exit(MISSING_EXIT_CODE)
-
-
-def _run_checks(settings: Settings) -> Iterator[Finding]:
-    yield from check_machine()
-    yield from check_models(settings)
-    yield run_check("settings", partial(check_settings, settings))
-    yield run_check("store", partial(check_store, settings))

@@ -35,7 +35,11 @@ def list_(options: GlobalOptions, limit: LimitOption = 20) -> None:
         rows = [_with_interruption(row) for row in ledger.jobs(limit + 1)]
     shown_rows = rows[:limit]
     if not options.json:
-        shown_rows = [{**row, "job": str(row["id"])[:8], "seconds": _format_duration(row)} for row in shown_rows]
+        for row in shown_rows:
+            row["job"] = str(row["id"])[:8]
+            row["seconds"] = ""
+            if row["finished_at"]:
+                row["seconds"] = f"{(row['finished_at'] - row['started_at']).total_seconds():.1f}"
     columns = ("job", "collection", "status", "documents", "failed", "same", "started_at", "seconds", "reason")
     print_rows(shown_rows, columns, options, "no jobs yet; `rag ingest FOLDER` runs one")
     if len(rows) > limit:
@@ -145,10 +149,6 @@ def _with_interruption(job: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with the status `interrupted` if the job was killed and not yet ended by the next sync of its sources."""
     row = {name: value for name, value in job.items() if name != "abandoned"}
     return {**row, "status": "interrupted"} if job["abandoned"] else row
-
-
-def _format_duration(job: Mapping[str, Any]) -> str:
-    return f"{(job['finished_at'] - job['started_at']).total_seconds():.1f}" if job["finished_at"] else ""
 
 
 def _print_status(job: Mapping[str, Any], options: GlobalOptions) -> None:

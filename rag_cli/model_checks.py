@@ -25,9 +25,15 @@ ANSWER_TOKENS = 16
 
 def check_models(settings: Settings) -> Iterator[Finding]:
     """Checks the GPU, and the model of each part of the profile that has one."""
+    import torch
+
     from rag_core.wiring.models import list_rerankers
 
-    yield _check_gpu()
+    if torch.cuda.is_available():
+        gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        yield Finding("gpu", "ok", ", ".join(f"{gpu.name} with {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus))
+    else:
+        yield Finding("gpu", "note", f"PyTorch {torch.__version__} finds none: local models run on the CPUs")
     yield run_check("model", partial(_check_embedder, settings.embedding))
     if splade := settings.splade:
         yield run_check("splade model", partial(_check_splade, splade))
@@ -38,15 +44,6 @@ def check_models(settings: Settings) -> Iterator[Finding]:
     if isinstance(settings.generation, Endpoint):
         yield run_check("generator", partial(_check_endpoint, "generator", settings.generation))
     yield from _check_scorer("judge", settings.guard.judge)
-
-
-def _check_gpu() -> Finding:
-    import torch
-
-    if not torch.cuda.is_available():
-        return Finding("gpu", "note", f"PyTorch {torch.__version__} finds none: local models run on the CPUs")
-    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return Finding("gpu", "ok", ", ".join(f"{gpu.name} with {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus))
 
 
 def _check_embedder(embedding: EmbeddingSettings) -> Finding:
@@ -68,26 +65,21 @@ def _check_scorer(name: str, settings: RerankerSettings | JudgeSettings) -> Iter
     match settings:
         case Endpoint():
             yield run_check(name, partial(_check_endpoint, name, settings))
-        case CrossEncoderReranker() | LateInteractionReranker():
-            yield run_check(name, partial(_load_reranker, settings))
-        case CrossEncoderJudge():
-            yield run_check(name, partial(_load_judge, settings))
+        case CrossEncoderReranker() | LateInteractionReranker() | CrossEncoderJudge():
+            yield run_check(name, partial(_load_scorer, name, settings))
         case _:
             return
 
 
-def _load_reranker(settings: CrossEncoderReranker | LateInteractionReranker) -> Finding:
+def _load_scorer(name: str, settings: CrossEncoderReranker | LateInteractionReranker | CrossEncoderJudge) -> Finding:
+    from rag_core.wiring.judging import judge_model
     from rag_core.wiring.reranking import load_reranker
 
-    load_reranker(settings)
-    return Finding("reranker", "ok", f"{settings.model} on {settings.device}")
-
-
-def _load_judge(settings: CrossEncoderJudge) -> Finding:
-    from rag_core.wiring.judging import judge_model
-
-    judge_model(settings).load()
-    return Finding("judge", "ok", f"{settings.model} on {settings.device}")
+    if isinstance(settings, CrossEncoderJudge):
+        judge_model(settings).load()
+    else:
+        load_reranker(settings)
+    return Finding(name, "ok", f"{settings.model} on {settings.device}")
 
 
 def _check_endpoint(name: str, endpoint: Endpoint) -> Finding:

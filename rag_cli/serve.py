@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -60,7 +59,7 @@ def serve(
 @contextmanager
 def _run_server(options: GlobalOptions, host: str | None, port: int | None, terminal: Console) -> Iterator[str]:
     """Serves during the block, and yields the URL."""
-    from serve.shape.local import serve_from_config, serve_locally, set_environment
+    from serve.shape.local import deploy, serve_from_config, serve_locally, set_environment
 
     terminal.print("starting Ray, loading models …")
     set_environment()
@@ -77,18 +76,16 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
         raise ConfigError(
             f"--{overrides[0]} cannot be used with the Serve config {options.config}; set it in the args there"
         )
-    with serve_from_config(read_serve_config(options.config), host or "", port or 0, terminal.print) as url:
-        signal.signal(signal.SIGUSR1, partial(_reload_config, options.config, terminal))
+    file = options.config
+
+    def reload_config(*_signal: object) -> None:
+        try:
+            deploy(read_serve_config(file))
+        except RagError as error:
+            terminal.print(f"error: {error}; nothing was changed")
+        else:
+            terminal.print(f"reloaded {file}")
+
+    with serve_from_config(read_serve_config(file), host or "", port or 0, terminal.print) as url:
+        signal.signal(signal.SIGUSR1, reload_config)
         yield url
-
-
-def _reload_config(file: Path, terminal: Console, *_signal: object) -> None:
-    from serve.shape.config import read_serve_config
-    from serve.shape.local import deploy
-
-    try:
-        deploy(read_serve_config(file))
-    except RagError as error:
-        terminal.print(f"error: {error}; nothing was changed")
-    else:
-        terminal.print(f"reloaded {file}")

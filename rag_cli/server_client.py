@@ -33,7 +33,7 @@ def request_retrieval(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
     Raises the RagError that belongs to the response's status, and UnavailableError if the server cannot be reached.
     """
     with _open_client(server) as client:
-        return _read_json(client.post("/v1/retrieve", json=dict(body)))
+        return _response_json(client.post("/v1/retrieve", json=dict(body)))
 
 
 def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
@@ -78,7 +78,12 @@ def send_files(server: str, fields: Mapping[str, str], files: Sequence[File]) ->
     def post(client: httpx2.Client, headers: Mapping[str, str]) -> dict[str, Any]:
         parts = [file.part for file in files]
         response = client.post("/v1/ingest", data=dict(fields), files=parts, headers=headers)
-        return _rejected_files(response) or _read_json(response)
+        if response.status_code == httpx2.codes.UNPROCESSABLE_CONTENT:
+            errors = [(error["pointer"].split("/"), error["detail"]) for error in response.json().get("errors", ())]
+            details = {int(path[2]): detail for path, detail in errors if path[1] == "files" and len(path) > 2}
+            if details:
+                return {"items": [{"index": index, "problem": {"detail": details[index]}} for index in details]}
+        return _response_json(response)
 
     return _post_with_retries(server, post)
 
@@ -86,7 +91,7 @@ def send_files(server: str, fields: Mapping[str, str], files: Sequence[File]) ->
 def send_source(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """The response of `/v1/ingest`."""
     return _post_with_retries(
-        server, lambda client, headers: _read_json(client.post("/v1/ingest", json=dict(body), headers=headers))
+        server, lambda client, headers: _response_json(client.post("/v1/ingest", json=dict(body), headers=headers))
     )
 
 
@@ -139,18 +144,9 @@ def _post_with_retries(
     return body
 
 
-def _rejected_files(response: httpx2.Response) -> dict[str, Any]:
-    """The `items` of a response that rejects every file of a request; empty for any other response."""
-    if response.status_code != httpx2.codes.UNPROCESSABLE_CONTENT:
-        return {}
-    errors = [(error["pointer"].split("/"), error["detail"]) for error in response.json().get("errors", ())]
-    files = [(int(path[2]), detail) for path, detail in errors if path[1] == "files" and len(path) > 2]
-    return {"items": [{"index": index, "problem": {"detail": detail}} for index, detail in files]} if files else {}
-
-
 def _request_job(server: str, job: str, cursor: str = "") -> dict[str, Any]:
     with _open_client(server) as client:
-        return _read_json(client.get(f"/v1/jobs/{job}", params={"limit": MAX_PAGE_ROWS, "cursor": cursor}))
+        return _response_json(client.get(f"/v1/jobs/{job}", params={"limit": MAX_PAGE_ROWS, "cursor": cursor}))
 
 
 def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -178,7 +174,7 @@ def _open_client(server: str) -> Iterator[httpx2.Client]:
         raise UnavailableError(f"cannot reach the server at {server}: {error}") from error
 
 
-def _read_json(response: httpx2.Response) -> dict[str, Any]:
+def _response_json(response: httpx2.Response) -> dict[str, Any]:
     _check_response(response)
     body: dict[str, Any] = response.json()
     return body

@@ -64,7 +64,7 @@ def _steps_table(facts: Facts, conclusion: Verdict) -> Table:
     for _ in range(3):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for is_kept, step, place, remark in (*_storage_steps(facts, conclusion), *_retrieval_steps(facts)):
+    for is_kept, step, place, remark in _list_steps(facts, conclusion):
         rank = f"rank {place.rank}" if place.rank else ""
         score = f"{place.score:.4f}" if place.rank else ""
         mark = KEPT_MARK if is_kept else LOST_MARK
@@ -72,24 +72,19 @@ def _steps_table(facts: Facts, conclusion: Verdict) -> Table:
     return table
 
 
-def _storage_steps(facts: Facts, conclusion: Verdict) -> Iterator[tuple[bool, str, ChunkRank, str]]:
-    """Yields the steps before the search: True if a step kept the document, its name, no rank, and a remark."""
+def _list_steps(facts: Facts, conclusion: Verdict) -> Iterator[tuple[bool, str, ChunkRank, str]]:
+    """Yields the steps in order: True if a step kept the document, its name, the document's rank, and a remark."""
     stored = facts.stored
     job = f" by job {str(stored.job)[:8]}" if stored.job and stored.status else ""
     state = f"{stored.status}{job}, {len(stored.chunks)} chunks" if stored.status else "not in this collection"
     yield bool(stored.chunks), "stored", UNRANKED, state
-    if not stored.chunks:
-        return
-    yield True, "access", UNRANKED, ", ".join(stored.groups) or "everyone"
-    passing = f"{len(stored.passing_chunks)} of {len(stored.chunks)} chunks pass"
-    yield bool(stored.passing_chunks), "filter", UNRANKED, passing
-    if facts.span:
+    if stored.chunks:
+        yield True, "access", UNRANKED, ", ".join(stored.groups) or "everyone"
+        passing = f"{len(stored.passing_chunks)} of {len(stored.chunks)} chunks pass"
+        yield bool(stored.passing_chunks), "filter", UNRANKED, passing
+    if stored.chunks and facts.span:
         chunks = ", ".join(map(str, facts.span.whole))
         yield conclusion.step != "span", "span", UNRANKED, f"whole in chunk {chunks}" if chunks else "whole in no chunk"
-
-
-def _retrieval_steps(facts: Facts) -> Iterator[tuple[bool, str, ChunkRank, str]]:
-    """Yields the steps of the search: True if a step kept the document, its name, its rank, and a remark."""
     for leg in facts.legs:
         rank = f"chunk {leg.place.chunk}; the leg passes on {leg.depth}" if leg.place.rank else "not ranked"
         yield leg.handed_on, leg.leg, leg.place, f"{rank}; {leg.error}" if leg.error else rank

@@ -1,4 +1,4 @@
-"""What tests stand on: a Postgres of their own for the session, and an empty store in it for each test."""
+"""Fixtures of all tests: a Postgres server per test process, an empty store per test, one Ray cluster; and groups."""
 
 import os
 import shutil
@@ -11,6 +11,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from cpu_time import CpuTime
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
@@ -22,9 +25,28 @@ from rag_core.telemetry.traces import install_tracer
 
 _numbers = count()
 
+# a busy machine takes longer to generate and to run examples, and no test may fail for that
+hypothesis_settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("unhurried")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(CpuTime())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups tests for `--dist loadgroup`: one worker for Ray, one for the model, and one per file for the others.
+
+    A worker then starts Ray once and loads the model once, and fixtures of a module are set up once.
+    """
+    for item in items:
+        shared = next((name for name in ("ray", "model") if item.get_closest_marker(name)), item.path.name)
+        item.add_marker(pytest.mark.xdist_group(shared))
+
 
 @pytest.fixture(scope="session", autouse=True)
-def no_settings_of_the_developer() -> Iterator[None]:
+def no_developer_settings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         for name in [name for name in os.environ if name.startswith("RAG_")]:
             environment.delenv(name)
@@ -32,8 +54,8 @@ def no_settings_of_the_developer() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def telemetry_of_one_test() -> Iterator[None]:
-    """What a test has a process of ours tell ends with it: records of the next are its own."""
+def reset_telemetry() -> Iterator[None]:
+    """Ends logs, metrics and traces that a test has turned on."""
     yield
     disable_logs()
     install_sink(discard)
@@ -42,7 +64,7 @@ def telemetry_of_one_test() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def short_folder() -> Iterator[Path]:
-    """Below 100 bytes, for the path of a unix socket; open, because root's Postgres runs as another user."""
+    """A folder whose path is short enough for a unix socket, readable for the user that root's Postgres runs as."""
     folder = Path(tempfile.mkdtemp(prefix="rag-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder
@@ -51,7 +73,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres(short_folder: Path) -> Iterator[Postgres]:
-    """A server of this test process. It forgets what it has not written yet if the machine goes down: faster so."""
+    """A server of this test process. It runs without fsync, which is faster."""
     folder = short_folder / "postgres"
     dsn = embedded.start(folder)
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -63,7 +85,7 @@ def postgres(short_folder: Path) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def migrated(postgres: Postgres) -> str:
-    """The name of a database that others are copies of."""
+    """The name of the database that stores are copied from."""
     name = "migrated"
     _maintain(postgres, SQL("create database {}").format(Identifier(name)))
     Postgres.open(make_conninfo(postgres.dsn, dbname=name))
@@ -79,7 +101,7 @@ def store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def module_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
-    """One for all tests of a module, empty before the first."""
+    """A store that the tests of a module share, empty before the first."""
     with _new_store(postgres, migrated) as store:
         yield store
 
@@ -95,7 +117,7 @@ def _new_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """One local Ray for the whole run."""
+    """A local Ray cluster for all tests of this process."""
     from jobs.ray_runner import RAY_ENVIRONMENT, start_ray
 
     with pytest.MonkeyPatch.context() as environment:

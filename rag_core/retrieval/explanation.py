@@ -1,4 +1,4 @@
-"""How a hit came about: its rank and its score at every step of a search."""
+"""The explanation of a hit: its rank and its score at every step of the search."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -7,14 +7,16 @@ from uuid import UUID
 from rag_core.types import Hit, StageReport
 
 Ranks: TypeAlias = Mapping[str, Mapping[UUID, int]]
-"""By stage and chunk, from 1."""
+"""Ranks from 1, by stage and chunk."""
 
-STAGES = {"fused": "fuse"}
-"""Which stage gave a score, where it is not called as the score is."""
+SCORE_STAGES = {"fused": "fuse"}
+"""The stage of a score, if it has another name than the score."""
 
 DISPLAY_NAMES = {"fused": "fusion"}
+"""The name that users see, if it differs from that of the score."""
+
 STEPS_AFTER_LEGS = ("fused", "signals", "rerank")
-"""The scores that no leg gave."""
+"""The scores of steps after the legs, in the order of the steps."""
 
 
 def ranks_by_stage(stages: Sequence[StageReport]) -> Ranks:
@@ -22,7 +24,7 @@ def ranks_by_stage(stages: Sequence[StageReport]) -> Ranks:
 
 
 def explain_hit(hit: Hit, ranks: Ranks) -> dict[str, Any]:
-    """Rank and score at each step. A leg that gave a score but no rank did not find the hit within its depth."""
+    """Rank and score at each step. The rank is None if a leg scored the hit, but did not find it within its depth."""
     return {
         DISPLAY_NAMES.get(name, name): {"rank": find_rank(hit, name, ranks), "score": hit.scores[name]}
         for name in score_names([hit])
@@ -30,13 +32,11 @@ def explain_hit(hit: Hit, ranks: Ranks) -> dict[str, Any]:
 
 
 def score_names(hits: Sequence[Hit]) -> list[str]:
-    """Of the scores: legs as they come, then what is behind them."""
-    found = dict.fromkeys(name for hit in hits for name in hit.scores)
-    return [
-        *(name for name in found if name not in STEPS_AFTER_LEGS),
-        *(name for name in STEPS_AFTER_LEGS if name in found),
-    ]
+    """The names of all scores of the hits: first the legs, in the order of occurrence, then the later steps."""
+    names = dict.fromkeys(name for hit in hits for name in hit.scores)
+    legs = [name for name in names if name not in STEPS_AFTER_LEGS]
+    return [*legs, *(name for name in STEPS_AFTER_LEGS if name in names)]
 
 
 def find_rank(hit: Hit, name: str, ranks: Ranks) -> int | None:
-    return ranks.get(STAGES.get(name, name), {}).get(hit.chunk.id)
+    return ranks.get(SCORE_STAGES.get(name, name), {}).get(hit.chunk.id)

@@ -1,6 +1,6 @@
-"""Rankings into one: pure functions of what the legs gave their candidates, best first, ties by id.
+"""Fusion of several rankings into one, by pure functions of the legs' scores and ranks.
 
-A leg that does not know a candidate's score gives NaN for it, and then counts as if it had given its own lowest one.
+Fused rankings are best first; ties by id. If a leg returns NaN for a candidate's score, its own lowest score counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,17 @@ from rag_core.protocols import Ranking
 Scores: TypeAlias = NDArray[np.float64]
 
 _INT = attrgetter("int")
-"""Of a UUID: its order, compared in a tenth of the time."""
+"""The sort key of a UUID. It compares ten times as fast as the UUID itself."""
 
 DIGITS = 12
-"""Decimals of a fused score: what differs less is a tie, whatever the order in which it was added up."""
+"""The decimals of a fused score. Scores that differ only by the order of their summation then tie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """The union of what the legs found, by id. Both matrices have the shape (legs, chunks).
+    """The union of the chunks that the legs found, sorted by id. Both matrices have the shape (legs, chunks).
 
-    `scores` are NaN where a leg gave none; `ranks` count from 1, and are infinite where a leg did not find the chunk.
+    A score is NaN if the leg returned none. Ranks count from 1; a rank is infinite if the leg did not find the chunk.
     """
 
     legs: tuple[str, ...]
@@ -37,53 +37,54 @@ class Candidates:
     ranks: Scores
 
     def find_unscored(self, leg: str) -> list[UUID]:
-        """The chunks that the leg gave no score, in the order of `ids`."""
+        """The chunks without a score from this leg, in the order of `ids`."""
         row = self.scores[self.legs.index(leg)]
-        return [self.ids[place] for place in np.flatnonzero(np.isnan(row)).tolist()]
+        return [self.ids[index] for index in np.flatnonzero(np.isnan(row)).tolist()]
 
     def with_scores(self, leg: str, scores: Sequence[float]) -> "Candidates":
-        """With the leg's scores for those that it is missing, in their order; ranks stay as they are."""
+        """A copy with the leg's scores for the chunks from `find_unscored`, in their order. Ranks do not change."""
         matrix, row = self.scores.copy(), self.legs.index(leg)
         matrix[row, np.isnan(matrix[row])] = scores
         return replace(self, scores=matrix)
 
     def scores_by_leg(self, ids: Sequence[UUID]) -> list[dict[str, float]]:
-        """For each of these chunks the scores that legs gave it, by leg."""
-        places = {id: place for place, id in enumerate(self.ids)}
-        columns = self.scores[:, [places[id] for id in ids]].T.tolist()
+        """The scores of each of these chunks, by leg, without missing ones."""
+        indexes = {id: index for index, id in enumerate(self.ids)}
+        columns = self.scores[:, [indexes[id] for id in ids]].T.tolist()
         return [
             {leg: score for leg, score in zip(self.legs, column, strict=True) if not isnan(score)} for column in columns
         ]
 
 
 def merge_rankings(rankings: Mapping[str, Ranking]) -> Candidates:
-    """By leg. What a ranking has twice counts where it stands first."""
+    """`rankings` are given by leg. If a ranking has a chunk twice, its first rank counts."""
     ids = sorted({id for ranking in rankings.values() for id, _ in ranking}, key=_INT)
-    first = [_first(ranking) for ranking in rankings.values()]
-    shape = (len(rankings), len(ids))
-    found = [found.get(id, (np.inf, nan)) for found in first for id in ids]
-    ranks, scores = np.array(found, np.float64).reshape(*shape, 2).transpose(2, 0, 1)
+    cells: list[tuple[float, float]] = []
+    for ranking in rankings.values():
+        ranked = {id: (float(rank), score) for rank, (id, score) in reversed(list(enumerate(ranking, start=1)))}
+        cells += [ranked.get(id, (np.inf, nan)) for id in ids]
+    ranks, scores = np.array(cells, np.float64).reshape(len(rankings), len(ids), 2).transpose(2, 0, 1)
     return Candidates(legs=tuple(rankings), ids=tuple(ids), scores=scores, ranks=ranks)
 
 
 def fuse_distribution(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
-    """Weighted z-scores over the union. A leg without variance says nothing. Weights are shares of their sum.
+    """Weighted sums of the legs' z-scores. A leg whose scores are all equal adds 0. Weights are divided by their sum.
 
-    A convex combination of scores, normalised by mean and deviation: Bruch, Gai and Ingber, An analysis of fusion
-    functions for hybrid retrieval, TOIS 2023, sections 3 and 4.
+    This is a convex combination of scores, normalized by mean and deviation: Bruch, Gai and Ingber, An analysis of
+    fusion functions for hybrid retrieval, TOIS 2023, sections 3 and 4.
     """
     fused = _shares(candidates.legs, weights) @ z_scores(candidates)
-    return _ranked(candidates.ids, fused.round(DIGITS).tolist())
+    return _sort_by_score(candidates.ids, fused.round(DIGITS).tolist())
 
 
 def fuse_weighted(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
-    """Weighted scores, each leg's scaled to [0, 1] over the union. Weights are shares of their sum.
+    """Weighted sums of the legs' scores, each leg scaled to [0, 1]. Weights are divided by their sum.
 
-    Bruch, Gai and Ingber (as above): TM2C2 with the smallest score seen in the place of the smallest possible one.
+    This is TM2C2 of the same paper, with the lowest score of the candidates instead of the lowest possible score.
     """
-    known = _completed(candidates.scores)
-    scaled = _divided(known - _lowest(known), _range(known))
-    return _ranked(candidates.ids, (_shares(candidates.legs, weights) @ scaled).round(DIGITS).tolist())
+    scores = _fill_missing(candidates.scores)
+    scaled = _divide(scores - _lowest(scores), _range(scores))
+    return _sort_by_score(candidates.ids, (_shares(candidates.legs, weights) @ scaled).round(DIGITS).tolist())
 
 
 def fuse_rrf(candidates: Candidates, k: int) -> Ranking:
@@ -92,37 +93,39 @@ def fuse_rrf(candidates: Candidates, k: int) -> Ranking:
     Cormack, Clarke and Büttcher, Reciprocal rank fusion outperforms Condorcet and individual rank learning methods,
     SIGIR 2009.
     """
-    return _ranked(candidates.ids, [fsum(column) for column in (1 / (k + candidates.ranks)).T])
+    return _sort_by_score(candidates.ids, [fsum(column) for column in (1 / (k + candidates.ranks)).T])
 
 
 def fuse_ltr(
     candidates: Candidates, intercept: float, score_weights: Mapping[str, float], rank_weights: Mapping[str, float]
 ) -> Ranking:
-    """The probability of relevance, by a logistic regression over `features`. A leg that is not named counts nothing.
+    """Probabilities of relevance, by logistic regression over `features`. A leg without weights adds 0.
 
     Gey, Inferring probability of relevance using the method of logistic regression, SIGIR 1994.
     """
     pairs = [(score_weights.get(leg, 0.0), rank_weights.get(leg, 0.0)) for leg in candidates.legs]
     logits = intercept + features(candidates) @ np.array(pairs, np.float64).reshape(-1)
-    return [(id, _probability(logit)) for id, logit in _ranked(candidates.ids, logits.round(DIGITS).tolist())]
+    ranking = _sort_by_score(candidates.ids, logits.round(DIGITS).tolist())
+    return [(id, float(1 / (1 + np.exp(-np.clip(logit, -700, 700))))) for id, logit in ranking]
 
 
 def features(candidates: Candidates) -> Scores:
-    """What `ltr` is trained on. Shape (chunks, 2 x legs): each leg's z-score, then 1 / rank, 0 where it has none."""
+    """The features of `fuse_ltr`. Shape (chunks, 2 x legs): each leg's z-score, then 1 / rank, or 0 without a rank."""
     pairs = np.stack([z_scores(candidates), 1 / candidates.ranks], axis=1)
     return pairs.reshape(2 * len(candidates.legs), len(candidates.ids)).T
 
 
 def z_scores(candidates: Candidates) -> Scores:
-    """Shape (legs, chunks): distances from the leg's mean over the union, in standard deviations."""
-    known = _completed(candidates.scores)
+    """The distances of the scores from the leg's mean, in standard deviations. Shape (legs, chunks)."""
+    scores = _fill_missing(candidates.scores)
     if not candidates.ids:
-        return known
-    deviations = np.where(_range(known) > 0, known.std(axis=1, keepdims=True), 0.0)
-    return _divided(known - known.mean(axis=1, keepdims=True), deviations)
+        return scores
+    deviations = np.where(_range(scores) > 0, scores.std(axis=1, keepdims=True), 0.0)
+    return _divide(scores - scores.mean(axis=1, keepdims=True), deviations)
 
 
-def _completed(scores: Scores) -> Scores:
+def _fill_missing(scores: Scores) -> Scores:
+    """Replaces NaN by the leg's lowest score, or by 0 if the leg has no scores."""
     lowest = _lowest(np.where(np.isnan(scores), np.inf, scores))
     return np.where(np.isnan(scores), np.where(np.isinf(lowest), 0.0, lowest), scores)
 
@@ -137,25 +140,17 @@ def _range(scores: Scores) -> Scores:
     return highest - _lowest(scores)
 
 
-def _divided(scores: Scores, by: Scores) -> Scores:
-    """0 throughout where a leg's divisor is 0."""
-    return np.divide(scores, by, out=np.zeros_like(scores), where=by > 0)
-
-
-def _probability(logit: float) -> float:
-    return float(1 / (1 + np.exp(-np.clip(logit, -700, 700))))
+def _divide(scores: Scores, divisors: Scores) -> Scores:
+    """The quotients; 0 for a leg whose divisor is 0."""
+    return np.divide(scores, divisors, out=np.zeros_like(scores), where=divisors > 0)
 
 
 def _shares(legs: Sequence[str], weights: Mapping[str, float]) -> Scores:
-    """Equal ones without weights, or where the legs that answered have none."""
-    own = np.array([weights.get(leg, 0.0) for leg in legs], np.float64)
-    return own / own.sum() if own.sum() > 0 else np.full(len(legs), 1 / max(1, len(legs)))
+    """The weights of these legs, divided by their sum. If no leg has a weight, all shares are equal."""
+    own_weights = np.array([weights.get(leg, 0.0) for leg in legs], np.float64)
+    total = own_weights.sum()
+    return own_weights / total if total > 0 else np.full(len(legs), 1 / max(1, len(legs)))
 
 
-def _first(ranking: Ranking) -> dict[UUID, tuple[float, float]]:
-    numbered = [(id, (float(rank), score)) for rank, (id, score) in enumerate(ranking, start=1)]
-    return dict(reversed(numbered))
-
-
-def _ranked(ids: Sequence[UUID], scores: Sequence[float]) -> Ranking:
+def _sort_by_score(ids: Sequence[UUID], scores: Sequence[float]) -> Ranking:
     return sorted(zip(ids, scores, strict=True), key=lambda pair: (-pair[1], pair[0].int))

@@ -1,4 +1,4 @@
-"""Several legs, fused: each under its own timeout, and the answer without those that fail."""
+"""A retriever that fuses several legs. Each has its own timeout; legs that fail are left out."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -19,14 +19,15 @@ T = TypeVar("T")
 Fusion: TypeAlias = Callable[[Candidates], Ranking]
 
 DEPTH = 100
-"""Candidates of each leg. 50 cost .003 of nDCG@10, 200 gain nothing."""
+"""Candidates of each leg. 50 lose .003 of nDCG@10, 200 gain nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
-    """Legs by name, which is their stage's. `timeout`, in seconds, is that of every leg without one in `timeouts`.
+    """Fuses the rankings of `legs`, which are given by the names of their stages.
 
-    A leg counts only the time of its own work, not what it waits for its turn on the snapshot that all read under.
+    `timeouts` holds the timeouts of single legs, in seconds; `timeout` applies to all others. The time that a leg waits
+    for its turn on the shared snapshot does not count.
     """
 
     corpus: CorpusReader
@@ -37,46 +38,51 @@ class Hybrid:
     timeouts: Mapping[str, float] = field(default_factory=dict)
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
-        """Scores are the fused ones; `scores` has those of every leg, too. RetrievalError if no leg answered."""
+        """Returns hits with fused scores; their `scores` also hold those of every leg.
+
+        Raises RetrievalError if every leg fails.
+        """
         async with self.corpus.reading(query):
-            candidates = await self._candidates(query, max(k, self.depth))
-            async with stage("fuse") as fused:
-                candidates = await self._filled(query, candidates)
+            candidates = await self._find_candidates(query, max(k, self.depth))
+            async with stage("fuse") as fuse_stage:
+                candidates = await self._score_candidates(query, candidates)
                 ranking = self.fusion(candidates)
-                fused.ranking = tuple(id for id, _ in ranking)
-            async with stage("fetch") as fetched:
+                fuse_stage.ranking = tuple(id for id, _ in ranking)
+            async with stage("fetch") as fetch_stage:
                 hits = await self.corpus.fetch_hits(query, "fused", ranking[:k])
-                fetched.ranking = tuple(hit.chunk.id for hit in hits)
-        return _explained(hits, candidates)
+                fetch_stage.ranking = tuple(hit.chunk.id for hit in hits)
+        leg_scores = candidates.scores_by_leg([hit.chunk.id for hit in hits])
+        return [replace(hit, scores={**scores, **hit.scores}) for hit, scores in zip(hits, leg_scores, strict=True)]
 
-    async def _candidates(self, query: Query, depth: int) -> Candidates:
-        asked = await _together({name: self._ranked(name, leg, query, depth) for name, leg in self.legs.items()})
-        answered = {name: ranking for name, ranking in asked.items() if not isinstance(ranking, RagError)}
-        if not answered:
-            errors = "; ".join(f"{name}: {error}" for name, error in asked.items())
+    async def _find_candidates(self, query: Query, depth: int) -> Candidates:
+        results = await _gather_all({name: self._rank_leg(name, leg, query, depth) for name, leg in self.legs.items()})
+        rankings = {name: result for name, result in results.items() if not isinstance(result, RagError)}
+        if not rankings:
+            errors = "; ".join(f"{name}: {error}" for name, error in results.items())
             raise RetrievalError(f"no leg answered: {errors}")
-        return merge_rankings(answered)
+        return merge_rankings(rankings)
 
-    async def _ranked(self, name: str, leg: Leg, query: Query, depth: int) -> Ranking | RagError:
+    async def _rank_leg(self, name: str, leg: Leg, query: Query, depth: int) -> Ranking | RagError:
+        """Returns the error of a leg that fails. Raises UsageError, because the question is wrong for all legs."""
         try:
-            async with stage(name, self._timeout(name)) as ranked:
+            async with stage(name, self._timeout(name)) as running:
                 ranking = await translate_errors(leg.rank(query, depth))
-                ranked.ranking = tuple(id for id, _ in ranking)
+                running.ranking = tuple(id for id, _ in ranking)
                 return ranking
         except UsageError:
             raise
         except RagError as error:
             return error
 
-    async def _filled(self, query: Query, candidates: Candidates) -> Candidates:
-        """With each leg's own score for what only others found; a leg that fails now keeps those that it gave."""
-        missing = {name: candidates.find_unscored(name) for name in candidates.legs}
-        scores = await _together({name: self._scores(name, query, ids) for name, ids in missing.items() if ids})
-        for name, given in scores.items():
-            candidates = candidates.with_scores(name, given) if given else candidates
+    async def _score_candidates(self, query: Query, candidates: Candidates) -> Candidates:
+        """Adds each leg's scores for chunks that only others found. A leg that fails here keeps its other scores."""
+        unscored = {name: candidates.find_unscored(name) for name in candidates.legs}
+        scores = await _gather_all({name: self._score_leg(name, query, ids) for name, ids in unscored.items() if ids})
+        for name, leg_scores in scores.items():
+            candidates = candidates.with_scores(name, leg_scores) if leg_scores else candidates
         return candidates
 
-    async def _scores(self, name: str, query: Query, ids: list[UUID]) -> list[float]:
+    async def _score_leg(self, name: str, query: Query, ids: list[UUID]) -> list[float]:
         work = translate_errors(self.legs[name].score(query, ids))
         return await attempt(f"{name} scores", work, otherwise=[], timeout=self._timeout(name))
 
@@ -84,13 +90,8 @@ class Hybrid:
         return self.timeouts.get(name, self.timeout)
 
 
-async def _together(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
-    """Side by side, all to their end; then the first error is raised."""
-    tasks = {name: asyncio.ensure_future(each) for name, each in work.items()}
+async def _gather_all(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
+    """Runs all concurrently and waits until all have ended. Then it raises the first error, if there is one."""
+    tasks = {name: asyncio.ensure_future(coroutine) for name, coroutine in work.items()}
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     return {name: task.result() for name, task in tasks.items()}
-
-
-def _explained(hits: list[Hit], candidates: Candidates) -> list[Hit]:
-    scores = candidates.scores_by_leg([hit.chunk.id for hit in hits])
-    return [replace(hit, scores={**own, **hit.scores}) for hit, own in zip(hits, scores, strict=True)]

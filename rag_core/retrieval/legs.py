@@ -36,7 +36,7 @@ class LegRetriever:
 
 @dataclass(frozen=True, slots=True)
 class RetrieverLeg:
-    """A leg from a retriever of the same corpus. Its scores are only known for the hits that it finds; `score` returns NaN."""
+    """A leg from a retriever of the same corpus. It cannot score other chunks than its hits: `score` returns NaN."""
 
     retriever: Retriever
 

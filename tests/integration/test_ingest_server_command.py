@@ -102,8 +102,10 @@ def test_many_files_go_in_batches(store: Postgres, url: str, tmp_path: Path, mon
     from rag_cli.push import Push, PushRequest
 
     write(tmp_path, {f"{number}.md": f"# {number}" for number in range(5)})
-    asked = PushRequest(sources=[str(tmp_path)], collection="docs", no_prune=True, yes=False, checksum=False, meta=None)
-    sent = Push(server=url, asked=asked, profile="")
+    request = PushRequest(
+        sources=[str(tmp_path)], collection="docs", no_prune=True, yes=False, checksum=False, meta=None
+    )
+    sent = Push(server=url, request=request, profile="")
     sent.send(Console(quiet=True))
     assert list(sent.jobs.values()) == [2, 2, 1]
 
@@ -121,7 +123,7 @@ def test_a_uri_that_the_server_can_list_is_sent_as_a_source(store: Postgres, url
         (["--dry-run"], "cannot be used with --server: --dry-run"),
         (["--cpus", "2", "--runner", "inline"], "cannot be used with --server: --runner, --cpus"),
         (["--store", "host=/x", "--set", "a.b=c"], "cannot be used with --server: --set, --store"),
-        (["s3://bucket/docs", "--meta", "a=b"], "not of s3://bucket/docs"),
+        (["s3://bucket/docs", "--meta", "a=b"], "not to sources of the server: s3://bucket/docs"),
         (["--meta", "nonsense"], "--meta takes KEY=VALUE, got 'nonsense'"),
         (["--profile", "nonsense"], "profile must be one of"),
         (["/nowhere/at/all"], "cannot be used as a source"),
@@ -157,7 +159,7 @@ def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: 
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert f"job {job} goes on there; to watch it: curl -N {url}/v1/jobs/{job}/events" in said
+    assert f"job {job} continues on the server; to watch it: curl -N {url}/v1/jobs/{job}/events" in said
     assert jobs(url)[0]["status"] == "queued"
 
 

@@ -153,7 +153,9 @@ def test_terms_that_reach_their_limit_are_not_used(
     steps = [f"data: {json.dumps(cut)}\n\n".encode(), b"data: [DONE]\n\n"]
     with profile_with(monkeypatch, Play(steps=steps)):
         assert expand_query(QUESTION) == QUESTION
-    assert warnings(caplog) == [f"{NOT_EXPANDED}the terms of an expansion must come to their end, got length"]
+    assert warnings(caplog) == [
+        f"{NOT_EXPANDED}the model must finish the terms of an expansion, got finish reason length"
+    ]
 
 
 def test_a_profile_without_a_language_model_expands_nothing(caplog: pytest.LogCaptureFixture) -> None:

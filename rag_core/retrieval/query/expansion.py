@@ -1,7 +1,7 @@
-"""What documents may say for the words of a question, by a language model.
+"""Expansion of a question, by a language model, with terms that documents can use instead of its words.
 
-There is no rule for it without one: an abbreviation that the question spells out stands in it both ways already, and of
-any other only the corpus knows what it stands for.
+Rules without a model do not help: an abbreviation that the question spells out is already present in both forms, and
+the meaning of any other abbreviation depends on the corpus.
 """
 
 import re
@@ -16,11 +16,12 @@ from rag_core.models.fence import defuse
 TEMPERATURE = 0.1
 
 MAX_QUESTION_CHARS = 1_000
-"""Characters of a question that is expanded. A longer one has words enough."""
+"""The most characters of a question that is expanded. Longer questions have enough words."""
 
-_TERMS, _TERM_LENGTH, _MAX_TOKENS = 8, 60, 128
+_TERMS, _MAX_TERM_CHARS, _MAX_TOKENS = 8, 60, 128
+"""The most terms that are added, the most characters of a term, and the token limit of the model."""
 _SEPARATOR, _WORD = re.compile(r"[,;\n]"), re.compile(r"\w+")
-_AROUND = " \t\r-*•.:\"'`"
+_PUNCTUATION = " \t\r-*•.:\"'`"
 _NONE = "none"
 
 _SYSTEM = f"""\
@@ -31,19 +32,19 @@ terms, write {_NONE}."""
 
 
 async def expand_question(client: EndpointClient, question: str) -> str:
-    """The question as it is, and behind it up to 8 terms that it does not have.
+    """Returns the question, followed by at most 8 terms that it does not contain.
 
-    GenerationError if the question is longer than LONGEST or empty, or if the endpoint fails.
+    Raises GenerationError if the question is empty or longer than MAX_QUESTION_CHARS, or if the endpoint fails.
     """
     if not 0 < len(question) <= MAX_QUESTION_CHARS:
         raise GenerationError(
-            f"a question that is expanded must have 1 to {MAX_QUESTION_CHARS} characters, got {len(question)}"
+            f"a question to expand must have 1 to {MAX_QUESTION_CHARS} characters, got {len(question)}"
         )
-    written = await _written(client, question)
-    return " ".join([question, *islice(_added(written, question), _TERMS)])
+    completion = await _complete(client, question)
+    return " ".join([question, *islice(_new_terms(completion, question), _TERMS)])
 
 
-async def _written(client: EndpointClient, question: str) -> str:
+async def _complete(client: EndpointClient, question: str) -> str:
     messages: list[ChatMessage] = [
         {"role": "system", "content": _SYSTEM},
         {"role": "user", "content": f"Question: {defuse(question)}\n\nTerms:"},
@@ -53,18 +54,20 @@ async def _written(client: EndpointClient, question: str) -> str:
         async for delta in deltas:
             text += delta.text
             if delta.finish not in ("", "stop"):
-                raise GenerationError(f"the terms of an expansion must come to their end, got {delta.finish}")
+                raise GenerationError(
+                    f"the model must finish the terms of an expansion, got finish reason {delta.finish}"
+                )
     return text
 
 
-def _added(written: str, question: str) -> Iterator[str]:
-    """Each new by at least a word. What is longer than a term is none: there a model answers, or explains itself."""
-    known = {*_words(question), _NONE}
-    for term in (part.strip(_AROUND) for part in _SEPARATOR.split(written)):
-        if len(term) <= _TERM_LENGTH and term.isprintable() and not _words(term) <= known:
-            known |= _words(term)
+def _new_terms(completion: str, question: str) -> Iterator[str]:
+    """Yields the terms that add at least one word. Longer parts are skipped: there the model answers, or explains."""
+    words = {*_word_set(question), _NONE}
+    for term in (part.strip(_PUNCTUATION) for part in _SEPARATOR.split(completion)):
+        if len(term) <= _MAX_TERM_CHARS and term.isprintable() and not _word_set(term) <= words:
+            words |= _word_set(term)
             yield term
 
 
-def _words(text: str) -> set[str]:
+def _word_set(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))

@@ -1,7 +1,6 @@
-"""A cross-encoder reads question and text together: the most exact reranker, and the slowest."""
+"""A reranker by a cross-encoder, which reads question and text together: the most accurate one, and the slowest."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,23 +14,20 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
 
-def cross_encoder_scorer(loading: "Callable[[], CrossEncoder]", batch_size: int) -> "SharedModel[CrossEncoder]":
+def cross_encoder_scorer(load_model: "Callable[[], CrossEncoder]", batch_size: int) -> "SharedModel[CrossEncoder]":
     """Scores are the sigmoid of the model's logit, in (0, 1)."""
-    return SharedModel("reranker", loading, _scoring, batch_size)
+
+    def prepare(model: "CrossEncoder", _pairs: Sequence[Pair]) -> BatchScorer:
+        return lambda pairs: compute_logits(model, pairs).sigmoid().tolist()
+
+    return SharedModel("reranker", load_model, prepare, batch_size)
 
 
 def load_reranking_cross_encoder(folder: Path, weights: "torch.dtype", device: str) -> "CrossEncoder":
-    """ModelError if it cannot be loaded, or gives more than one score a pair."""
+    """Loads the model. Raises ModelError if it cannot be loaded, or returns more than one score per pair."""
     model = load_cross_encoder(folder, weights, device)
     if model.num_labels != 1:
-        raise ModelError(f"{folder} must give one score a pair, got {model.num_labels}: give a cross-encoder")
+        raise ModelError(
+            f"the model in {folder} must return one score per pair, got {model.num_labels}: use a cross-encoder"
+        )
     return model
-
-
-def _scoring(model: "CrossEncoder", _pairs: Sequence[Pair]) -> BatchScorer:
-    return partial(_scores, model)
-
-
-def _scores(model: "CrossEncoder", pairs: Sequence[Pair]) -> list[float]:
-    scores: list[float] = compute_logits(model, pairs).sigmoid().tolist()
-    return scores

@@ -1,7 +1,6 @@
-"""BM25 over the candidates alone, with the terms of the lexical index."""
+"""A reranker by BM25 that only counts the candidates, with the same terms as the lexical index."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from math import log
 
 from anyio import to_thread
@@ -11,28 +10,29 @@ from rag_core.text.analysis import terms
 
 
 class LexicalReranker:
-    """`language`, an ISO 639-1 code, names the stemmer and the stop words."""
+    """BM25 with the stemmer and the stop words of `language`, an ISO 639-1 code."""
 
     def __init__(self, language: str) -> None:
         self._language = language
 
     async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """In a thread, which goes on by itself when the caller is cancelled."""
-        scoring = partial(_scores, question, texts, self._language)
-        return await to_thread.run_sync(scoring, abandon_on_cancel=True)
+        """Scores in a thread. If the caller is cancelled, it returns at once, and the thread still finishes."""
+        return await to_thread.run_sync(_score_texts, question, texts, self._language, abandon_on_cancel=True)
 
 
 class _LuceneBM25(BM25Okapi):  # type: ignore[misc]
-    """With Lucene's idf, ln(1 + (N - df + 1/2) / (df + 1/2)). Okapi's is zero or less for a term of half of the
-    texts, and of a handful of candidates most terms are such."""
+    """BM25 with Lucene's idf, ln(1 + (N - df + 1/2) / (df + 1/2)).
+
+    Okapi's idf is zero or negative for terms in half of the texts or more. In a few candidates, most terms are.
+    """
 
     def _calc_idf(self, nd: Mapping[str, int]) -> None:
         self.idf = {term: log(1 + (self.corpus_size - df + 0.5) / (df + 0.5)) for term, df in nd.items()}
 
 
-def _scores(question: str, texts: Sequence[str], language: str) -> list[float]:
-    analysed = [terms(text, language) for text in texts]
-    if not any(analysed):  # no length to measure the others by
+def _score_texts(question: str, texts: Sequence[str], language: str) -> list[float]:
+    documents = [terms(text, language) for text in texts]
+    if not any(documents):  # the mean length would be 0
         return [0.0] * len(texts)
-    scores: list[float] = _LuceneBM25(analysed).get_scores(terms(question, language)).tolist()
+    scores: list[float] = _LuceneBM25(documents).get_scores(terms(question, language)).tolist()
     return scores

@@ -1,4 +1,4 @@
-"""A model that reads, or compares, question and text, wherever it runs."""
+"""A reranker by a model that scores pairs of texts, in this process or in another one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from rag_core.protocols import PairScorer
 
 @dataclass(frozen=True, slots=True)
 class PairReranker:
-    """Scores are the model's own. What is too long for its window is cut at its end."""
+    """Returns the scores of the model. A pair that exceeds the model's window is cut at the end of the text."""
 
-    pairs: PairScorer
+    scorer: PairScorer
 
     async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        return await self.pairs.score([(question, text) for text in texts])
+        return await self.scorer.score([(question, text) for text in texts])

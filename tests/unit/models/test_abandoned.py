@@ -61,5 +61,5 @@ def test_a_judges_caller() -> None:
 
 def test_the_lexical_rerankers_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
-    monkeypatch.setattr("rag_core.retrieval.rerankers.lexical._scores", held)
+    monkeypatch.setattr("rag_core.retrieval.rerankers.lexical._score_texts", held)
     assert abandoned(lambda: LexicalReranker("en").score("question", ["text"]), held) == [True]

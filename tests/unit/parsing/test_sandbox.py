@@ -40,7 +40,6 @@ def sandbox() -> Iterator[Sandbox]:
 def no_child_is_left() -> Iterator[None]:
     before = set(psutil.Process().children(recursive=True))
     yield
-    gc.collect()
     assert [child for child in psutil.Process().children(recursive=True) if child not in before] == []
 
 

@@ -73,7 +73,10 @@ def test_no_candidates_need_no_question() -> None:
     [
         (whole("I cannot grade this."), "must grade with a digit, got 'I cannot grade this.'"),
         (whole(""), "must grade with a digit, got ''"),
-        (refusing(500, {"error": "boom"}), "could not ask: the endpoint .* refused with 500: boom"),
+        (
+            refusing(500, {"error": "boom"}),
+            "the request of the reranker failed: the endpoint .* refused with 500: boom",
+        ),
     ],
 )
 def test_an_endpoint_that_fails_or_talks_nonsense_is_a_reranker_that_breaks(play: Play, reason: str) -> None:

@@ -239,7 +239,7 @@ def test_damaged_weights_are_refused(tmp_path: Path, damage: str) -> None:
 
 def test_a_classifier_is_no_cross_encoder(tmp_path: Path) -> None:
     classifier = tiny_models.bert_files(tmp_path, "ForSequenceClassification", labels=3)
-    with pytest.raises(ModelError, match="must give one score a pair, got 3: give a cross-encoder"):
+    with pytest.raises(ModelError, match="must return one score per pair, got 3: use a cross-encoder"):
         crossing(classifier).load()
 
 
