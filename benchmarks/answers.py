@@ -1,12 +1,17 @@
-"""Answers without a language model, on the product's own path: ingested, retrieved, packed, extracted, or refused.
+"""Answers without a language model, with the whole pipeline: ingest, retrieve, pack, and extract or refuse.
 
-Sentences, best first: recall@k of one that answers. In xquad_en it is in the right passage and holds the short answer;
-in covidqa_spans it overlaps the span of the answer. Words: token F1 of the answers to clapnq_generation's questions,
-each asked of its own passage, with the best of its references. Refusals: how well the confidence tells questions of
-xquad_en from those of covidqa_spans, both asked of a store that holds xquad_en alone, and what is refused by default.
-Intervals are of 95 %: of bootstraps, and Wilson's for shares.
+Sentences: recall@k of a sentence that answers, in the ranking. In xquad_en such a sentence is in the right passage and
+contains the short answer. In covidqa_spans it overlaps the span of the answer.
 
-    python -m benchmarks.answers DATA                      a folder with the three data sets in it
+Words: token F1 of the answers to clapnq_generation's questions, compared with the best reference. Each question
+searches only its own passage.
+
+Refusals: all questions of xquad_en and covidqa_spans search a store that contains only xquad_en. The AUROC measures how
+well the confidence separates the two sets. The shares are the questions refused at the default threshold.
+
+Intervals are 95 %: bootstrap intervals, and Wilson intervals for shares.
+
+    python -m benchmarks.answers DATA                      a folder that contains the three datasets
     python -m benchmarks.answers DATA --questions 100      a sample of each
     python -m benchmarks.answers DATA --set generation.sentences=1 --json
 """
@@ -53,13 +58,16 @@ from rag_core.wiring.retrieval import build_retriever
 XQUAD, COVIDQA, CLAPNQ = "xquad_en", "covidqa_spans", "clapnq_generation"
 CUTS = (1, 3)
 NOTHING = RankedCandidates(candidates=(), scores=(), confidence=0.0)
-EVERY = 100
-"""Questions between two lines of progress."""
+PROGRESS_STEP = 100
+"""Questions between two progress lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`answers` are short ones, or written references; `spans` are of stored texts; `gold` are sentences."""
+    """A question with its grades.
+
+    `answers` are short answers or written references. `spans` are positions in texts. `gold` are sentences.
+    """
 
     text: str
     document: str
@@ -69,7 +77,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AnsweredQuestion:
     question: Question
     reply: Reply
     ranked: RankedCandidates
@@ -88,8 +96,8 @@ class Figure:
 
 
 @dataclass(slots=True)
-class Watched:
-    """A Generator that keeps what the one behind it went by."""
+class RankingRecorder:
+    """A Generator that keeps the ranking of candidates from which its extractor selected the answer."""
 
     extractive: SentenceExtractor
     ranked: RankedCandidates = NOTHING
@@ -106,7 +114,7 @@ class Bench:
     postgres: Postgres
     folder: Path
     pipeline: QueryPipeline
-    watched: Watched
+    recorder: RankingRecorder
 
     def ingest(self, collection: str, documents: Sequence[CorpusDocument]) -> None:
         write_documents(documents, self.folder / collection)
@@ -114,7 +122,7 @@ class Bench:
         chunks = job.run(build_inline_runner(self.settings)).chunks["stored"]
         _progress(f"{collection}: {len(documents)} documents, {chunks} chunks")
 
-    def stored(self, collection: str, document: str) -> str:
+    def read_text(self, collection: str, document: str) -> str:
         with self.postgres.connect() as connection:
             id = document_id(self.settings.tenant, collection, self.uri(collection, document))
             return Catalog(connection, self.settings.tenant).text(id)
@@ -122,48 +130,55 @@ class Bench:
     def uri(self, collection: str, document: str) -> str:
         return (self.folder / collection / file_name(document)).as_uri()
 
-    async def ask_all(self, collection: str, questions: Sequence[Question], own: bool = False) -> list[Asked]:
-        """Of the collection, or each of its `own` document alone."""
-        asked = []
+    async def ask_all(
+        self, collection: str, questions: Sequence[Question], own_document: bool = False
+    ) -> list[AnsweredQuestion]:
+        """Asks the collection. With `own_document` each question searches only its own document."""
+        answered = []
         for number, question in enumerate(questions, 1):
-            asked.append(await self._ask(collection, question, own))
-            if number % EVERY == 0:
+            answered.append(await self._ask(collection, question, own_document))
+            if number % PROGRESS_STEP == 0:
                 _progress(f"{collection}: {number} of {len(questions)} questions")
-        return asked
+        return answered
 
-    async def _ask(self, collection: str, question: Question, own: bool) -> Asked:
+    async def _ask(self, collection: str, question: Question, own_document: bool) -> AnsweredQuestion:
         uri = self.uri(collection, question.document)
         query = Query(
             text=question.text,
             tenant=self.settings.tenant,
             collection=collection,
-            filters=Comparison(key="uri", type="eq", value=uri) if own else None,
+            filters=Comparison(key="uri", type="eq", value=uri) if own_document else None,
         )
-        self.watched.ranked = NOTHING
+        self.recorder.ranked = NOTHING
         reply = await self.pipeline.answer(query)
-        return Asked(question=question, reply=reply, ranked=self.watched.ranked)
+        return AnsweredQuestion(question=question, reply=reply, ranked=self.recorder.ranked)
 
-    def recalls(self, collection: str, asked: Sequence[Asked], targets: Sequence[float]) -> Iterator[Figure]:
-        """Of the ranking, and of what was answered, where a refusal is nothing."""
-        golds = [[self._answers(collection, each.question, one) for one in each.ranked.candidates] for each in asked]
+    def recalls(
+        self, collection: str, answered: Sequence[AnsweredQuestion], targets: Sequence[float]
+    ) -> Iterator[Figure]:
+        """The recalls of the ranking, and of the answers. A refusal counts as an answer without sentences."""
+        golds = [
+            [self._is_gold(collection, answer.question, candidate) for candidate in answer.ranked.candidates]
+            for answer in answered
+        ]
         for k, target in zip(CUTS, targets, strict=True):
-            found = sum(sentence_recall(gold, k) for gold in golds)
-            yield _share(f"{collection} sentence recall@{k}", int(found), len(asked), target)
-        given = [self.watched.extractive.select(each.ranked) for each in asked]
-        held = sum(
-            any(self._answers(collection, each.question, one) for one in chosen)
-            for each, chosen in zip(asked, given, strict=True)
+            hits = sum(sentence_recall(gold, k) for gold in golds)
+            yield _share(f"{collection} sentence recall@{k}", int(hits), len(answered), target)
+        selections = [self.recorder.extractive.select(answer.ranked) for answer in answered]
+        count = sum(
+            any(self._is_gold(collection, answer.question, candidate) for candidate in selection)
+            for answer, selection in zip(answered, selections, strict=True)
         )
-        yield _share(f"{collection} answers with a gold sentence", held, len(asked))
-        yield _mean(f"{collection} sentences an answer", [len(chosen) for chosen in given if chosen])
+        yield _share(f"{collection} answers with a gold sentence", count, len(answered))
+        yield _mean(f"{collection} sentences per answer", [len(selection) for selection in selections if selection])
 
-    def _answers(self, collection: str, question: Question, candidate: Candidate) -> bool:
+    def _is_gold(self, collection: str, question: Question, candidate: Candidate) -> bool:
         passage = candidate.passage
         if passage.hit.origin.uri != self.uri(collection, question.document):
             return False
         start, end = passage.start + candidate.start, passage.start + candidate.end
-        place = Span(document=question.document, start=start, end=end)
-        return any(answer in candidate.text for answer in question.answers) or any(map(place.overlaps, question.spans))
+        span = Span(document=question.document, start=start, end=end)
+        return any(answer in candidate.text for answer in question.answers) or any(map(span.overlaps, question.spans))
 
 
 def main() -> None:
@@ -171,74 +186,75 @@ def main() -> None:
     _progress(heading())
     settings = load_settings(None, "default", arguments.set, environment={})
     with scratch_folder() as scratch, server_in(scratch) as dsn:
-        figures, latencies = asyncio.run(_measured(settings, Postgres.open(dsn), scratch, arguments))
+        figures, latencies = asyncio.run(_measure(settings, Postgres.open(dsn), scratch, arguments))
     if arguments.json:
-        described = {"machine": machine(), "command": command(), "pipeline_version": settings.pipeline_version}
-        print(json.dumps({**described, "figures": list(map(asdict, figures)), "milliseconds": latencies}, indent=2))
+        properties = {"machine": machine(), "command": command(), "pipeline_version": settings.pipeline_version}
+        print(json.dumps({**properties, "figures": list(map(asdict, figures)), "milliseconds": latencies}, indent=2))
     else:
         print(heading())
         _show(figures, latencies)
 
 
-async def _measured(
+async def _measure(
     settings: Settings, postgres: Postgres, folder: Path, arguments: argparse.Namespace
 ) -> tuple[list[Figure], Mapping[str, Mapping[str, float]]]:
     corpus = CorpusReader(postgres)
     try:
         bench = _bench(settings, postgres, folder, corpus)
-        return await _figures(bench, arguments.data, _sampling(arguments.questions))
+        return await _figures(bench, arguments.data, _build_sampler(arguments.questions))
     finally:
         await corpus.close()
 
 
 def _bench(settings: Settings, postgres: Postgres, folder: Path, corpus: CorpusReader) -> Bench:
-    chosen = build_pipeline(settings, corpus, build_retriever(settings, corpus), InMemoryConversations())
-    if not isinstance(chosen.generator, SentenceExtractor):
+    pipeline = build_pipeline(settings, corpus, build_retriever(settings, corpus), InMemoryConversations())
+    if not isinstance(pipeline.generator, SentenceExtractor):
         raise SystemExit(f"generation.type must be extractive, got {settings.generation.type}")
-    watched = Watched(chosen.generator)
-    patient = Limits(depth=chosen.limits.depth)  # a busy machine costs no answers
-    watching = replace(chosen, generator=watched, limits=patient)
-    return Bench(settings=settings, postgres=postgres, folder=folder, pipeline=watching, watched=watched)
+    recorder = RankingRecorder(pipeline.generator)
+    no_timeouts = Limits(depth=pipeline.limits.depth)  # else a busy machine would lose answers
+    recording = replace(pipeline, generator=recorder, limits=no_timeouts)
+    return Bench(settings=settings, postgres=postgres, folder=folder, pipeline=recording, recorder=recorder)
 
 
 async def _figures(
-    bench: Bench, data: Path, sampled: Callable[[Sequence[Question]], list[Question]]
+    bench: Bench, data: Path, sample: Callable[[Sequence[Question]], list[Question]]
 ) -> tuple[list[Figure], Mapping[str, Mapping[str, float]]]:
     bench.ingest(XQUAD, list(read_corpus(data / XQUAD / "corpus.jsonl")))
-    known = await bench.ask_all(XQUAD, sampled(_xquad(data / XQUAD)))
-    strange = await bench.ask_all(XQUAD, sampled(_covidqa(data / COVIDQA)))
+    answerable = await bench.ask_all(XQUAD, sample(_xquad_questions(data / XQUAD)))
+    unanswerable = await bench.ask_all(XQUAD, sample(_covidqa_questions(data / COVIDQA)))
     articles = list(read_corpus(data / COVIDQA / "documents.jsonl"))
     bench.ingest(COVIDQA, articles)
-    covid = await bench.ask_all(COVIDQA, _aligned(bench, articles, sampled(_covidqa(data / COVIDQA))))
+    covid = await bench.ask_all(COVIDQA, _align(bench, articles, sample(_covidqa_questions(data / COVIDQA))))
     bench.ingest(CLAPNQ, [_clapnq_document(row) for row in json_lines(data / CLAPNQ / "items.jsonl")])
-    clapnq = await bench.ask_all(CLAPNQ, sampled(_clapnq(data / CLAPNQ)), own=True)
+    clapnq = await bench.ask_all(CLAPNQ, sample(_clapnq_questions(data / CLAPNQ)), own_document=True)
     figures = [
-        *bench.recalls(XQUAD, known, targets=(0.78, 0.92)),
+        *bench.recalls(XQUAD, answerable, targets=(0.78, 0.92)),
         *bench.recalls(COVIDQA, covid, targets=(0.43, 0.56)),
-        *_written(clapnq, bench.watched.extractive),
-        *_refusals(known, strange, bench.watched.extractive.threshold),
+        *_answer_figures(clapnq, bench.recorder.extractive),
+        *_refusal_figures(answerable, unanswerable, bench.recorder.extractive.threshold),
     ]
-    return figures, _latencies([*known, *covid])
+    return figures, _latencies([*answerable, *covid])
 
 
-def _written(asked: Sequence[Asked], extractive: SentenceExtractor) -> Iterator[Figure]:
-    """First as if nothing were refused."""
-    ready = replace(extractive, threshold=0.0)
-    chosen = [ready.select(each.ranked) for each in asked]
-    scores = [token_f1(_text(own), each.question.answers) for own, each in zip(chosen, asked, strict=True)]
+def _answer_figures(answered: Sequence[AnsweredQuestion], extractive: SentenceExtractor) -> Iterator[Figure]:
+    """The figures of the words. Except for `refusals as 0`, they are of an extractor that refuses no question."""
+    never_refusing = replace(extractive, threshold=0.0)
+    selections = [never_refusing.select(answer.ranked) for answer in answered]
+    pairs = list(zip(selections, answered, strict=True))
+    scores = [token_f1(_text(selection), answer.question.answers) for selection, answer in pairs]
     yield _mean(f"{CLAPNQ} token F1", scores, target=0.55)
-    answered = [0.0 if each.refused else score for each, score in zip(asked, scores, strict=True)]
-    yield _mean(f"{CLAPNQ} token F1, refusals as 0", answered)
-    agreed = [
-        sentence_agreement({one.text for one in own}, each.question.gold)
-        for own, each in zip(chosen, asked, strict=True)
+    with_refusals = [0.0 if answer.refused else score for answer, score in zip(answered, scores, strict=True)]
+    yield _mean(f"{CLAPNQ} token F1, refusals as 0", with_refusals)
+    agreements = [
+        sentence_agreement({candidate.text for candidate in selection}, answer.question.gold)
+        for selection, answer in pairs
     ]
-    yield _mean(f"{CLAPNQ} sentence precision", [each.precision for each in agreed])
-    yield _mean(f"{CLAPNQ} sentence recall", [each.recall for each in agreed])
+    yield _mean(f"{CLAPNQ} sentence precision", [agreement.precision for agreement in agreements])
+    yield _mean(f"{CLAPNQ} sentence recall", [agreement.recall for agreement in agreements])
 
 
-def _text(chosen: Sequence[Candidate]) -> str:
-    return " ".join(candidate.text for candidate in chosen)
+def _text(selection: Sequence[Candidate]) -> str:
+    return " ".join(candidate.text for candidate in selection)
 
 
 def _mean(name: str, values: Sequence[float], target: float | None = None) -> Figure:
@@ -246,58 +262,64 @@ def _mean(name: str, values: Sequence[float], target: float | None = None) -> Fi
     return Figure(name=name, questions=len(values), estimate=estimate, target=target)
 
 
-def _share(name: str, count: int, of: int, target: float | None = None) -> Figure:
-    return Figure(name=name, questions=of, estimate=share_estimate(count, of), target=target)
+def _share(name: str, count: int, total: int, target: float | None = None) -> Figure:
+    return Figure(name=name, questions=total, estimate=share_estimate(count, total), target=target)
 
 
-def _refusals(known: Sequence[Asked], strange: Sequence[Asked], threshold: float) -> Iterator[Figure]:
-    answerable, unanswerable = ([each.ranked.confidence for each in asked] for asked in (known, strange))
-    counts = confusion(answerable, unanswerable, threshold)
-    questions = len(known) + len(strange)
-    area = auroc_estimate(answerable, unanswerable)
+def _refusal_figures(
+    answerable: Sequence[AnsweredQuestion], unanswerable: Sequence[AnsweredQuestion], threshold: float
+) -> Iterator[Figure]:
+    positive, negative = ([answer.ranked.confidence for answer in answers] for answers in (answerable, unanswerable))
+    counts = confusion(positive, negative, threshold)
+    questions = len(answerable) + len(unanswerable)
+    area = auroc_estimate(positive, negative)
     yield Figure(name="AUROC of the confidence", questions=questions, estimate=area, target=0.89)
-    yield _share(f"{XQUAD} refused below {threshold}", counts.refused, len(known))
-    yield _share(f"{COVIDQA} refused below {threshold}", counts.unanswerable_refused, len(strange))
+    yield _share(f"{XQUAD} refused below {threshold}", counts.refused, len(answerable))
+    yield _share(f"{COVIDQA} refused below {threshold}", counts.unanswerable_refused, len(unanswerable))
 
 
-def _latencies(asked: Sequence[Asked]) -> dict[str, dict[str, float]]:
-    """Of stages, in milliseconds."""
-    found: dict[str, list[float]] = {}
-    for report in (report for each in asked for report in each.reply.stages if not report.skipped):
-        found.setdefault(report.stage, []).append(1000 * report.seconds)
+def _latencies(answered: Sequence[AnsweredQuestion]) -> dict[str, dict[str, float]]:
+    """The p50 and p95 of every stage, in milliseconds."""
+    milliseconds: dict[str, list[float]] = {}
+    for report in (report for answer in answered for report in answer.reply.stages if not report.skipped):
+        milliseconds.setdefault(report.stage, []).append(1000 * report.seconds)
     return {
-        stage: dict(zip(("p50", "p95"), np.percentile(own, [50, 95]).round(1).tolist(), strict=True))
-        for stage, own in found.items()
+        stage: dict(zip(("p50", "p95"), np.percentile(values, [50, 95]).round(1).tolist(), strict=True))
+        for stage, values in milliseconds.items()
     }
 
 
-def _xquad(folder: Path) -> list[Question]:
+def _xquad_questions(folder: Path) -> list[Question]:
     return [
         Question(text=row["question"], document=row["passage"], answers=tuple(map(_one_line, row["answers"])))
         for row in json_lines(folder / "answers.jsonl")
     ]
 
 
-def _covidqa(folder: Path) -> list[Question]:
-    """Spans are of the original texts."""
+def _covidqa_questions(folder: Path) -> list[Question]:
+    """The questions of covidqa_spans. Their spans are positions in the original texts."""
     return [
         Question(
             text=row["question"],
             document=row["doc_id"],
-            spans=tuple(Span(document=row["doc_id"], start=each["start"], end=each["end"]) for each in row["answers"]),
+            spans=tuple(
+                Span(document=row["doc_id"], start=answer["start"], end=answer["end"]) for answer in row["answers"]
+            ),
         )
         for row in json_lines(folder / "questions.jsonl")
     ]
 
 
-def _clapnq(folder: Path) -> list[Question]:
-    """Those that their passages answer. Sentences are gold that any reference was written from."""
+def _clapnq_questions(folder: Path) -> list[Question]:
+    """The questions that their passages answer. A sentence is gold if any reference was written from it."""
     return [
         Question(
             text=row["question"],
             document=row["_id"],
-            answers=tuple(each["answer"] for each in row["references"]),
-            gold=frozenset(_one_line(text) for each in row["references"] for text in each["selected_sentences"]),
+            answers=tuple(reference["answer"] for reference in row["references"]),
+            gold=frozenset(
+                _one_line(text) for reference in row["references"] for text in reference["selected_sentences"]
+            ),
         )
         for row in json_lines(folder / "items.jsonl")
         if row["answerable"]
@@ -309,24 +331,27 @@ def _clapnq_document(row: Mapping[str, Any]) -> CorpusDocument:
     return CorpusDocument(id=row["_id"], title=passage["title"], text=passage["text"])
 
 
-def _aligned(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequence[Question]) -> list[Question]:
-    """With spans of the stored texts."""
+def _align(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequence[Question]) -> list[Question]:
+    """The questions with their spans moved from the original to the stored texts."""
     originals = {article.id: article.text for article in articles}
-    stored = {article.id: bench.stored(COVIDQA, article.id) for article in articles}
+    stored = {article.id: bench.read_text(COVIDQA, article.id) for article in articles}
     return [
-        replace(each, spans=tuple(align_spans(each.spans, originals[each.document], stored[each.document])))
-        for each in questions
+        replace(
+            question,
+            spans=tuple(align_spans(question.spans, originals[question.document], stored[question.document])),
+        )
+        for question in questions
     ]
 
 
-def _sampling(count: int | None) -> Callable[[Sequence[Question]], list[Question]]:
-    """The same are drawn of the same."""
+def _build_sampler(count: int | None) -> Callable[[Sequence[Question]], list[Question]]:
+    """A function that draws `count` questions; all of them for None. It draws the same from the same questions."""
     if count is None:
         return list
-    return lambda questions: [questions[place] for place in _drawn(len(questions), count)]
+    return lambda questions: [questions[index] for index in _draw_indexes(len(questions), count)]
 
 
-def _drawn(questions: int, count: int) -> list[int]:
+def _draw_indexes(questions: int, count: int) -> list[int]:
     return np.random.default_rng(9).permutation(questions)[:count].tolist()
 
 
@@ -336,12 +361,12 @@ def _one_line(text: str) -> str:
 
 def _show(figures: Sequence[Figure], latencies: Mapping[str, Mapping[str, float]]) -> None:
     print(f"{'':46} {'questions':>9} {'value':>7} {'95 % interval':>15}  target")
-    for each in figures:
-        found, target = each.estimate, f">= {each.target:.2f}" if each.target else ""
-        interval = f"{found.low:.3f} to {found.high:.3f}"
-        print(f"{each.name:46} {each.questions:9} {found.mean:7.3f} {interval:>15}  {target}".rstrip())
-    for stage, own in latencies.items():
-        print(f"{stage:46} p50 {own['p50']:.1f} ms, p95 {own['p95']:.1f} ms")
+    for figure in figures:
+        estimate, target = figure.estimate, f">= {figure.target:.2f}" if figure.target else ""
+        interval = f"{estimate.low:.3f} to {estimate.high:.3f}"
+        print(f"{figure.name:46} {figure.questions:9} {estimate.mean:7.3f} {interval:>15}  {target}".rstrip())
+    for stage, milliseconds in latencies.items():
+        print(f"{stage:46} p50 {milliseconds['p50']:.1f} ms, p95 {milliseconds['p95']:.1f} ms")
 
 
 def _progress(line: str) -> None:
@@ -350,8 +375,8 @@ def _progress(line: str) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help=f"the folder that holds {XQUAD}, {COVIDQA} and {CLAPNQ}")
-    parser.add_argument("--questions", type=int, help="a sample of so many of each set; else all")
+    parser.add_argument("data", type=Path, help=f"the folder that contains {XQUAD}, {COVIDQA} and {CLAPNQ}")
+    parser.add_argument("--questions", type=int, help="size of a sample of each dataset; default: all")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""A Ray Serve deployment that does nothing, listening by itself as the gateway does, until it is told to end.
+"""A Ray Serve deployment that does nothing. It listens without Serve's proxy, like the gateway, until interrupted.
 
 python -m benchmarks.bare_serve 127.0.0.1 8124
 """

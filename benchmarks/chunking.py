@@ -1,8 +1,8 @@
-"""Chunkers against known boundaries: texts of a corpus are joined, and a chunk should begin where one of them does.
+"""The chunkers compared with known boundaries: texts of a corpus are joined, and chunks should begin where texts do.
 
-(Choi, Advances in domain independent linear text segmentation, NAACL 2000.) Beside each chunker's precision, recall and
-F1 stands the F1 of as many boundaries at equal distances: what its number alone is worth. A boundary counts that is at
-most `--tolerance` characters away. Chunks do not overlap here.
+The method is from Choi, Advances in domain independent linear text segmentation, NAACL 2000. The table has the
+precision, recall and F1 of each chunker. The column `evenly` is the F1 of the same number of boundaries at equal
+distances. A boundary is correct if it is at most `--tolerance` characters away. Chunks do not overlap here.
 
     python -m benchmarks.chunking --texts scifact/corpus.jsonl --texts-a-document 10
 """
@@ -35,8 +35,8 @@ CHUNKERS: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True)
-class Joined:
-    """`boundaries` are where all texts but the first begin."""
+class JoinedTexts:
+    """A document of several texts. `boundaries` are the starts of all texts except the first."""
 
     document: Document
     boundaries: list[int]
@@ -44,50 +44,54 @@ class Joined:
 
 def main() -> None:
     arguments = _arguments()
-    joined = list(_joined(arguments.texts, arguments.documents, arguments.texts_a_document))
-    true = mean(len(each.boundaries) for each in joined)
-    print(f"{heading()}\n{len(joined)} documents of {true + 1:g} texts; tolerance {arguments.tolerance} characters")
+    joined = list(_join_texts(arguments.texts, arguments.documents, arguments.texts_a_document))
+    mean_boundaries = mean(len(text.boundaries) for text in joined)
+    print(heading())
+    print(f"{len(joined)} documents of {mean_boundaries + 1:g} texts; tolerance {arguments.tolerance} characters")
     print("chunker    boundaries  precision  recall     F1  evenly     MB/s")
     for name, overrides in CHUNKERS.items():
         _report(name, build_chunker(load_settings(None, "default", overrides, {})), joined, arguments.tolerance)
 
 
-def _report(name: str, chosen: Chunker, joined: Sequence[Joined], tolerance: int) -> None:
-    chosen.split(UUID(int=0), joined[0].document)  # loads what it needs
+def _report(name: str, chunker: Chunker, joined: Sequence[JoinedTexts], tolerance: int) -> None:
+    chunker.split(UUID(int=0), joined[0].document)  # loads its model
     began = time.perf_counter()
-    found = [[chunk.start for chunk in chosen.split(UUID(int=0), each.document)][1:] for each in joined]
+    boundaries = [[chunk.start for chunk in chunker.split(UUID(int=0), text.document)][1:] for text in joined]
     seconds = time.perf_counter() - began
-    own, evenly = _mean(found, joined, tolerance), _mean(list(map(_evenly, found, joined)), joined, tolerance)
-    rate = sum(len(each.document.text) for each in joined) / seconds / 1e6
-    measured = f"{own.precision:10.3f} {own.recall:7.3f} {own.f1:6.3f} {evenly.f1:7.3f} {rate:8.2f}"
-    print(f"{name:9} {mean(map(len, found)):11.1f} {measured}")
+    scores = _mean(boundaries, joined, tolerance)
+    even_scores = _mean(list(map(_even_boundaries, boundaries, joined)), joined, tolerance)
+    rate = sum(len(text.document.text) for text in joined) / seconds / 1e6
+    figures = f"{scores.precision:10.3f} {scores.recall:7.3f} {scores.f1:6.3f} {even_scores.f1:7.3f} {rate:8.2f}"
+    print(f"{name:9} {mean(map(len, boundaries)):11.1f} {figures}")
 
 
-def _mean(found: Sequence[Sequence[int]], joined: Sequence[Joined], tolerance: int) -> BoundaryScores:
-    scores = [boundary_scores(own, each.boundaries, tolerance) for own, each in zip(found, joined, strict=True)]
-    return BoundaryScores(*(mean(getattr(each, name) for each in scores) for name in ("precision", "recall", "f1")))
+def _mean(boundaries: Sequence[Sequence[int]], joined: Sequence[JoinedTexts], tolerance: int) -> BoundaryScores:
+    scores = [
+        boundary_scores(starts, text.boundaries, tolerance) for starts, text in zip(boundaries, joined, strict=True)
+    ]
+    return BoundaryScores(*(mean(getattr(score, name) for score in scores) for name in ("precision", "recall", "f1")))
 
 
-def _evenly(found: Sequence[int], joined: Joined) -> list[int]:
-    step = len(joined.document.text) / (len(found) + 1)
-    return [round(step * (n + 1)) for n in range(len(found))]
+def _even_boundaries(boundaries: Sequence[int], joined: JoinedTexts) -> list[int]:
+    step = len(joined.document.text) / (len(boundaries) + 1)
+    return [round(step * (n + 1)) for n in range(len(boundaries))]
 
 
-def _joined(corpus: Path, documents: int, texts: int) -> Iterator[Joined]:
+def _join_texts(corpus: Path, documents: int, texts: int) -> Iterator[JoinedTexts]:
     bodies = (document.text.strip() for document in read_corpus(corpus))
     for number in range(documents):
-        own = list(islice(filter(None, bodies), texts))
-        if len(own) < texts:
+        document_texts = list(islice(filter(None, bodies), texts))
+        if len(document_texts) < texts:
             return
-        starts = list(accumulate((len(text) + len(SPACE) for text in own), initial=0))[1:-1]
-        text = SPACE.join(own)
-        yield Joined(Document(uri=f"file:///{number}.txt", text=text, media_type="text/plain"), starts)
+        starts = list(accumulate((len(text) + len(SPACE) for text in document_texts), initial=0))[1:-1]
+        text = SPACE.join(document_texts)
+        yield JoinedTexts(Document(uri=f"file:///{number}.txt", text=text, media_type="text/plain"), starts)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, required=True, help="a corpus.jsonl in BEIR's layout")
-    parser.add_argument("--documents", type=int, default=50, help="how many at the most")
+    parser.add_argument("--documents", type=int, default=50, help="maximum number of documents")
     parser.add_argument("--texts-a-document", type=int, default=10)
     parser.add_argument("--tolerance", type=int, default=20, help="characters")
     return parser.parse_args()

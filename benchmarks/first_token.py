@@ -1,8 +1,9 @@
-"""How long the first words of an answer take, model warm, beside the search for it: on the demo's handbook.
+"""Time to the first words of an answer with loaded models, and the time of its search, on the demo's handbook.
 
-Each question is asked in turn, `--rounds` times, after one round that loads and compiles. Before each round so many
-others are asked that vectors are made again, as those of new questions are. Without `--set` the default profile
-answers, by quoting. Every question's own time is in the table, and the whole answer's, judged.
+Each question is asked in turn, `--rounds` times, after one round that loads and compiles. Before each round, other
+questions fill the cache of question vectors, so that the questions are embedded again like new ones. Without `--set`,
+the default profile answers with quoted sentences. The table has the time of the search (`retrieve`), the time to the
+first words (`first_token`) and the time of the judged answer (`whole`).
 
     python -m benchmarks.first_token
     python -m benchmarks.first_token --rounds 20 --set generation.sentences=1
@@ -28,8 +29,8 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """Milliseconds."""
+class AnswerTimes:
+    """Milliseconds from the question."""
 
     retrieve: float
     first_token: float
@@ -44,42 +45,42 @@ def main() -> None:
         settings = load_settings(None, "default", [f"store.url={store}", *arguments.set], environment={})
         with KnowledgeBase(settings) as knowledge:
             knowledge.ingest(DEMO / "corpus")
-            _asked(knowledge, questions)
-            _show([timed for _ in range(arguments.rounds) for timed in _asked_anew(knowledge, questions)])
+            _ask_all(knowledge, questions)
+            _show([times for _ in range(arguments.rounds) for times in _ask_uncached(knowledge, questions)])
 
 
-def _asked_anew(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[Timed]:
-    """After so many others that none of their vectors is kept."""
+def _ask_uncached(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[AnswerTimes]:
+    """Asks the questions after so many others that the cache has none of their vectors."""
     for number in range(MAX_CACHED_QUESTIONS):
         knowledge.search(f"What is number {number}?", k=1)
-    return _asked(knowledge, questions)
+    return _ask_all(knowledge, questions)
 
 
-def _asked(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[Timed]:
-    return [_timed(knowledge, question) for question in questions]
+def _ask_all(knowledge: KnowledgeBase, questions: Sequence[str]) -> list[AnswerTimes]:
+    return [_ask(knowledge, question) for question in questions]
 
 
-def _timed(knowledge: KnowledgeBase, question: str) -> Timed:
-    """An abstention's words are its first ones, too."""
-    firsts: list[float] = []
+def _ask(knowledge: KnowledgeBase, question: str) -> AnswerTimes:
+    """The times of one answer. The words of an abstention count as first words, too."""
+    piece_times: list[float] = []
 
-    def hear(event: Event) -> None:
+    def note_time(event: Event) -> None:
         if isinstance(event, TextDelta):
-            firsts.append(time.perf_counter())
+            piece_times.append(time.perf_counter())
 
     began = time.perf_counter()
-    reply = knowledge.ask(question, on_event=hear)
+    reply = knowledge.ask(question, on_event=note_time)
     ended = time.perf_counter()
     retrieve = next(report.seconds for report in reply.stages if report.stage == "retrieve")
-    return Timed(1000 * retrieve, 1000 * (firsts[0] - began), 1000 * (ended - began))
+    return AnswerTimes(1000 * retrieve, 1000 * (piece_times[0] - began), 1000 * (ended - began))
 
 
-def _show(asked: Sequence[Timed]) -> None:
-    print(f"{len(asked)} answers\n{'ms':14} {'p50':>8} {'p95':>8}")
+def _show(answers: Sequence[AnswerTimes]) -> None:
+    print(f"{len(answers)} answers\n{'ms':14} {'p50':>8} {'p95':>8}")
     for name in ("retrieve", "first_token", "whole"):
-        p50, p95 = np.percentile([getattr(timed, name) for timed in asked], [50, 95])
+        p50, p95 = np.percentile([getattr(times, name) for times in answers], [50, 95])
         print(f"{name:14} {p50:8.1f} {p95:8.1f}")
-    ratio = np.median([timed.first_token / timed.retrieve for timed in asked])
+    ratio = np.median([times.first_token / times.retrieve for times in answers])
     print(f"first token / retrieve, median of pairs: {ratio:.2f}")
 
 

@@ -1,12 +1,12 @@
-"""The whole pipeline, in this process and on Ray, against (a) raw encode and (b) a hand-written floor.
+"""The whole pipeline, in this process and on Ray, compared with (a) raw encode and (b) a hand-written floor.
 
-(a) raw encode: the distinct chunks of the same files, sorted by length, encoded by the faster of our encoder and
-sentence-transformers in bare processes, one thread each and as many as there are CPUs, models loaded before the clock.
-(b) floor: by hand in one process, one step after the other: read, parse as ours does, split, encode with as many
-threads as there are CPUs, one COPY. What loads models, or starts Ray, is shown apart.
+(a) raw encode: the faster of the project's encoder and sentence-transformers encodes the distinct chunks of the same
+files, sorted by length. It runs in one process per CPU with one thread each. Models are loaded before the clock starts.
+(b) floor: hand-written code in one process, one step after the other: read, parse with the project's parsers, split,
+encode with one thread per CPU, one COPY. The times to load models and to start Ray are shown separately.
 
-Machines are noisy, so compare the ratios of one run, not the seconds of two. By default the demo's corpus, copied until
-there are enough files, with the hashing embedder, so that everything but encoding shows. The input is copied first.
+Machines are noisy, so compare the ratios of one run, not the seconds of two. The default input is copies of the demo's
+corpus. The default embedder is hashing, so that the times show everything except encoding. The input is copied first.
 
     python -m benchmarks.ingest
     python -m benchmarks.ingest FOLDER --jsonl corpus.jsonl --limit 1000
@@ -34,9 +34,9 @@ from pgvector.psycopg import register_vector
 
 from benchmarks.json_lines import json_lines
 from benchmarks.machine import CPUS, heading
-from benchmarks.processes import Peak, cpu_watched, memory_watched
+from benchmarks.parallel import time_in_processes
+from benchmarks.processes import Peak, watch_cpu, watch_memory
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
-from benchmarks.side_by_side import side_by_side
 from jobs.ray_runner import RayRunner, start_ray
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import SyncReport
@@ -59,8 +59,11 @@ FLOOR_COPY = "copy floor from stdin (format binary)"
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds. Without what started models or Ray's workers: `work`, and the CPU seconds by kind of process. `stages`
-    were busy so long, in all processes together."""
+    """The seconds of one round.
+
+    `work` and `cpu` (CPU seconds by kind of process) exclude the start of models and of Ray's workers. `stages` has the
+    busy seconds of each stage, in all processes together.
+    """
 
     work: float
     report: SyncReport
@@ -85,8 +88,10 @@ class Bench:
         return [chunk for draft in drafts for chunk in draft.chunks]
 
     def floor(self) -> float:
-        """What somebody would write for one run, without deltas, ledger, tenants or retries: serial, but for the
-        encoder's threads, which are those that ours has in one process."""
+        """Seconds of a minimal pipeline for one run, without deltas, ledger, tenants or retries.
+
+        It is serial, except for the encoder's threads: the same number as in the project's in-process runner.
+        """
         model = build_encoder(self.settings.embedding, CPUS)
         began = time.perf_counter()
         chunks = self.chunks()
@@ -100,9 +105,11 @@ class Bench:
                     copy.write_row((chunk.document_id, chunk.ordinal, chunk.text, HalfVector(vector)))
         return time.perf_counter() - began
 
-    def emptied(self) -> "Bench":
-        """This one, its store as new: what another round left there has grown tables, and knows the vectors of all
-        texts."""
+    def with_empty_store(self) -> "Bench":
+        """Returns this bench with an empty store.
+
+        Another round would leave large tables, and the vectors of all texts.
+        """
         with psycopg.connect(self.postgres.dsn, autocommit=True) as connection:
             connection.execute("drop schema rag cascade")
             schema.migrate(self.postgres.dsn)
@@ -110,33 +117,33 @@ class Bench:
         return self
 
     def in_process(self) -> Round:
-        return self._synced(on_ray=False)
+        return self._sync(on_ray=False)
 
     def on_ray(self) -> Round:
-        """On a Ray of its own: every `rag ingest` on one machine starts one."""
+        """A round on a new Ray, because every `rag ingest` on one machine starts one."""
         began = time.perf_counter()
         start_ray()
         exit_when_terminated()
         starting = time.perf_counter() - began
-        done = self._synced(on_ray=True)
+        sync = self._sync(on_ray=True)
         began = time.perf_counter()
         ray.shutdown()
-        return replace(done, starting=starting, stopping=time.perf_counter() - began)
+        return replace(sync, starting=starting, stopping=time.perf_counter() - began)
 
-    def _synced(self, on_ray: bool) -> Round:
+    def _sync(self, on_ray: bool) -> Round:
         runner = RayRunner(self.settings) if on_ray else build_inline_runner(self.settings)
-        with cpu_watched(self.roots) as cpu:
+        with watch_cpu(self.roots) as cpu:
             report = build_sync(self.settings, self.postgres, [str(self.folder)]).run(runner)
         started = report.seconds["list"] + report.seconds["start"]
-        all_of_it, used = cpu.since(0), cpu.since(started)
-        starting = sum(all_of_it.values()) - sum(used.values())
+        total, used = cpu.since(0), cpu.since(started)
+        starting = sum(total.values()) - sum(used.values())
         work = report.seconds["total"] - report.seconds["start"]
         return Round(work, report, self._stages(report), used, starting)
 
     def _stages(self, report: SyncReport) -> dict[str, float]:
         with self.postgres.connect() as connection, closing(Ledger(connection, self.settings.tenant)) as ledger:
-            own = ledger.stage_seconds(report.job_id)
-        return own | {stage: report.seconds[stage] for stage in ("list", "publish", "index")}
+            stages = ledger.stage_seconds(report.job_id)
+        return stages | {stage: report.seconds[stage] for stage in ("list", "publish", "index")}
 
 
 def main() -> None:
@@ -144,7 +151,7 @@ def main() -> None:
     settings = load_settings(overrides=arguments.set or ["embedding.type=hashing"], environment={})
     print(f"{heading()}\n{settings.pipeline_version}")
     with scratch_folder() as scratch, server_in(scratch) as dsn:
-        folder = _input(scratch / "files", arguments)
+        folder = _make_input(scratch / "files", arguments)
         server = int((scratch / POSTGRES / "postmaster.pid").read_text().split()[0])
         bench = Bench(Postgres.open(dsn), settings, folder, (os.getpid(), server))
         _compare(bench, arguments.rounds)
@@ -152,37 +159,40 @@ def main() -> None:
 
 
 def _compare(bench: Bench, rounds: int) -> None:
-    """Interleaved, because a machine's speed drifts; the median of the rounds. The first one warms the caches. Each
-    begins with an empty store, and the last in this process is there when it ends."""
+    """Prints the medians of the rounds.
+
+    The variants take turns, because a machine's speed drifts. The memory rounds before them fill the caches. Each
+    round begins with an empty store. The documents of the last in-process round remain in the store.
+    """
     _show_memory("in-process", _memory(bench, on_ray=False))
     _show_memory("on Ray", _memory(bench, on_ray=True))
     texts = sorted({chunk.embedded_text for chunk in bench.chunks()}, key=len)
-    raws: dict[str, list[float]] = {each.type: [] for each in _encoders(bench.settings.embedding)}
+    raws: dict[str, list[float]] = {encoder.type: [] for encoder in _encoders(bench.settings.embedding)}
     floors, inlines, rays = [], [], []
     for _ in range(rounds):
-        for each in _encoders(bench.settings.embedding):
-            raws[each.type].append(raw_encode(each, texts))
-        floors.append(bench.emptied().floor())
-        rays.append(bench.emptied().on_ray())
-        inlines.append(bench.emptied().in_process())
+        for encoder in _encoders(bench.settings.embedding):
+            raws[encoder.type].append(raw_encode(encoder, texts))
+        floors.append(bench.with_empty_store().floor())
+        rays.append(bench.with_empty_store().on_ray())
+        inlines.append(bench.with_empty_store().in_process())
     raw, floor = min(map(statistics.median, raws.values())), statistics.median(floors)
     for name, seconds in raws.items():
         _show(f"raw encode, {name}", statistics.median(seconds), raw, floor)
-    _show(f"floor, serial, {CPUS} threads encode", floor, raw, floor)
-    _show("in-process", statistics.median(each.work for each in inlines), raw, floor)
-    _show("on Ray", statistics.median(each.work for each in rays), raw, floor)
-    _show("on Ray, with its start and stop", statistics.median(map(_whole, rays)), raw, floor)
+    _show(f"floor, serial, {CPUS} encoder threads", floor, raw, floor)
+    _show("in-process", statistics.median(inline.work for inline in inlines), raw, floor)
+    _show("on Ray", statistics.median(ray_round.work for ray_round in rays), raw, floor)
+    _show("on Ray, including its start and stop", statistics.median(map(_total_seconds, rays)), raw, floor)
     print(f"encoded   {len(texts)} distinct chunks of {inlines[0].report.documents['completed']} documents")
     _explain("in-process", inlines[-1], CPUS * raw)
     _explain("on Ray", rays[-1], CPUS * raw)
 
 
 def _memory(bench: Bench, on_ray: bool) -> Peak:
-    with memory_watched(bench.roots[:1]) as peak:
+    with watch_memory(bench.roots[:1]) as peak:
         if on_ray:
-            bench.emptied().on_ray()
+            bench.with_empty_store().on_ray()
         else:
-            bench.emptied().in_process()
+            bench.with_empty_store().in_process()
     return peak
 
 
@@ -194,11 +204,11 @@ def _encoders(settings: EmbeddingSettings) -> list[EmbeddingSettings]:
 
 
 def raw_encode(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
-    """Seconds in CPUS processes of one thread, which have as much to do each."""
-    return side_by_side(partial(_encoding, settings), texts)
+    """Seconds to encode the texts in `CPUS` processes with one thread and an equal share each."""
+    return time_in_processes(partial(_prepare_encoding, settings), texts)
 
 
-def _encoding(settings: EmbeddingSettings, texts: Sequence[str]) -> Callable[[], object]:
+def _prepare_encoding(settings: EmbeddingSettings, texts: Sequence[str]) -> Callable[[], object]:
     model = build_encoder(settings)
     model.embed(texts[:WARM_UP])
     return partial(model.embed, texts)
@@ -212,21 +222,21 @@ def _show_memory(name: str, peak: Peak) -> None:
     print(f"memory    {name:34} {peak.processes:8.0f} MB, object store {peak.object_store:.0f} MB, without Postgres")
 
 
-def _whole(done: Round) -> float:
-    return done.starting + done.report.seconds["total"] + done.stopping
+def _total_seconds(ray_round: Round) -> float:
+    return ray_round.starting + ray_round.report.seconds["total"] + ray_round.stopping
 
 
 def _explain(name: str, last: Round, encoding: float) -> None:
-    """Where the last round went. `encoding` are the CPU seconds that it alone takes."""
-    seconds, own, documents = last.report.seconds, last.stages, max(1, last.report.documents["completed"])
+    """Prints how the time of the last round was used. `encoding` is the CPU seconds of raw encode."""
+    seconds, stages, documents = last.report.seconds, last.stages, max(1, last.report.documents["completed"])
     if last.starting:
         print(f"{name}: Ray started in {last.starting:.2f} s, stopped in {last.stopping:.2f} s")
-    print(f"{name}: total {seconds['total']:.2f} s, of these until the first text was encoded {seconds['start']:.2f} s")
-    print(f"{name}: share of busy time: {_shares(own)}")
-    print(f"{name}: busy ms a document: {_each(own, documents)}")
-    print(f"{name}: CPU s until then: {last.starting_cpu:.2f}")
+    print(f"{name}: total {seconds['total']:.2f} s; {seconds['start']:.2f} s of it until the first text was encoded")
+    print(f"{name}: share of busy time: {_shares(stages)}")
+    print(f"{name}: busy ms per document: {_per_document(stages, documents)}")
+    print(f"{name}: CPU s until the first text was encoded: {last.starting_cpu:.2f}")
     beyond = 1000 * (sum(last.cpu.values()) - encoding) / documents
-    print(f"{name}: CPU ms a document:  {_each(last.cpu, documents)}; {beyond:.2f} more than raw encode takes")
+    print(f"{name}: CPU ms per document:  {_per_document(last.cpu, documents)}; {beyond:.2f} more than raw encode")
 
 
 def _shares(stages: Mapping[str, float]) -> str:
@@ -234,20 +244,20 @@ def _shares(stages: Mapping[str, float]) -> str:
     return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in Counter(stages).most_common())
 
 
-def _each(seconds: Mapping[str, float], documents: int) -> str:
+def _per_document(seconds: Mapping[str, float], documents: int) -> str:
     return ", ".join(f"{name} {1000 * value / documents:.2f}" for name, value in Counter(seconds).most_common())
 
 
 def _delta(bench: Bench) -> None:
-    """In this process, as `rag ingest` does what is so little."""
+    """Prints the times of a sync without changes, and with few. Like `rag ingest`, it runs small jobs in process."""
     _show_change("nothing changed", bench.in_process().report)
     _edit(bench.folder)
     _show_change("1 % changed, added, deleted", bench.in_process().report)
 
 
 def _show_change(name: str, report: SyncReport) -> None:
-    changes = {each: report.documents[each] for each in ("added", "changed", "deleted")}
-    model = f"of these {report.seconds['start']:.2f} s the model's start"
+    changes = {change: report.documents[change] for change in ("added", "changed", "deleted")}
+    model = f"{report.seconds['start']:.2f} s of it to start the model"
     print(f"delta     {name:34} {report.seconds['total']:8.2f} s, {model}; {changes}, chunks {dict(report.chunks)}")
 
 
@@ -261,32 +271,35 @@ def _edit(folder: Path) -> None:
         path.with_name(f"new-{path.stem}.md").write_text(f"# {path.stem}\n\nA new document.\n")
 
 
-def _input(folder: Path, arguments: argparse.Namespace) -> Path:
+def _make_input(folder: Path, arguments: argparse.Namespace) -> Path:
     folder.mkdir()
     if arguments.folder:
-        _copied(folder / "folder", arguments.folder, arguments.limit)
+        _copy_files(folder / "folder", arguments.folder, arguments.limit)
     if arguments.jsonl:
-        _written(folder / "jsonl", arguments.jsonl, arguments.limit)
+        _write_rows(folder / "jsonl", arguments.jsonl, arguments.limit)
     if not arguments.folder and not arguments.jsonl:
-        _demo_copies(folder, arguments.limit or FILES)
+        _copy_demo(folder, arguments.limit or FILES)
     return folder
 
 
-def _copied(folder: Path, origin: Path, limit: int | None) -> None:
+def _copy_files(folder: Path, origin: Path, limit: int | None) -> None:
     for path in islice(sorted(path for path in origin.rglob("*") if path.is_file()), limit):
         copy = folder / path.relative_to(origin)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
 
 
-def _written(folder: Path, file: Path, limit: int | None) -> None:
+def _write_rows(folder: Path, file: Path, limit: int | None) -> None:
     folder.mkdir()
     for number, row in enumerate(islice(json_lines(file), limit)):
         (folder / f"{number:07}.md").write_text(f"# {row.get('title', '')}\n\n{row['text']}\n")
 
 
-def _demo_copies(folder: Path, count: int) -> None:
-    """Again and again, each copy with its number in it, so that no text is stored twice."""
+def _copy_demo(folder: Path, count: int) -> None:
+    """Copies the demo's files until there are `count`.
+
+    Each copy contains its number, so that no text is stored twice.
+    """
     originals = sorted(path for path in DEMO.rglob("*") if path.is_file())
     for number in range(count):
         path, copy = originals[number % len(originals)], number // len(originals)
@@ -298,9 +311,9 @@ def _demo_copies(folder: Path, count: int) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, help="files of your own; else copies of the demo's corpus")
-    parser.add_argument("--jsonl", type=Path, help="also the documents of a file as BEIR's corpus.jsonl")
-    parser.add_argument("--limit", type=int, help="so many files of the folder, and lines of the file, at the most")
+    parser.add_argument("folder", nargs="?", type=Path, help="your own files; default: copies of the demo's corpus")
+    parser.add_argument("--jsonl", type=Path, help="adds the documents of a file in the format of BEIR's corpus.jsonl")
+    parser.add_argument("--limit", type=int, help="maximum number of files of the folder, and of lines of the file")
     parser.add_argument("--set", action="append", metavar="SECTION.KEY=VALUE", help="settings; default: hashing")
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()

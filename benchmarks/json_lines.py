@@ -1,4 +1,4 @@
-"""Files with a JSON object a line."""
+"""Files with one JSON object per line."""
 
 import json
 from collections.abc import Iterator

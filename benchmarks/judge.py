@@ -1,7 +1,7 @@
-"""The offline judge against answers that people judged: does it tell those that their sources support from the others?
+"""The offline judge compared with people's judgements: does it separate supported from unsupported answers?
 
-A dataset is a folder with judge.jsonl: {"context", "answer", "label"} a line, label 1 where the context supports the
-answer. The context is one passage. Chance is an AUROC of .5; the confusion is at the default threshold.
+A dataset is a folder with judge.jsonl. Each line is {"context", "answer", "label"}; label is 1 if the context supports
+the answer. The context is one passage. Guessing has an AUROC of .5. The grades are those at the default threshold.
 
     python -m benchmarks.judge DATASET ...
     python -m benchmarks.judge DATASET --without-encoder
@@ -32,8 +32,8 @@ NOBODY = UUID(int=0)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """`supported` is what people say."""
+class JudgedAnswer:
+    """The judge's verdict on an answer. `supported` is the judgement of people."""
 
     supported: bool
     verdict: Verdict
@@ -42,7 +42,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class Figures:
-    """`grades` counts the judge's, by what people say. `balanced_accuracy` takes its `supported` for one."""
+    """The figures of a dataset.
+
+    `grades` counts the judge's grades by people's judgement. `balanced_accuracy` counts only the grade `supported`.
+    """
 
     dataset: str
     answers: int
@@ -55,15 +58,16 @@ class Figures:
     milliseconds: float
 
     def __str__(self) -> str:
-        of = "\n".join(
-            f"  people: {said:12}" + "".join(f"  {grade} {count}" for grade, count in counts.items() if count)
-            for said, counts in self.grades.items()
+        lines = "\n".join(
+            f"  people: {judgement:12}" + "".join(f"  {grade} {count}" for grade, count in counts.items() if count)
+            for judgement, counts in self.grades.items()
         )
+        recall, alarms = _format_estimate(self.recall), _format_estimate(self.false_alarms)
         return (
-            f"{self.dataset}: {self.answers} answers, {_shown(self.supported)} supported\n"
-            f"  AUROC {_shown(self.auroc)}; {self.milliseconds:.1f} ms an answer\n{of}\n"
-            f"  graded supported: {_shown(self.recall)} of the supported, {_shown(self.false_alarms)} of the others; "
-            f"balanced accuracy {_short(self.balanced_accuracy)}"
+            f"{self.dataset}: {self.answers} answers, {_format_estimate(self.supported)} supported\n"
+            f"  AUROC {_format_estimate(self.auroc)}; {self.milliseconds:.1f} ms per answer\n{lines}\n"
+            f"  graded supported: {recall} of the supported, {alarms} of the others; "
+            f"balanced accuracy {_format_number(self.balanced_accuracy)}"
         )
 
 
@@ -78,25 +82,25 @@ def main() -> None:
     print(heading())
     figures = []
     for dataset in arguments.datasets:
-        figures.append(_figures(dataset.name, asyncio.run(_judged(judge, dataset))))
+        figures.append(_figures(dataset.name, asyncio.run(_judge_dataset(judge, dataset))))
         print(figures[-1])
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(each) for each in figures], indent=2) + "\n")
+        arguments.json.write_text(json.dumps([asdict(dataset_figures) for dataset_figures in figures], indent=2) + "\n")
 
 
-async def _judged(judge: Judge, dataset: Path) -> list[Judged]:
+async def _judge_dataset(judge: Judge, dataset: Path) -> list[JudgedAnswer]:
     judged = []
     for line in _lines(dataset):
         began = time.perf_counter()
         verdict = await judge.judge(Answer(text=line["answer"]), [_passage(line["context"])])
-        judged.append(Judged(bool(line["label"]), verdict, time.perf_counter() - began))
+        judged.append(JudgedAnswer(bool(line["label"]), verdict, time.perf_counter() - began))
     return judged
 
 
 def _lines(dataset: Path) -> list[dict[str, str]]:
     path = dataset / "judge.jsonl"
     if not path.is_file():
-        raise DatasetError(f"{dataset} must hold judge.jsonl, and does not")
+        raise DatasetError(f"{dataset} must contain judge.jsonl")
     return list(json_lines(path))
 
 
@@ -106,44 +110,44 @@ def _passage(text: str) -> Passage:
     return Passage(n=1, hit=hit, text=text, start=0, chunks=(chunk,))
 
 
-def _figures(dataset: str, judged: Sequence[Judged]) -> Figures:
-    supported, others = ([each.verdict for each in judged if each.supported is side] for side in (True, False))
-    recall, alarms = _graded_supported(supported), _graded_supported(others)
+def _figures(dataset: str, judged: Sequence[JudgedAnswer]) -> Figures:
+    supported, others = ([answer.verdict for answer in judged if answer.supported is side] for side in (True, False))
+    recall, alarms = _share_supported(supported), _share_supported(others)
     return Figures(
         dataset=dataset,
         answers=len(judged),
         supported=share_estimate(len(supported), len(judged)),
-        auroc=auroc_estimate([each.score for each in supported], [each.score for each in others]),
-        grades={"supported": _counted(supported), "unsupported": _counted(others)},
+        auroc=auroc_estimate([verdict.score for verdict in supported], [verdict.score for verdict in others]),
+        grades={"supported": _count_grades(supported), "unsupported": _count_grades(others)},
         recall=recall,
         false_alarms=alarms,
         balanced_accuracy=(recall.mean + 1 - alarms.mean) / 2,
-        milliseconds=1000 * sum(each.seconds for each in judged) / len(judged),
+        milliseconds=1000 * sum(answer.seconds for answer in judged) / len(judged),
     )
 
 
-def _graded_supported(verdicts: Sequence[Verdict]) -> Estimate:
-    return share_estimate(sum(each.grade == "supported" for each in verdicts), len(verdicts))
+def _share_supported(verdicts: Sequence[Verdict]) -> Estimate:
+    return share_estimate(sum(verdict.grade == "supported" for verdict in verdicts), len(verdicts))
 
 
-def _counted(verdicts: Sequence[Verdict]) -> dict[Grade, int]:
-    return {grade: sum(each.grade == grade for each in verdicts) for grade in GRADES}
+def _count_grades(verdicts: Sequence[Verdict]) -> dict[Grade, int]:
+    return {grade: sum(verdict.grade == grade for verdict in verdicts) for grade in GRADES}
 
 
-def _shown(estimate: Estimate) -> str:
-    return f"{_short(estimate.mean)} ({_short(estimate.low)}-{_short(estimate.high)})"
+def _format_estimate(estimate: Estimate) -> str:
+    return f"{_format_number(estimate.mean)} ({_format_number(estimate.low)}-{_format_number(estimate.high)})"
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.3f}".lstrip("0")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datasets", nargs="+", type=Path, metavar="DATASET")
-    parser.add_argument("--model", default="all-MiniLM-L6-v2", help="whose vectors of tokens are compared")
-    parser.add_argument("--without-encoder", action="store_true", help="words alone")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, too")
+    parser.add_argument("--model", default="all-MiniLM-L6-v2", help="the encoder whose token vectors are compared")
+    parser.add_argument("--without-encoder", action="store_true", help="compare words only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
     return parser.parse_args()
 
 

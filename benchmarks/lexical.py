@@ -1,13 +1,13 @@
-"""The lexical index to scale: build, publish, BM25 at several numbers of segments, and what else could answer.
+"""The lexical index at scale: build, publish, BM25 with several numbers of segments, and two alternatives.
 
-Machines are noisy, so compare the ratios of one run, not the seconds of two. Ours runs under row-level security, in an
-open snapshot, and on the event loop that a replica of Serve has; Postgres' full-text search without this security, as
-its index serves no query under it.
+Machines are noisy, so compare the ratios of one run, not the seconds of two. The project's search runs under row-level
+security, in an open snapshot, and on the event loop of a Serve replica. Postgres' full-text search runs without this
+security, because Postgres does not use its index under it.
 
     python -m benchmarks.lexical
     python -m benchmarks.lexical --size 1000000
     python -m benchmarks.lexical --size 20000 --texts data/*/corpus.jsonl
-    python -m benchmarks.lexical --size 20000 --dataset scifact     # BEIR layout: nDCG@10 of ours and of bm25s
+    python -m benchmarks.lexical --size 20000 --dataset scifact     # BEIR layout: nDCG@10 of the project and of bm25s
 """
 
 import argparse
@@ -28,9 +28,9 @@ import uvloop
 
 from benchmarks.corpus import drafts, passages, texts_argument
 from benchmarks.machine import CPUS, heading
+from benchmarks.parallel import time_in_processes
 from benchmarks.scratch import scratch_folder, server_in
-from benchmarks.side_by_side import side_by_side
-from benchmarks.targets import begun
+from benchmarks.targets import begin_job
 from rag_core.config import Bm25Retriever
 from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
 from rag_core.storage.corpus import CorpusReader
@@ -68,7 +68,9 @@ where words @@ question order by score desc limit 100"""
 
 
 @dataclass(frozen=True)
-class Timed:
+class Latency:
+    """Milliseconds of each call. As text: p50 and p95."""
+
     milliseconds: list[float]
 
     def __str__(self) -> str:
@@ -86,48 +88,46 @@ def main() -> None:
     documents = list(drafts(texts, np.ones((len(texts), 1), np.float32), TENANT, COLLECTION))
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         postgres = Postgres.open(dsn)
-        target = _stored(postgres, documents)
+        target = _publish_without_segments(postgres, documents)
         questions = _questions(texts, QUESTIONS, made_up=not arguments.texts)
-        _writing(postgres, target, documents)
-        ours = _searching(postgres, target, documents, questions)
-        _others(postgres, texts, questions, ours)
+        _measure_writing(postgres, target, documents)
+        ours = _measure_searches(postgres, target, documents, questions)
+        _measure_alternatives(postgres, texts, questions, ours)
         if arguments.dataset:
-            _quality(postgres, arguments.dataset)
+            _measure_quality(postgres, arguments.dataset)
 
 
-def _stored(postgres: Postgres, documents: Sequence[Draft]) -> Target:
-    """Without their segments: those are measured apart."""
-    target = begun(postgres, TENANT, COLLECTION, SPACE, documents)
+def _publish_without_segments(postgres: Postgres, documents: Sequence[Draft]) -> Target:
+    """Publishes the documents without their segments, which are measured separately."""
+    target = begin_job(postgres, TENANT, COLLECTION, SPACE, documents)
     writer = target.open()
     for batch in _batches(documents, BATCH):
         writer.publish(batch)
     writer.close()
-    _forget(postgres)
+    _drop_segments(postgres)
     return target
 
 
-def _writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
+def _measure_writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
     count = sum(len(draft.chunks) for draft in documents)
     building = publishing = 0.0
-    freeze_loaded_objects()  # no worker holds so many passages that a collection would visit each time
+    freeze_loaded_objects()  # else each garbage collection visits all passages; a worker never holds so many
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
-            prepared, seconds = _timed(partial(writing.prepare, batch, target.run))
+            prepared, seconds = _time(partial(writing.prepare, batch, target.run))
             building += seconds
-            publishing += _timed(partial(_publish, connection, target, prepared))[1]
+            publishing += _time(partial(_publish, connection, target, prepared))[1]
         print(f"build     words to segments of {BATCH}    {count / building:9,.0f} chunks/s")
-        print(f"publish   the same, a transaction each {count / publishing:9,.0f} chunks/s")
+        print(f"publish   one transaction per segment {count / publishing:9,.0f} chunks/s")
         print(f"both      in one process {count / (building + publishing):23,.0f} chunks/s")
-        _forget(postgres)
-        print(f"both      in {CPUS} processes {count / _in_processes(postgres, target, documents):24,.0f} chunks/s")
-        empty, one = _one_document(connection, target, documents)
+        _drop_segments(postgres)
+        # like a job on Ray
+        batches = list(_batches(documents, BATCH))
+        parallel = time_in_processes(partial(_writer, postgres, target), batches, start_method="fork")
+        print(f"both      in {CPUS} processes {count / parallel:24,.0f} chunks/s")
+        empty, one = _time_one_document(connection, target, documents)
     print(f"one       document of 20 chunks        {one:9.1f} ms, an empty commit {empty:.1f} ms (medians)")
-    _forget(postgres)
-
-
-def _in_processes(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> float:
-    """Seconds. So does a job on Ray."""
-    return side_by_side(partial(_writer, postgres, target), list(_batches(documents, BATCH)), start_method="fork")
+    _drop_segments(postgres)
 
 
 def _writer(postgres: Postgres, target: Target, batches: Sequence[Sequence[Draft]]) -> Callable[[], None]:
@@ -140,18 +140,22 @@ def _writer(postgres: Postgres, target: Target, batches: Sequence[Sequence[Draft
     return write
 
 
-def _one_document(connection: psycopg.Connection, target: Target, documents: Sequence[Draft]) -> tuple[float, float]:
-    empty, own = [], []
+def _time_one_document(
+    connection: psycopg.Connection, target: Target, documents: Sequence[Draft]
+) -> tuple[float, float]:
+    """Median milliseconds of an empty commit, and of publishing a document of 20 chunks."""
+    empty, publishing = [], []
     for first in range(0, 150, 5):
-        whole = documents[first : first + 5]
-        long = replace(whole[0], id=UUID(int=first), chunks=tuple(chunk for each in whole for chunk in each.chunks))
+        parts = documents[first : first + 5]
+        chunks = tuple(chunk for part in parts for chunk in part.chunks)
+        long = replace(parts[0], id=UUID(int=first), chunks=chunks)
 
         def publish(long: Draft = long) -> None:
             _publish(connection, target, writing.prepare([long], target.run))
 
-        own.append(1_000 * _timed(publish)[1])
-        empty.append(1_000 * _timed(lambda: _commit(connection))[1])
-    return float(np.median(empty)), float(np.median(own))
+        publishing.append(1_000 * _time(publish)[1])
+        empty.append(1_000 * _time(lambda: _commit(connection))[1])
+    return float(np.median(empty)), float(np.median(publishing))
 
 
 def _commit(connection: psycopg.Connection) -> None:
@@ -165,11 +169,11 @@ def _publish(connection: psycopg.Connection, target: Target, prepared: writing.P
         writing.add(connection, scope, prepared)
 
 
-def _searching(
+def _measure_searches(
     postgres: Postgres, target: Target, documents: Sequence[Draft], questions: Sequence[str]
-) -> dict[int, Timed]:
+) -> dict[int, Latency]:
     count, cold = sum(len(draft.chunks) for draft in documents), {}
-    heads = "".join(f"   {head:>17}" for head in ("no cache", "ids of them", "cached", "ids of them"))
+    heads = "".join(f"   {head:>17}" for head in ("no cache", "their ids", "cached", "their ids"))
     print(f"bm25      {f'k={K}':19}{heads}")
     print(" " * 29 + f"   {'p50 ms':>8} {'p95 ms':>8}" * 4)
     for segments in SEGMENTS:
@@ -177,16 +181,18 @@ def _searching(
             for batch in _batches(documents, -(-count // segments)):
                 _publish(connection, target, writing.prepare(batch, target.run))
         _vacuum(postgres)
-        stored = _count(postgres, "lexical_segments")
-        (cold[segments], told), warm = (uvloop.run(_searches(postgres, questions, room)) for room in (0, CACHED_BYTES))
-        print(f"bm25      {stored:4} segments         {cold[segments]}   {told}   {warm[0]}   {warm[1]}")
-        _forget(postgres)
-    print(f"floor     a question of no rows     {uvloop.run(_round_trips(postgres))}")
+        segment_count = _count(postgres, "lexical_segments")
+        (cold[segments], cold_ids), warm = (
+            uvloop.run(_time_searches(postgres, questions, room)) for room in (0, CACHED_BYTES)
+        )
+        print(f"bm25      {segment_count:4} segments         {cold[segments]}   {cold_ids}   {warm[0]}   {warm[1]}")
+        _drop_segments(postgres)
+    print(f"floor     a query without rows      {uvloop.run(_time_round_trips(postgres))}")
     return cold
 
 
-async def _round_trips(postgres: Postgres) -> Timed:
-    """What any statement takes: it moves with the machine's way to wake a process."""
+async def _time_round_trips(postgres: Postgres) -> Latency:
+    """The time of a statement that returns no rows: the minimum of any query on this machine."""
     reader, milliseconds = CorpusReader(postgres), []
     try:
         async with reader.snapshot(_query("")) as snapshot:
@@ -196,11 +202,11 @@ async def _round_trips(postgres: Postgres) -> Timed:
                 milliseconds.append(1_000 * (time.perf_counter() - began))
     finally:
         await reader.close()
-    return Timed(milliseconds)
+    return Latency(milliseconds)
 
 
-async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: int) -> tuple[Timed, Timed]:
-    """For places and scores, and for the ids of the chunks there. All rounds but the first."""
+async def _time_searches(postgres: Postgres, questions: Sequence[str], cached_bytes: int) -> tuple[Latency, Latency]:
+    """The times to rank chunks, and to read the ids of the best. The first round does not count."""
     reader, cache = CorpusReader(postgres), SegmentCache(cached_bytes, cached_bytes)
     ranking: list[float] = []
     naming: list[float] = []
@@ -213,53 +219,57 @@ async def _searches(postgres: Postgres, questions: Sequence[str], cached_bytes: 
                     ranking.clear()
                     naming.clear()
                 for question in questions:
-                    snapshot = replace(reading.with_kind(opened, kinds.WORDS), kept={})  # nothing of the round before
+                    snapshot = replace(reading.with_kind(opened, kinds.WORDS), kept={})  # forgets the previous round
                     query, began = _query(question), time.perf_counter()
-                    asked = await reading.read_scorer(snapshot, cache, query, BM25)
-                    places = await reading.find_best_chunks(snapshot, asked, query, K)
+                    scorer = await reading.read_scorer(snapshot, cache, query, BM25)
+                    positions = await reading.find_best_chunks(snapshot, scorer, query, K)
                     ranked = time.perf_counter()
-                    await reading.resolve_ids(snapshot, cache, places)
+                    await reading.resolve_ids(snapshot, cache, positions)
                     ranking.append(1_000 * (ranked - began))
                     naming.append(1_000 * (time.perf_counter() - ranked))
     finally:
         await reader.close()
-    return Timed(ranking), Timed(naming)
+    return Latency(ranking), Latency(naming)
 
 
 async def _keep_ids(snapshot: Snapshot, cache: SegmentCache) -> None:
-    """As a hybrid question does: it looks for the chunks that its other legs found."""
+    """Fills the cache with chunk ids, as a hybrid query does to locate the chunks that its other legs found."""
     words = reading.with_kind(snapshot, kinds.WORDS)
     await reading.locate_chunks(words, cache, await read_overview(words), [])
 
 
-def _others(postgres: Postgres, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Timed]) -> None:
-    """The same questions."""
-    print(f"others    as many times ours, over {' and '.join(map(str, ours))} segments without a cache")
+def _measure_alternatives(
+    postgres: Postgres, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Latency]
+) -> None:
+    """Measures bm25s and Postgres' full-text search with the same questions."""
+    print(f"others    their time divided by the project's, with {' and '.join(map(str, ours))} segments and no cache")
     for backend in BACKENDS:
-        _bm25s_beside(backend, texts, questions, ours)
+        _measure_bm25s(backend, texts, questions, ours)
     with psycopg.connect(postgres.dsn, options=OPTIONS, autocommit=True) as connection:
         connection.execute(FULL_TEXT)
         for first in range(0, len(texts), 10_000):
             connection.execute(FULL_TEXT_ADD, [list(texts[first : first + 10_000])])
         connection.execute("vacuum analyze full_text")
-        asked = _each(
-            questions, lambda question: connection.execute(FULL_TEXT_SEARCH, [_any_word(question)]).fetchall()
+        latency = _time_each(
+            questions, lambda question: connection.execute(FULL_TEXT_SEARCH, [_any_word_query(question)]).fetchall()
         )
-    print(f"full text any word, ts_rank_cd      {asked}   {_times(asked, ours)}")
+    print(f"full text any word, ts_rank_cd      {latency}   {_ratios(latency, ours)}")
 
 
-def _bm25s_beside(backend: str, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Timed]) -> None:
-    index, seconds = _timed(lambda: _bm25s([terms(text, LANGUAGE) for text in texts], backend))
+def _measure_bm25s(backend: str, texts: Sequence[str], questions: Sequence[str], ours: dict[int, Latency]) -> None:
+    index, seconds = _time(lambda: _bm25s([terms(text, LANGUAGE) for text in texts], backend))
 
     def ask(question: str) -> object:
         return index.retrieve([list(dict.fromkeys(terms(question, LANGUAGE)))], k=K, show_progress=False)
 
-    found = _each(questions, ask)
-    print(f"bm25s     {f'{backend}, in this process':25} {found}   {_times(found, ours)}; built in {seconds:.1f} s")
+    latency = _time_each(questions, ask)
+    print(
+        f"bm25s     {f'{backend}, in this process':25} {latency}   {_ratios(latency, ours)}; built in {seconds:.1f} s"
+    )
 
 
-def _times(found: Timed, ours: dict[int, Timed]) -> str:
-    return "  ".join(f"{found.p50 / each.p50:.2f} x" for each in ours.values())
+def _ratios(other: Latency, ours: dict[int, Latency]) -> str:
+    return "  ".join(f"{other.p50 / latency.p50:.2f} x" for latency in ours.values())
 
 
 def _bm25s(tokens: list[list[str]], backend: str = "numpy") -> bm25s.BM25:
@@ -268,20 +278,20 @@ def _bm25s(tokens: list[list[str]], backend: str = "numpy") -> bm25s.BM25:
     return index
 
 
-def _any_word(question: str) -> str:
+def _any_word_query(question: str) -> str:
     return " | ".join(word for word in question.split() if word.isalnum())
 
 
-def _each(questions: Sequence[str], ask: Callable[[str], object]) -> Timed:
-    """After one round that compiles, and warms the caches."""
+def _time_each(questions: Sequence[str], ask: Callable[[str], object]) -> Latency:
+    """Times each question, after one round that compiles and fills the caches."""
     for question in questions:
         ask(question)
-    return Timed([1_000 * _timed(partial(ask, question))[1] for question in questions])
+    return Latency([1_000 * _time(partial(ask, question))[1] for question in questions])
 
 
-def _quality(postgres: Postgres, folder: Path) -> None:
+def _measure_quality(postgres: Postgres, folder: Path) -> None:
     documents = list(_documents(folder))
-    target = _stored(postgres, documents)
+    target = _publish_without_segments(postgres, documents)
     with postgres.connect() as connection:
         for batch in _batches(documents, BATCH):
             _publish(connection, target, writing.prepare(batch, target.run))
@@ -290,17 +300,22 @@ def _quality(postgres: Postgres, folder: Path) -> None:
     index = _bm25s([terms(chunk.embedded_text, LANGUAGE) for draft in documents for chunk in draft.chunks])
     uris = [draft.entry.uri for draft in documents]
     by_chunk = {draft.chunks[0].id: draft.entry.uri for draft in documents}
-    runs = {"ours": uvloop.run(_run(postgres, questions, by_chunk)), "bm25s": _bm25s_run(index, questions, uris)}
+    runs = {
+        "project": uvloop.run(_project_run(postgres, questions, by_chunk)),
+        "bm25s": _bm25s_run(index, questions, uris),
+    }
     for name, run in runs.items():
-        measured = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10"}).evaluate(run)
-        mean = np.mean([each["ndcg_cut_10"] for each in measured.values()])
+        scores = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10"}).evaluate(run)
+        mean = np.mean([score["ndcg_cut_10"] for score in scores.values()])
         print(
-            f"quality   {folder.name}: nDCG@10 of {name:6} {mean:.4f}   "
+            f"quality   {folder.name}: nDCG@10 of {name:7} {mean:.4f}   "
             f"{len(questions)} questions, {len(uris)} documents"
         )
 
 
-async def _run(postgres: Postgres, questions: dict[str, str], uris: dict[UUID, str]) -> dict[str, dict[str, float]]:
+async def _project_run(
+    postgres: Postgres, questions: dict[str, str], uris: dict[UUID, str]
+) -> dict[str, dict[str, float]]:
     reader = CorpusReader(postgres)
     try:
         return {
@@ -320,34 +335,34 @@ def _bm25s_run(index: bm25s.BM25, questions: dict[str, str], uris: Sequence[str]
 
 
 def _documents(folder: Path) -> Iterator[Draft]:
-    """One chunk each, its title before it."""
-    for stored in read_corpus(folder / "corpus.jsonl"):
-        text, title = stored.text or stored.title, stored.title
-        id = document_id(TENANT, COLLECTION, stored.id)
+    """The documents of a dataset, each with one chunk and the title as its prefix."""
+    for row in read_corpus(folder / "corpus.jsonl"):
+        text, title = row.text or row.title, row.title
+        id = document_id(TENANT, COLLECTION, row.id)
         chunk = Chunk(
             id=chunk_id(id, text, 0), document_id=id, ordinal=0, text=text, start=0, end=len(text), prefix=title
         )
         yield Draft(
             id=id,
             source=1,
-            entry=Entry(uri=stored.id, size=len(text), modified_ns=0),
+            entry=Entry(uri=row.id, size=len(text), modified_ns=0),
             recipe="benchmark",
-            document=Document(uri=stored.id, text=text, title=title, language=LANGUAGE),
+            document=Document(uri=row.id, text=text, title=title, language=LANGUAGE),
             chunks=(chunk,),
             vectors=np.ones((1, 1), np.float32),
         )
 
 
 def _questions(texts: Sequence[str], count: int, made_up: bool) -> list[str]:
-    """Words of a passage each; of made-up ones not the most frequent, which stand for stop words."""
-    drawn = np.random.default_rng(8)
+    """Questions of `WORDS` words of one passage. The most frequent generated words are left out, like stop words."""
+    random = np.random.default_rng(8)
     frequent = Counter(word for text in texts[:5_000] for word in text.split()).most_common(STOP_WORDS * made_up)
-    left_out = {word for word, _ in frequent}
+    stop_words = {word for word, _ in frequent}
     questions: list[str] = []
     while len(questions) < count:
-        words = sorted(set(texts[int(drawn.integers(len(texts)))].split()) - left_out)
+        words = sorted(set(texts[int(random.integers(len(texts)))].split()) - stop_words)
         if len(words) >= WORDS:
-            questions.append(" ".join(drawn.choice(words, WORDS, replace=False)))
+            questions.append(" ".join(random.choice(words, WORDS, replace=False)))
     return questions
 
 
@@ -356,16 +371,16 @@ def _query(text: str) -> Query:
 
 
 def _batches(documents: Sequence[Draft], chunks: int) -> Iterator[Sequence[Draft]]:
-    """Of so many chunks, about: all documents have as many as the first."""
+    """Batches of about this number of chunks, if all documents have as many chunks as the first."""
     step = max(1, chunks // len(documents[0].chunks))
     for first in range(0, len(documents), step):
         yield documents[first : first + step]
 
 
-def _forget(postgres: Postgres) -> None:
+def _drop_segments(postgres: Postgres) -> None:
     with psycopg.connect(postgres.dsn, options=OPTIONS, autocommit=True) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
-        connection.execute("checkpoint")  # what was written before is not written beside what is measured next
+        connection.execute("checkpoint")  # else Postgres writes these pages during the next measurement
 
 
 def _vacuum(postgres: Postgres) -> None:
@@ -379,15 +394,15 @@ def _count(postgres: Postgres, table: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
+def _time(work: Callable[[], T]) -> tuple[T, float]:
     began = time.perf_counter()
-    done = work()
-    return done, time.perf_counter() - began
+    value = work()
+    return value, time.perf_counter() - began
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=100_000, help="passages, four a document")
+    parser.add_argument("--size", type=int, default=100_000, help="number of passages, four per document")
     texts_argument(parser)
     parser.add_argument("--dataset", type=Path, help="a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""On what a benchmark ran and by which command: the first line that it prints."""
+"""The first line that a benchmark prints: the machine and the command."""
 
 import os
 import platform
@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""Those that this process may use, where the system tells."""
+"""The CPUs that this process can use; all CPUs if the system does not report them."""
 
 
 def heading(device: str = "") -> str:
-    """`device` is what else it ran on."""
+    """The machine, `device` (an accelerator, if one was used) and the command."""
     return f"{machine()}{device and f', {device}'}; {command()}"
 
 
@@ -21,5 +21,5 @@ def machine() -> str:
 
 
 def command() -> str:
-    """As it was given."""
+    """The command line of this process, quoted for a shell."""
     return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])

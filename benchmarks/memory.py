@@ -1,8 +1,8 @@
-"""Memory of a sync at its peak: a corpus and one four times as large, one large text, many tiny files, a huge one.
+"""Peak memory of a sync: a corpus, one four times as large, one large text, many tiny files, and a huge file.
 
-Every case runs in a fresh process, with the hashing embedder, so that neither peaks nor a model add up. Counted is that
-process with all it starts, also Ray's own, without Postgres; what processes share counts once (PSS), and so does the
-object store. Looking at them takes CPU: unwatched, more documents are done in a second.
+Every case runs in a new process with the hashing embedder, so that peaks do not add up and no model counts. The memory
+is that of this process and of all processes that it starts, including Ray's own, but not Postgres. Shared pages and the
+object store count once (PSS). The measurement takes CPU: without it, a sync processes more documents per second.
 
     python -m benchmarks.memory
     python -m benchmarks.memory --runner inline --documents 300 --tiny 5000
@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from benchmarks.corpus import BREAK, passages
 from benchmarks.machine import heading
-from benchmarks.processes import Peak, memory_watched
+from benchmarks.processes import Peak, watch_memory
 from benchmarks.scratch import scratch_folder, server_in
 from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
@@ -45,14 +45,14 @@ class Bench:
     runners: Sequence[str]
 
     def corpus(self, documents: int) -> None:
-        """By how much the peak grows with the corpus is what shows whether memory is flat."""
-        small = self.measured(f"{documents:,} documents", partial(_write_documents, documents))
-        large = self.measured(f"{TIMES * documents:,} documents", partial(_write_documents, TIMES * documents))
+        """Prints how much the peak grows if the corpus is `TIMES` as large."""
+        small = self.measure(f"{documents:,} documents", partial(_write_documents, documents))
+        large = self.measure(f"{TIMES * documents:,} documents", partial(_write_documents, TIMES * documents))
         for runner, before, after in zip(self.runners, small, large, strict=True):
             print(f"growth    {runner:6}  {after.processes / before.processes - 1:+.1%}")
 
-    def measured(self, name: str, write: Callable[[Path], None]) -> list[Peak]:
-        """One peak a runner."""
+    def measure(self, name: str, write: Callable[[Path], None]) -> list[Peak]:
+        """One peak per runner, of a sync of the files that `write` makes."""
         folder = self.scratch / name.replace(" ", "-")
         folder.mkdir()
         write(folder)
@@ -61,7 +61,7 @@ class Bench:
     def _peak(self, name: str, folder: Path, runner: str) -> Peak:
         settings = self.settings.model_copy(update={"tenant": f"memory-{uuid4().hex}"})
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-            peak, report = fresh.submit(_synced, settings, self.dsn, folder, runner).result()
+            peak, report = fresh.submit(_sync, settings, self.dsn, folder, runner).result()
         seconds = report.seconds["total"] - report.seconds["start"]
         print(
             f"memory    {runner:6}  {name:18} {peak.processes:6.0f} MB, object store {peak.object_store:4.0f} MB;"
@@ -79,14 +79,14 @@ def main() -> None:
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         bench = Bench(dsn, settings, scratch, RUNNERS[arguments.runner])
         bench.corpus(arguments.documents)
-        bench.measured("one text of 20 MB", _write_text)
-        bench.measured(f"{arguments.tiny:,} tiny files", partial(_write_tiny, arguments.tiny))
-        bench.measured("a file of 300 MB", _write_huge)
+        bench.measure("one text of 20 MB", _write_text)
+        bench.measure(f"{arguments.tiny:,} tiny files", partial(_write_tiny, arguments.tiny))
+        bench.measure("a file of 300 MB", _write_huge)
 
 
-def _synced(settings: Settings, dsn: str, folder: Path, runner: str) -> tuple[Peak, SyncReport]:
+def _sync(settings: Settings, dsn: str, folder: Path, runner: str) -> tuple[Peak, SyncReport]:
     job = build_sync(settings, Postgres.open(dsn), [str(folder)])
-    with memory_watched([os.getpid()]) as peak:
+    with watch_memory([os.getpid()]) as peak:
         report = job.run(RayRunner(settings) if runner == "ray" else build_inline_runner(settings))
     return peak, report
 
@@ -94,24 +94,24 @@ def _synced(settings: Settings, dsn: str, folder: Path, runner: str) -> tuple[Pe
 def _write_documents(count: int, folder: Path) -> None:
     texts = passages(count * PASSAGES_A_DOCUMENT)
     for number in range(count):
-        own = texts[number * PASSAGES_A_DOCUMENT : (number + 1) * PASSAGES_A_DOCUMENT]
-        (folder / f"{number}.md").write_text(BREAK.join([f"# Document {number}", *own]))
+        document_passages = texts[number * PASSAGES_A_DOCUMENT : (number + 1) * PASSAGES_A_DOCUMENT]
+        (folder / f"{number}.md").write_text(BREAK.join([f"# Document {number}", *document_passages]))
 
 
 def _write_text(folder: Path) -> None:
-    """As much as `limits.text_mb` lets in."""
+    """Writes a text of the maximum length that `limits.text_mb` permits."""
     (folder / "large.txt").write_text(BREAK.join(passages(TEXT_PASSAGES))[:TEXT_BYTES])
 
 
 def _write_tiny(count: int, folder: Path) -> None:
     for number in range(count):
-        own = folder / str(number // FILES_A_FOLDER)
-        own.mkdir(exist_ok=True)
-        (own / f"{number}.txt").write_text(f"Pump {number} was looked at, and turned {number % 97} times.")
+        subfolder = folder / str(number // FILES_A_FOLDER)
+        subfolder.mkdir(exist_ok=True)
+        (subfolder / f"{number}.txt").write_text(f"Pump {number} was looked at, and turned {number % 97} times.")
 
 
 def _write_huge(folder: Path) -> None:
-    """A hole: it is refused by its size, and nobody reads it."""
+    """Writes a sparse file: its size alone makes the sync refuse it, so it is never read."""
     with (folder / "huge.txt").open("wb") as file:
         file.truncate(HUGE_BYTES)
 
@@ -119,8 +119,8 @@ def _write_huge(folder: Path) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", choices=RUNNERS, default="both")
-    parser.add_argument("--documents", type=int, default=1_500, help="of the smaller corpus")
-    parser.add_argument("--tiny", type=int, default=100_000, help="so many tiny files")
+    parser.add_argument("--documents", type=int, default=1_500, help="documents of the smaller corpus")
+    parser.add_argument("--tiny", type=int, default=100_000, help="number of tiny files")
     return parser.parse_args()
 
 

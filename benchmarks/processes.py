@@ -1,4 +1,4 @@
-"""What trees of processes use: memory at the most, and CPU by kind of process."""
+"""Resources that process trees use: peak memory, and CPU time by kind of process."""
 
 import sys
 import threading
@@ -13,94 +13,97 @@ import psutil
 
 MEGABYTE = 1_000_000
 MEMORY_PERIOD, CPU_PERIOD = 0.5, 2.0
-"""Seconds from look to look. One costs 7 ms of CPU, which a pipeline that is timed meanwhile lacks."""
+"""Seconds between two samples. A sample costs 7 ms of CPU, which slows a pipeline that is timed meanwhile."""
 
 
 @dataclass
 class Peak:
-    """Megabytes. `processes` share what they have in common (PSS)."""
+    """Megabytes. `processes` is the sum of PSS, so that shared pages count once."""
 
     processes: float = 0.0
     object_store: float = 0.0
 
 
 @contextmanager
-def memory_watched(roots: Sequence[int]) -> Iterator[Peak]:
-    """Reading the memory of twenty processes takes CPU: nothing that is timed belongs in here."""
+def watch_memory(roots: Sequence[int]) -> Iterator[Peak]:
+    """Yields the peak below these root processes, complete when the block ends.
+
+    Do not time work in this block: reading the memory of twenty processes takes CPU.
+    """
     peak = Peak()
 
-    def look() -> None:
-        peak.processes = max(peak.processes, sum(map(_pss, _alive(roots))) / MEGABYTE)
+    def sample() -> None:
+        peak.processes = max(peak.processes, sum(map(_pss, _live_processes(roots))) / MEGABYTE)
         peak.object_store = max(peak.object_store, _object_store() / MEGABYTE)
 
-    with _repeated(look, MEMORY_PERIOD):
+    with _repeat(sample, MEMORY_PERIOD):
         yield peak
 
 
 @dataclass
 class CpuUse:
-    """CPU seconds by kind of process, as seen from time to time; of who has ended, all but the last moment."""
+    """Samples of (time, CPU seconds by kind of process). They miss the last moments of processes that have ended."""
 
-    looks: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
+    samples: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
 
     def since(self, seconds: float) -> dict[str, float]:
-        """What was used after so many seconds."""
-        moment = self.looks[0][0] + seconds
-        before = next((used for at, used in reversed(self.looks) if at <= moment), {})
-        return {kind: total - before.get(kind, 0.0) for kind, total in self.looks[-1][1].items()}
+        """CPU seconds by kind of process, used later than this many seconds after the first sample."""
+        moment = self.samples[0][0] + seconds
+        before = next((used for at, used in reversed(self.samples) if at <= moment), {})
+        return {kind: total - before.get(kind, 0.0) for kind, total in self.samples[-1][1].items()}
 
 
 @contextmanager
-def cpu_watched(roots: Sequence[int]) -> Iterator[CpuUse]:
-    before = {process.pid: _cpu(process) for process in _alive(roots)}
+def watch_cpu(roots: Sequence[int]) -> Iterator[CpuUse]:
+    """Yields the CPU seconds used below these root processes, complete when the block ends."""
+    before = {process.pid: _cpu(process) for process in _live_processes(roots)}
     latest: dict[int, tuple[str, float]] = {}
     use = CpuUse([(time.monotonic(), {})])
 
-    def look() -> None:
-        for process in _alive(roots):
+    def sample() -> None:
+        for process in _live_processes(roots):
             if seconds := _cpu(process):
                 latest[process.pid] = (_kind(process, roots[0]), seconds)
         used: dict[str, float] = defaultdict(float)
         for id, (kind, seconds) in latest.items():
             used[kind] += seconds - before.get(id, 0.0)
-        use.looks.append((time.monotonic(), used))
+        use.samples.append((time.monotonic(), used))
 
-    with _repeated(look, CPU_PERIOD):
+    with _repeat(sample, CPU_PERIOD):
         yield use
 
 
 @contextmanager
-def _repeated(look: Callable[[], None], period: float) -> Iterator[None]:
+def _repeat(sample: Callable[[], None], period: float) -> Iterator[None]:
     ended = threading.Event()
 
     def loop() -> None:
         while not ended.wait(period):
-            look()
+            sample()
 
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(loop)
+        sampling = pool.submit(loop)
         try:
             yield
         finally:
             ended.set()
-            looking.result()  # who has stopped looking has seen no peak
-            look()
+            sampling.result()  # raises its error, because a peak without samples would be wrong
+            sample()
 
 
 def _object_store() -> float:
-    if "ray" not in sys.modules:  # its import would count
+    if "ray" not in sys.modules:  # importing it would add memory
         return 0.0
     import ray
 
     if not ray.is_initialized():
         return 0.0
-    there, free = ray.cluster_resources(), ray.available_resources()  # type: ignore[no-untyped-call]
-    return float(there.get("object_store_memory", 0.0) - free.get("object_store_memory", 0.0))
+    total, free = ray.cluster_resources(), ray.available_resources()  # type: ignore[no-untyped-call]
+    return float(total.get("object_store_memory", 0.0) - free.get("object_store_memory", 0.0))
 
 
-def _alive(roots: Sequence[int]) -> list[psutil.Process]:
-    processes = map(psutil.Process, roots)
-    return [each for process in processes for each in (process, *process.children(recursive=True))]
+def _live_processes(roots: Sequence[int]) -> list[psutil.Process]:
+    return [process for root in map(psutil.Process, roots) for process in (root, *root.children(recursive=True))]
 
 
 def _pss(process: psutil.Process) -> float:

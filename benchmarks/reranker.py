@@ -1,8 +1,8 @@
-"""The reranker's deployment under full batches, beside the same library's plain loop in one process.
+"""The reranker's deployment under full batches, compared with the library's plain loop in one process.
 
-A random model of MiniLM's size reads pairs of some 128 tokens. The loop is `CrossEncoder.predict` of
-sentence-transformers over all pairs, in this process; the deployment has as many CPUs, and is asked by callers of 50
-pairs each, as a gateway asks it. They take turns, and the ratio is of the medians.
+A random model of MiniLM's size scores pairs of about 128 tokens. The loop is `CrossEncoder.predict` of
+sentence-transformers over all pairs, in this process. The deployment has the same number of CPUs. Its callers send 50
+pairs each, like a gateway. The two take turns, and the ratio is that of the medians.
 
     python -m benchmarks.reranker
     python -m benchmarks.reranker --callers 16 --rounds 5 --device cuda
@@ -35,7 +35,7 @@ from serve.models.remote import RemotePairs
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
-PAIRS_A_CALL = 50
+PAIRS_PER_CALL = 50
 QUESTION_TOKENS, TEXT_TOKENS = 12, (50, 180)
 TARGET = 0.9
 
@@ -44,50 +44,50 @@ def main() -> None:
     arguments = _arguments()
     print(heading())
     with scratch_folder() as folder:
-        _model_files(folder)
+        _write_model(folder)
         _measure(folder, arguments)
 
 
 def _measure(folder: Path, arguments: argparse.Namespace) -> None:
     settings = _settings(folder, arguments)
     calls = _calls(folder, arguments.callers * arguments.calls)
-    model = _plain(folder, arguments)
-    remote = RemotePairs(_deployed(settings, arguments.device), Breaker("the reranker"), "reranker")
+    model = _load_library_model(folder, arguments)
+    remote = RemotePairs(_deploy(settings, arguments.device), Breaker("the reranker"), "reranker")
 
-    def plain() -> Sequence[float]:
+    def score_in_loop() -> Sequence[float]:
         pairs = [pair for call in calls for pair in call]
         return [float(score) for score in model.predict(pairs, show_progress_bar=False)]
 
-    def deployed() -> Sequence[float]:
-        return asyncio.run(_asked(remote, calls, arguments.callers))
+    def score_remotely() -> Sequence[float]:
+        return asyncio.run(_score_calls(remote, calls, arguments.callers))
 
-    difference = np.abs(np.array(plain()) - np.array(deployed())).max()  # and both are warm
-    rates = {"plain loop": (plain, []), "deployment": (deployed, [])}
+    difference = np.abs(np.array(score_in_loop()) - np.array(score_remotely())).max()  # this also warms both up
+    rates = {"plain loop": (score_in_loop, []), "deployment": (score_remotely, [])}
     for _ in range(arguments.rounds):
-        for work, done in rates.values():
-            done.append(_timed(work, len(calls) * PAIRS_A_CALL))
-    _show({name: done for name, (_, done) in rates.items()}, difference)
+        for work, results in rates.values():
+            results.append(_measure_rate(work, len(calls) * PAIRS_PER_CALL))
+    _show({name: results for name, (_, results) in rates.items()}, difference)
 
 
-async def _asked(remote: RemotePairs, calls: Sequence[Sequence[Pair]], callers: int) -> list[float]:
+async def _score_calls(remote: RemotePairs, calls: Sequence[Sequence[Pair]], callers: int) -> list[float]:
     async def caller(first: int) -> list[list[float]]:
         return [await remote.score(call) for call in calls[first::callers]]
 
-    told = await asyncio.gather(*map(caller, range(callers)))
-    scores = [told[number % callers][number // callers] for number in range(len(calls))]
+    caller_scores = await asyncio.gather(*map(caller, range(callers)))
+    scores = [caller_scores[number % callers][number // callers] for number in range(len(calls))]
     return [score for call in scores for score in call]
 
 
-def _timed(work: Callable[[], Sequence[float]], pairs: int) -> tuple[float, float]:
-    """Pairs a second, and CPU milliseconds a pair of this process and all below it."""
-    busy, began = _busy(), time.perf_counter()
+def _measure_rate(work: Callable[[], Sequence[float]], pairs: int) -> tuple[float, float]:
+    """Pairs per second, and CPU milliseconds per pair of this process and its descendants."""
+    busy, began = _cpu_seconds(), time.perf_counter()
     work()
-    return pairs / (time.perf_counter() - began), 1000 * (_busy() - busy) / pairs
+    return pairs / (time.perf_counter() - began), 1000 * (_cpu_seconds() - busy) / pairs
 
 
-def _busy() -> float:
-    own, seconds = psutil.Process(), 0.0
-    for process in [own, *own.children(recursive=True)]:
+def _cpu_seconds() -> float:
+    main, seconds = psutil.Process(), 0.0
+    for process in [main, *main.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             seconds += times.user + times.system
@@ -95,14 +95,14 @@ def _busy() -> float:
 
 
 def _show(rates: dict[str, list[tuple[float, float]]], difference: float) -> None:
-    print(f"{'':12} {'pairs/s':>9} {'CPU ms/pair':>12}   each round")
-    medians = {name: [median(column) for column in zip(*done, strict=True)] for name, done in rates.items()}
-    for name, done in rates.items():
+    print(f"{'':12} {'pairs/s':>9} {'CPU ms/pair':>12}   pairs/s of each round")
+    medians = {name: [median(column) for column in zip(*results, strict=True)] for name, results in rates.items()}
+    for name, results in rates.items():
         rate, cpu = medians[name]
-        print(f"{name:12} {rate:9.1f} {cpu:12.1f}   {' '.join(f'{each:.1f}' for each, _ in done)}")
+        print(f"{name:12} {rate:9.1f} {cpu:12.1f}   {' '.join(f'{rate:.1f}' for rate, _ in results)}")
     wall = medians["deployment"][0] / medians["plain loop"][0]
     cpu = medians["plain loop"][1] / medians["deployment"][1]
-    print(f"ratio {wall:.2f} (target {TARGET}), by CPU time {cpu:.2f}; scores differ by {difference:.1e} at the most")
+    print(f"ratio {wall:.2f} (target {TARGET}), by CPU time {cpu:.2f}; maximum difference of scores {difference:.1e}")
 
 
 def _settings(folder: Path, arguments: argparse.Namespace) -> Settings:
@@ -117,17 +117,17 @@ def _settings(folder: Path, arguments: argparse.Namespace) -> Settings:
     return load_settings(environment={}).model_copy(update={"retrieval": retrieval})
 
 
-def _plain(folder: Path, arguments: argparse.Namespace) -> "CrossEncoder":
+def _load_library_model(folder: Path, arguments: argparse.Namespace) -> "CrossEncoder":
     from sentence_transformers import CrossEncoder
 
     weights = choose_dtype(arguments.precision, arguments.device)
     return CrossEncoder(str(folder), device=arguments.device, model_kwargs={"dtype": weights}, local_files_only=True)
 
 
-def _deployed(settings: Settings, device: str) -> Any:
-    """With all CPUs, or one and the GPU."""
+def _deploy(settings: Settings, device: str) -> Any:
+    """Deploys the reranker with all CPUs, or with one CPU and the GPU."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Ray's own making
+        warnings.simplefilter("ignore")  # Ray itself causes these warnings
         from ray import serve
 
         from jobs.ray_runner import start_ray
@@ -143,24 +143,24 @@ def _deployed(settings: Settings, device: str) -> Any:
 
 
 def _calls(folder: Path, count: int) -> list[list[Pair]]:
-    """Each of one question and 50 texts; a word of the vocabulary is a token."""
+    """Calls of one question and `PAIRS_PER_CALL` texts each. A word of the vocabulary is one token."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     words = np.array([word for word in sorted(tokenizer.get_vocab()) if word.isascii() and word.isalpha()])
-    drawn = np.random.default_rng(7)
+    random = np.random.default_rng(7)
 
     def text(tokens: int) -> str:
-        return " ".join(drawn.choice(words, tokens))
+        return " ".join(random.choice(words, tokens))
 
-    made = []
+    calls = []
     for _ in range(count):
         question = text(QUESTION_TOKENS)
-        made.append([(question, text(drawn.integers(*TEXT_TOKENS))) for _ in range(PAIRS_A_CALL)])
-    return made
+        calls.append([(question, text(random.integers(*TEXT_TOKENS))) for _ in range(PAIRS_PER_CALL)])
+    return calls
 
 
-def _model_files(folder: Path) -> None:
+def _write_model(folder: Path) -> None:
     import torch
     import transformers
 
@@ -182,9 +182,9 @@ def _model_files(folder: Path) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--callers", type=int, default=8)
-    parser.add_argument("--calls", type=int, default=1, help="of each caller, a round")
+    parser.add_argument("--calls", type=int, default=1, help="calls per caller and round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=16, help="of the profile's reranker, in pairs")
+    parser.add_argument("--batch-size", type=int, default=16, help="batch size of the profile's reranker, in pairs")
     parser.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto")
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""What is gone when a benchmark ends, also where it fails or is terminated: a folder, and a server in it."""
+"""A temporary folder and a Postgres server in it. Both are removed when a benchmark ends, fails or is terminated."""
 
 import shutil
 import signal
@@ -11,18 +11,22 @@ from pathlib import Path
 from rag_core.storage import embedded
 
 POSTGRES = "postgres"
-"""The server's files, in the scratch folder."""
+"""The folder of the server's files, in the scratch folder."""
 
 
 def exit_when_terminated() -> None:
-    """From now on SIGTERM is SystemExit in the main thread: by itself it would end the process and nothing below it.
-    Ray, when it starts, makes an abort of it: to be called again then."""
+    """Makes SIGTERM raise SystemExit in the main thread.
+
+    By default SIGTERM ends the process without its clean-up and leaves its child processes running. Ray installs a
+    handler that aborts when it starts, so call this again after Ray has started.
+    """
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Short, for a unix socket, and open, because root's Postgres is another user."""
+    """Yields a new folder. Its path is short enough for a unix socket. Everybody can read it, because the Postgres that
+    root starts runs as another user."""
     exit_when_terminated()
     folder = Path(tempfile.mkdtemp(prefix="rag-"))
     folder.chmod(0o755)
@@ -34,7 +38,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def server_in(scratch: Path) -> Iterator[str]:
-    """Its DSN."""
+    """Starts a Postgres server in the folder and yields its DSN."""
     dsn = embedded.start(scratch / POSTGRES)
     try:
         yield dsn

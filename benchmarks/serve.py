@@ -1,15 +1,15 @@
-"""What HTTP and Ray Serve add to a search: the gateway beside its floors, all in one run.
+"""The cost of HTTP and Ray Serve: the gateway compared with its minimum times, all in one run.
 
-A FastAPI route that does nothing under uvicorn, and a Ray Serve deployment that does nothing and listens by itself as
-the gateway does, are what no gateway can do better than; the retriever in this process, with the event loop and the
-garbage collector of a replica, is what it serves. Clients are as many connections that ask one question after another,
-none twice. CPU is that of the whole machine but the clients', which share its cores.
+Two servers that do nothing are the minimum of any gateway: a FastAPI route under uvicorn, and a Ray Serve deployment
+that listens without Serve's proxy, like the gateway. The retriever in this process, with the event loop and the garbage
+collector settings of a replica, is the minimum of a search. Each client is one connection that asks one question after
+another, none twice. CPU is that of the whole machine minus the clients', which share its cores.
 
-Before they come one client asks the bare deployment, the retriever in this process and the gateway in turn, in a random
-order each time: all meet the same machine, with its caches as a server at work has them, and the difference is what the
-gateway costs.
+Before the load tests, one client asks the bare deployment, the retriever in this process and the gateway in turn, in a
+random order each time. All three thus run on the same machine with caches as on a busy server. The difference is the
+cost of the gateway.
 
-    python -m benchmarks.serve                                   20,000 made-up passages
+    python -m benchmarks.serve                                   20,000 generated passages
     python -m benchmarks.serve --rows 100000 --clients 1 8 --seconds 10
 """
 
@@ -60,13 +60,16 @@ Ask = Callable[[str], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Timed:
-    """Milliseconds of each request; `first` of each stream's first event."""
+class LoadTimes:
+    """The times of one load test.
+
+    `wall` and `cpu` are seconds. `milliseconds` has each request; `first_event` has the first event of each stream.
+    """
 
     wall: float = 0.0
     cpu: float = 0.0
     milliseconds: list[float] = field(default_factory=list)
-    first: list[float] = field(default_factory=list)
+    first_event: list[float] = field(default_factory=list)
     errors: int = 0
 
 
@@ -75,60 +78,62 @@ def main() -> None:
     print(heading())
     texts = passages(arguments.rows)
     with scratch_folder() as scratch, server_in(scratch) as store:
-        named = [f"store.url={store}", f"tenant={TENANT}", "answering.budget=none", *arguments.set]
-        settings = load_settings(None, "default", named, environment={})
+        overrides = [f"store.url={store}", f"tenant={TENANT}", "answering.budget=none", *arguments.set]
+        settings = load_settings(None, "default", overrides, environment={})
         load(Postgres.open(store), settings, list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION)))
         _measure(settings, questions(texts), arguments.clients, arguments.seconds)
 
 
-def _measure(settings: Settings, asked: Iterator[str], clients: Sequence[int], seconds: float) -> None:
+def _measure(settings: Settings, questions_left: Iterator[str], clients: Sequence[int], seconds: float) -> None:
     titles = ("p50 ms", "p95 ms", "p99 ms", "requests/s", "CPU ms", "errors")
     print(f"{'':24} {'clients':>7} {''.join(f'{title:>11}' for title in titles)}")
     for number in clients:
-        uvloop.run(_in_process(settings, asked, number, seconds))
-    with _running("-c", UVICORN % (HOST, BARE)) as bare:
-        _ask_all("bare FastAPI", bare, asked, clients, seconds)
-    with _running(*BARE_SERVE) as bare:
-        _ask_all("bare Serve", bare, asked, clients, seconds)
+        uvloop.run(_load_in_process(settings, questions_left, number, seconds))
+    with _run_server("-c", UVICORN % (HOST, BARE)) as bare:
+        _load_over_http("bare FastAPI", bare, questions_left, clients, seconds)
+    with _run_server(*BARE_SERVE) as bare:
+        _load_over_http("bare Serve", bare, questions_left, clients, seconds)
     from serve.app import build_local_app
     from serve.shape.local import serve_locally
 
     with serve_locally(lambda: build_local_app(settings), HOST, GATEWAY) as url:
         exit_when_terminated()
-        with _running(*BARE_SERVE) as bare:
-            uvloop.run(_in_turn(settings, asked, bare, f"{url}/v1/retrieve"))
-        _ask_all("/v1/retrieve", f"{url}/v1/retrieve", asked, clients, seconds)
-        _ask_all("/v1/answer", f"{url}/v1/answer", asked, clients, seconds)
-        _ask_all("/v1/answer, streamed", f"{url}/v1/answer", asked, clients, seconds, stream=True)
+        with _run_server(*BARE_SERVE) as bare:
+            uvloop.run(_ask_in_turn(settings, questions_left, bare, f"{url}/v1/retrieve"))
+        _load_over_http("/v1/retrieve", f"{url}/v1/retrieve", questions_left, clients, seconds)
+        _load_over_http("/v1/answer", f"{url}/v1/answer", questions_left, clients, seconds)
+        _load_over_http("/v1/answer, streamed", f"{url}/v1/answer", questions_left, clients, seconds, stream=True)
 
 
-async def _in_process(settings: Settings, asked: Iterator[str], clients: int, seconds: float) -> None:
+async def _load_in_process(settings: Settings, questions_left: Iterator[str], clients: int, seconds: float) -> None:
     corpus = CorpusReader(Postgres.open(settings.store.url))
-    chosen, timed = build_retriever(settings, corpus), Timed()
+    retriever, times = build_retriever(settings, corpus), LoadTimes()
 
     async def ask(question: str) -> None:
-        await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
+        await retriever.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
 
     try:
         for _ in range(20):
-            await ask(next(asked))
+            await ask(next(questions_left))
         freeze_loaded_objects()
-        await _loaded(ask, asked, clients, seconds, timed)
+        await _run_clients(ask, questions_left, clients, seconds, times)
     finally:
         await corpus.close()
-    _show("retriever, in process", clients, timed)
+    _show("retriever, in process", clients, times)
 
 
-def _ask_all(
-    name: str, url: str, asked: Iterator[str], clients: Sequence[int], seconds: float, stream: bool = False
+def _load_over_http(
+    name: str, url: str, questions_left: Iterator[str], clients: Sequence[int], seconds: float, stream: bool = False
 ) -> None:
     for number in clients:
-        timed = Timed()
-        asyncio.run(_over_http(url, asked, number, seconds, timed, stream))
-        _show(name, number, timed)
+        times = LoadTimes()
+        asyncio.run(_send_requests(url, questions_left, number, seconds, times, stream))
+        _show(name, number, times)
 
 
-async def _over_http(url: str, asked: Iterator[str], clients: int, seconds: float, timed: Timed, stream: bool) -> None:
+async def _send_requests(
+    url: str, questions_left: Iterator[str], clients: int, seconds: float, times: LoadTimes, stream: bool
+) -> None:
     key = "question" if url.endswith("answer") else "query"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -138,21 +143,21 @@ async def _over_http(url: str, asked: Iterator[str], clients: int, seconds: floa
             async with session.post(url, json=body) as response:
                 if stream:
                     await response.content.readline()
-                    timed.first.append(1000 * (time.perf_counter() - began))
+                    times.first_event.append(1000 * (time.perf_counter() - began))
                 await response.read()
-                timed.errors += response.status != 200
+                times.errors += response.status != 200
 
         for _ in range(10):
-            await ask(next(asked))
-        timed.first.clear()
-        own = time.process_time()
-        await _loaded(ask, asked, clients, seconds, timed)
-        timed.cpu -= time.process_time() - own
+            await ask(next(questions_left))
+        times.first_event.clear()
+        client_cpu = time.process_time()
+        await _run_clients(ask, questions_left, clients, seconds, times)
+        times.cpu -= time.process_time() - client_cpu
 
 
-async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve: str) -> None:
+async def _ask_in_turn(settings: Settings, questions_left: Iterator[str], bare: str, retrieve: str) -> None:
     corpus = CorpusReader(Postgres.open(settings.store.url))
-    chosen = build_retriever(settings, corpus)
+    retriever = build_retriever(settings, corpus)
     async with aiohttp.ClientSession() as session:
 
         async def over(url: str, question: str) -> None:
@@ -161,75 +166,75 @@ async def _in_turn(settings: Settings, asked: Iterator[str], bare: str, retrieve
                 response.raise_for_status()
 
         async def in_process(question: str) -> None:
-            await chosen.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
+            await retriever.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
 
         asks = (partial(over, bare), in_process, partial(over, retrieve))
-        took, drawn = np.zeros((WARM + ROUNDS, len(asks))), np.random.default_rng(7)
+        milliseconds, random = np.zeros((WARM + ROUNDS, len(asks))), np.random.default_rng(7)
         for number in range(WARM + ROUNDS):
             if number == WARM:
                 freeze_loaded_objects()
-            for place in drawn.permutation(len(asks)):  # who comes after whom decides what caches it finds
-                took[number, place] = await _timed(asks[place], next(asked))
+            for index in random.permutation(len(asks)):  # the previous request decides what the caches hold
+                milliseconds[number, index] = await _time_request(asks[index], next(questions_left))
     await corpus.close()
-    milliseconds = took[WARM:]
-    floor, own, gateway = np.median(milliseconds, axis=0)
+    milliseconds = milliseconds[WARM:]
+    floor, in_process_time, gateway = np.median(milliseconds, axis=0)
     costs = np.median(milliseconds[:, 2] - milliseconds[:, 1])
     print(
-        f"in turn, p50 ms: bare Serve {floor:.1f}, in process {own:.1f}, /v1/retrieve {gateway:.1f}, "
-        f"which costs {costs:.1f}: bare Serve and {costs - floor:.1f}"
+        f"in turn, p50 ms: bare Serve {floor:.1f}, in process {in_process_time:.1f}, /v1/retrieve {gateway:.1f}; "
+        f"the gateway costs {costs:.1f}: bare Serve plus {costs - floor:.1f}"
     )
 
 
-async def _timed(ask: Ask, question: str) -> float:
+async def _time_request(ask: Ask, question: str) -> float:
     began = time.perf_counter()
     await ask(question)
     return 1000 * (time.perf_counter() - began)
 
 
-async def _loaded(ask: Ask, asked: Iterator[str], clients: int, seconds: float, timed: Timed) -> None:
-    """Its CPU is the whole machine's."""
-    busy, began = _busy(), time.perf_counter()
+async def _run_clients(ask: Ask, questions_left: Iterator[str], clients: int, seconds: float, times: LoadTimes) -> None:
+    """Runs the clients for these seconds, and adds their times. The CPU time is that of the whole machine."""
+    busy, began = _cpu_seconds(), time.perf_counter()
 
     async def client() -> None:
         while (start := time.perf_counter()) < began + seconds:
-            await ask(next(asked))
-            timed.milliseconds.append(1000 * (time.perf_counter() - start))
+            await ask(next(questions_left))
+            times.milliseconds.append(1000 * (time.perf_counter() - start))
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    timed.wall = time.perf_counter() - began
-    timed.cpu = _busy() - busy
+    times.wall = time.perf_counter() - began
+    times.cpu = _cpu_seconds() - busy
 
 
-def _busy() -> float:
+def _cpu_seconds() -> float:
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - times.iowait)
 
 
-def _show(name: str, clients: int, timed: Timed) -> None:
-    p50, p95, p99 = np.percentile(timed.milliseconds, [50, 95, 99])
-    count = len(timed.milliseconds)
-    rate, cpu = count / timed.wall, 1000 * timed.cpu / count
-    print(f"{name:24} {clients:7} {p50:10.1f} {p95:10.1f} {p99:10.1f} {rate:10.1f} {cpu:10.1f} {timed.errors:10}")
-    if timed.first:
-        p50, p95 = np.percentile(timed.first, [50, 95])
+def _show(name: str, clients: int, times: LoadTimes) -> None:
+    p50, p95, p99 = np.percentile(times.milliseconds, [50, 95, 99])
+    count = len(times.milliseconds)
+    rate, cpu = count / times.wall, 1000 * times.cpu / count
+    print(f"{name:24} {clients:7} {p50:10.1f} {p95:10.1f} {p99:10.1f} {rate:10.1f} {cpu:10.1f} {times.errors:10}")
+    if times.first_event:
+        p50, p95 = np.percentile(times.first_event, [50, 95])
         print(f"{'  first event':24} {clients:7} {p50:10.1f} {p95:10.1f}")
 
 
 @contextmanager
-def _running(*python: str) -> Iterator[str]:
-    """The url of what listens at BARE, in a process of its own."""
+def _run_server(*python: str) -> Iterator[str]:
+    """Runs Python with these arguments and yields its URL at the port `BARE`. It must listen within 60 seconds."""
     with subprocess.Popen([sys.executable, *python]) as process:
         try:
-            asyncio.run(_up(process))
+            asyncio.run(_await_port(process))
             yield f"http://{HOST}:{BARE}/"
-            _living(process)
+            _check_alive(process)
         finally:
             process.terminate()
 
 
-async def _up(process: "subprocess.Popen[bytes]") -> None:
+async def _await_port(process: "subprocess.Popen[bytes]") -> None:
     for _ in range(1200):
-        _living(process)
+        _check_alive(process)
         try:
             _, writer = await asyncio.open_connection(HOST, BARE)
         except OSError:
@@ -237,20 +242,20 @@ async def _up(process: "subprocess.Popen[bytes]") -> None:
         else:
             writer.close()
             return
-    raise TimeoutError("what a benchmark compares with did not start in 60 s")
+    raise TimeoutError("the bare server did not start in 60 s")
 
 
-def _living(process: "subprocess.Popen[bytes]") -> None:
-    """RuntimeError if it has ended: then somebody else answers at its port, or nobody."""
+def _check_alive(process: "subprocess.Popen[bytes]") -> None:
+    """Raises RuntimeError if the process has ended: then its port is closed or belongs to another process."""
     if (code := process.poll()) is not None:
-        raise RuntimeError(f"what a benchmark compares with ended with {code}")
+        raise RuntimeError(f"the bare server ended with exit code {code}")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=20_000, help="passages, four a document")
+    parser.add_argument("--rows", type=int, default=20_000, help="number of passages, four per document")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each measurement")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     return parser.parse_args()
 

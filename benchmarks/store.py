@@ -1,7 +1,7 @@
-"""The store at scale: publishing, the vector index, and dense search with filters, all as tenants meet them.
+"""The store at scale: publishing, the vector index, and dense search with filters.
 
 Machines are noisy, so compare the ratios of one run, not the seconds of two. Everything runs under row-level security,
-but for the raw COPY that publishing is held against.
+as for a tenant, except the raw COPY that publishing is compared with.
 
     python -m benchmarks.store
     python -m benchmarks.store --rows 20000 --texts data/*/corpus.jsonl
@@ -24,7 +24,7 @@ from pgvector.psycopg import register_vector
 from benchmarks.corpus import SPACE, drafts, passages, texts_argument, vectors
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
-from benchmarks.targets import begun
+from benchmarks.targets import begin_job
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parse_filter
 from rag_core.storage.maintenance import Maintenance
@@ -46,7 +46,7 @@ FLOOR_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "text", "halfvec"]
 
 @dataclass(frozen=True)
 class Searches:
-    """`ids` of each question's hits, best first."""
+    """The `ids` of each question's hits, best first, and its time."""
 
     ids: list[list[UUID]]
     milliseconds: list[float]
@@ -55,7 +55,7 @@ class Searches:
         return float(np.percentile(self.milliseconds, percent))
 
     def recall(self, exact: "Searches") -> float:
-        shares = [len({*own} & {*true}) / len(true) for own, true in zip(self.ids, exact.ids, strict=True)]
+        shares = [len({*ids} & {*true}) / len(true) for ids, true in zip(self.ids, exact.ids, strict=True)]
         return float(np.mean(shares))
 
 
@@ -66,12 +66,12 @@ def main() -> None:
     documents = list(drafts(texts, embeddings, TENANT, COLLECTION))
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         postgres = Postgres.open(dsn)
-        copying = [_raw_copy(postgres, documents) for _ in range(COPIES)]  # the first is of a cold server
+        copying = [_raw_copy(postgres, documents) for _ in range(COPIES)]  # the first one runs on a cold server
         floor, publishing = median(copying), _publish(postgres, documents)
-        print(f"publish   raw COPY without security {arguments.rows / floor:8,.0f} rows/s, the median of {COPIES}")
+        print(f"publish   raw COPY without security {arguments.rows / floor:8,.0f} rows/s, median of {COPIES}")
         print(
             f"publish   CorpusWriter              {arguments.rows / publishing:8,.0f} rows/s"
-            f"   {publishing / floor:.1f} x its time, with documents, values, texts and ledger"
+            f"   {publishing / floor:.1f} x the time of COPY; includes documents, values, texts and ledger"
         )
         _compare_searches(postgres, vectors(QUESTIONS, seed=8, files=arguments.texts))
 
@@ -83,7 +83,7 @@ def _raw_copy(postgres: Postgres, documents: Sequence[Draft]) -> float:
         began = time.perf_counter()
         with connection.cursor() as cursor, cursor.copy(FLOOR_COPY) as copy:
             copy.set_types(FLOOR_TYPES)
-            for row in _floor_rows(documents):
+            for row in _copy_rows(documents):
                 copy.write_row(row)
         connection.commit()
         seconds = time.perf_counter() - began
@@ -91,7 +91,7 @@ def _raw_copy(postgres: Postgres, documents: Sequence[Draft]) -> float:
     return seconds
 
 
-def _floor_rows(documents: Sequence[Draft]) -> Iterator[tuple[object, ...]]:
+def _copy_rows(documents: Sequence[Draft]) -> Iterator[tuple[object, ...]]:
     for draft in documents:
         rows = np.empty((0, 0)) if draft.vectors is None else draft.vectors.astype(np.float16)
         for chunk, row in zip(draft.chunks, rows, strict=True):
@@ -99,7 +99,7 @@ def _floor_rows(documents: Sequence[Draft]) -> Iterator[tuple[object, ...]]:
 
 
 def _publish(postgres: Postgres, documents: Sequence[Draft]) -> float:
-    with closing(begun(postgres, TENANT, COLLECTION, SPACE, documents).open()) as writer:
+    with closing(begin_job(postgres, TENANT, COLLECTION, SPACE, documents).open()) as writer:
         began = time.perf_counter()
         for first in range(0, len(documents), BATCH):
             writer.publish(documents[first : first + BATCH])
@@ -107,22 +107,23 @@ def _publish(postgres: Postgres, documents: Sequence[Draft]) -> float:
 
 
 def _compare_searches(postgres: Postgres, questions: Matrix) -> None:
-    # statistics for both, and an index for the second only
-    _told(postgres, Maintenance(build_at=10**9))
+    # both runs have table statistics; only the second has an index
+    _run_maintenance(postgres, Maintenance(build_at=10**9))
     exact = {share: asyncio.run(_searches(postgres, questions, share)) for share in SHARES}
-    _told(postgres, Maintenance(build_at=1, drop_below=0))
-    print(f"dense     k={K}          {'p50 ms':>8} {'p95 ms':>8} {'recall':>8} {'fewest':>8}   scanning p50, p95 ms")
+    _run_maintenance(postgres, Maintenance(build_at=1, drop_below=0))
+    head = f"{'p50 ms':>8} {'p95 ms':>8} {'recall':>8} {'min hits':>8}"
+    print(f"dense     k={K}          {head}   exact scan p50, p95 ms, and its ratio")
     for share in SHARES:
-        found = asyncio.run(_searches(postgres, questions, share))
+        searches = asyncio.run(_searches(postgres, questions, share))
         print(
-            f"dense     {share:12} {found.percentile(50):10.1f} {found.percentile(95):8.1f} "
-            f"{found.recall(exact[share]):8.3f} {min(map(len, found.ids)):8}   "
+            f"dense     {share:12} {searches.percentile(50):10.1f} {searches.percentile(95):8.1f} "
+            f"{searches.recall(exact[share]):8.3f} {min(map(len, searches.ids)):8}   "
             f"{exact[share].percentile(50):8.1f} {exact[share].percentile(95):8.1f}"
-            f"   {exact[share].percentile(50) / found.percentile(50):5.1f} x"
+            f"   {exact[share].percentile(50) / searches.percentile(50):5.1f} x"
         )
 
 
-def _told(postgres: Postgres, maintenance: Maintenance) -> None:
+def _run_maintenance(postgres: Postgres, maintenance: Maintenance) -> None:
     for change in maintenance.run(postgres, TENANT):
         print(f"index     {change.action} {change.subject} in {change.seconds:.1f} s")
 
@@ -135,7 +136,7 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
     milliseconds: list[float] = []
     reader = CorpusReader(postgres)
     try:
-        for _ in range(2):  # the first round warms the caches, and the statements become prepared ones
+        for _ in range(2):  # the first round fills the caches and prepares the statements
             ids.clear()
             milliseconds.clear()
             for question in questions:
@@ -150,7 +151,7 @@ async def _searches(postgres: Postgres, questions: Matrix, share: str) -> Search
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000, help="passages, four a document")
+    parser.add_argument("--rows", type=int, default=100_000, help="number of passages, four per document")
     texts_argument(parser)
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""A job to publish made-up documents as, where no sync lists any."""
+"""A job that publishes generated documents without a sync."""
 
 import time
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from rag_core.storage.publishing import Target
 from rag_core.types import Draft, Space
 
 
-def begun(postgres: Postgres, tenant: str, collection: str, space: Space, documents: Sequence[Draft]) -> Target:
-    """A job that runs and has these documents to add; the collection is searched in that space."""
+def begin_job(postgres: Postgres, tenant: str, collection: str, space: Space, documents: Sequence[Draft]) -> Target:
+    """Begins a job that adds these documents. Searches of the collection use `space`."""
     with postgres.connect() as connection:
         catalog = Catalog(connection, tenant)
-        known, number = catalog.ensure_collection(collection), catalog.ensure_space(space)
-        catalog.move_to_space(known.id, number)
+        collection_row, space_number = catalog.ensure_collection(collection), catalog.ensure_space(space)
+        catalog.move_to_space(collection_row.id, space_number)
         items = [(draft.id, draft.entry.uri, "add") for draft in documents]
-        job = Ledger(connection, tenant).begin(known.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
+        job = Ledger(connection, tenant).begin(collection_row.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
     return Target(
         postgres=postgres,
         tenant=tenant,
-        collection=known.id,
-        space=number,
+        collection=collection_row.id,
+        space=space_number,
         job=job.id,
         run=job.run,
         listed_ns=time.time_ns(),

@@ -1,6 +1,6 @@
-"""Drafts as Arrow tables, the only form in which they travel between Ray's processes.
+"""Drafts as Arrow tables, the only form in which Ray's processes exchange them.
 
-A row is a document. A draft has nested parts of many types, so it travels pickled, in one column.
+Each row has one draft. A draft has nested parts of many types, so one column contains it pickled.
 """
 
 import pickle
@@ -15,7 +15,7 @@ DRAFTS = pa.schema(
         ("uri", pa.string()),
         ("size", pa.int64()),
         ("draft", pa.large_binary()),
-        ("embedding_started", pa.float64()),  # seconds since the epoch, of its block; 0 before
+        ("embedding_started", pa.float64()),  # start of its block, in seconds since the epoch; 0 before
     ]
 )
 
@@ -33,5 +33,5 @@ def drafts_to_table(drafts: Sequence[Draft], embedding_started: float = 0.0) -> 
 
 
 def table_to_drafts(table: pa.Table) -> list[Draft]:
-    """Accepts only tables of `drafts_to_table`, because unpickling runs code."""
+    """The drafts of a table of `drafts_to_table`. Other tables are unsafe, because unpickling runs code."""
     return [pickle.loads(row) for row in table["draft"].to_pylist()]  # noqa: S301

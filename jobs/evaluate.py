@@ -1,4 +1,7 @@
-"""Measures a profile's retriever on questions with graded documents: `rag evaluate`, `python -m jobs.evaluate`."""
+"""The evaluation of a profile's retriever on questions with graded documents.
+
+It runs as `rag evaluate` or `python -m jobs.evaluate`.
+"""
 
 import os
 import time
@@ -28,9 +31,9 @@ if TYPE_CHECKING:
     from rag_core.storage.postgres import Postgres
 
 MIN_QUESTIONS_TO_START_RAY = 2_000
-"""Fewer questions are answered before Ray has started."""
+"""The number of questions from which `auto` uses Ray. This process answers fewer before Ray would have started."""
 MIN_QUESTIONS_FOR_A_CLUSTER = 200
-"""The same limit if a cluster is already running, and only the start of its actors takes time."""
+"""The same limit if a cluster is already running, so that only the actors must start."""
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
 SHOWN_CHUNK_MEASURES = {
     "nDCG@10": "ndcg@10",
@@ -49,11 +52,16 @@ def evaluate(
     options: GlobalOptions,
     k: Annotated[int, typer.Option("-k", "--k", help="The number of hits per question.", min=10, max=1000)] = 100,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="The number of questions to use, from the first.", show_default=False)
+        int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="The split of the grades: qrels/SPLIT.tsv.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="The split of the dataset: grades are read from qrels/SPLIT.tsv.")
+    ] = "test",
     collection: Annotated[
-        str | None, typer.Option(help="The collection for the corpus; by default a separate one.", show_default=False)
+        str | None,
+        typer.Option(
+            help="The collection for the corpus; by default one for this dataset and profile.", show_default=False
+        ),
     ] = None,
     against: Annotated[
         Path | None, typer.Option(metavar="RUN", help="A TREC run to compare with.", show_default=False)
@@ -65,41 +73,42 @@ def evaluate(
     runner: Annotated[
         RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")
     ] = RunnerName.auto,
-    callers: Annotated[int, typer.Option(min=1, help="The number of questions that a process answers at a time.")] = 1,
+    callers: Annotated[
+        int, typer.Option(min=1, help="The number of questions that each process answers concurrently.")
+    ] = 1,
 ) -> None:
-    """Measure a profile's retriever on a dataset: the ranking and time of each stage, and where documents were lost.
+    """Measure a profile's retriever on a dataset: each stage's ranking and time, and the relevant documents it lost.
 
-    The corpus is ingested like any source, into a separate collection. If it has not changed, this does nothing.
+    The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
     from jobs.evaluation_files import make_folder, write_evaluation
     from jobs.retrieval_traces import TraceTask
-    from rag_core.evaluation.dataset import read_dataset, read_run
+    from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.report import build_evaluation
     from rag_core.storage.postgres import Postgres
 
     started = time.perf_counter()
     selected = read_dataset(dataset, split).limit_questions(limit)
-    other = read_run(against) if against else None
-    run_notices = _check_run(selected, split, against, other) if against and other is not None else []
+    other_run, run_notices = _read_other_run(against, selected, split) if against else (None, [])
     if out:
         make_folder(out)
     settings = options.settings
-    name = collection or collection_name(selected, settings)
+    collection = collection or collection_name(selected, settings)
     postgres = Postgres.open(settings.store.url)
     with terminal_console(options.quiet) as console:
-        report = ingest_dataset(selected, name, postgres, runner, options, console)
-        opened = settings.model_copy(update={"store": settings.store.model_copy(update={"url": postgres.dsn})})
-        task = TraceTask(settings=opened, collection=name, k=k, callers=callers)
+        report = ingest_dataset(selected, collection, postgres, runner, options, console)
+        store_settings = settings.store.model_copy(update={"url": postgres.dsn})
+        task_settings = settings.model_copy(update={"store": store_settings})
+        task = TraceTask(settings=task_settings, collection=collection, k=k, callers=callers)
         traces, rate = _trace_questions(task, selected.questions, runner, console)
-    if all(trace.error for trace in traces):
-        raise RagError(f"no question could be answered: {traces[0].error}")
-    evaluation = build_evaluation(_judge_traces(selected, name, traces, postgres, settings.tenant), other)
+    judged = _judge_traces(selected, collection, traces, postgres, settings.tenant)
+    evaluation = build_evaluation(judged, other_run)
     description = {
         "dataset": selected.name,
         "split": split,
-        "collection": name,
+        "collection": collection,
         "profile": settings.profile,
         "pipeline_version": settings.pipeline_version,
         "k": k,
@@ -130,7 +139,8 @@ def ingest_dataset(
 ) -> "SyncReport":
     """Syncs the collection with the corpus of the dataset.
 
-    Raises DatasetError if it has other sources: their documents would be wrong answers that are not graded.
+    Raises DatasetError if the collection has other sources: their documents have no grades, so hits on them would
+    count as wrong.
     """
     from rag_core.evaluation.dataset import folder_name, read_corpus, write_documents
     from rag_core.ingestion.sync import SyncOptions
@@ -155,22 +165,27 @@ def ingest_dataset(
         return job.run(build_runner(runner, settings), progress.begin)
 
 
-def _check_run(dataset: "Dataset", split: str, against: Path, run: "Run") -> list[str]:
-    """A notice if the run lacks some of the questions. Raises UsageError if it lacks all of them."""
+def _read_other_run(path: Path, dataset: "Dataset", split: str) -> "tuple[Run, list[str]]":
+    """The run of `--against`, and a notice if it lacks some of the questions. Raises UsageError if it lacks all."""
+    from rag_core.evaluation.dataset import read_run
     from rag_core.evaluation.report import count_answered
 
+    run = read_run(path)
     count, total = count_answered(dataset.questions, run), len(dataset.questions)
     if not count:
         raise UsageError(
-            f"--against must answer questions of {dataset.name}, split {split}, got none of {total} in {against}"
+            f"--against must answer questions of {dataset.name}, split {split}, got none of {total} in {path}"
         )
-    return [] if count == total else [f"{against} answers {count} of {total} questions; the others count as 0"]
+    return run, [] if count == total else [f"{path} answers {count} of {total} questions; the others count as 0"]
 
 
 def _trace_questions(
     task: "TraceTask", questions: "Sequence[Question]", runner: RunnerName, console: Console
 ) -> "tuple[list[Trace], float]":
-    """The traces, and the number of questions per second. Shows a bar on a terminal, or else lines of progress."""
+    """The traces, and the number of questions per second. Shows a bar on a terminal, or else lines of progress.
+
+    Raises RagError if no question could be answered.
+    """
     from jobs.retrieval_traces import trace_inline, trace_on_ray
 
     started, traces = time.perf_counter(), list["Trace"]()
@@ -184,6 +199,8 @@ def _trace_questions(
             traces.append(trace)
             bar.advance(bar_task)
             lines.print(f"{len(traces)} of {len(questions)} questions")
+    if all(trace.error for trace in traces):
+        raise RagError(f"no question could be answered: {traces[0].error}")
     return traces, len(traces) / (time.perf_counter() - started)
 
 

@@ -1,4 +1,4 @@
-"""An evaluation as files, for other programs and for inspection."""
+"""The files of an evaluation, for other programs and for inspection."""
 
 import json
 from collections.abc import Mapping
@@ -41,7 +41,10 @@ QUESTIONS = pa.schema(
 
 
 def make_folder(folder: Path) -> None:
-    """Creates the folder before anything is measured. Raises UsageError if it cannot be written to."""
+    """Creates the folder, so that an unusable one is an error before anything is measured.
+
+    Raises UsageError if it cannot be written to.
+    """
     try:
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):

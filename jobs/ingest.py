@@ -1,4 +1,4 @@
-"""Syncs a collection with its sources: `rag ingest`, and `ray job submit -- python -m jobs.ingest`."""
+"""The sync of a collection with its sources: `rag ingest`, or `ray job submit -- python -m jobs.ingest`."""
 
 import os
 import re
@@ -36,26 +36,30 @@ def ingest(
     sources: Annotated[list[str], typer.Argument(help="Folders, files, or URIs such as s3://bucket/docs.")],
     options: GlobalOptions,
     collection: Annotated[str, typer.Option(help="The collection to sync.")] = DEFAULT_COLLECTION,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and change nothing.")] = False,
-    no_prune: Annotated[bool, typer.Option("--no-prune", help="Delete no documents.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")] = False,
+    no_prune: Annotated[
+        bool, typer.Option("--no-prune", help="Keep documents that are no longer in the sources.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete even a large share of a source without asking.")] = False,
-    checksum: Annotated[bool, typer.Option("--checksum", help="Read and compare every file.")] = False,
+    checksum: Annotated[bool, typer.Option("--checksum", help="Read every file, even if it looks unchanged.")] = False,
     meta: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Metadata of all documents; repeatable.", show_default=False),
+        typer.Option(metavar="KEY=VALUE", help="Metadata for all documents; repeatable.", show_default=False),
     ] = None,
     runner: Annotated[
         RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")
     ] = RunnerName.auto,
     cpus: Annotated[
-        int | None, typer.Option(min=1, help="The CPUs of Ray that the job can use.", show_default=False)
+        int | None, typer.Option(min=1, help="The maximum number of Ray CPUs for the job.", show_default=False)
     ] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs for embedding; the profile's `device` must be `cuda`.")] = 0,
+    gpus: Annotated[
+        int, typer.Option(min=0, help="The number of GPUs for embedding; the profile's `device` must be `cuda`.")
+    ] = 0,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="The maximum number of embedding processes.", show_default=False)
     ] = None,
 ) -> None:
-    """Sync a collection with its sources: process what was added or changed there, and delete what was deleted.
+    """Sync a collection with its sources: process new and changed files, and delete documents whose files were deleted.
 
     Example: rag ingest docs/ --collection handbook
     """
@@ -75,7 +79,7 @@ def ingest(
     if dry_run:
         _print_plan(job.plan(), options)
         return
-    if "RAY_ADDRESS" not in os.environ:  # else other machines embed
+    if "RAY_ADDRESS" not in os.environ:  # on a cluster, other machines embed
         check_devices(settings)
     with terminal_console(options.quiet) as console, JobProgress(postgres, settings.tenant, console) as progress:
         try:
@@ -93,13 +97,13 @@ def ingest(
 
 
 def with_profile(options: GlobalOptions, locations: Sequence[str], meta: Sequence[str]) -> GlobalOptions:
-    """The options with the profile that was named, else the one that is detected for all sources, else the default.
+    """The options with a profile: the named one, else the one detected for all sources, else the default.
 
-    A profile is detected from a source's uri, and from the metadata that is set for all documents (`--meta`, or
-    `metadata.set`); the documents are not read. `rag search` does not detect it: there the profile must be named.
+    Detection uses a source's uri and the metadata of all documents (`--meta` or `metadata.set`), and does not read
+    documents. `rag search` detects no profile, so it must be named there.
     """
     if invalid := next((pair for pair in meta if not re.fullmatch(r"[^=.]+=.*", pair, re.DOTALL)), ""):
-        raise ConfigError(f"--meta takes KEY=VALUE, and a key without dots, got {invalid!r}")
+        raise ConfigError(f"--meta must be KEY=VALUE with a key without dots, got {invalid!r}")
     with_metadata = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
     explicit = options.profile or os.environ.get("RAG_PROFILE", "")
     sources: list[Metadata] = []
@@ -113,18 +117,22 @@ def with_profile(options: GlobalOptions, locations: Sequence[str], meta: Sequenc
     profile = choose_profile(explicit, sources, read_detect_patterns(options.config))
     if not explicit and profile != DEFAULT_PROFILE and not options.quiet:
         typer.echo(
-            f"using profile {profile}, detected from the sources; --profile {DEFAULT_PROFILE} turns this off", err=True
+            f"using profile {profile}, detected from the sources; pass --profile {DEFAULT_PROFILE} to turn this off",
+            err=True,
         )
     return replace(with_metadata, profile=profile)
 
 
 CLUSTER_MIN_DOCUMENTS, CLUSTER_MIN_MEGABYTES = 64, 1.0
-"""The limits below which a driver does a job itself, even if a cluster is running."""
+"""The limits below which a job runs in this process, even if a cluster is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class AutoRunner:
-    """Runs a job on Ray if it is large, else in this process, on all its CPUs, before Ray would have started."""
+    """A runner that uses Ray only for large jobs.
+
+    This process completes a small job on all its CPUs before Ray would have started.
+    """
 
     settings: Settings
     resources: Resources
@@ -176,7 +184,9 @@ def print_report(report: Any, options: GlobalOptions) -> None:
         console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
     if report.dead_letters:
         retry = f"rag jobs retry {str(report.job_id)[:8]}"
-        console.print(f"{report.dead_letters} failed temporarily: the next sync tries again, or run `{retry}`")
+        console.print(
+            f"{report.dead_letters} documents failed temporarily; run `{retry}`, or the next sync retries them"
+        )
     for notice in report.notices:
         console.print(f"note: {notice}", markup=False)
 

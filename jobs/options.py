@@ -22,9 +22,9 @@ from rag_core.wire import json_text
 
 INTERRUPT_EXIT_CODE = 130
 PIPE_WIDTH = 1000
-"""Columns of output into a pipe. Its lines are counted and searched, so they should not be wrapped."""
+"""The width of output into a pipe, in columns. Programs count and search its lines, so they should not be wrapped."""
 
-# By default stamina prints a notice of every wait to standard output; without a handler, logging prints bare messages.
+# By default, stamina prints every wait to standard output. Logging without a handler prints bare messages.
 set_on_retry_hooks([LoggingOnRetryHook])
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
@@ -39,7 +39,9 @@ class GlobalOptions:
         list[str] | None,
         typer.Option(metavar="SECTION.KEY=VALUE", help="Override a setting; repeatable.", show_default=False),
     ] = None
-    store: Annotated[str | None, typer.Option(help="`embedded`, or a Postgres DSN.", show_default=False)] = None
+    store: Annotated[str | None, typer.Option(help="The store: `embedded`, or a Postgres DSN.", show_default=False)] = (
+        None
+    )
     tenant: Annotated[str | None, typer.Option(help="The tenant that owns the data.", show_default=False)] = None
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and nothing else.")] = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")] = False
@@ -59,7 +61,7 @@ class GlobalOptions:
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the global options to a command, which takes them as its parameter `options`.
 
-    Errors are printed as one line, and become the exit code.
+    Errors are printed as one line, and determine the exit code.
     """
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     own_parameters = [parameter for parameter in parameters if parameter.name != "options"]
@@ -77,7 +79,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPT_EXIT_CODE) from None
         except BrokenPipeError:
-            sys.stderr.close()  # the reader, such as `head`, needs no more
+            sys.stderr.close()  # the reader, such as `head`, has ended
             raise typer.Exit(0) from None
         except OSError as error:
             _print_error(error, options)
@@ -96,12 +98,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 class _StandardOutput(Console):
     def on_broken_pipe(self) -> None:
-        """Raises BrokenPipeError, because Rich would end the process with an exit code of its own."""
+        """Raises BrokenPipeError, because Rich itself would end the process with exit code 1."""
         raise BrokenPipeError
 
 
 def stdout_console(quiet: bool = False) -> Console:
-    """A console on standard output: as wide as the terminal, or `PIPE_WIDTH` columns wide."""
+    """A console on standard output: as wide as the terminal, or `PIPE_WIDTH` columns for a pipe."""
     return _StandardOutput(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 

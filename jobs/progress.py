@@ -18,7 +18,7 @@ from rag_core.storage.postgres import Postgres
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 10.0
-"""Seconds between lines of progress if there is no terminal, on which a bar could be redrawn."""
+"""Seconds between lines of progress, which replace the bar if there is no terminal."""
 
 
 class ProgressLines:
@@ -49,8 +49,7 @@ def documents_bar(console: Console) -> Progress:
 
 @dataclass
 class JobProgress:
-    """Shows that sources are listed until `stop_listing`, and then the job of `begin` or `follow` until the block
-    ends."""
+    """The progress display of a sync: "listing" at first, then the job of `begin` or `follow` until the block ends."""
 
     postgres: Postgres
     tenant: str
@@ -71,7 +70,7 @@ class JobProgress:
             self._thread.join()
 
     def stop_listing(self) -> None:
-        """Ends the redrawing, so that the terminal can show a question."""
+        """Ends the display of "listing", so that the terminal can show a question."""
         self._listing.stop()
 
     def begin(self, job: UUID, plan: Plan) -> None:
@@ -86,7 +85,7 @@ class JobProgress:
             self.follow(job, plan.documents)
 
     def follow(self, job: UUID, documents: int) -> None:
-        """Shows the job from now on, in a separate thread."""
+        """Shows the job in a separate thread until the block ends."""
         self.stop_listing()
         self._thread = threading.Thread(target=self._show_job, args=(job, documents), daemon=True)
         self._thread.start()
@@ -110,7 +109,10 @@ class _JobDisplay:
         self._task: TaskID = self.bar.add_task("starting", total=total, rate="")
 
     def update(self, phase: str = "") -> None:
-        """Shows `phase`. If it is empty, the counts decide: after the last document, indexes are being updated."""
+        """Shows the counts and `phase`. An empty phase is derived from the counts.
+
+        After the last document it is `finishing`: the indexes are updated.
+        """
         counts = self._ledger.progress(self._job)
         processed = sum(counts[status] for status in ("same", *DOCUMENT_STATUSES))
         phase = phase or ("starting" if not processed else "ingesting" if processed < self._total else "finishing")

@@ -22,7 +22,7 @@ def translate_ray_errors() -> Iterator[None]:
         yield
     except RayTaskError as error:
         if isinstance(error.cause, RagError):
-            # Ray Data appends advice on another attempt to the message of every error of a task
+            # Ray Data appends advice about retries to the message of every task error
             first, *others = error.cause.args or ("",)
             error.cause.args = (first.partition("\nFailed to apply")[0] if isinstance(first, str) else first, *others)
             raise error.cause from None
@@ -42,7 +42,7 @@ def _cluster_error(error: Exception) -> ClusterError:
 
 
 def _error_from_traceback(message: str) -> RagError | None:
-    """The RagError at the end of a traceback, for example of an actor's constructor; None if it is another error."""
+    """The RagError at the end of a traceback, for example of an actor's constructor; None for other errors."""
     _, prefix, reason = message.rpartition(f"\n{ERROR_PREFIX}")
     failure = error_from_reason(reason.strip()) if prefix else None
     return None if type(failure) is UnavailableError else failure

@@ -46,7 +46,8 @@ There are never more such tasks than CPUs, even without actors: each process cos
 RESERVATION_RATIO = 0.1
 """The share of the CPUs that Ray reserves for its operators, in equal parts.
 
-At 0.5, the default, reading reserves what publishing needs. Two CPUs then publish nothing before all has been read.
+At 0.5, the default, reading reserves the CPUs that publishing needs. With two CPUs, nothing is then published before
+everything has been read.
 """
 
 RAY_ENVIRONMENT = {
@@ -56,7 +57,6 @@ RAY_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_task_oom_retries": "2",
 }
-
 
 MAX_TOKENIZING_THREADS = 16
 """Threads of an actor with a GPU. With fewer, an H100 waits for the tokens of a small model."""
@@ -88,7 +88,7 @@ class RayRunner:
         requested = time.time()
         from rag_core.telemetry.propagation import propagation_values
 
-        # without a request over HTTP, the job's own id is its correlation id
+        # without a request over HTTP, the job's id is its correlation id
         operation = current_operation() or Operation(
             name="ingest", correlation_id=str(target.job), tenant=target.tenant, profile=self.settings.profile
         )
@@ -138,12 +138,12 @@ def start_ray(resources: Resources = UNLIMITED) -> None:
     """Connects to the cluster that RAY_ADDRESS names, or starts a local one. Does so only once per process."""
     os.environ.update({key: value for key, value in RAY_ENVIRONMENT.items() if key not in os.environ})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray causes them itself
+        warnings.simplefilter("ignore")  # Ray's own code causes the warnings
         import ray
         import ray.data
 
         if not ray.is_initialized():
-            # without "local" it would join any cluster that was started on this machine
+            # without "local", Ray would join any cluster that was started on this machine
             local: dict[str, Any] = {"address": "local", "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
             local |= {"num_cpus": resources.cpus} if resources.cpus else {}
             options = {} if "RAY_ADDRESS" in os.environ else local
@@ -167,12 +167,12 @@ def count_cpus(resources: Resources) -> int:
     import ray
 
     cluster: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    existing = max(1, int(cluster.get("CPU", 1)))
-    return min(existing, resources.cpus or existing)
+    cluster_cpus = max(1, int(cluster.get("CPU", 1)))
+    return min(cluster_cpus, resources.cpus or cluster_cpus)
 
 
 def actor_cpus(cpus: int) -> float:
-    """The CPUs of each actor, if there is one per CPU. An actor pool that takes all of every CPU hangs the dataset."""
+    """The CPUs of each actor if there is one actor per CPU. The pipeline hangs if actors take all of every CPU."""
     return 1 - LIGHT_TASK_CPUS if cpus > 1 else 1 - 2 * LIGHT_TASK_CPUS
 
 
@@ -183,9 +183,11 @@ def _check_cluster(resources: Resources, target: Target, sources: Mapping[int, S
     """
     import ray
 
-    existing = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
-    if resources.gpus > existing:
-        raise ClusterError(f"--gpus must be at most {existing}, the GPUs of the Ray cluster, got {resources.gpus}")
+    cluster_gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+    if resources.gpus > cluster_gpus:
+        raise ClusterError(
+            f"--gpus must be at most {cluster_gpus}, the number of GPUs of the Ray cluster, got {resources.gpus}"
+        )
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     if sum(node["Alive"] for node in nodes) < 2:
         return
@@ -209,10 +211,10 @@ def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], res
     cpus = count_cpus(resources)
     size = sum(draft.entry.size for draft in drafts)
     count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
-    # the drafts are dealt out in turn: the large ones are first, and each block should get its share of them
+    # blocks get drafts in turn: the large drafts are first, and each block should get some of them
     blocks = [drafts_to_table(drafts[first::count]) for first in range(count)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray causes them itself
+        warnings.simplefilter("ignore")  # Ray's own code causes the warnings
         (
             ray.data.from_arrow(blocks)
             .map_batches(

@@ -19,7 +19,7 @@ from rag_core.evaluation.stages import Trace
 from rag_core.knowledge_base import KnowledgeBase
 
 BATCH_QUESTIONS = 32
-"""The questions that an actor gets at once, and the step in which progress advances."""
+"""The number of questions that an actor gets at a time. Progress advances in steps of this size."""
 TRACES = pa.schema([("trace", pa.large_binary())])
 
 
@@ -27,7 +27,7 @@ TRACES = pa.schema([("trace", pa.large_binary())])
 class TraceTask:
     """The retriever to trace, its collection, and the number `k` of hits.
 
-    Each process answers `callers` questions at a time.
+    Each process answers `callers` questions concurrently.
     """
 
     settings: Settings
@@ -37,14 +37,14 @@ class TraceTask:
 
 
 def trace_inline(task: TraceTask, questions: Sequence[Question]) -> Iterator[Trace]:
-    """Yields the traces in the order of the questions. Works in this process."""
+    """Answers the questions in this process, and yields the traces in the order of the questions."""
     with KnowledgeBase(task.settings) as knowledge, ThreadPoolExecutor(task.callers) as threads:
         knowledge.load()
         yield from threads.map(lambda question: _trace_question(knowledge, task, question.id, question.text), questions)
 
 
 def trace_on_ray(task: TraceTask, questions: Sequence[Question]) -> Iterator[Trace]:
-    """Yields the traces in the order in which the questions are answered."""
+    """Answers the questions in Ray actors, and yields the traces in the order in which they are completed."""
     with redirect_native_errors():
         start_ray()
         import ray
@@ -55,7 +55,7 @@ def trace_on_ray(task: TraceTask, questions: Sequence[Question]) -> Iterator[Tra
         blocks = [rows.slice(first, BATCH_QUESTIONS) for first in range(0, len(rows), BATCH_QUESTIONS)]
         cpus = count_cpus(UNLIMITED)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray causes them itself
+            warnings.simplefilter("ignore")  # Ray's own code causes the warnings
             traces = ray.data.from_arrow(blocks).map_batches(
                 TraceQuestions,
                 fn_constructor_args=(task,),
@@ -67,7 +67,7 @@ def trace_on_ray(task: TraceTask, questions: Sequence[Question]) -> Iterator[Tra
             batches: Iterator[Any] = iter(traces.iter_batches(batch_size=None, batch_format="pyarrow"))
             with translate_ray_errors():
                 for batch in batches:
-                    yield from (pickle.loads(row) for row in batch["trace"].to_pylist())  # noqa: S301 - our own
+                    yield from (pickle.loads(row) for row in batch["trace"].to_pylist())  # noqa: S301 - our actors pickled it
 
 
 class TraceQuestions:

@@ -24,7 +24,7 @@ from rag_core.types import Draft
 from rag_core.wiring.ingestion import build_embedding, build_preparation
 
 PART_CHUNKS = 500
-"""Chunks of a part of a document. Parts that are together larger than a block go to several embedding actors."""
+"""The number of chunks in a part of a large document. Several actors embed a document whose parts exceed a block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class JobSpec:
     """The description of a job for its workers.
 
     Specs are equal if job and lease are the same, so a worker builds its objects once. `operation_values` are the
-    `propagation_values` of the job's operation; without them workers report nothing.
+    `propagation_values` of the job's operation; if they are empty, workers report nothing.
     """
 
     settings: Settings
@@ -86,7 +86,7 @@ class Embed:
 
 
 class Publish(Datasink[RunTimes]):
-    """Publishes every block in groups of documents. Afterwards `times` holds the durations.
+    """A sink that publishes every block in groups of documents. Afterwards `times` holds the durations.
 
     If a worker dies, Ray repeats its write; documents that were already published do not change. `times.start` is the
     time when the first block began to be embedded, in seconds since the epoch.

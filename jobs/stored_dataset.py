@@ -1,4 +1,4 @@
-"""The documents, chunks and answer spans of a dataset as the store holds them, under the dataset's ids."""
+"""The stored documents, chunks and answer spans of a dataset, by the dataset's ids."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,10 @@ def read_stored_dataset(
 def locate_answers(
     stored: StoredDataset, dataset: Dataset, postgres: Postgres, tenant: str
 ) -> dict[str, AnswerCharacters]:
-    """The characters of the answers in the stored texts, by question; only for questions with answer spans."""
+    """The characters of each answer in the stored texts, by the id of its question.
+
+    Questions without answer spans are omitted.
+    """
     spans = defaultdict[str, list[Span]](list)
     for span in chain.from_iterable(question.spans for question in dataset.questions):
         spans[span.document].append(span)
@@ -56,11 +59,12 @@ def locate_answers(
         catalog = Catalog(connection, tenant)
         for document in read_corpus(dataset.corpus) if spans else ():
             if document.id in spans and document.id in stored.documents:
-                name, id = document.id, stored.documents[document.id]
-                aligned = align_spans(spans[name], document.text, catalog.text(id))
-                stored_spans.update(zip(spans[name], aligned, strict=True))
-                chunks[name] = {
-                    row["id"]: Span(document=name, start=row["start"], end=row["end"]) for row in catalog.chunks(id)
+                stored_id, document_spans = stored.documents[document.id], spans[document.id]
+                aligned = align_spans(document_spans, document.text, catalog.text(stored_id))
+                stored_spans.update(zip(document_spans, aligned, strict=True))
+                chunks[document.id] = {
+                    row["id"]: Span(document=document.id, start=row["start"], end=row["end"])
+                    for row in catalog.chunks(stored_id)
                 }
     return {
         question.id: _locate_answer(frozenset(question.spans), stored_spans, chunks)

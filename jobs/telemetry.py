@@ -1,4 +1,4 @@
-"""Telemetry of processes on Ray: log lines go to Ray's session, metrics to its port, traces to a collector."""
+"""Telemetry of processes on Ray: logs in Ray's session folder, metrics at its port, traces to a collector."""
 
 import logging
 import os
@@ -29,7 +29,10 @@ RecordValue: TypeAlias = Callable[[float, dict[str, str]], None]
 
 
 def configure_telemetry(role: str, settings: TelemetrySettings) -> None:
-    """Sets up logs, metrics and traces. Each process of ours on Ray calls it once, first; `role` names its task."""
+    """Sets up logs, metrics and traces. `role` names the task of this process.
+
+    Each of our processes on Ray calls it once, before anything else.
+    """
     configure_logs(role, settings.log_queries)
     logging.getLogger("ray.serve").addFilter(scrub_record)  # it logs the errors that our code raises
     install_sink(_start_ray_sink(), settings.metric_tenants)
@@ -40,7 +43,7 @@ def configure_telemetry(role: str, settings: TelemetrySettings) -> None:
 def job_operation(correlation_id: str, traceparent: str, tenant: str, profile: str) -> Iterator[Operation]:
     """Runs the block as the operation of a job, and reports it when the block ends.
 
-    The arguments are values of the job's row. The block sets `counts` of the operation to the report's documents.
+    The arguments are columns of the job's row. The block sets the operation's `counts` to the report's documents.
     """
     operation = Operation(name="ingest", correlation_id=correlation_id, tenant=tenant, profile=profile)
     with reporting_operation(operation, "job", {"traceparent": traceparent} if traceparent else {}):
@@ -62,7 +65,7 @@ def poll_queue_depths(postgres: Postgres, ended: Event, interval: float = 5.0) -
 
 
 class RaySink:
-    """Sends metrics to Ray. Prometheus reads them from Ray's port of the node, with `ray_` before their names."""
+    """A sink that sends metrics to Ray. Prometheus reads them from Ray's port on the node, with the prefix `ray_`."""
 
     def __init__(self) -> None:
         self._record: Mapping[str, RecordValue] = {metric.name: _register_metric(metric) for metric in METRICS}
@@ -107,7 +110,7 @@ def _register_metric(metric: Metric) -> RecordValue:
 def _build_tracer(role: str) -> "Tracer | None":
     """A tracer that exports spans, or None if OpenTelemetry's variables name no collector.
 
-    It has a separate provider. Other libraries send their spans to the global one, so they are not in our traces.
+    It has a separate provider. Other libraries send their spans to the global one, so our traces do not contain them.
     """
     has_collector = any(os.environ.get(name) for name in COLLECTOR_VARIABLES)
     if not has_collector or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":

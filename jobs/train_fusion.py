@@ -1,4 +1,4 @@
-"""Trains `ltr` fusion on a dataset: `python -m jobs.train_fusion DIR` prints YAML for the profile."""
+"""The training of `ltr` fusion on a dataset: `python -m jobs.train_fusion DIR` prints YAML for the profile."""
 
 import asyncio
 import sys
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COEFFICIENT_DIGITS = 4
 
 LabelledCandidates: TypeAlias = "tuple[Candidates, NDArray[np.bool_]]"
-"""The candidates of a question, and which of them belong to a relevant document."""
+"""The candidates of a question, and a label for each: True if it belongs to a relevant document."""
 
 
 @dataclass(slots=True)
@@ -50,18 +50,21 @@ def train_fusion(
     dataset: Annotated[Path, typer.Argument(help="A folder in BEIR's layout: corpus, queries.jsonl, qrels/.")],
     options: GlobalOptions,
     split: Annotated[
-        str, typer.Option(help="The split of the grades: qrels/SPLIT.tsv. Evaluate with another split.")
+        str, typer.Option(help="The split of the dataset: grades are read from qrels/SPLIT.tsv. Evaluate with another.")
     ] = "train",
     limit: Annotated[
-        int | None, typer.Option(min=1, help="The number of questions to use, from the first.", show_default=False)
+        int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
     ] = None,
     collection: Annotated[
-        str | None, typer.Option(help="The collection for the corpus; by default a separate one.", show_default=False)
+        str | None,
+        typer.Option(
+            help="The collection for the corpus; by default one for this dataset and profile.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Train the fusion of a profile's hybrid retriever, and print it as YAML for the retriever's setting `fusion`.
 
-    Retrievers that enclose the hybrid retriever, such as a reranker, are left out.
+    Retrievers that contain the hybrid retriever, such as a reranker, do not affect the training.
 
     Example: python -m jobs.train_fusion data/scifact --split train
     """
@@ -71,13 +74,13 @@ def train_fusion(
     selected = read_dataset(dataset, split).limit_questions(limit)
     settings = options.settings
     hybrid_settings = settings.model_copy(update={"retrieval": find_hybrid(settings.retrieval)})
-    name = collection or collection_name(selected, settings)
+    collection = collection or collection_name(selected, settings)
     postgres = Postgres.open(settings.store.url)
     with terminal_console(options.quiet) as console:
-        ingest_dataset(selected, name, postgres, RunnerName.auto, options, console)
-    candidates = asyncio.run(_collect_candidates(hybrid_settings, postgres, name, selected.questions))
+        ingest_dataset(selected, collection, postgres, RunnerName.auto, options, console)
+    candidates = asyncio.run(_collect_candidates(hybrid_settings, postgres, collection, selected.questions))
     chunks = {id for question_candidates in candidates for id in question_candidates.ids}
-    spans = read_stored_dataset(chunks, selected, name, postgres, settings.tenant).chunks
+    spans = read_stored_dataset(chunks, selected, collection, postgres, settings.tenant).chunks
     documents = {id: span.document for id, span in spans.items()}
     learnable = select_learnable(candidates, label_candidates(selected.questions, candidates, documents))
     fusion = {"type": "ltr", **fit_coefficients(learnable)}
@@ -115,7 +118,7 @@ def label_candidates(
 def select_learnable(
     candidates: "Sequence[Candidates]", labels: Iterable[NDArray[np.bool_]]
 ) -> list[LabelledCandidates]:
-    """Selects questions that every leg answered, with relevant and other candidates."""
+    """Selects the questions that every leg answered and that have both relevant and other candidates."""
     legs = max((question_candidates.legs for question_candidates in candidates), key=len, default=())
     return [
         (question_candidates, question_labels)
@@ -134,7 +137,9 @@ def fit_coefficients(questions: Sequence[LabelledCandidates]) -> dict[str, Any]:
     from rag_core.retrieval.fusion import features
 
     if not questions:
-        raise DatasetError("no question has relevant chunks among the candidates of the legs")
+        raise DatasetError(
+            "no question has relevant chunks and others among the candidates of all legs; use more questions"
+        )
     legs = questions[0][0].legs
     rows = np.concatenate([features(candidates) for candidates, _ in questions])
     labels = np.concatenate([question_labels for _, question_labels in questions])

@@ -1,6 +1,6 @@
-"""The worker that runs the jobs of the queue, one after the other. Any number of workers share the queue.
+"""The worker that runs the jobs of the queue, one after the other. Any number of workers can share the queue.
 
-A worker keeps no state of a job: the store holds all of it.
+The whole state of a job is in the store, not in its worker.
 """
 
 import os
@@ -23,7 +23,7 @@ from rag_core.wiring.ingestion import build_lease_sync, settings_from_lease
 LEASE_SECONDS = 30.0
 """Seconds without a heartbeat after which another worker can take over a job."""
 POLL_SECONDS = 1.0
-"""Seconds between polls of the queue, for jobs that wait for their time, and for lost notifications."""
+"""Seconds between polls of the queue. A poll finds jobs whose delay has passed or whose notification was lost."""
 RETRY_SECONDS = 1.0
 """Seconds until the next attempt if the store is unavailable, or if another job holds the source."""
 FIRST_BACKOFF, MAX_BACKOFF = 1.0, 60.0
@@ -33,7 +33,7 @@ CLEANUP_SECONDS = 3600.0
 
 
 class Worker:
-    """Leases jobs and runs them until it is stopped. Only `stop` or a defect ends `run`."""
+    """A worker that leases jobs and runs them. Only `stop` or a defect ends `run`."""
 
     def __init__(self, settings: Settings, lease_seconds: float = LEASE_SECONDS, poll_seconds: float = POLL_SECONDS):
         self._settings, self._lease_seconds, self._poll_seconds = settings, lease_seconds, poll_seconds
@@ -73,7 +73,7 @@ class Worker:
                 leases.wait(self._poll_seconds)
 
     def _run_job(self, lease: Lease) -> None:
-        """Syncs the sources of the job. An error decides whether the job fails or is queued again."""
+        """Syncs the sources of the job. The type of an error decides if the job fails or is queued again."""
         with self._renew_lease(lease):
             if self._stopping.is_set():
                 self._return_to_queue(lease)
@@ -105,8 +105,8 @@ class Worker:
         self._update(lambda leases: leases.release(lease, 0.0, "its worker was stopped", count_attempt=False))
 
     def _requeue(self, lease: Lease, wait: float, error: Exception, count_attempt: bool = True) -> None:
-        """Queues the job again, for a time after `wait` seconds, give or take half of it."""
-        delay = wait * random.uniform(0.5, 1.5)  # noqa: S311 - workers should not all try again together
+        """Queues the job again, with a random delay between half and one and a half times `wait` seconds."""
+        delay = wait * random.uniform(0.5, 1.5)  # noqa: S311 - workers should not all retry at the same time
         reason = f"{type(error).__name__}: {error}"
         self._update(lambda leases: leases.release(lease, delay, reason, count_attempt))
 
@@ -114,7 +114,7 @@ class Worker:
         self._update(lambda leases: leases.fail(lease, reason))
 
     def _update(self, change: Callable[[Leases], object]) -> None:
-        """Makes a change to the queue. If the store is unavailable, the lease expires instead."""
+        """Applies a change to the queue. If the store is unavailable, the lease expires instead."""
         with suppress(StoreError), self._postgres.connect("rag_worker") as connection:
             change(Leases(connection, self._settings.tenant))
 

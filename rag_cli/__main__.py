@@ -1,4 +1,4 @@
-"""The program `rag`. It imports the rest inside `main`, so that an interrupt meanwhile prints no traceback."""
+"""The program `rag`. It imports the commands inside `main`, so that an interrupt meanwhile prints no traceback."""
 
 import sys
 

@@ -26,10 +26,9 @@ WEEK, MONTH, YEAR = 7, 30, 365
 
 
 class AnswerPrinter:
-    """Prints an answer while its events are emitted. On a terminal, lines are broken between words, and markers are
-    superscripts.
+    """A printer of an answer's events. On a terminal, it breaks lines between words and prints markers as superscripts.
 
-    A delta is printed at the next event, which tells if the delta contains a marker.
+    It prints a delta at the next event: a CitationAdded means that the delta contains a marker.
     """
 
     def __init__(self, console: Console) -> None:
@@ -63,12 +62,12 @@ class AnswerPrinter:
                     self._word += character
                 # scripts without spaces, whose characters are wide, can be broken anywhere
                 if character.isspace() or cell_len(character) > 1:
-                    self._end_word(character if character.isspace() else "")
+                    self._write_word(character if character.isspace() else "")
         else:
             self._console.file.write(text)
         self._console.file.flush()
 
-    def _end_word(self, space: str) -> None:
+    def _write_word(self, space: str) -> None:
         if self._column and self._column + cell_len(self._word) >= self._console.width:
             self._console.file.write("\n")
             self._column = 0
@@ -119,7 +118,10 @@ def render_verdict(reply: Reply) -> Text:
 
 
 def format_age(citation: Citation, now: datetime) -> str:
-    """The age of the document in its largest unit that is not too coarse; empty if its date is unknown."""
+    """The age of the document, for example "3 weeks old"; empty if its date is unknown.
+
+    The unit is the largest that gives a count of at least 2, or at least 1 for years and days.
+    """
     days = age_days(citation.updated_at, now)
     if days is None:
         return ""

@@ -30,7 +30,7 @@ def ask(
         bool, typer.Option("--explain", help="Show the passages, how they were found, and the time of each stage.")
     ] = False,
 ) -> None:
-    """Answer a question from the stored documents, with a source for each sentence, or report that there is no answer.
+    """Answer a question from the stored documents and cite a source for each sentence, or report that none answers it.
 
     Example: rag ask "how do I rotate the keys?" --collection docs
     """

@@ -19,7 +19,9 @@ app = typer.Typer(help="Settings: check them, show them with their origin, print
 @command
 def check(
     options: GlobalOptions,
-    file: Annotated[Path | None, typer.Argument(help="The YAML file; default: --config.", show_default=False)] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="The YAML file; by default that of --config.", show_default=False)
+    ] = None,
 ) -> None:
     """Check all profiles of a configuration, and that the parts of the selected profile fit together.
 
@@ -30,12 +32,12 @@ def check(
     from rag_core.answering.generation.prompt import load_prompt_pack
     from rag_core.wiring.chunking import build_chunker
 
-    checked = replace(options, config=file or options.config)
-    load_prompt_pack(checked.settings.prompt.pack)
-    build_chunker(checked.settings)
-    read_detect_patterns(checked.config)
-    for profile in read_profiles(checked.config):
-        load_prompt_pack(replace(checked, profile=profile).settings.prompt.pack)
+    file_options = replace(options, config=file or options.config)
+    load_prompt_pack(file_options.settings.prompt.pack)
+    build_chunker(file_options.settings)
+    read_detect_patterns(file_options.config)
+    for profile in read_profiles(file_options.config):
+        load_prompt_pack(replace(file_options, profile=profile).settings.prompt.pack)
     if options.json:
         print_json({"ok": True})
     elif not options.quiet:
@@ -66,7 +68,7 @@ def show(options: GlobalOptions) -> None:
 
 @app.command()
 @command
-def schema(options: GlobalOptions) -> None:  # noqa: ARG001 - every command has them
+def schema(options: GlobalOptions) -> None:  # noqa: ARG001 - every command has these options
     """Print the JSON schema of a configuration file, for editors.
 
     Example: rag config schema > rag.schema.json

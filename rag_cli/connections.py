@@ -1,4 +1,4 @@
-"""The store for commands: one connection, one tenant."""
+"""Connections of commands to the store, each for one tenant."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def open_catalog(options: GlobalOptions) -> Iterator[Catalog]:
 
 @contextmanager
 def claim_sources(options: GlobalOptions, collection: str, *uris: str) -> Iterator[Catalog]:
-    """Yields the catalog, and keeps jobs from starting on these sources of the collection; without uris, on all.
+    """Yields the catalog. During the block, no job can start on these sources of the collection; no uris mean all.
 
     Raises BusyError if a job is running on one of them.
     """

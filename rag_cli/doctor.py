@@ -17,7 +17,7 @@ MISSING_EXIT_CODE = 3
 def doctor(options: GlobalOptions) -> None:
     """Check what is installed, reachable or missing on this machine. The exit code is 3 if something is missing.
 
-    Rerankers and judges are loaded. A model at an endpoint is asked for a few tokens.
+    Rerankers and judges are loaded. A model at an endpoint is called for a few tokens.
 
     Example: rag doctor
     """

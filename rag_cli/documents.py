@@ -10,7 +10,7 @@ from rag_cli.connections import claim_sources, open_catalog
 from rag_cli.output import print_facts, print_more, print_rows
 from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
 
-app = typer.Typer(help="Documents: which are stored, and why others are not.", no_args_is_help=True)
+app = typer.Typer(help="Documents: list, show, print, delete and release them.", no_args_is_help=True)
 CollectionOption = Annotated[str, typer.Option(help="The collection.")]
 UriArgument = Annotated[str, typer.Argument(help="The uri of the document, as in `rag documents list`.")]
 
@@ -88,7 +88,7 @@ def delete(
     """Delete documents with their chunks and vectors. If one of them does not exist, none is deleted.
 
     The next `rag ingest` of a source adds its documents again. To keep a document out, remove it from the source, or
-    exclude it with `files.exclude`, which deletes it, too.
+    exclude it with `files.exclude`. Excluding a document also deletes it, at the next `rag ingest`.
 
     Example: rag documents delete file:///srv/docs/old-keys.md --yes
     """
@@ -103,7 +103,7 @@ def delete(
     else:
         message = (
             f"deleted {len(documents)} documents with {chunks} chunks; "
-            "the next `rag ingest` adds those again that are still in their source"
+            "the next `rag ingest` adds them again if they are still in their source"
         )
         stdout_console(options.quiet).print(message, markup=False)
 
@@ -120,5 +120,5 @@ def release(uri: UriArgument, options: GlobalOptions, collection: CollectionOpti
     if options.json:
         print_json({"uri": uri, "released": True, "reason": reason})
     else:
-        message = f"released; it was quarantined for: {reason}\nthe next `rag ingest` ingests it"
+        message = f"released; the reason for quarantine was: {reason}\nthe next `rag ingest` ingests it"
         stdout_console(options.quiet).print(message, markup=False)

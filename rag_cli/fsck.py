@@ -17,7 +17,7 @@ from rag_core.storage.postgres import Postgres
 
 @command
 def fsck(options: GlobalOptions) -> None:
-    """Check the store's invariants, for all tenants. The exit code is 1 if one is broken.
+    """Check the store's invariants for all tenants. The exit code is 1 if one is broken.
 
     Example: rag fsck
     """

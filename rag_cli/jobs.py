@@ -17,10 +17,8 @@ from rag_core.errors import NotFoundError
 from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
-app = typer.Typer(help="Jobs: their results, times and failures.", no_args_is_help=True)
-
-
-JobArgument = Annotated[str, typer.Argument(help="The id of the job, or the beginning of it.")]
+app = typer.Typer(help="Jobs: list, watch, cancel, retry and show them.", no_args_is_help=True)
+JobArgument = Annotated[str, typer.Argument(help="The id of the job, or its first characters.")]
 LimitOption = Annotated[int, typer.Option(help="The maximum number of jobs.", min=1)]
 
 
@@ -58,7 +56,7 @@ def watch(job: JobArgument, options: GlobalOptions) -> None:
     with open_ledger(options) as ledger:
         id = ledger.job(job)["id"]
         if ledger.job(str(id))["status"] == "queued":
-            console.print("queued: the job starts when a runner of ingest jobs is free", highlight=False)
+            console.print("queued: the job starts when a worker is free", highlight=False)
         _wait_while(ledger, id, "queued")
         with JobProgress(postgres, tenant, console) as progress:
             progress.follow(id, sum(ledger.progress(id)[action] for action in ("added", "changed")))
@@ -71,7 +69,7 @@ def watch(job: JobArgument, options: GlobalOptions) -> None:
 @app.command()
 @command
 def cancel(job: JobArgument, options: GlobalOptions) -> None:
-    """Cancel a job. What it has published is kept, and the next sync does the rest.
+    """Cancel a job. Documents that it has published are kept; the next sync processes the others.
 
     Example: rag jobs cancel 1f0c2ab4
     """
@@ -86,8 +84,8 @@ def cancel(job: JobArgument, options: GlobalOptions) -> None:
 def retry(job: JobArgument, options: GlobalOptions) -> None:
     """Process the dead letters of a job again, with the configuration of the job.
 
-    Dead letters are the documents that failed temporarily. Other failed documents are processed again when they, or
-    settings that apply to them, change.
+    Dead letters are the documents that failed temporarily. Syncs process other failed documents again after a change
+    of the document, or of settings that apply to it.
 
     Example: rag jobs retry 1f0c2ab4
     """

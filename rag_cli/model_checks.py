@@ -20,7 +20,7 @@ from rag_core.config import (
 )
 
 ANSWER_TOKENS = 16
-"""The token limit of an answer. Some models think before they write, and refuse a limit with no room for it."""
+"""The token limit of an answer. Some models reason before they answer, and reject a limit with no room for it."""
 
 
 def check_models(settings: Settings) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def check_models(settings: Settings) -> Iterator[Finding]:
         gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         yield Finding("gpu", "ok", ", ".join(f"{gpu.name} with {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus))
     else:
-        yield Finding("gpu", "note", f"PyTorch {torch.__version__} finds none: local models run on the CPUs")
+        yield Finding("gpu", "note", f"PyTorch {torch.__version__} finds no GPU: local models run on the CPUs")
     yield run_check("model", partial(_check_embedder, settings.embedding))
     if splade := settings.splade:
         yield run_check("splade model", partial(_check_splade, splade))

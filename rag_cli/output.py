@@ -28,9 +28,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], option
 
 
 def print_more(option: str, options: GlobalOptions) -> None:
-    """Reports that there are more rows, and which option shows them."""
+    """Reports that there are more rows, and the option that shows them."""
     if not options.quiet:
-        typer.echo(f"... and more: {option}", err=True)
+        typer.echo(f"there are more; pass {option} to show them", err=True)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ def add_server_option(ingest: Callable[..., None]) -> Callable[..., None]:
         if server is None:
             ingest(**values)
             return
-        given_names = [
+        explicit_names = [
             parameter.name
             for parameter in parameters
             if values[parameter.name] not in (parameter.default, None, [], ())
@@ -60,7 +60,7 @@ def add_server_option(ingest: Callable[..., None]) -> Callable[..., None]:
         push(
             server=server,
             request=PushRequest(**{name: values[name] for name in PushRequest.__slots__}),
-            local_options=[name for name in given_names if name not in SERVER_PARAMETERS],
+            local_options=[name for name in explicit_names if name not in SERVER_PARAMETERS],
             **{name: values[name] for name in global_names},
         )
 
@@ -82,7 +82,7 @@ class PushRequest:
 
     @property
     def remote_sources(self) -> list[str]:
-        """The sources that the server lists itself."""
+        """The sources that the server itself can list and read."""
         return [source for source in self.sources if "://" in source and not source.startswith("file://")]
 
     @property
@@ -91,9 +91,9 @@ class PushRequest:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Raises ConfigError if an option is not KEY=VALUE."""
+        """The metadata of all documents. Raises ConfigError if an option is not KEY=VALUE."""
         if invalid := next((pair for pair in self.meta or () if not re.fullmatch(r"[^=]+=.*", pair, re.DOTALL)), ""):
-            raise ConfigError(f"--meta takes KEY=VALUE, got {invalid!r}")
+            raise ConfigError(f"--meta must be KEY=VALUE, got {invalid!r}")
         return dict(pair.split("=", 1) for pair in self.meta or ())
 
 
@@ -127,9 +127,9 @@ def push(server: str, request: PushRequest, local_options: Sequence[str], option
 
 @dataclass(slots=True, kw_only=True)
 class Push:
-    """What was sent to a server. `jobs` maps the ids of the server's jobs to their counts of documents.
+    """An upload of sources to a server. `jobs` maps the ids of the server's jobs to their counts of documents.
 
-    `failures` are of documents that are in no job, and `skipped` counts empty files.
+    `failures` has the documents that are not in any job. `skipped` counts files that are empty or excluded by a limit.
     """
 
     server: str
@@ -160,7 +160,7 @@ class Push:
             console.print("note: files that were deleted from these folders are not deleted on the server")
 
     def _add_response(self, response: Mapping[str, Any], batch: "Sequence[File]") -> None:
-        """Adds the job, if the server accepted at least one file, and the failures of rejected files."""
+        """Records the job, if the server accepted at least one file, and a failure for each rejected file."""
         if "job_id" in response:
             self.jobs[response["job_id"]] = response["documents"]
         for row in response.get("items", ()):

@@ -1,4 +1,4 @@
-"""The options of commands that take a question, and those that `--server` cannot be combined with."""
+"""The options of commands that take a question, and the check for those that `--server` does not allow."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -10,7 +10,9 @@ from rag_core.errors import UsageError
 
 HitsOption = Annotated[int, typer.Option("-k", help="The number of hits.", min=1, max=1000)]
 CollectionOption = Annotated[str, typer.Option(help="The collection to search.")]
-FilterOption = Annotated[str | None, typer.Option(metavar="JSON", help="A metadata filter.", show_default=False)]
+FilterOption = Annotated[
+    str | None, typer.Option(metavar="JSON", help="A metadata filter in JSON.", show_default=False)
+]
 ServerOption = Annotated[
     str | None, typer.Option(metavar="URL", help="Send the question to this gateway.", show_default=False)
 ]
@@ -24,7 +26,7 @@ def server_options(options: GlobalOptions) -> dict[str, Any]:
 
 
 def refuse_local_options(names: Sequence[str]) -> None:
-    """Raises UsageError if there are names, which are those of options or parameters."""
+    """Raises UsageError if there are any names. They are parameter names, such as `dry_run` for `--dry-run`."""
     if names:
-        listed = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"the server has its own store and settings; these cannot be used with --server: {listed}")
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise UsageError(f"the server has its own store and settings; these cannot be used with --server: {flags}")

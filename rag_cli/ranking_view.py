@@ -1,4 +1,4 @@
-"""The tables of `rag search --explain` and `--compare`: the steps behind each hit, and the changes between rankings."""
+"""The tables of `rag search --explain` and `--compare`: the scores of hits by step, and two rankings compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from rag_core.types import Hit, StageReport
 from rag_core.wire import sort_stages
 
 BAR_WIDTH = 40
-"""Columns of a bar. A row with a long name and two times fits into 80 columns."""
+"""The width of a bar in columns, so that a row with a long name and two times fits into 80 columns."""
 
 RANK_WIDTH, SCORE_WIDTH, MOVE_WIDTH, STEP_WIDTH, RERANK_WIDTH = 2, 6, 4, 10, 13
 MIN_TITLE_WIDTH, MAX_TITLE_WIDTH = 8, 44
@@ -68,7 +68,7 @@ def waterfall(stages: Sequence[StageReport]) -> Table:
 
 
 def list_moves(before: Sequence[Hit], after: Sequence[Hit]) -> list[Move]:
-    """The hits of both rankings, in the order of `after`; those that only `before` has are last."""
+    """The hits of both rankings, in the order of `after`. Hits that are only in `before` are last."""
     old_ranks = {hit.chunk.id: rank for rank, hit in enumerate(before, start=1)}
     new_ranks = {hit.chunk.id: rank for rank, hit in enumerate(after, start=1)}
     remaining = [Move(hit=hit, before=old_ranks.get(hit.chunk.id, 0), after=new_ranks[hit.chunk.id]) for hit in after]
@@ -83,22 +83,22 @@ def comparison_table(names: tuple[str, str], before: Sequence[Hit], after: Seque
     """
     moves = list_moves(before, after)
     move_by_chunk = {move.hit.chunk.id: move for move in moves}
-    table, only = _plain_table(), Text("only", style="yellow")
+    table, only_mark = _plain_table(), Text("only", style="yellow")
     table.add_column("", justify="right", style="bold", width=RANK_WIDTH)
     for name in names:
         _add_title_column(table, name, (width - RANK_WIDTH) // 2 - SCORE_WIDTH - MOVE_WIDTH - 4)
         table.add_column("score", justify="right", width=SCORE_WIDTH)
         table.add_column("", width=MOVE_WIDTH)
     for old, new in zip_longest(before, after):
-        left: tuple[str | Text, ...] = ("", "", "")
-        right: tuple[str | Text, ...] = ("", "", "")
+        old_cells: tuple[str | Text, ...] = ("", "", "")
+        new_cells: tuple[str | Text, ...] = ("", "", "")
         if old:
             move = move_by_chunk[old.chunk.id]
-            left = _hit_cells(old, Text(f"→{move.after}", style="dim") if move.after else only)
+            old_cells = _hit_cells(old, Text(f"→{move.after}", style="dim") if move.after else only_mark)
         if new:
             move = move_by_chunk[new.chunk.id]
-            right = _hit_cells(new, _render_move(move.before, move.after) if move.before else only)
-        table.add_row(str(table.row_count + 1), *left, *right)
+            new_cells = _hit_cells(new, _render_move(move.before, move.after) if move.before else only_mark)
+        table.add_row(str(table.row_count + 1), *old_cells, *new_cells)
     return Group(table, Text(_summarize_moves(names, moves), style="dim"))
 
 

@@ -20,7 +20,7 @@ from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
 from rag_core.wire import find_highlights, retrieval_json, sort_stages
 
 MAX_PASSAGE_CHARS = 600
-"""Characters of a passage that are shown."""
+"""The maximum number of characters shown of a passage without neighbours."""
 
 
 @command
@@ -127,7 +127,7 @@ def _search_store(settings: Settings, request: SearchRequest) -> Retrieval:
 
 
 def _full_retrieval_json(retrieval: Retrieval, explain: bool) -> dict[str, Any]:
-    """The retrieval as the gateway returns it. With `--context`, each result has the texts around it, too."""
+    """The retrieval as the gateway returns it. With `--context`, each result also has the texts before and after it."""
     request, settings, hits = retrieval.request, retrieval.settings, retrieval.hits
     body = retrieval_json(request.question, hits, retrieval.stages, settings.profile, retrieval.seconds, explain)
     body["pipeline_version"] = settings.pipeline_version
@@ -185,8 +185,8 @@ def surrounding_text(chunk: Chunk, neighbours: Sequence[Chunk]) -> tuple[str, st
     """The text before and after the chunk. Text that chunks have in common is included only once."""
     chunks = sorted((chunk, *neighbours), key=lambda neighbour: neighbour.ordinal)
     index = chunks.index(chunk)
-    before = [left.text[: max(0, right.start - left.start)] for left, right in pairwise(chunks[: index + 1])]
-    after = [right.text[max(0, left.end - right.start) :] for left, right in pairwise(chunks[index:])]
+    before = [first.text[: max(0, second.start - first.start)] for first, second in pairwise(chunks[: index + 1])]
+    after = [second.text[max(0, first.end - second.start) :] for first, second in pairwise(chunks[index:])]
     return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, after))
 
 
@@ -215,7 +215,7 @@ def _print_hit(console: Console, rank: int, hit: Hit, neighbours: Sequence[Chunk
 
 
 def parse_filter_option(text: str | None) -> Mapping[str, Any] | None:
-    """The JSON value of the option `--filter`. Raises FilterError if it is not JSON, or null."""
+    """The JSON value of the option `--filter`. Raises FilterError if it is null or not JSON."""
     if text is None:
         return None
     try:

@@ -22,12 +22,14 @@ def serve(
     options: GlobalOptions,
     host: Annotated[
         str | None,
-        typer.Option(help=f"The address to listen on; by default that of the config, or {HOST}.", show_default=False),
+        typer.Option(
+            help=f"The address to listen on; by default that of the Serve config, or {HOST}.", show_default=False
+        ),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            help=f"The port to listen on; by default that of the config, or {PORT}.",
+            help=f"The port to listen on; by default that of the Serve config, or {PORT}.",
             min=1,
             max=65_535,
             show_default=False,
@@ -36,8 +38,8 @@ def serve(
 ) -> None:
     """Serve the HTTP API on Ray Serve until interrupted, with all models in one process or as a Serve config defines.
 
-    A --config file with the key `applications` is a Serve config, such as cluster/serve/gpu.yaml, and contains the
-    settings. SIGUSR1 reloads it and applies the changes that are possible while serving. Any other file has settings.
+    A --config file with the key `applications` is a Serve config, such as cluster/serve/gpu.yaml. Its `args` are the
+    settings. SIGUSR1 reloads it and applies the changes that are possible while serving.
 
     Example: rag serve --port 8000
     """
@@ -74,7 +76,7 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
         return
     if overrides := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
         raise ConfigError(
-            f"--{overrides[0]} cannot be used with the Serve config {options.config}; set it in the args there"
+            f"--{overrides[0]} cannot be used with the Serve config {options.config}; set it in the `args` there"
         )
     file = options.config
 

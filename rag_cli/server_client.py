@@ -20,7 +20,7 @@ from rag_core.events import Event
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
 ATTEMPTS = 4
 EVENTS_TIMEOUT = 60.0
-"""Seconds without a connection after which following a job is given up."""
+"""Seconds without a connection after which `job_events` raises UnavailableError."""
 RECONNECT_SECONDS = 0.5
 """Seconds between connections to the events of a job."""
 MAX_PAGE_ROWS = 200
@@ -135,7 +135,10 @@ def cancel_job(server: str, job: str) -> None:
 def _post_with_retries(
     server: str, post: Callable[[httpx2.Client, Mapping[str, str]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Posts again, with the same idempotency key, if the response may have been lost."""
+    """Posts again if the server is unavailable.
+
+    All attempts have the same idempotency key, because the server may have received an earlier one.
+    """
     headers = {"Idempotency-Key": str(uuid4())}
     body: dict[str, Any] = {}
     for attempt in stamina.retry_context(on=UnavailableError, attempts=ATTEMPTS, wait_initial=0.5, wait_max=5.0):
@@ -150,7 +153,10 @@ def _request_job(server: str, job: str, cursor: str = "") -> dict[str, Any]:
 
 
 def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the ids and the data of the events after `last_id`. The first data are empty: the connection is open."""
+    """Yields the ids and data of the events after `last_id`.
+
+    The first pair has `last_id` and no data. It confirms the connection.
+    """
     headers = {"Last-Event-ID": last_id} if last_id else {}
     with _open_client(server) as client, client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
         if not response.is_success:

@@ -35,7 +35,7 @@ def list_(
 @app.command()
 @command
 def drop(
-    uri: Annotated[str, typer.Argument(help="The source, as `rag sources list` shows it.")],
+    uri: Annotated[str, typer.Argument(help="The uri of the source, as in `rag sources list`.")],
     options: GlobalOptions,
     collection: Annotated[str, typer.Option(help="The collection.")] = DEFAULT_COLLECTION,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

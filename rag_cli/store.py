@@ -18,7 +18,7 @@ app = typer.Typer(help="The store: an embedded Postgres that starts when needed,
 @app.command()
 @command
 def status(options: GlobalOptions) -> None:
-    """Show where the store is, and if it is running. This starts no server and changes no schema.
+    """Show where the store is, and if it is running, without starting it or migrating its schema.
 
     Example: rag store status
     """
@@ -59,8 +59,9 @@ def maintain(options: GlobalOptions) -> None:
     """Bring the indexes and statistics of all collections up to date.
 
     Builds the vector indexes of large collections and drops those that are not needed, completes and merges the
-    segments of the lexical index, removes rows that break the invariants of the graph, and refreshes statistics. Every
-    sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
+    segments of the lexical index, removes rows that break the invariants of the graph, and refreshes statistics.
+
+    Every sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
 
     Example: rag store maintain
     """

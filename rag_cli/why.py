@@ -64,9 +64,9 @@ def _steps_table(facts: Facts, conclusion: Verdict) -> Table:
     for _ in range(3):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for is_kept, step, place, remark in _list_steps(facts, conclusion):
-        rank = f"rank {place.rank}" if place.rank else ""
-        score = f"{place.score:.4f}" if place.rank else ""
+    for is_kept, step, chunk_rank, remark in _list_steps(facts, conclusion):
+        rank = f"rank {chunk_rank.rank}" if chunk_rank.rank else ""
+        score = f"{chunk_rank.score:.4f}" if chunk_rank.rank else ""
         mark = KEPT_MARK if is_kept else LOST_MARK
         table.add_row(Text(*mark), step, rank, Text.assemble((score, "dim"), "  ", remark))
     return table
@@ -83,10 +83,10 @@ def _list_steps(facts: Facts, conclusion: Verdict) -> Iterator[tuple[bool, str, 
         passing = f"{len(stored.passing_chunks)} of {len(stored.chunks)} chunks pass"
         yield bool(stored.passing_chunks), "filter", UNRANKED, passing
     if stored.chunks and facts.span:
-        chunks = ", ".join(map(str, facts.span.whole))
-        yield conclusion.step != "span", "span", UNRANKED, f"whole in chunk {chunks}" if chunks else "whole in no chunk"
+        chunks = ", ".join(map(str, facts.span.whole)) or "none"
+        yield conclusion.step != "span", "span", UNRANKED, f"chunks with the entire span: {chunks}"
     for leg in facts.legs:
-        rank = f"chunk {leg.place.chunk}; the leg passes on {leg.depth}" if leg.place.rank else "not ranked"
+        rank = f"chunk {leg.place.chunk}; the leg returns {leg.depth}" if leg.place.rank else "not ranked"
         yield leg.handed_on, leg.leg, leg.place, f"{rank}; {leg.error}" if leg.error else rank
     for step in facts.steps[len(facts.legs) == 1 :]:
         limit = f"{step.passes} requested" if step.reader == "k" else f"{step.passes} read by {step.reader}"
@@ -122,5 +122,5 @@ def _explanation_json(question: str, facts: Facts, conclusion: Verdict) -> dict[
     }
 
 
-def _rank_json(place: ChunkRank) -> dict[str, Any] | None:
-    return asdict(place) if place.rank else None
+def _rank_json(chunk_rank: ChunkRank) -> dict[str, Any] | None:
+    return asdict(chunk_rank) if chunk_rank.rank else None

@@ -16,7 +16,7 @@ from rag_core.telemetry.metrics import BreakerState
 FAILURE_LIMIT = 5
 FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0
 MAX_DOUBLINGS = 6
-"""Enough doublings to reach the longest pause. Without a limit, one night of failures would overflow a float."""
+"""Enough doublings to reach the longest pause. Without this limit, a night of failures would overflow a float."""
 _IGNORED_ERRORS = (UsageError, OverloadedError, CircuitOpenError)
 
 
@@ -25,12 +25,12 @@ def ignore_state(_state: BreakerState) -> None:
 
 
 class Breaker:
-    """The circuit breaker of one dependency, for the calls of one event loop. `name` is the dependency in messages.
+    """The circuit breaker of one dependency, for the calls of one event loop. Messages call the dependency `name`.
 
-    Every exception counts as a failure, except mistakes of the caller and refusals because of load. A cancelled call
+    Every exception counts as a failure, except errors of the caller and rejections because of load. A cancelled call
     counts neither as a failure nor as a success. Pauses double from 1 to 60 seconds. Each is shortened by up to half,
-    so that processes do not all retry at the same moment. `clock` is in seconds, `jitter` is from 0 to 1; `on_change`
-    receives each new state.
+    so that processes do not all retry at the same moment. `clock` returns seconds, `jitter` a number from 0 to 1.
+    `on_change` receives each new state.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Breaker:
             self._is_probing = self._is_probing and not is_probe
 
     def _admit_call(self) -> bool:
-        """True if this call is the one that a half-open breaker lets through."""
+        """True if this call is the one that a half-open breaker allows. Raises CircuitOpenError if none is allowed."""
         state = self.state
         if state == "open" or (state == "half_open" and self._is_probing):
             wait = max(0.0, self._retry_at - self._clock())

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 )
 @serve.ingress()
 class Gateway:
-    """The HTTP API. Each replica builds its own FastAPI application: pickling one would freeze it."""
+    """The HTTP API. Each replica builds its own FastAPI application; Serve would pickle one that is passed to it."""
 
     def __init__(self, settings: str, handles: Mapping[str, Handle], engine: Engine) -> None:
         self._settings, self._is_serving, self._reload_error = Settings.model_validate_json(settings), False, ""
@@ -55,7 +55,7 @@ class Gateway:
         return self._app
 
     async def check_health(self) -> None:
-        """Notes that the replica has started: Serve calls this first when it has."""
+        """Records that the replica has started: Serve makes its first health check then."""
         self._is_serving = True
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:

@@ -40,11 +40,11 @@ VENDOR_JSON = f"{VENDOR}v1+json"
 BODY_LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.MAX_UPLOAD_BYTES}
 """The largest request body in bytes, by path prefix. The longest matching prefix applies."""
 CLIENT_CLOSED_REQUEST = 499
-"""The status that is logged when a client disconnects before the response ends. It is not sent to anyone."""
+"""The status that is logged when a client disconnects before the response ends. It is never sent."""
 MAX_REQUEST_ID_CHARS = 200
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 SAME_SITE = ("same-origin", "none")
-"""The values of `Sec-Fetch-Site` for the gateway's own pages, and for addresses that the user typed."""
+"""The values of `Sec-Fetch-Site` in requests from the gateway's own pages, and for addresses that the user entered."""
 ROUTE_MODULES = (
     retrieval,
     vector_stores,
@@ -62,7 +62,7 @@ ROUTE_MODULES = (
 
 
 def build_app(graph: Graph) -> FastAPI:
-    """The HTTP application. It closes its current graph when it shuts down."""
+    """The HTTP application. It closes the graph when it shuts down."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -109,8 +109,9 @@ class GatewayMiddleware:
 class _Exchange:
     """A request and its response in progress.
 
-    `bytes_left` is how much more body the request may have. `status` is 0 until the response starts. `disconnected`:
-    the client left before that. `failed_midway`: the response failed after that. `complete`: all of it was sent.
+    `bytes_left` is the number of bytes that can still follow in the request's body. `status` is 0 until the response
+    starts. `disconnected`: the client disconnected before the response started. `failed_midway`: the response failed
+    after it had started. `complete`: the whole response was sent.
     """
 
     scope: Scope
@@ -189,12 +190,12 @@ def _check_version(accept: str) -> None:
 def _check_origin(headers: Headers) -> None:
     """Raises HTTPException for a browser's request from another site.
 
-    Browsers send forms and uploads of any page without asking, even to a gateway on the user's own loopback.
+    Otherwise any web page could send forms and uploads, even to a gateway that listens on the user's loopback only.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site:
         is_same_site = site in SAME_SITE
-    else:  # older browsers send `Origin` only, which can be `null`; other clients send neither header
+    else:  # older browsers send only `Origin`, which can be `null`; clients that are not browsers send neither header
         is_same_site = not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
     if not is_same_site:
         raise HTTPException(403, f"cross-site requests are not allowed, got one from {origin or site}")

@@ -21,7 +21,10 @@ MAX_QUERY_CHARS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """`limits` holds the timeouts of a search's stages, in seconds, by name; `dependencies` are by name too."""
+    """The objects that requests use. `limits` holds the timeouts of a search's stages, in seconds, by name.
+
+    `dependencies` are the dependencies that `/readyz` checks, by name.
+    """
 
     settings: Settings
     postgres: Postgres
@@ -40,7 +43,7 @@ class Graph:
 class ShortQueryRetriever:
     """A Retriever that searches only the beginning of a long message. The generator still reads the whole message.
 
-    The beginning ends with a word if possible.
+    The beginning has at most `MAX_QUERY_CHARS` characters, and ends with a complete word if possible.
     """
 
     retriever: Retriever
@@ -54,7 +57,7 @@ class ShortQueryRetriever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphResources:
-    """The objects that stay the same when settings are reloaded. Graphs of the same resources can be used at once."""
+    """The objects that stay the same when settings are reloaded. Several graphs can use them at the same time."""
 
     postgres: Postgres
     corpus: CorpusReader
@@ -65,7 +68,7 @@ class GraphResources:
     def build_graph(self, settings: Settings) -> Graph:
         """Builds a graph, and loads the local models that no earlier graph has loaded.
 
-        Raises ModelError if a model that it cannot do without cannot be loaded.
+        Raises ModelError if a required model cannot be loaded.
         """
         retriever = build_retriever(settings, self.corpus, self.remote_models)
         short = ShortQueryRetriever(retriever)
@@ -86,7 +89,7 @@ def open_graph_resources(
     remote_models: RemoteModels = NO_REMOTE_MODELS,
     dependencies: Mapping[str, Dependency] | None = None,
 ) -> GraphResources:
-    """Connects to the store. `dependencies` are those besides the store. Raises StoreError if it cannot be reached."""
+    """Connects to the store. `dependencies` are added to the store's. Raises StoreError if it cannot be reached."""
     postgres = Postgres.open(settings.store.url)
     return GraphResources(
         postgres=postgres,

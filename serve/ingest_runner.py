@@ -12,12 +12,12 @@ from rag_core.storage.postgres import Postgres
 from serve.telemetry import configure_telemetry, poll_queue_depths
 
 STOP_TIMEOUT = 5.0
-"""Seconds that a stopping replica waits for its worker to give its job back."""
+"""Seconds for which a stopping replica waits until its worker has queued its job again."""
 
 
 @serve.deployment(num_replicas=1, ray_actor_options={"num_cpus": 0}, health_check_period_s=10)
 class IngestRunner:
-    """A worker of the job queue. If it is killed, another one takes its job over when the lease has expired."""
+    """A worker of the job queue. If it is killed, another worker takes its job over when the lease has expired."""
 
     def __init__(self, settings: str) -> None:
         parsed = Settings.model_validate_json(settings)
@@ -28,7 +28,7 @@ class IngestRunner:
         Thread(target=_record_queue_depths, args=(parsed.store.url, self._stopping), daemon=True).start()
 
     def check_health(self) -> None:
-        """Raises ClusterError if the worker has died. An unavailable store is no reason to restart the replica."""
+        """Raises ClusterError if the worker has died. It survives an outage of the store, so no restart is needed."""
         if not self._worker_thread.is_alive():
             raise ClusterError("the worker thread of the ingest runner has died")
 
@@ -39,7 +39,7 @@ class IngestRunner:
 
 
 def _record_queue_depths(url: str, stopping: Event) -> None:
-    """Retries when the store is unavailable."""
+    """Records the depths of the queue until the replica stops. Reconnects if the store was unavailable."""
     while not stopping.is_set():
         try:
             poll_queue_depths(Postgres.open(url), stopping)

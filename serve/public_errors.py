@@ -13,5 +13,5 @@ def public_message(text: str) -> str:
 
 
 def hide_store(text: str) -> str:
-    """Replaces a Postgres error about an unreachable store, which has the address and the user; only the log has it."""
+    """Replaces a Postgres error about an unreachable store, which contains the address and the user."""
     return _STORE_ERROR.sub(STORE_UNREACHABLE, text)

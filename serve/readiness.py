@@ -46,10 +46,10 @@ def no_breaker() -> str:
 
 
 class Dependency:
-    """Something that the gateway calls. Without a `required` one it cannot answer any question.
+    """A service that the gateway calls. `required`: without it the gateway cannot answer any question.
 
-    `check` is the cheapest call that proves the dependency works; it raises RagError if it does not. `breaker` returns
-    the state of the circuit breaker.
+    `check` is the cheapest call that shows if the dependency works; it raises RagError if it does not. `breaker`
+    returns the state of the circuit breaker.
     """
 
     def __init__(self, check: Check, *, required: bool, breaker: Callable[[], str] = no_breaker) -> None:
@@ -70,7 +70,7 @@ class Dependency:
         )
 
     async def _failure_reason(self) -> str:
-        """Empty if the dependency works. A full queue is not a failure: the dependency is running, but busy."""
+        """The reason for which the check fails, or an empty string. A full queue is not a failure: it is only busy."""
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 await self._check()
@@ -90,7 +90,7 @@ async def explain_timeout(store: Dependency, timeout: StageTimeoutError) -> RagE
 
 
 def store_dependency(postgres: Postgres) -> Dependency:
-    """The store, checked by a new connection. At most one thread of this process waits for an unresponsive store."""
+    """The store as a dependency. Its check opens a connection; at most one thread waits for an unresponsive store."""
     one_thread = CapacityLimiter(1)
 
     async def check() -> None:

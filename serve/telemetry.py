@@ -56,7 +56,7 @@ PROBES = frozenset({"healthz", "readyz"})
 
 @contextmanager
 def request_operation(scope: Scope, correlation_id: str, profile: str) -> Iterator[Operation]:
-    """Makes the request the current operation in the block. Its span's parent is the client's, if headers name one."""
+    """Makes the request the current operation in the block, as a child of the client's span if the headers name one."""
     name = scope["path"].removeprefix("/v1").strip("/").partition("/")[0]
     if name not in OPERATIONS:
         name = "other"

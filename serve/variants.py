@@ -1,4 +1,4 @@
-"""Variants of the served profile: other legs, another fusion or another depth for one request.
+"""Variants of the served profile: pipelines with other legs, another fusion or another depth for one request.
 
 A variant uses the same models and connections. Options that the profile does not support are rejected by name.
 """
@@ -46,7 +46,7 @@ MAX_CACHED_VARIANTS = 64
 """Cached variants of each kind. Clients repeat their options, and building a variant takes less than a millisecond."""
 
 MAX_DEPTH = 1000
-"""The depth of a ranking whose settings name none."""
+"""The depth of a ranking whose settings have no `depth`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def _vary_hybrid(hybrid: HybridRetriever, options: SearchOptions) -> HybridRetri
 def _vary_fusion(
     fusion: FusionSettings, legs: list[str], selected: list[str], options: SearchOptions
 ) -> FusionSettings:
-    """The requested fusion. The profile's own fusion retains its weights for the selected legs."""
+    """The requested fusion. The profile's own fusion keeps its weights of the selected legs."""
     method, weights = options.fusion_method or fusion.type, dict(options.weights)
     if weights and method not in ("weighted", "distribution"):
         raise UsageError(f"weights require fusion_method weighted or distribution, got {method}")

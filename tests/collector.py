@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class ReceivedSpan:
     """Ids in hexadecimal; `parent` is empty for the first of a trace."""
 
     service: str
@@ -24,14 +24,14 @@ class Sent:
 @dataclass(slots=True)
 class Collector:
     url: str = ""
-    spans: list[Sent] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
 
-    def of(self, trace: str) -> list[Sent]:
+    def trace_spans(self, trace: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace == trace]
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
+def run_collector() -> Iterator[Collector]:
     collector = Collector()
 
     class Receiver(BaseHTTPRequestHandler):
@@ -53,11 +53,11 @@ def collecting() -> Iterator[Collector]:
             server.shutdown()
 
 
-def _spans(request: ExportTraceServiceRequest) -> Iterator[Sent]:
+def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
     for resource in request.resource_spans:
         service = {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"]
         for span in (span for scope in resource.scope_spans for span in scope.spans):
-            yield Sent(
+            yield ReceivedSpan(
                 service=service,
                 name=span.name,
                 trace=span.trace_id.hex(),

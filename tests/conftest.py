@@ -23,6 +23,9 @@ from rag_core.telemetry.logs import disable_logs
 from rag_core.telemetry.metrics import discard, install_sink
 from rag_core.telemetry.traces import install_tracer
 
+SMALL_MODEL_BYTES = 20_000_000
+"""More than the tiny models of tests have, less than MiniLM has."""
+
 _numbers = count()
 
 # a busy machine takes longer to generate and to run examples, and no test may fail for that
@@ -60,6 +63,27 @@ def reset_telemetry() -> Iterator[None]:
     disable_logs()
     install_sink(discard)
     install_tracer(None)
+
+
+@pytest.fixture(autouse=True)
+def refuse_what_is_not_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that starts Ray or loads MiniLM without the mark that keeps it out of `make test`."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    layers, ray = sys.modules.get("rag_core.models.encoders.bert_layers"), sys.modules.get("ray")
+    if "model" not in marks and layers is not None:
+        load_file = layers.load_file
+
+        def load_small_file(path: Path) -> object:
+            assert path.stat().st_size < SMALL_MODEL_BYTES, f"a test that loads {path} must be marked model"
+            return load_file(path)
+
+        monkeypatch.setattr(layers, "load_file", load_small_file)
+    if "ray" in marks or (ray is not None and ray.is_initialized()):
+        yield
+        return
+    yield
+    ray = sys.modules.get("ray")
+    assert ray is None or not ray.is_initialized(), "a test that starts Ray must be marked ray"
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +133,7 @@ def module_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
 @contextmanager
 def _new_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
     name = f"store_{next(_numbers)}"
-    create = SQL("create database {} template {}").format(Identifier(name), Identifier(migrated))
+    create = SQL("create database {} template {} strategy file_copy").format(Identifier(name), Identifier(migrated))
     _maintain(postgres, create)
     yield Postgres(make_conninfo(postgres.dsn, dbname=name))
     _maintain(postgres, SQL("drop database {} with (force)").format(Identifier(name)))

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 SLOWEST = 25
+FEW_TESTS = 100
+"""A run of fewer tests prints no ranking."""
 UNMARKED_SECONDS = 2.0
 """CPU-seconds above which a test must be marked `slow`, `ray` or `model`."""
 MARKS = frozenset({"slow", "ray", "model", "chaos", "vllm"})
@@ -42,9 +44,9 @@ class CpuTime:
             self._unmarked[report.nodeid] = seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        ranking = sorted(self._seconds.items(), key=lambda row: -row[1])[:SLOWEST]
-        if len(self._seconds) < SLOWEST:
+        if len(self._seconds) < FEW_TESTS:
             return
+        ranking = sorted(self._seconds.items(), key=lambda row: -row[1])[:SLOWEST]
         terminalreporter.section(f"slowest {SLOWEST} of {len(self._seconds)} tests, CPU seconds")
         for name, seconds in ranking:
             terminalreporter.write_line(f"{seconds:8.2f}  {name}")

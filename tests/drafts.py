@@ -67,7 +67,7 @@ def chunks(document_id: UUID, texts: Sequence[str], prefix: str = "", **metadata
     )
 
 
-def listed(uri: str, tenant: str = TENANT, collection: str = DEFAULT_COLLECTION) -> Draft:
+def blank_draft(uri: str, tenant: str = TENANT, collection: str = DEFAULT_COLLECTION) -> Draft:
     """A draft that no stage has seen yet."""
     entry = Entry(uri=uri, size=len(uri), modified_ns=MODIFIED_NS)
     return Draft(id=document_id(tenant, collection, uri), source=1, entry=entry, recipe="recipe")
@@ -84,8 +84,8 @@ def draft(
 ) -> Draft:
     """Read, split into those texts, and embedded."""
     read = document(uri, texts, metadata)
-    blank = listed(uri, tenant, collection)
-    return embedded(
+    blank = blank_draft(uri, tenant, collection)
+    return embed_draft(
         replace(
             blank,
             sha256=sha256(read.text.encode()).digest(),
@@ -95,21 +95,21 @@ def draft(
     )
 
 
-def embedded(draft: Draft) -> Draft:
+def embed_draft(draft: Draft) -> Draft:
     vectors = np.stack([vector(chunk.embedded_text) for chunk in draft.chunks])
     return replace(draft, vectors=vectors, embedded=len(vectors), seconds={"embed": 0.25})
 
 
-def weighed(draft: Draft) -> Draft:
+def weigh_draft(draft: Draft) -> Draft:
     return replace(draft, weights=tuple(weights(chunk.embedded_text) for chunk in draft.chunks))
 
 
-def failed(draft: Draft, retryable: bool = False, skipped: bool = False) -> Draft:
+def draft_with_failure(draft: Draft, retryable: bool = False, skipped: bool = False) -> Draft:
     status = "skipped" if skipped else "failed"
     return draft.with_failure(Failure(stage="read", reason="it was a test", retryable=retryable, status=status))
 
 
-def unchanged(draft: Draft, modified_ns: int = MODIFIED_NS) -> Draft:
+def same_draft(draft: Draft, modified_ns: int = MODIFIED_NS) -> Draft:
     """As listed anew, with the bytes that are stored."""
     blank = replace(draft, document=None, chunks=(), vectors=None, weights=(), embedded=0)
     return replace(blank, same=True, entry=replace(draft.entry, modified_ns=modified_ns))

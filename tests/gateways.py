@@ -13,7 +13,9 @@ from serve.http.caller import Caller, identify_caller
 T = TypeVar("T")
 
 
-def asked(graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None) -> T:
+def run_with_gateway(
+    graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None
+) -> T:
     """What comes of the work. The graph is closed then: its connections belong to an event loop that ends here."""
 
     async def called() -> T:

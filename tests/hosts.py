@@ -49,7 +49,7 @@ def free_port() -> int:
         return port
 
 
-def heeding_interrupts(command: Sequence[str]) -> list[str]:
+def with_interrupts(command: Sequence[str]) -> list[str]:
     """A shell that runs the tests in the background has interrupts ignored, and children inherit it. What to do between
     fork and exec instead (`preexec_fn`) would run gRPC's handlers of forks, which abort where its threads are busy."""
     heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"

@@ -35,10 +35,10 @@ def docx(text: str, **parts: bytes) -> bytes:
     """`parts` are further entries, whose names have `__` for `/` and `_dot_` for `.`."""
     body = f'<w:document xmlns:w="{WORD}"><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>'
     named = {name.replace("__", "/").replace("_dot_", "."): part for name, part in parts.items()}
-    return zipped({"[Content_Types].xml": CONTENT_TYPES.encode(), "word/document.xml": body.encode(), **named})
+    return zip_bytes({"[Content_Types].xml": CONTENT_TYPES.encode(), "word/document.xml": body.encode(), **named})
 
 
-def zipped(entries: dict[str, bytes]) -> bytes:
+def zip_bytes(entries: dict[str, bytes]) -> bytes:
     out = BytesIO()
     with ZipFile(out, "w", ZIP_DEFLATED) as file:
         for name, content in entries.items():
@@ -49,7 +49,7 @@ def zipped(entries: dict[str, bytes]) -> bytes:
 def zip_bomb() -> bytes:
     """A hundred kilobytes that say they are a document of a hundred megabytes."""
     head = f'<w:document xmlns:w="{WORD}"><w:body><w:p><w:r><w:t>'.encode()
-    return zipped({"[Content_Types].xml": CONTENT_TYPES.encode(), "word/document.xml": head + b"A" * 100_000_000})
+    return zip_bytes({"[Content_Types].xml": CONTENT_TYPES.encode(), "word/document.xml": head + b"A" * 100_000_000})
 
 
 def write_poison(folder: Path) -> Path:
@@ -62,14 +62,14 @@ def write_poison(folder: Path) -> Path:
         "entities.xml": ENTITY_BOMB.encode(),
         "entities.html": ENTITY_BOMB.encode(),
         "empty.md": b"",
-        "zip-in-disguise.md": zipped({"a.txt": b"text" * 100}),
+        "zip-in-disguise.md": zip_bytes({"a.txt": b"text" * 100}),
         "program.txt": b"\x7fELF\x02\x01\x01" + bytes(500),
         "one-line.txt": b"word " * 10_000_000,
         "nul.txt": b"The gates\0 are\0 opened at spring tide.\n",
         "late-nul.txt": b"The gates are opened.\n" * 500 + b"\0 and closed\n",
         "escapes.json": b'{"story": "A NUL \\u0000 and a lone surrogate \\ud800."}',
         "surrogates.txt": b"A lone surrogate \xed\xa0\x80 stands here, in bytes that are no UTF-8.\n",
-        "nul-inside.epub": zipped({"mimetype": b"application/epub+zip", "META-INF/container.xml": NUL_CONTAINER}),
+        "nul-inside.epub": zip_bytes({"mimetype": b"application/epub+zip", "META-INF/container.xml": NUL_CONTAINER}),
         "damaged.md.gz": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"no deflate",
     }
     for name, content in contents.items():
@@ -85,7 +85,7 @@ def write_poison(folder: Path) -> Path:
     return folder
 
 
-def treacherous(uri: str, body: bytes) -> Document:
+def parse_or_act(uri: str, body: bytes) -> Document:
     """As the file's name says; what says nothing is parsed."""
     act = ACTS.get(uri.rpartition("/")[2].partition(".")[0])
     if act:
@@ -167,7 +167,7 @@ ACTS = {
 }
 
 
-def boasting(uri: str, body: bytes) -> Document:
+def parse_to_huge_text(uri: str, body: bytes) -> Document:
     return Document(uri=uri, text="A" * len(body) * 1000)
 
 

@@ -10,7 +10,9 @@ from rag_core.storage.postgres import Postgres
 T = TypeVar("T")
 
 
-def reading(store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = CACHE_BYTES) -> T:
+def query_corpus(
+    store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = CACHE_BYTES
+) -> T:
     async def asked() -> T:
         reader = CorpusReader(store, cached_bytes)
         try:

@@ -62,7 +62,7 @@ def publish_first(store: Postgres) -> None:
         publish(store, *notes(tenant, 1), tenant=tenant)
 
 
-def read_beside_writes(store: Postgres, n_reads: int, n_versions: int) -> tuple[list[Read], int]:
+def read_during_writes(store: Postgres, n_reads: int, n_versions: int) -> tuple[list[Read], int]:
     """At least so many reads, beside the writing of at least so many versions; and how often segments were merged."""
     compile_all()
     publish_first(store)

@@ -61,7 +61,7 @@ class StoredTree:
         return uri
 
 
-def hashing(*overrides: str) -> Settings:
+def hashing_settings(*overrides: str) -> Settings:
     return load_settings(overrides=[*HASHING, *overrides], environment={})
 
 
@@ -81,20 +81,20 @@ def ingest(
     options: SyncOptions = DEFAULT_OPTIONS,
 ) -> SyncReport:
     """In this process; the store keeps all its promises afterwards."""
-    chosen = settings or hashing()
+    chosen = settings or hashing_settings()
     report = build_sync(chosen, store, [str(folder) for folder in folders], collection, options).run(
         build_inline_runner(chosen)
     )
-    assert broken(store) == []
+    assert violations(store) == []
     return report
 
 
-def broken(store: Postgres) -> list[Violation]:
+def violations(store: Postgres) -> list[Violation]:
     with store.connect("rag_worker") as connection:
         return find_violations(connection)
 
 
-def stored(store: Postgres, collection: str = DEFAULT_COLLECTION) -> StoredTree:
+def read_tree(store: Postgres, collection: str = DEFAULT_COLLECTION) -> StoredTree:
     with store.connect("rag_worker") as connection, connection.cursor(row_factory=dict_row) as cursor:
         named = {"collection": collection}
         documents = cursor.execute(DOCUMENTS, named).fetchall()

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
-from trees import hashing
+from trees import hashing_settings
 
 from jobs.ray_runner import RayRunner, start_ray
 from rag_core.errors import RagError
@@ -27,7 +27,7 @@ def main(*pairs: str) -> None:
 
 
 def outcome(dsn: str, location: str) -> dict[str, Any]:
-    settings = hashing("ingestion.group=8")
+    settings = hashing_settings("ingestion.group=8")
     try:
         report = build_sync(settings, Postgres.open(dsn), [location]).run(RayRunner(settings))
         return {"nodes": nodes(), "documents": report.documents}

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import psutil
 
-PATIENCE = 20.0
+TIMEOUT = 60.0
 """Seconds."""
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s"
+        assert time.monotonic() < deadline, f"not within {TIMEOUT:g} s"
         time.sleep(0.02)
 
 

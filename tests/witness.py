@@ -9,7 +9,7 @@ from rag_core.models.encoders.hashing import HashingEncoder, hashing_space
 from rag_core.models.encoders.tokens import WordTokenizer
 from rag_core.types import Matrix
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Witness:
@@ -31,7 +31,7 @@ class Witness:
         return self._inner.embed_questions(texts)
 
 
-def witnessed(folder: Path, among: int = 1) -> tuple[str, ...]:
+def witness_settings(folder: Path, among: int = 1) -> tuple[str, ...]:
     """Settings that embed with it. The folder must be there, and empty."""
     embedder = ("type=python", "object=witness:Witness", f"arguments.folder={folder}", f"arguments.among={among}")
     return ("chunking.tokens=24", "chunking.overlap=0", *(f"embedding.{setting}" for setting in embedder))

@@ -9,7 +9,7 @@ from rag_core.config import Settings
 
 
 @contextmanager
-def working(settings: Settings) -> Iterator[None]:
+def run_worker(settings: Settings) -> Iterator[None]:
     """Until the block ends, in a thread."""
     worker = Worker(settings, poll_seconds=0.1)
     thread = threading.Thread(target=worker.run)

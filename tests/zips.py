@@ -12,7 +12,7 @@ _CORE = (
 )
 
 
-def zipped(files: Mapping[str, str | bytes]) -> bytes:
+def zip_bytes(files: Mapping[str, str | bytes]) -> bytes:
     """Without the time: the bytes of the same parts are the same."""
     out = BytesIO()
     with ZipFile(out, "w") as file:
@@ -33,4 +33,4 @@ def relations(targets: Mapping[str, str]) -> str:
 def office(main: str, files: Mapping[str, str], core: str = "") -> bytes:
     """A package whose main part has this name; `core` is what its core properties say."""
     root = relations({"officeDocument": main, "core-properties": "docProps/core.xml"})
-    return zipped({"_rels/.rels": root, "docProps/core.xml": _CORE.format(core), **files})
+    return zip_bytes({"_rels/.rels": root, "docProps/core.xml": _CORE.format(core), **files})

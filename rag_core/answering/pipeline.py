@@ -173,7 +173,7 @@ class _Turn:
     query: Query
     emit: Listener
     stages: list[StageReport]
-    started: float = field(default_factory=time.perf_counter)
+    started: float
     emitted: int = 0
 
     @asynccontextmanager
@@ -210,7 +210,7 @@ class _Turn:
 async def _start_turn(query: Query, emit: Listener, limits: Limits) -> AsyncIterator[_Turn]:
     record_question(query.text)
     with recording(min(limits.timeout, query.timeout), limits.stages) as stages:
-        turn = _Turn(query=query, emit=emit, stages=stages)
+        turn = _Turn(query=query, emit=emit, stages=stages, started=time.perf_counter())
         await emit(RunStarted(query))
         try:
             yield turn

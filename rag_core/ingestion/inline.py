@@ -16,7 +16,7 @@ from rag_core.types import Draft
 
 FIRST_GROUP_SIZE = 16
 GROUP_BYTES = 512 * 1024
-"""The size of a group's files. Encoding them takes seconds, so preparing every group but the first costs no time."""
+"""The size of a group's files. Encoding them takes seconds, in which the next group is prepared at no extra time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class InlineRunner:
 
 
 def _publish_group(writer: CorpusWriter, group: Sequence[Draft]) -> float:
-    """The seconds that publishing the group took."""
+    """Publishes a group. Returns the seconds that this took."""
     started = time.perf_counter()
     writer.publish(group)
     return time.perf_counter() - started

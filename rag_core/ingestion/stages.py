@@ -24,7 +24,8 @@ from rag_core.types import Document, Draft, Failure, Matrix, text_hash
 M = TypeVar("M")
 
 READ_ATTEMPTS, FIRST_WAIT, MAX_WAIT = 3, 1.0, 60.0
-"""The number of times that a document is read, and the seconds between: doubled each time, plus up to one more."""
+"""The attempts to read a document, and the first and the longest wait between them, in seconds. Waits double, and each
+has up to a second more, at random."""
 
 
 class Preparation:
@@ -42,8 +43,8 @@ class Preparation:
     def __call__(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         """Yields each draft when it is ready.
 
-        Documents that their source temporarily cannot deliver follow after the others. They share one wait for each
-        further attempt, and no other document waits for them.
+        Documents that their source temporarily cannot deliver are yielded after the others. All of them share one wait
+        before each further attempt, and no other document waits for them.
         """
         remaining, unavailable = drafts, list[tuple[Draft, TransientError]]()
         with suppress(TransientError):
@@ -108,7 +109,7 @@ class Embedding:
     """The stage that gives the chunks of many documents their vectors and term weights.
 
     Stored vectors are found by the hash of the text. Every other text is encoded once. The vectors of the previous
-    batch are reused too, because it is possibly not published yet. With a weigher, all texts are weighed, because
+    batch are reused too, because they are possibly not stored yet. With a weigher, all texts are weighed, because
     stored weights cannot be read back.
 
     The models are loaded when the first text has to be encoded, which takes `start_seconds`.

@@ -22,10 +22,11 @@ from rag_core.types import Draft, Entry, StoredDocument, document_id
 
 DELETE_BATCH = 1_000
 MIN_DOCUMENTS_FOR_SHARE = 4
-"""The number of stored documents from which a source's deletions are limited to a share of it."""
+"""The number of stored documents from which deletions are limited to a share of the source. Smaller sources have no
+limit."""
 ANALYZE_AFTER = 2.0
-"""Seconds after which a load updates the statistics for the first time; later waits double. So filtered searches during
-a load are planned for what is stored by then."""
+"""Seconds after which a load updates the planner's statistics for the first time; later waits double. Filtered searches
+during a load need them for good plans."""
 
 
 class Runner(Protocol):
@@ -59,7 +60,7 @@ DEFAULT_MAINTENANCE = Maintenance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """One sync of one collection. `settings` are stored with the job; `splade` has the meaning of `Target.splade`.
+    """One sync of one collection. `settings` are stored with the job; `graph` and `splade` are explained at `Target`.
 
     `partial_uris` are the uris of sources that list only some of their documents: nothing of them is deleted. `job` and
     `fence` belong to a queued job that this process has leased; without them, the sync creates a job itself.
@@ -139,7 +140,7 @@ class _Run:
     def prepare(self) -> dict[int, Delta]:
         """Claims the sources and compares them with the store. Returns the deltas by source id.
 
-        If it raises an error, it first removes the collection and the sources that it has added.
+        Before it raises an error, it removes the collection and the sources that it has added.
         """
         self._collection = self._catalog.ensure_collection(self._sync.collection)
         self._space = self._catalog.ensure_space(self._sync.recipe.space)
@@ -192,7 +193,7 @@ class _Run:
         changed = [pair for delta in deltas.values() for pair in delta.changed]
         # documents that were only touched have their vectors already: they add none to an index
         new = added + sum(is_outdated(stored, self._sync.recipe.fingerprint(entry.uri)) for entry, stored in changed)
-        self._maintain(lambda maintenance, *place: maintenance.prepare_bulk_load(*place, target.space, new))
+        self._maintain(lambda maintenance, *scope: maintenance.prepare_bulk_load(*scope, target.space, new))
         with repeat_in_background(self._analyze, ANALYZE_AFTER, self._sync.store_timeout):
             times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
         if self._sync.options.should_prune:
@@ -239,7 +240,7 @@ class _Run:
             return
         interrupted = isinstance(error, KeyboardInterrupt)
         reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
-        with suppress(StoreError):  # without the store, the next job on these sources finds this one abandoned
+        with suppress(StoreError):  # if the store is unavailable, the next job on these sources ends this one
             self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
 
     def close(self) -> None:
@@ -275,9 +276,9 @@ class _Run:
         )
 
     def _check_complete_move(self) -> None:
-        """Raises SpaceError if the collection would move to another space, but not with all its documents.
+        """Raises SpaceError if the sync would move only some of the collection's documents to another space.
 
-        Documents that change while only a part of a collection has moved would be found in neither space.
+        Documents that change while a collection is in two spaces would be found in neither of them.
         """
         if self._collection.space in (None, self._space):
             return

@@ -73,7 +73,7 @@ def fuse_distribution(candidates: Candidates, weights: Mapping[str, float]) -> R
     This is a convex combination of scores, normalized by mean and deviation: Bruch, Gai and Ingber, An analysis of
     fusion functions for hybrid retrieval, TOIS 2023, sections 3 and 4.
     """
-    fused = _shares(candidates.legs, weights) @ z_scores(candidates)
+    fused = leg_shares(candidates.legs, weights) @ z_scores(candidates)
     return _sort_by_score(candidates.ids, fused.round(DIGITS).tolist())
 
 
@@ -84,7 +84,7 @@ def fuse_weighted(candidates: Candidates, weights: Mapping[str, float]) -> Ranki
     """
     scores = _fill_missing(candidates.scores)
     scaled = _divide(scores - _lowest(scores), _range(scores))
-    return _sort_by_score(candidates.ids, (_shares(candidates.legs, weights) @ scaled).round(DIGITS).tolist())
+    return _sort_by_score(candidates.ids, (leg_shares(candidates.legs, weights) @ scaled).round(DIGITS).tolist())
 
 
 def fuse_rrf(candidates: Candidates, k: int) -> Ranking:
@@ -145,7 +145,7 @@ def _divide(scores: Scores, divisors: Scores) -> Scores:
     return np.divide(scores, divisors, out=np.zeros_like(scores), where=divisors > 0)
 
 
-def _shares(legs: Sequence[str], weights: Mapping[str, float]) -> Scores:
+def leg_shares(legs: Sequence[str], weights: Mapping[str, float]) -> Scores:
     """The weights of these legs, divided by their sum. If no leg has a weight, all shares are equal."""
     own_weights = np.array([weights.get(leg, 0.0) for leg in legs], np.float64)
     total = own_weights.sum()

@@ -12,7 +12,7 @@ from rag_core.types import Query
 
 @dataclass(frozen=True, slots=True)
 class GraphLeg:
-    """Ranks chunks of collections that were ingested with `graph`; in others it finds nothing."""
+    """Ranks chunks of collections that were ingested with `graph`; for others it returns no chunks."""
 
     corpus: CorpusReader
 

@@ -1,7 +1,6 @@
 """A cap on the hits of each document, so that the hits come from many documents."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -21,16 +20,11 @@ class PerDocument:
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         hits = await self.retriever.retrieve(query, max(k, self.depth))
         async with stage("per_document") as running:
-            best = _cap_documents(hits, self.max_hits)
+            counts: Counter[UUID] = Counter()
+            best = []
+            for hit in hits:
+                counts[hit.chunk.document_id] += 1
+                if counts[hit.chunk.document_id] <= self.max_hits:
+                    best.append(hit)
             running.ranking = tuple(hit.chunk.id for hit in best)
         return best[:k]
-
-
-def _cap_documents(hits: Iterable[Hit], max_hits: int) -> list[Hit]:
-    counts: Counter[UUID] = Counter()
-    capped = []
-    for hit in hits:
-        counts[hit.chunk.document_id] += 1
-        if counts[hit.chunk.document_id] <= max_hits:
-            capped.append(hit)
-    return capped

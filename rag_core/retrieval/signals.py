@@ -16,7 +16,10 @@ DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recency:
-    """The bonus for recent documents: `weight` for one of today, half of it for one that is `half_life` days old."""
+    """The bonus for recent documents: `weight` for one of today, half of it for one that is `half_life` days old.
+
+    It decays exponentially with age: Li and Croft, Time-based language models, CIKM 2003.
+    """
 
     half_life: float
     weight: float
@@ -51,6 +54,7 @@ class Signals:
         return rescored[:k]
 
     def _signal(self, origin: Origin) -> float:
+        """The recency bonus of a document plus the weights of its metadata."""
         # as in filters, these three override metadata of the same name
         metadata = {**origin.metadata, "uri": origin.uri, "title": origin.title, "language": origin.language}
         weights = (
@@ -58,14 +62,11 @@ class Signals:
             for key, by_value in self.weights.items()
             for element in value_elements(metadata.get(key, ()))
         )
-        return self._recency_bonus(origin.updated_at) + sum(weights)
-
-    def _recency_bonus(self, updated_at: datetime | None) -> float:
-        """The bonus decays exponentially with age (Li and Croft, Time-based language models, CIKM 2003)."""
-        if self.recency is None or updated_at is None:
-            return 0.0
-        days = max(0.0, (self.now() - updated_at).total_seconds() / DAY)
-        return float(self.recency.weight * 0.5 ** (days / self.recency.half_life))
+        bonus = 0.0
+        if self.recency is not None and origin.updated_at is not None:
+            days = max(0.0, (self.now() - origin.updated_at).total_seconds() / DAY)
+            bonus = float(self.recency.weight * 0.5 ** (days / self.recency.half_life))
+        return bonus + sum(weights)
 
 
 def _deviations(hits: Sequence[Hit]) -> list[float]:

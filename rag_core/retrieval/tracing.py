@@ -1,4 +1,4 @@
-"""The facts of one document's way through a retriever, for `why.verdict`."""
+"""The trace of one document through the legs and steps of a retriever: the facts for `why.verdict`."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from rag_core.errors import RagError, UsageError
 from rag_core.protocols import Leg, Ranking, Retriever
-from rag_core.retrieval.fusion import Candidates, merge_rankings
+from rag_core.retrieval.fusion import Candidates, leg_shares, merge_rankings
 from rag_core.retrieval.hybrid import Fusion, Hybrid
 from rag_core.retrieval.legs import LegRetriever, RetrieverLeg, translate_errors
 from rag_core.retrieval.per_document import PerDocument
@@ -19,32 +19,35 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.document_trace import DocumentTrace, trace_document
 from rag_core.types import Chunk, Hit, Query, StageReport
 
-PERCENT = 0.01
-"""How exactly a weight is looked for."""
+WEIGHT_STEP = 0.01
+"""The precision of `weight_needed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
-    """A combinator: its stage, how many it reads of what it holds, and its cap of hits a document."""
+class _Combinator:
+    """A retriever that reads another one: its stage, how many hits it reads, and its limit of hits per document."""
 
     stage: str
     depth: int
-    most: int = 0
+    max_hits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Traced:
-    """A leg: all that it can rank, and what it handed on in this search."""
+class _LegTrace:
+    """The full ranking of a leg, and the part that it returned in the traced search.
 
-    everything: Ranking
+    `unknown` is True if the leg failed when it was traced.
+    """
+
+    full_ranking: Ranking
     handed_on: Ranking
     error: str
     unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """One search: its reports and hits, and the document's chunks with those among them that are looked for."""
+class _Search:
+    """The traced search. `chunks` are those of the document, and `targets` those of them that count as a hit."""
 
     query: Query
     k: int
@@ -53,44 +56,45 @@ class _Way:
     chunks: Mapping[UUID, Chunk]
     targets: Collection[UUID]
 
-    def place(self, ranking: Ranking) -> ChunkRank:
-        """Of the best target."""
-        found = ((rank, id, score) for rank, (id, score) in enumerate(ranking, start=1) if id in self.targets)
-        rank, id, score = next(found, (0, None, 0.0))
+    def best_target(self, ranking: Ranking) -> ChunkRank:
+        targets = ((rank, id, score) for rank, (id, score) in enumerate(ranking, start=1) if id in self.targets)
+        rank, id, score = next(targets, (0, None, 0.0))
         return ChunkRank(chunk=self.chunks[id].ordinal, rank=rank, score=score) if id else UNRANKED
 
-    def in_document(self, ranking: Ranking) -> int:
+    def rank_in_document(self, ranking: Ranking) -> int:
         """The best target's rank among the chunks of its document."""
-        return self.place([(id, score) for id, score in ranking if id in self.chunks]).rank
+        return self.best_target([(id, score) for id, score in ranking if id in self.chunks]).rank
 
-    def answered(self, stage: str) -> bool:
+    def has_succeeded(self, stage: str) -> bool:
         return stage in self.reports and not self.reports[stage].error
 
-    def given(self, stage: str) -> Ranking:
+    def stage_ranking(self, stage: str) -> Ranking:
         scores = {hit.chunk.id: hit.scores.get(stage, hit.score) for hit in self.hits}
         return [(id, scores.get(id, 0.0)) for id in self.reports[stage].ranking]
 
 
 async def trace(corpus: CorpusReader, retriever: Retriever, query: Query, k: int, uri: str, span: str = "") -> Facts:
-    """Asks the question as it is, and then every leg for all that it can rank, in one snapshot."""
+    """Searches with the retriever, and then with each leg without a limit, in one snapshot."""
     async with corpus.reading(query):
         async with corpus.snapshot(query) as snapshot:
             stored = await trace_document(snapshot, query, uri)
-        looked_for = _span(stored, span) if span and stored.chunks else None
-        targets = _targets(stored, looked_for)
+        span_facts = _find_span(stored, span) if span and stored.chunks else None
+        targets = stored.passing_chunks.intersection(
+            chunk.id for chunk in stored.chunks if span_facts is None or chunk.ordinal in span_facts.whole
+        )
         if not targets:
-            return Facts(stored=stored, k=k, span=looked_for)
-        readers, innermost = _taken_apart(retriever)
-        way = await _searched(retriever, readers, query, k, stored, targets)
-        readers = [reader for reader in readers if way.answered(reader.stage)]
-        legs, name, ranking = await _ranked(innermost, way, readers, stored.collection_chunks)
-    steps = tuple(_steps(name, ranking, readers, way))
-    hit = way.place([(hit.chunk.id, hit.score) for hit in way.hits[:k]])
-    return Facts(stored=stored, k=k, span=looked_for, legs=legs, steps=steps, hit=hit)
+            return Facts(stored=stored, k=k, span=span_facts)
+        combinators, innermost = _unwrap_combinators(retriever)
+        search = await _run_search(retriever, combinators, query, k, stored, targets)
+        combinators = [combinator for combinator in combinators if search.has_succeeded(combinator.stage)]
+        legs, name, ranking = await _trace_legs(innermost, search, combinators, stored.collection_chunks)
+    steps = tuple(_trace_steps(name, ranking, combinators, search))
+    hit = search.best_target([(hit.chunk.id, hit.score) for hit in search.hits[:k]])
+    return Facts(stored=stored, k=k, span=span_facts, legs=legs, steps=steps, hit=hit)
 
 
-def _span(stored: DocumentTrace, words: str) -> SpanFacts:
-    """Where the words stand in chunks as a whole, or else in the text."""
+def _find_span(stored: DocumentTrace, words: str) -> SpanFacts:
+    """The chunks that contain the words. If there are none: the chunks that overlap them in the document's text."""
     start = stored.text.find(words)
     end = start + len(words)
     whole = tuple(chunk.ordinal for chunk in stored.chunks if words in chunk.text)
@@ -98,39 +102,33 @@ def _span(stored: DocumentTrace, words: str) -> SpanFacts:
     return SpanFacts(words=words, whole=whole, parts=() if whole else parts)
 
 
-def _targets(stored: DocumentTrace, span: SpanFacts | None) -> frozenset[UUID]:
-    """The chunks that may be found, and would do."""
-    wanted = (chunk.id for chunk in stored.chunks if span is None or chunk.ordinal in span.whole)
-    return stored.passing_chunks.intersection(wanted)
-
-
-def _taken_apart(retriever: Retriever) -> tuple[list[_Reader], Retriever]:
-    """The combinators in the order in which hits pass them, and what they hold in the end."""
+def _unwrap_combinators(retriever: Retriever) -> tuple[list[_Combinator], Retriever]:
+    """The combinators, the innermost first, and the retriever that the innermost one reads."""
     match retriever:
         case Reranked():
-            reader = _Reader(stage="rerank", depth=retriever.depth)
+            combinator = _Combinator(stage="rerank", depth=retriever.depth)
         case Signals():
-            reader = _Reader(stage="signals", depth=retriever.depth)
+            combinator = _Combinator(stage="signals", depth=retriever.depth)
         case PerDocument():
-            reader = _Reader(stage="per_document", depth=retriever.depth, most=retriever.max_hits)
+            combinator = _Combinator(stage="per_document", depth=retriever.depth, max_hits=retriever.max_hits)
         case _:
             return [], retriever
-    readers, innermost = _taken_apart(retriever.retriever)
-    return [*readers, reader], innermost
+    combinators, innermost = _unwrap_combinators(retriever.retriever)
+    return [*combinators, combinator], innermost
 
 
-async def _searched(
+async def _run_search(
     retriever: Retriever,
-    readers: Sequence[_Reader],
+    combinators: Sequence[_Combinator],
     query: Query,
     k: int,
     stored: DocumentTrace,
     targets: Collection[UUID],
-) -> _Way:
-    """The last combinator reads no more for as many hits as it reads anyway: then their scores are known, too."""
+) -> _Search:
+    """Requests as many hits as the last combinator reads in any case, so that the scores of all of them are known."""
     with recording() as stages:
-        hits = await retriever.retrieve(query, max([k, *(reader.depth for reader in readers[-1:])]))
-    return _Way(
+        hits = await retriever.retrieve(query, _reading_depth(combinators[-1:], k))
+    return _Search(
         query=query,
         k=k,
         reports={report.stage: report for report in stages},
@@ -140,112 +138,116 @@ async def _searched(
     )
 
 
-async def _ranked(
-    innermost: Retriever, way: _Way, readers: Sequence[_Reader], chunks: int
+async def _trace_legs(
+    innermost: Retriever, search: _Search, combinators: Sequence[_Combinator], chunk_count: int
 ) -> tuple[tuple[LegFacts, ...], str, Ranking]:
-    """The legs, and the ranking that is made of them before anything is cut."""
-    reach = _reach(readers, way.k)
+    """The facts of the legs, and the name and the full ranking of the first step after them."""
+    depth = _reading_depth(combinators, search.k)
     match innermost:
         case Hybrid():
-            return await _fused(innermost, way, reach, max(innermost.depth, reach), chunks)
+            return await _trace_hybrid(innermost, search, depth, chunk_count)
         case LegRetriever():
             name, leg = innermost.name, innermost.leg
         case _:
             name, leg = "retriever", RetrieverLeg(innermost)
-    alone = await _traced(name, leg, way, reach, chunks)
-    place = way.place(alone.everything)
-    missed = name in way.reports and 0 < place.rank <= reach and not way.place(alone.handed_on).rank
-    facts = LegFacts(leg=name, depth=reach, place=place, handed_on=place.rank > 0 and not missed)
-    return (facts,), name, alone.everything
+    leg_trace = await _trace_leg(name, leg, search, depth, chunk_count)
+    place = search.best_target(leg_trace.full_ranking)
+    is_missed = name in search.reports and 0 < place.rank <= depth and not search.best_target(leg_trace.handed_on).rank
+    facts = LegFacts(leg=name, depth=depth, place=place, handed_on=place.rank > 0 and not is_missed)
+    return (facts,), name, leg_trace.full_ranking
 
 
-async def _fused(
-    hybrid: Hybrid, way: _Way, reach: int, depth: int, chunks: int
+async def _trace_hybrid(
+    hybrid: Hybrid, search: _Search, reading_depth: int, chunk_count: int
 ) -> tuple[tuple[LegFacts, ...], str, Ranking]:
-    traced = {name: await _traced(name, leg, way, depth, chunks) for name, leg in hybrid.legs.items()}
-    candidates = merge_rankings({name: each.handed_on for name, each in traced.items() if not each.error})
+    depth = max(hybrid.depth, reading_depth)
+    traces = {name: await _trace_leg(name, leg, search, depth, chunk_count) for name, leg in hybrid.legs.items()}
+    candidates = merge_rankings({name: trace.handed_on for name, trace in traces.items() if not trace.error})
     for name in candidates.legs:
-        candidates = await _filled(candidates, name, hybrid.legs[name], way)
-    shares = _shares(hybrid.fusion, candidates.legs)
+        unscored = candidates.find_unscored(name)
+        if unscored and search.has_succeeded(f"{name} scores"):  # otherwise the search had no scores for them either
+            candidates = candidates.with_scores(name, await hybrid.legs[name].score(search.query, unscored))
+    weights = hybrid.fusion.keywords.get("weights") if isinstance(hybrid.fusion, partial) else None
+    shares: dict[str, float] = {}
+    if weights is not None:
+        shares = dict(zip(candidates.legs, leg_shares(candidates.legs, weights).tolist(), strict=True))
     legs = tuple(
         LegFacts(
             leg=name,
             depth=depth,
-            place=way.place(each.everything),
-            handed_on=way.place(each.handed_on).rank > 0,
+            place=search.best_target(trace.full_ranking),
+            handed_on=search.best_target(trace.handed_on).rank > 0,
             weight=shares.get(name, 0.0),
-            weight_needed=_needed(hybrid.fusion, candidates, shares, name, way, reach),
-            error=each.error,
-            unknown=each.unknown,
+            weight_needed=_find_needed_weight(hybrid.fusion, candidates, shares, name, search, reading_depth),
+            error=trace.error,
+            unknown=trace.unknown,
         )
-        for name, each in traced.items()
+        for name, trace in traces.items()
     )
     return legs, "fusion", hybrid.fusion(candidates)
 
 
-async def _traced(name: str, leg: Leg, way: _Way, depth: int, chunks: int) -> _Traced:
-    """All that it can rank is one more than there is, so that no index that may miss some is used for it. A retriever's
-    scores depend on how many it is asked for: what it handed on is asked for again."""
-    report = way.reports.get(name, StageReport(stage=name, seconds=0.0))
+async def _trace_leg(name: str, leg: Leg, search: _Search, depth: int, chunk_count: int) -> _LegTrace:
+    """Ranks all chunks with the leg. It requests one more than there are, which rules out an approximate index.
+
+    The scores of a retriever depend on the number of hits requested, so it also repeats the search at `depth`.
+    """
+    report = search.reports.get(name, StageReport(stage=name, seconds=0.0))
     try:
-        everything = await translate_errors(leg.rank(way.query, chunks + 1))
-        again = await translate_errors(leg.rank(way.query, depth)) if isinstance(leg, RetrieverLeg) else everything
+        full_ranking = await translate_errors(leg.rank(search.query, chunk_count + 1))
+        at_depth = full_ranking
+        if isinstance(leg, RetrieverLeg):
+            at_depth = await translate_errors(leg.rank(search.query, depth))
     except UsageError:
         raise
     except RagError as error:
-        return _Traced(everything=[], handed_on=[], error=report.error or str(error), unknown=True)
-    scores = dict(again)
+        return _LegTrace(full_ranking=[], handed_on=[], error=report.error or str(error), unknown=True)
+    scores = dict(at_depth)
     handed_on = [(id, scores[id]) for id in report.ranking if id in scores]
-    return _Traced(everything=everything, handed_on=handed_on, error=report.error)
+    return _LegTrace(full_ranking=full_ranking, handed_on=handed_on, error=report.error)
 
 
-async def _filled(candidates: Candidates, name: str, leg: Leg, way: _Way) -> Candidates:
-    """As hybrid does it: a leg whose scores failed keeps those that it gave."""
-    missing = candidates.find_unscored(name)
-    if not missing or not way.answered(f"{name} scores"):
-        return candidates
-    return candidates.with_scores(name, await leg.score(way.query, missing))
-
-
-def _shares(fusion: Fusion, legs: Sequence[str]) -> dict[str, float]:
-    """Nothing where the fusion takes no weights."""
-    given = fusion.keywords.get("weights") if isinstance(fusion, partial) else None
-    if given is None:
-        return {}
-    own = {leg: given.get(leg, 0.0) for leg in legs}
-    total = sum(own.values())
-    return {leg: weight / total if total else 1 / len(own) for leg, weight in own.items()}
-
-
-def _needed(
-    fusion: Fusion, candidates: Candidates, shares: Mapping[str, float], leg: str, way: _Way, reach: int
+def _find_needed_weight(
+    fusion: Fusion, candidates: Candidates, shares: Mapping[str, float], leg: str, search: _Search, depth: int
 ) -> float:
-    """The least share of the leg, above its own, with which a target is within reach."""
+    """The least share of the leg, above its own, with which a target ranks within `depth`; 0 if there is none."""
     if leg not in shares or not isinstance(fusion, partial):
         return 0.0
-    rest = 1 - shares[leg]
-    for percent in range(int(shares[leg] / PERCENT) + 1, 101):
-        share = percent * PERCENT
-        weights = {name: share if name == leg else own / rest * (1 - share) for name, own in shares.items()}
-        if 0 < way.place(fusion.func(candidates, weights)).rank <= reach:
+    other_shares = 1 - shares[leg]
+    for percent in range(int(shares[leg] / WEIGHT_STEP) + 1, 101):
+        share = percent * WEIGHT_STEP
+        weights = {
+            name: share if name == leg else former / other_shares * (1 - share) for name, former in shares.items()
+        }
+        if 0 < search.best_target(fusion.func(candidates, weights)).rank <= depth:
             return share
     return 0.0
 
 
-def _steps(name: str, ranking: Ranking, readers: Sequence[_Reader], way: _Way) -> Iterator[StepFacts]:
-    """Until one loses all that is looked for. A combinator that failed is none."""
-    most, in_document = 0, 0
-    for behind in range(len(readers) + 1):
-        after = readers[behind:]
-        reader, passes = (after[0].stage if after else "k"), _reach(after, way.k)
-        place = way.place(ranking)
-        yield StepFacts(step=name, place=place, passes=passes, reader=reader, most=most, in_document=in_document)
-        if not 0 < place.rank <= passes or not after:
+def _trace_steps(
+    name: str, ranking: Ranking, combinators: Sequence[_Combinator], search: _Search
+) -> Iterator[StepFacts]:
+    """Yields the steps up to the first that lets no target through. `combinators` are those that succeeded."""
+    max_hits, rank_in_document = 0, 0
+    for position in range(len(combinators) + 1):
+        following = combinators[position:]
+        passes = _reading_depth(following, search.k)
+        place = search.best_target(ranking)
+        yield StepFacts(
+            step=name,
+            place=place,
+            passes=passes,
+            reader=following[0].stage if following else "k",
+            most=max_hits,
+            in_document=rank_in_document,
+        )
+        if not 0 < place.rank <= passes or not following:
             return
-        name, most, in_document = after[0].stage, after[0].most, way.in_document(ranking)
-        ranking = way.given(name)
+        name, max_hits = following[0].stage, following[0].max_hits
+        rank_in_document = search.rank_in_document(ranking)
+        ranking = search.stage_ranking(name)
 
 
-def _reach(readers: Sequence[_Reader], k: int) -> int:
-    """How far down a ranking is read by the first of these, for as many as the others want of it."""
-    return max([k, *(reader.depth for reader in readers)])
+def _reading_depth(combinators: Sequence[_Combinator], k: int) -> int:
+    """The depth to which the first combinator reads: it must also supply the later ones, and k hits."""
+    return max([k, *(combinator.depth for combinator in combinators)])

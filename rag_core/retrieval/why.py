@@ -1,9 +1,9 @@
-"""Why a document is not (higher) among a question's hits: the first step that lost it, and what would have kept it.
+"""The reason why a document is missing from a question's hits: the step that lost it, and remedies.
 
-`verdict` decides over facts alone; `tracing.py` gathers them.
+`verdict` is a pure function of the facts that `tracing.py` collects.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -30,19 +30,19 @@ Step: TypeAlias = Literal[
     "unexplained",
 ]
 
-WIDER_FILTER = "ask without --filter, or with a wider one"
-NAMES = {"fusion": "fusion", "signals": "signals", "rerank": "reranker", "per_document": "cap by document"}
+WIDER_FILTER = "search without --filter, or with a wider one"
+NAMES = {"fusion": "fusion", "signals": "signals", "rerank": "reranker", "per_document": "limit per document"}
 DEPTHS: Mapping[str, Step] = {
     "signals": "signals_depth",
     "rerank": "rerank_depth",
     "per_document": "per_document_depth",
 }
-"""How a step's loss of what stands below its depth is called."""
+"""The verdict's step for a chunk that ranks below the depth that a step reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRank:
-    """Of a chunk, by its ordinal, in a ranking; ranks count from 1. Rank 0: it is not in the ranking."""
+    """The rank of a chunk, given by its ordinal, in a ranking. Ranks count from 1; rank 0 means not in the ranking."""
 
     chunk: int
     rank: int
@@ -54,12 +54,14 @@ UNRANKED = ChunkRank(chunk=-1, rank=0, score=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegFacts:
-    """`place` is the true one of the document's best chunk, also below the `depth` to which the leg hands on; whether
-    it did, says `handed_on`: a leg that failed did not, and one with an approximate index may miss a chunk.
+    """The exact rank of the document's best chunk in a leg, even if it is below the leg's `depth`.
 
-    `error` is what kept the leg from answering; its place is `unknown` if it did not answer the second time either.
-    `weight` is its share in the fusion, and `weight_needed` the least one that brings a chunk of the document as high
-    as the next step reaches; 0 where none does, or nothing is weighed.
+    `handed_on` is True if the leg returned the chunk in the traced search. It is False if the leg failed, and can be
+    False if its index is approximate. `error` is the reason why the leg failed. `unknown` is True if the leg also
+    failed when it was traced; then it has no rank.
+
+    `weight` is the leg's share in the fusion. `weight_needed` is the least share with which the fusion ranks a chunk of
+    the document within the depth that the next step reads. It is 0 if there is none, or if the fusion has no weights.
     """
 
     leg: str
@@ -74,7 +76,7 @@ class LegFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanFacts:
-    """Which chunks, by their ordinals, hold the looked-for words: as a `whole`, or `parts` of them."""
+    """The ordinals of the chunks that contain the span `words`: `whole` the entire span, `parts` some of it."""
 
     words: str
     whole: tuple[int, ...] = ()
@@ -83,11 +85,11 @@ class SpanFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """A step behind the legs (`fusion`, or a leg that is alone; `signals`, `per_document`, `rerank`): the place that it
-    gave, of which `passes` go on to `reader`, the next step or `k`.
+    """A step after the legs (`fusion` or the only leg; `signals`, `per_document`, `rerank`) and its rank of a chunk.
 
-    The place is of a chunk that came so far. Of `per_document`, which only drops, rank 0 says that it dropped it;
-    `most` is its cap then, and `in_document` how high the chunk ranks among its document's.
+    The chunk is the document's best one that reached the step. The first `passes` chunks are read by `reader`: the next
+    step, or `k`. In `per_document`, rank 0 means that the step dropped the chunk. Then `most` is its limit of hits per
+    document, and `in_document` the chunk's rank among the chunks of its document.
     """
 
     step: str
@@ -104,10 +106,10 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Places are those of the document's best chunk; with a span, of the best one that holds it.
+    """The facts about a document in one search. Ranks are those of its best chunk, or of its best one with the span.
 
-    `steps` are in the retriever's order, up to the first that lets no chunk of the document through.
-    `hit` is its place among the hits, of which `k` were asked for.
+    `steps` are in the retriever's order and end with the first that lets no chunk of the document through.
+    `hit` is the chunk's rank among the `k` hits that were requested.
     """
 
     stored: DocumentTrace
@@ -120,7 +122,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`remedies` would have brought the document past this step, each by itself."""
+    """The step that lost the document, and the reason. Each of the `remedies` alone would have prevented it."""
 
     step: Step
     reason: str
@@ -128,171 +130,147 @@ class Verdict:
 
 
 def verdict(facts: Facts) -> Verdict:
-    """The first step, in the order in which a document takes them, that lost it."""
-    checks = (
-        _not_stored,
-        _not_searchable,
-        _cut_span,
-        _filtered_span,
-        _found,
-        _unreached,
-        _cut_on_the_way,
-        _unexplained,
-    )
-    return next(found for check in checks for found in check(facts))
+    """Names the first step that lost the document, in the order in which a search runs them."""
+    loss = _diagnose_storage(facts.stored)
+    if loss is None and facts.span:
+        loss = _diagnose_span(facts.span, facts.stored)
+    if loss is None and facts.hit.rank:
+        return Verdict(step="found", reason=f"it is hit {facts.hit.rank} of the {facts.k} requested")
+    loss = loss or _diagnose_legs(facts.legs) or _diagnose_steps(facts)
+    if loss is not None:
+        return loss
+    # a custom retriever whose ranking depends on the number of hits requested
+    last = facts.steps[-1].step if facts.steps else "the retriever"
+    reason = f"in a second search, {last} ranks it high enough for a hit: the retriever's rankings are not repeatable"
+    return Verdict(step="unexplained", reason=reason)
 
 
-def _not_stored(facts: Facts) -> Iterator[Verdict]:
-    stored = facts.stored
-    if stored.status:
-        return
+def _diagnose_storage(stored: DocumentTrace) -> Verdict | None:
+    if not stored.status:
+        return _absence_verdict(stored)
+    if stored.status in ("failed", "skipped", "quarantined") and not stored.chunks:
+        reason = f"its status is {stored.status}, from stage {stored.stage}: {stored.reason}"
+        if stored.status == "quarantined":
+            remedy = "`rag documents release` it, then `rag ingest`"
+        elif stored.retryable:
+            remedy = "`rag ingest` its source again: the document will be retried"
+        else:
+            remedy = "repair the document in its source, then `rag ingest`"
+        return Verdict(step="ingestion", reason=reason, remedies=(remedy,))
+    if not stored.passing_chunks:
+        count = len(stored.chunks)
+        reason = f"none of its {count} {'chunk' if count == 1 else 'chunks'} passes the filter"
+        return Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
+    return None
+
+
+def _absence_verdict(stored: DocumentTrace) -> Verdict:
     if stored.deleted:
         by = f"job {stored.job} deleted it" if stored.job else "it was deleted by command, or with its source"
-        remedies: tuple[str, ...] = ("`rag ingest` its source again, if it is still there",)
-        yield Verdict(step="deleted", reason=f"{stored.collection} held it until {by}", remedies=remedies)
-    elif stored.other_collections:
-        reason = f"{stored.collection} does not hold it, but {_listed(stored.other_collections)} does"
-        remedies = (
-            *(f"--collection {name}" for name in stored.other_collections),
-            f"ingest it into {stored.collection}",
+        remedies: tuple[str, ...] = ("`rag ingest` its source again, if the source still contains it",)
+        return Verdict(step="deleted", reason=f"{stored.collection} contained it until {by}", remedies=remedies)
+    if stored.other_collections:
+        reason = f"{stored.collection} does not contain it, but {_join_with_and(stored.other_collections)} does"
+        options = [f"--collection {name}" for name in stored.other_collections]
+        return Verdict(
+            step="other_collection", reason=reason, remedies=(*options, f"ingest it into {stored.collection}")
         )
-        yield Verdict(step="other_collection", reason=reason, remedies=remedies)
-    else:
-        ingest, spell = "`rag ingest` a source that has it", "spell the uri as `rag documents list` does"
-        reason = "no job has ever taken it in, or only others may read it"
-        yield Verdict(step="never_stored", reason=reason, remedies=(ingest, spell, "--group, for its members"))
+    remedies = (
+        "`rag ingest` a source that contains it",
+        "write the uri as `rag documents list` prints it",
+        "--group, if only the members of a group can read it",
+    )
+    reason = "no job has ever stored it, or only members of other groups can read it"
+    return Verdict(step="never_stored", reason=reason, remedies=remedies)
 
 
-def _not_searchable(facts: Facts) -> Iterator[Verdict]:
-    stored = facts.stored
-    if stored.status in ("failed", "skipped", "quarantined") and not stored.chunks:
-        reason = f"it is {stored.status}, at {stored.stage}: {stored.reason}"
-        yield Verdict(step="ingestion", reason=reason, remedies=_ingestion_remedies(stored))
-    if not stored.passing_chunks:
-        reason = f"the filter lets none of its {_counted(len(stored.chunks), 'chunk')} pass"
-        yield Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
+def _diagnose_span(span: SpanFacts, stored: DocumentTrace) -> Verdict | None:
+    if not span.whole and not span.parts:
+        remedies: tuple[str, ...] = ("copy the span from the output of `rag documents text`",)
+        return Verdict(step="span", reason="its stored text does not contain the span", remedies=remedies)
+    if not span.whole:
+        reason = f"no chunk contains the entire span: chunks {_join_with_and(span.parts)} contain parts of it"
+        remedies = (
+            "a higher chunking.overlap or chunking.tokens, then `rag ingest`",
+            "--context 1, to show the adjacent chunks",
+        )
+        return Verdict(step="span", reason=reason, remedies=remedies)
+    if not any(chunk.id in stored.passing_chunks for chunk in stored.chunks if chunk.ordinal in span.whole):
+        reason = f"the filter excludes every chunk with the span: {_join_with_and(span.whole)}"
+        return Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
+    return None
 
 
-def _ingestion_remedies(stored: DocumentTrace) -> tuple[str, ...]:
-    if stored.status == "quarantined":
-        return ("`rag documents release` it, then `rag ingest`",)
-    if stored.retryable:
-        return ("`rag ingest` its source again: it is tried anew",)
-    return ("repair the document at its source, then `rag ingest`",)
+def _diagnose_legs(legs: Sequence[LegFacts]) -> Verdict | None:
+    """Names the legs that failed or missed the document; if there are none, the depth of the legs is too low."""
+    if any(leg.handed_on for leg in legs):
+        return None
+    at_fault = [leg for leg in legs if leg.unknown or 0 < leg.place.rank <= leg.depth]
+    if at_fault:
+        reason = "; ".join(map(_describe_fault, at_fault))
+        return Verdict(step="leg", reason=reason, remedies=tuple(f"an answer from {leg.leg}" for leg in at_fault))
+    ranked = sorted((leg for leg in legs if leg.place.rank), key=lambda leg: leg.place.rank)
+    remedies = tuple(f"a depth of {leg.place.rank} for {leg.leg}" for leg in ranked)
+    reason = "; ".join(
+        f"{leg.leg} ranks it {leg.place.rank} and passes on {leg.depth}"
+        if leg.place.rank
+        else f"{leg.leg} does not rank it"
+        for leg in legs
+    )
+    return Verdict(step="depth", reason=reason, remedies=remedies or ("words of the document in the question",))
 
 
-def _cut_span(facts: Facts) -> Iterator[Verdict]:
-    span = facts.span
-    if span is None or span.whole:
-        return
-    if not span.parts:
-        fix = ("spell it as `rag documents text` does",)
-        yield Verdict(step="span", reason="its stored text does not hold the span", remedies=fix)
-    else:
-        reason = f"no chunk holds the span whole: chunks {_listed(span.parts)} hold parts of it"
-        remedies = ("a higher chunking.overlap or chunking.tokens, then `rag ingest`", "--context 1 shows it whole")
-        yield Verdict(step="span", reason=reason, remedies=remedies)
+def _describe_fault(leg: LegFacts) -> str:
+    fault = f"failed: {leg.error}" if leg.error else "missed it: its index is approximate"
+    return f"{leg.leg} ranks it {leg.place.rank} but {fault}" if leg.place.rank else f"{leg.leg} {fault}"
 
 
-def _filtered_span(facts: Facts) -> Iterator[Verdict]:
-    span, stored = facts.span, facts.stored
-    if span and not any(chunk.id in stored.passing_chunks for chunk in stored.chunks if chunk.ordinal in span.whole):
-        reason = f"the filter lets no chunk pass that holds the span: {_listed(span.whole)}"
-        yield Verdict(step="filter", reason=reason, remedies=(WIDER_FILTER,))
-
-
-def _found(facts: Facts) -> Iterator[Verdict]:
-    if facts.hit.rank:
-        yield Verdict(step="found", reason=f"it is hit {facts.hit.rank} of the {facts.k} asked for")
-
-
-def _unreached(facts: Facts) -> Iterator[Verdict]:
-    if any(leg.handed_on for leg in facts.legs):
-        return
-    missed = [leg for leg in facts.legs if leg.unknown or 0 < leg.place.rank <= leg.depth]
-    if missed:
-        reason = "; ".join(f"{leg.leg}{_which(leg)} {_missed(leg)}" for leg in missed)
-        yield Verdict(step="leg", reason=reason, remedies=tuple(f"an answer of {leg.leg}" for leg in missed))
-        return
-    ranked = sorted((leg for leg in facts.legs if leg.place.rank), key=lambda leg: leg.place.rank)
-    reason = "; ".join(f"{leg.leg} {_below(leg)}" for leg in facts.legs)
-    remedies = tuple(f"a depth of {leg.place.rank}, for {leg.leg}" for leg in ranked)
-    yield Verdict(step="depth", reason=reason, remedies=remedies or ("words of the document in the question",))
-
-
-def _which(leg: LegFacts) -> str:
-    return f", which ranks it {leg.place.rank}," if leg.place.rank else ""
-
-
-def _missed(leg: LegFacts) -> str:
-    return f"failed: {leg.error}" if leg.error else "missed it: its index is approximate"
-
-
-def _below(leg: LegFacts) -> str:
-    return f"ranks it {leg.place.rank}, and hands on {leg.depth}" if leg.place.rank else "does not rank it at all"
-
-
-def _cut_on_the_way(facts: Facts) -> Iterator[Verdict]:
-    before = [leg.place.rank for leg in facts.legs if leg.handed_on]
+def _diagnose_steps(facts: Facts) -> Verdict | None:
+    previous_rank = min((leg.place.rank for leg in facts.legs if leg.handed_on), default=0)
     for step in facts.steps:
         if step.place.rank == 0:
-            yield _dropped(step)
-        elif step.place.rank > step.passes:
-            yield _outvoted(facts, step) or _moved(step, min(before)) or _below_reach(step)
-        before = [step.place.rank]
+            reason = f"{step.in_document - 1} chunks of the document rank above it, and the limit is {step.most}"
+            remedies = (f"max_chunks_per_document {step.in_document}", "--context 1, if it is adjacent to a hit")
+            return Verdict(step="max_chunks_per_document", reason=reason, remedies=remedies)
+        if step.place.rank > step.passes:
+            return _weight_verdict(facts, step) or _demotion_verdict(step, previous_rank) or _depth_verdict(step)
+        previous_rank = step.place.rank
+    return None
 
 
-def _unexplained(facts: Facts) -> Iterator[Verdict]:
-    """As of a retriever of somebody's own that ranks otherwise when it is asked for more."""
-    last = facts.steps[-1].step if facts.steps else "the retriever"
-    reason = f"asked again, {last} ranks it so that it would be a hit: the retriever does not answer twice alike"
-    yield Verdict(step="unexplained", reason=reason)
-
-
-def _dropped(step: StepFacts) -> Verdict:
-    reason = f"{step.in_document - 1} chunks of the document rank above it, and {step.most} may come"
-    remedies = (f"max_chunks_per_document {step.in_document}", "--context 1, if it stands next to a hit")
-    return Verdict(step="max_chunks_per_document", reason=reason, remedies=remedies)
-
-
-def _outvoted(facts: Facts, step: StepFacts) -> Verdict | None:
-    """By the other legs, where a weight would have helped."""
+def _weight_verdict(facts: Facts, step: StepFacts) -> Verdict | None:
+    """The verdict if a leg ranks the document high enough, and a higher weight of that leg would have kept it."""
     legs = [leg for leg in facts.legs if leg.handed_on and leg.place.rank <= step.passes and leg.weight_needed]
     if step.step != "fusion" or not legs:
         return None
-    weighed = _listed([f"{leg.leg} ranks it {leg.place.rank} but weighs {leg.weight:.2f}" for leg in legs])
+    low_weights = _join_with_and([f"{leg.leg} ranks it {leg.place.rank} but weighs {leg.weight:.2f}" for leg in legs])
     weights = tuple(f"a weight of {leg.weight_needed:.2f} for {leg.leg}" for leg in legs)
-    reason = f"{weighed}; the fusion ranks it {step.place.rank}, and {step.passes} go on"
-    return Verdict(step="fusion", reason=reason, remedies=(*weights, _deeper(step)))
+    reason = f"{low_weights}; the fusion ranks it {step.place.rank} and passes on {step.passes}"
+    return Verdict(step="fusion", reason=reason, remedies=(*weights, _depth_remedy(step)))
 
 
-def _moved(step: StepFacts, before: int) -> Verdict | None:
-    """By a step that had it high enough, and put it too low."""
-    if step.step not in ("rerank", "signals") or before > step.passes:
+def _demotion_verdict(step: StepFacts, previous_rank: int) -> Verdict | None:
+    """The verdict if the document's rank was high enough before this step, and is not after it."""
+    if step.step not in ("rerank", "signals") or previous_rank > step.passes:
         return None
-    reason = f"the {NAMES[step.step]} moved it from {before} to {step.place.rank}, and {step.passes} go on"
-    other = "another reranker, or none" if step.step == "rerank" else "lower weights of the signals"
-    return Verdict(
-        step="rerank" if step.step == "rerank" else "signals", reason=reason, remedies=(_deeper(step), other)
-    )
+    reason = f"the {NAMES[step.step]} moved it from {previous_rank} to {step.place.rank} and passes on {step.passes}"
+    if step.step == "rerank":
+        return Verdict(step="rerank", reason=reason, remedies=(_depth_remedy(step), "another reranker, or none"))
+    return Verdict(step="signals", reason=reason, remedies=(_depth_remedy(step), "lower weights of the signals"))
 
 
-def _below_reach(step: StepFacts) -> Verdict:
-    place = f"{NAMES.get(step.step, step.step)} ranks it {step.place.rank}"
+def _depth_verdict(step: StepFacts) -> Verdict:
+    rank = f"{NAMES.get(step.step, step.step)} ranks it {step.place.rank}"
     if step.reader == "k":
-        return Verdict(step="k", reason=f"{place}, and {step.passes} were asked for", remedies=(_deeper(step),))
-    reason = f"{place}, and the {NAMES[step.reader]} reads {step.passes}"
-    return Verdict(step=DEPTHS[step.reader], reason=reason, remedies=(_deeper(step),))
+        return Verdict(step="k", reason=f"{rank}, and k is {step.passes}", remedies=(_depth_remedy(step),))
+    reason = f"{rank}, and the {NAMES[step.reader]} reads {step.passes}"
+    return Verdict(step=DEPTHS[step.reader], reason=reason, remedies=(_depth_remedy(step),))
 
 
-def _deeper(step: StepFacts) -> str:
+def _depth_remedy(step: StepFacts) -> str:
     return f"-k {step.place.rank}" if step.reader == "k" else f"{DEPTHS[step.reader]} {step.place.rank}"
 
 
-def _listed(values: "tuple[object, ...] | list[str]") -> str:
-    *before, last = map(str, values)
-    return f"{', '.join(before)} and {last}" if before else last
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _join_with_and(values: Sequence[object]) -> str:
+    *others, last = map(str, values)
+    return f"{', '.join(others)} and {last}" if others else last

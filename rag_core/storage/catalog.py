@@ -56,7 +56,7 @@ MANIFEST = """
 select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released
 from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
 MANIFEST_OF_DOCUMENTS = f"{MANIFEST} and id = any(%(ids)s::uuid[])"
-# A cheap check: the chunks of every document are counted only if these totals differ.
+# A cheap check: the chunks and vectors of each document are counted only if these totals differ.
 TOTALS = """
 select (select coalesce(sum(n_chunks), 0) from documents where tenant = %(tenant)s and collection = %(collection)s),
   (select count(*) from chunks where tenant = %(tenant)s and collection = %(collection)s),
@@ -103,7 +103,7 @@ CHUNK_COUNT = """
 select coalesce(sum(d.n_chunks), 0)::int as n
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s"""
-# The READABLE statements leave out documents that only groups may read to which the caller does not belong.
+# The READABLE statements omit documents whose `access` lists groups, but none of the caller's.
 READABLE_COLLECTIONS = """
 select c.name, s.model, s.dimension, coalesce(d.documents, 0) as documents, coalesce(d.chunks, 0)::int as chunks
 from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
@@ -145,7 +145,8 @@ DELETE_UNUSED = (
     """delete from collections c where c.tenant = %(tenant)s and c.id = %(collection)s and c.space is null
        and not exists (select from sources s where s.tenant = c.tenant and s.collection = c.id)""",
 )
-# The collection's row first: a running merge of its segments has locked it, and ends before the other rows are deleted.
+# The collection's row is deleted first. A running merge of its segments holds a lock on that row, so the other rows are
+# deleted after the merge has ended.
 DROP_COLLECTION = (
     "delete from collections where tenant = %(tenant)s and id = %(collection)s",
     "delete from lexical_postings where tenant = %(tenant)s and collection = %(collection)s",
@@ -160,7 +161,7 @@ DROP_COLLECTION = (
     "delete from sources where tenant = %(tenant)s and collection = %(collection)s",
 )
 DROP_DOCUMENTS = (
-    # rows are locked in the order of ids, as in every statement
+    # locks rows in the order of ids, as all statements do: otherwise two of them could deadlock
     """select from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])
        order by id for update""",
     """delete from vectors
@@ -248,7 +249,7 @@ class Catalog:
         return int(row[0])
 
     def move_to_space(self, collection: int, space: int) -> bool:
-        """Makes searches use the vectors of that space. False, without a change, if a chunk has no vector there."""
+        """Makes searches use the vectors of that space. Returns False, and changes nothing, if a chunk lacks one."""
         scope = self._scope(collection=collection, space=space)
         with self._transaction():
             moved = self.connection.execute(MOVE_TO_SPACE, scope).fetchone() is not None
@@ -257,12 +258,15 @@ class Catalog:
         return moved
 
     def sources(self, collection: str | None = None) -> list[StoredSource]:
-        """The sources of one collection, or of all, in the order of collection name and uri."""
+        """The sources of one collection, or of all collections, in the order of collection name and uri."""
         with self._transaction(), self.connection.cursor(row_factory=class_row(StoredSource)) as cursor:
             return cursor.execute(SOURCES, self._scope(collection=collection)).fetchall()
 
     def ensure_sources(self, collection: Collection, uris: Sequence[str]) -> list[int]:
-        """Adds the missing sources, or none if one is refused. Returns the ids of all. Raises as `ensure_source`."""
+        """Adds the missing sources in one transaction, and returns the ids of all.
+
+        Raises SourceError, and adds none, if one of them overlaps another source.
+        """
         with self._transaction():
             return [self.ensure_source(collection, uri) for uri in uris]
 
@@ -281,14 +285,14 @@ class Catalog:
         return int(row[0]) if row else 0
 
     def delete_unused_sources(self, collection: int, sources: Sequence[int]) -> None:
-        """Deletes those of the sources that were never listed and have no documents; then the collection, if unused.
+        """Deletes those of the sources that were never listed and have no documents; then an unused collection.
 
-        The caller must have claimed the sources: without that, another job could have just begun with them.
+        The caller must have claimed the sources, so that no other job is using them.
         """
         self._execute_all(DELETE_UNUSED, collection=collection, sources=list(sources))
 
     def record_listing(self, collection: int, sources: Sequence[int], listed_ns: int) -> None:
-        """Stores that the sources were listed completely, beginning at that time, in nanoseconds since 1970."""
+        """Stores the time at which a complete listing of the sources began, in nanoseconds since 1970."""
         with self._transaction():
             scope = self._scope(collection=collection, sources=list(sources), listed_ns=listed_ns)
             self.connection.execute(RECORD_LISTING, scope)
@@ -327,15 +331,16 @@ class Catalog:
     def find_damaged_documents(
         self, collection: int, space: int, splade: str = "", documents: Sequence[UUID] | None = None
     ) -> frozenset[UUID]:
-        """Documents that have lost chunks, vectors of `space` or SPLADE weights, which no job does.
+        """The ids of documents that lack some of their chunks, vectors in `space` or SPLADE weights.
 
-        `splade` is the fingerprint of the SPLADE model; if it is empty, weights are not checked. `documents` limits the
-        search to these.
+        Jobs do not cause such damage. `splade` is the fingerprint of the SPLADE model; if it is empty, weights are not
+        checked. `documents` limits the check to these ids.
         """
         scope = self._scope(collection=collection, space=space, splade=splade, ids=documents)
         with self._transaction():
-            suspected = documents is not None or len(set(self.connection.execute(TOTALS, scope).fetchone() or (0,))) > 1
-            statements = [DOCUMENTS_WITH_LOST_ROWS] * suspected + [DOCUMENTS_WITH_LOST_WEIGHTS] * bool(splade)
+            statements = [DOCUMENTS_WITH_LOST_WEIGHTS] if splade else []
+            if documents is not None or len(set(self.connection.execute(TOTALS, scope).fetchone() or (0,))) > 1:
+                statements.append(DOCUMENTS_WITH_LOST_ROWS)
             return frozenset(row[0] for query in statements for row in self.connection.execute(query.encode(), scope))
 
     def documents(
@@ -387,7 +392,7 @@ class Catalog:
         return str(rows[0]["text"]) if rows else ""
 
     def readable_collections(self, groups: Sequence[str], after: str, limit: int) -> list[dict[str, Any]]:
-        """A page of collections in the order of their names, with counts of what members of `groups` may read."""
+        """A page of collections in the order of their names. Only documents that `groups` may read are counted."""
         return self._rows(READABLE_COLLECTIONS, groups=list(groups), after=after, limit=limit)
 
     def readable_documents(
@@ -410,14 +415,17 @@ class Catalog:
         return rows[0]
 
     def readable_span(self, chunk: UUID, groups: Sequence[str]) -> dict[str, Any]:
-        """A chunk's position in its document, and the document's text. Raises as `readable_document`."""
+        """A chunk's position in its document, and the document's text.
+
+        Raises NotFoundError if there is no such chunk, or if members of `groups` may not read its document.
+        """
         rows = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
         if not rows:
             raise NotFoundError(f"there is no chunk {chunk}")
         return rows[0]
 
     def content(self, collection: int, document: UUID) -> str:
-        """The text of a document. Raises NotFoundError if none is stored, as for a document that failed."""
+        """The text of a document. Raises NotFoundError if none is stored, for example because the document failed."""
         rows = self._rows(CONTENT, collection=collection, document=document)
         if not rows:
             raise NotFoundError(f"no text of document {document} is stored")

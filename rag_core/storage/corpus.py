@@ -1,4 +1,4 @@
-"""Reading of the corpus for queries: rankings and texts. All reads of a retrieval use one snapshot."""
+"""The read side of the corpus: rankings and texts for queries. All reads of a retrieval use one snapshot."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -38,7 +38,7 @@ SIMILARITIES = """
 select v.chunk_id, -(v.embedding <#> %(vector)s) as score from vectors v
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.space = %(space)s
   and v.chunk_id = any(%(ids)s::uuid[])"""
-# True if few pass the filter. Rows are counted up to the limits.
+# True if few documents, or few chunks, pass the filter. Counting stops at the limits.
 HAS_FEW_DOCUMENTS = """
 select count(*) < %(max_documents)s and coalesce(sum(n), 0) < %(max_chunks)s from (
   select v.n_chunks as n from documents v where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}
@@ -68,12 +68,12 @@ BREADTH, BREADTH_FILTERED, MAX_BREADTH = 100, 400, 1_000
 chunk in ten passes costs 6 % of the recall."""
 
 MAX_EXACT_DOCUMENTS, MAX_EXACT_CHUNKS = 1_250, 5_000
-"""If fewer documents and chunks than these pass the filter, every vector is compared. With 100,000 chunks this takes as
-long as the index, and it is exact."""
+"""If fewer documents and chunks than these pass the filter, every vector is compared. In a collection of 100,000 chunks
+this takes as long as a search of the index, and it is exact."""
 
 CACHE_BYTES, CHUNK_CACHE_BYTES = 64 << 20, 256 << 20
-"""Sizes of a process's caches for posting lists and for chunk ids (seven million); the words have a pair of caches, and
-SPLADE has another."""
+"""Sizes of a process's caches for posting lists and for chunk ids (seven million of them). BM25 has one pair of caches,
+and SPLADE has another."""
 
 
 class CorpusReader:
@@ -149,7 +149,7 @@ class CorpusReader:
             return await splade.score(snapshot, self._weights, query, weights, fingerprint, chunk_ids)
 
     async def score_dense(self, query: Query, vector: Matrix, space: Space, chunk_ids: Sequence[UUID]) -> list[float]:
-        """Exact inner products with `vector`, shape (dimension,), in the order given; NaN for chunks without vector."""
+        """Exact inner products with `vector`, shape (dimension,), in the order given; NaN if a chunk has no vector."""
         async with self.snapshot(query) as snapshot:
             _check_space(query, snapshot.scope, space)
             parameters = {**snapshot.scope, "vector": HalfVector(vector), "ids": list(chunk_ids)}
@@ -166,9 +166,9 @@ class CorpusReader:
             return [_hit_from_row(row, stage, scores[row[0]]) for row in await rows.fetchall()]
 
     async def fetch_neighbours(self, query: Query, hits: Sequence[Hit], before: int, after: int) -> list[list[Chunk]]:
-        """The chunks around each hit in its document: up to `before` and `after`, in text order, without its own.
+        """The chunks around each hit in its document: up to `before` and `after`, in text order, without the hit's own.
 
-        If this is called in the snapshot of the search, they belong to the version of the document that was searched.
+        In the snapshot of the search, they belong to the version of the document that was searched.
         """
         neighbours: list[list[Chunk]] = [[] for _ in hits]
         async with self.snapshot(query) as snapshot:
@@ -211,7 +211,7 @@ async def _search_vectors(
         hidden=SQL(HIDDEN), nearest=SQL(nearest).format(filter=condition, k=Literal(k), **constants)
     )
     parameters = {**snapshot.scope, **values, "vector": HalfVector(vector), "k": k}
-    prepare = None if query.filters is None else False  # a plan with a filter must not be kept; else psycopg decides
+    prepare = None if query.filters is None else False  # plans with a filter must not be kept; None: psycopg decides
     rows = await snapshot.connection.execute(statement, parameters, prepare=prepare, binary=True)
     return [(id, score) for id, score in await rows.fetchall()]
 

@@ -49,9 +49,9 @@ CHUNK_COUNT = "select count(*) as chunks from chunks where tenant = %(tenant)s a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentTrace:
-    """The stored state of a document. `status` is empty if it is not stored; then `deleted` is True if it once was.
+    """The stored state of a document. `status` is empty if it is not stored; `deleted` is True if it was in the past.
 
-    `job` wrote the document last or deleted it, and is None if no job did. `other_collections` are those that have a
+    `job` is the job that wrote or deleted the document last, or None. `other_collections` are those that have a
     document of this uri. `passing_chunks` are the ids of chunks that pass the query's filter. `collection_chunks` is
     the number of chunks in the collection.
     """
@@ -100,7 +100,7 @@ async def _document_facts(
 async def _deletion_facts(snapshot: Snapshot, scope: dict[str, Any]) -> dict[str, Any]:
     """Facts about a document that is not stored.
 
-    If its last job completed it, it was not deleted by a job but by `rag documents delete` or `rag sources drop`.
+    If its last job completed it, no job deleted it: `rag documents delete` or `rag sources drop` did.
     """
     rows = await _fetch_rows(snapshot, LAST_JOB, scope)
     if not rows:

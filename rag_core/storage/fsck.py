@@ -62,7 +62,7 @@ where j.finished_at is not null and case when i.uri is null then j.status = 'com
 select c.tenant, 'chunk ' || c.id as subject from chunks c
 where not exists (select from documents d
   where d.tenant = c.tenant and d.collection = c.collection and d.id = c.document_id)""",
-    "I2 no document without the chunks it was completed with": """
+    "I2 no document without all of its chunks": """
 select d.tenant, 'document ' || d.uri || ': ' || coalesce(c.n, 0) || ' of ' || d.n_chunks || ' chunks' as subject
 from documents d
 left join (select tenant, collection, document_id, count(*) as n from chunks group by 1, 2, 3) c

@@ -24,12 +24,12 @@ INTERRUPTED = "interrupted: the job ended before it came to this document"
 
 UNLOCK = "select pg_advisory_unlock_all()"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
-# JOIN_WRITERS is the first statement of every transaction that writes for a job, and WAIT_FOR_WRITERS that of every
-# transaction that ends or restarts one. Writers lock document rows and then the job's row; ending a job locks them in
-# the opposite order. Without this lock the two would deadlock.
+# Every transaction that writes for a job begins with JOIN_WRITERS. Every transaction that ends or restarts a job begins
+# with WAIT_FOR_WRITERS. Writers lock document rows and then the job's row, but ending a job locks them in the opposite
+# order: without this lock the two would deadlock.
 JOIN_WRITERS = "select pg_advisory_xact_lock_shared(hashtextextended('rag.job ' || %(job)s, 0))"
 WAIT_FOR_WRITERS = "select pg_advisory_xact_lock(hashtextextended('rag.job ' || %(job)s, 0))"
-KILLED = """
+FIND_KILLED = """
 select id from jobs
 where tenant = %(tenant)s and collection = %(collection)s and status = 'running' and sources && %(sources)s::int[]
   and id <> %(job)s order by id"""
@@ -61,11 +61,11 @@ START = """
 update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')
 returning events, attempts"""
-# For a job that another worker began: documents that have ended keep their state, the others are planned again.
+# For a job that another worker began: finished documents keep their state, the others are deleted and added again.
 DROP_QUEUED = "delete from job_items where tenant = %(tenant)s and job_id = %(job)s and status = 'queued'"
-# A newer listing must have a higher run than older ones of the same sources, and pushed documents must keep the order
-# in which they arrived. So the job gets a new run if a job with a higher run has one of its listed sources, or if an
-# earlier job with pushed documents got a higher run in this way.
+# A listing must have a higher run than older listings of the same sources, and pushed documents must be written in the
+# order in which they arrived. The job therefore gets a new run if a job with a higher run has one of its listed
+# sources, or if an earlier job with pushed documents has got a higher run in this way.
 RENEW_RUN = """
 update jobs j set run = default where j.tenant = %(tenant)s and j.id = %(job)s and (exists (select from jobs newer
   where newer.tenant = j.tenant and newer.run > j.run and newer.collection = %(collection)s
@@ -136,9 +136,9 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
-# `abandoned`: the job's process was killed. Nobody has locked its sources as `_lock_source` does, and none of its
-# documents has ended in the last minute: a job that lost its connection has no locks either, but continues. Jobs of the
-# queue are never abandoned, because their lease passes them on.
+# `abandoned`: the job's process was killed. No connection holds the locks of `_lock_source` on its sources, and none of
+# its documents was finished in the last minute: a job that lost its connection has no locks either, but continues. Jobs
+# of the queue are never abandoned, because another worker leases them.
 JOBS = """
 select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, j.profile, j.status, j.reason, j.same,
   j.created_at, j.started_at, j.finished_at, j.seconds, j.settings, j.attempts, j.correlation_id,
@@ -178,9 +178,9 @@ NO_JOB = UUID(int=0)
 class Job:
     """A job that this process runs.
 
-    `run` is the version of the documents that it writes; later jobs have higher runs. `fence` is raised whenever
-    another worker takes the job over; it stays 0 for a job that does not come from the queue. `finished_documents` are
-    those that earlier workers of the job have finished, successfully or not.
+    `run` is the version of the documents that it writes; later jobs have higher runs. `fence` increases whenever
+    another worker takes the job over; it is always 0 outside the queue. `finished_documents` are those that earlier
+    workers of the job have finished, successfully or not.
     """
 
     id: UUID
@@ -195,7 +195,7 @@ def fencing_error(job: UUID) -> FencedError:
 
 
 async def job_notifications(postgres: Postgres) -> AsyncGenerator[str, None]:
-    """Yields the ids of jobs that have new events. The first id is empty: listening has begun.
+    """Yields the ids of jobs that have new events. The first id is empty, to report that the connection is listening.
 
     Raises StoreError if the store is unavailable or the connection is lost.
     """
@@ -215,21 +215,21 @@ class Ledger:
         self._tenant = tenant
 
     def close(self) -> None:
-        """Unlocks the sources at once. Closing the connection alone unlocks them only when the server notices."""
+        """Unlocks the sources at once. If the connection is only closed, they stay locked until the server notices."""
         with suppress(psycopg.OperationalError):
             self._connection.execute(UNLOCK)
 
     def claim(self, collection: int, sources: Sequence[int], job: UUID = NO_JOB) -> None:
-        """Locks the sources for this connection, and ends other jobs that were killed while they had them locked.
+        """Locks the sources for this connection, and ends the other running jobs on them.
 
-        The workers of such a job cannot write any more: each transaction checks that the job is running and has their
-        fence. A killed job that came from the queue is queued again. Raises BusyError if a live job has locked one of
-        the sources.
+        Those jobs were killed: a live one would still have its locks. Their workers cannot write any more, because each
+        transaction checks that the job is running and has their fence. A killed job of the queue is queued again.
+        Raises BusyError if another process has locked one of the sources.
         """
         self.reclaim(collection, sources)
         scope = self._scope(collection=collection, sources=list(sources), job=job)
         with transaction(self._connection, self._tenant):
-            killed = [row[0] for row in self._connection.execute(KILLED, scope)]
+            killed = [row[0] for row in self._connection.execute(FIND_KILLED, scope)]
             for id in killed:
                 self._connection.execute(WAIT_FOR_WRITERS, {"job": id})
             ended = self._connection.execute(END_KILLED, self._scope(jobs=killed)).fetchall()
@@ -240,7 +240,7 @@ class Ledger:
                 self._add_event(id, seq, "job", "queued", {"reason": "interrupted"})
 
     def reclaim(self, collection: int, sources: Sequence[int]) -> None:
-        """Locks the sources and ends no job: for a job that continues over a new connection.
+        """Locks the sources for a job that continues over a new connection. Ends no other job.
 
         Raises BusyError if another job has locked one of them.
         """
@@ -283,7 +283,7 @@ class Ledger:
         return Job(id=job, run=int(row[0]) if row else 0)
 
     def start(self, job: UUID, fence: int) -> None:
-        """Marks a job of the queue as running; its sources must be claimed.
+        """Marks a job of the queue as running. Its sources must already be claimed.
 
         Raises FencedError if the job has ended or another worker has it.
         """
@@ -305,7 +305,7 @@ class Ledger:
         same: int,
         items: Sequence[tuple[UUID, str, Action]],
     ) -> Job:
-        """Adds the documents of a started job of the queue; `begin` does this for jobs outside the queue.
+        """Adds the documents of a started job of the queue, as `begin` does for other jobs.
 
         `listed` are those of its sources whose listing is complete. Raises FencedError if the job has ended or another
         worker has it.
@@ -371,12 +371,14 @@ class Ledger:
         return self._rows(READABLE_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
 
     def stages(self, job: UUID) -> list[dict[str, Any]]:
-        """The busy seconds of each stage, summed over processes, and the number of documents that it has done."""
+        """The busy seconds of each stage, summed over processes, and the number of documents that passed it."""
         return self._rows(STAGES, job=job)
 
     def dead_letters(self, job: UUID) -> list[str]:
-        """The uris of documents that failed temporarily in this job, and that no later job has completed or failed
-        permanently."""
+        """The uris of documents that failed temporarily in this job and still need a retry.
+
+        A document needs none if a later job has completed it, or if it failed permanently in a later job.
+        """
         return [str(row["uri"]) for row in self._rows(DEAD_LETTERS, job=job)]
 
     def stage_seconds(self, job: UUID) -> dict[str, float]:
@@ -401,7 +403,7 @@ class Ledger:
         return self._rows(EVENTS, job=job, after=after)
 
     def readable_events(self, job: UUID, groups: Sequence[str], after: int) -> list[dict[str, Any]]:
-        """The events after number `after`, without those of documents that no member of `groups` may read."""
+        """The events with numbers above `after`, in order, except those of documents that `groups` may not read."""
         return self._rows(READABLE_EVENTS, job=job, groups=list(groups), after=after)
 
     def _add_items(self, job: UUID, items: Sequence[tuple[UUID, str, Action]]) -> None:
@@ -417,7 +419,7 @@ class Ledger:
         self._connection.execute(ADD_EVENT, self._scope(**event))
 
     def _end_items(self, jobs: Sequence[UUID]) -> None:
-        """Fails the queued documents of jobs that have ended, and deletes what is stored for their processing."""
+        """Fails the queued documents of jobs that have ended, and deletes their parts and unneeded bodies."""
         self._connection.execute(END_ITEMS, self._scope(jobs=jobs, reason=INTERRUPTED))
         for statement in (DROP_PARTS, DROP_BODIES):
             self._connection.execute(statement, self._scope(jobs=jobs))

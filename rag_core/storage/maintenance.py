@@ -1,7 +1,8 @@
 """Maintenance of a store: vector indexes, lexical segments, the graph, and the planner's statistics.
 
-Each large pair of collection and space has its own partial HNSW index; small ones are scanned, and have no index that
-would slow down inserts. Indexes are built and dropped concurrently, so they block neither searches nor publishing.
+The vectors of one collection in one space have their own partial HNSW index if there are many of them. A small number
+is scanned, because an index would slow down inserts. Indexes are built and dropped concurrently, which blocks neither
+searches nor publishing.
 """
 
 import time
@@ -23,11 +24,11 @@ from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.statistics import analyze_stale_tables, analyze_table
 
-POLL = 0.2
+POLL_SECONDS = 0.2
 LOCK = "select pg_try_advisory_lock(hashtextextended('rag.maintenance', 0))"
 UNLOCK = "select pg_advisory_unlock(hashtextextended('rag.maintenance', 0))"
-# The memory for building is a gigabyte, or the size of the server's shared buffers if that is smaller; they are usually
-# a quarter of its memory. A higher setting of the administrator stays.
+# The memory for building an index is a gigabyte, or the size of the server's shared buffers if they are smaller; they
+# are usually a quarter of the server's memory. A higher setting of the administrator stays.
 SETTINGS = """
 select set_config('maintenance_work_mem',
   greatest(granted.setting::bigint, least(1024 * 1024, buffers.setting::bigint * 8)) || 'kB', false),
@@ -45,7 +46,7 @@ select vector_index(c.tenant, c.id, s.id) as index, c.id as collection, c.name, 
    limit %(limit)s) limited_vectors) as count
 from collections c join spaces s on s.tenant = c.tenant
 where c.tenant = %(tenant)s and (%(collection)s::int is null or c.id = %(collection)s) order by c.id, s.id"""
-# The indexes of the tenant, or of one collection. An index that is not valid was left by a build that was killed.
+# The indexes of the tenant, or of one collection. An invalid index is the remains of a build that was killed.
 INDEXES = """
 select c.relname, i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid
 where i.indrelid = 'rag.vectors'::regclass
@@ -67,7 +68,7 @@ Task: TypeAlias = tuple[Action, str, Callable[[Connection, str, int], int]]
 
 LEXICAL: tuple[Task, ...] = (("completed", "lexical documents", backfill), ("merged", "lexical segments", merge))
 GRAPH: tuple[Task, ...] = (("removed", "graph rows", repair),)
-"""Not run after every sync: it reads the whole graph, and syncs keep the graph consistent."""
+"""Tasks that do not run after a sync: they read the whole graph, and syncs keep the graph consistent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,16 +112,15 @@ class Maintenance:
     def run(self, postgres: Postgres, tenant: str, collection: int | None = None) -> list[Change]:
         """Does all work that is necessary now, for one collection or for all of the tenant.
 
-        Graphs are repaired only if all collections are maintained. Waits while another process builds or drops indexes.
-        Raises StoreError if something fails; the next run then does the remaining work.
+        Graphs are repaired only if `collection` is None. Waits while another process builds or drops indexes. Raises
+        StoreError if something fails; the next run then does the remaining work.
         """
         with _owner_session(postgres) as connection:
             with transaction(connection, tenant):
                 scope = {"tenant": tenant, "collection": collection}
                 names: dict[int, str] = dict(connection.execute(COLLECTIONS, scope).fetchall())
-            analyzed = _analyze_collections(
-                connection, tenant, names
-            )  # first, because the next steps query what was loaded
+            # first, because the next steps query the rows that were loaded
+            analyzed = _analyze_collections(connection, tenant, names)
             completed = list(_run_tasks(postgres, tenant, names, LEXICAL if collection else LEXICAL + GRAPH))
             with _exclusive_turn(connection):
                 return [*analyzed, *completed, *self._update_indexes(connection, tenant, collection)]
@@ -201,7 +201,9 @@ def _owner_session(postgres: Postgres) -> Iterator[Connection]:
 def _exclusive_turn(connection: Connection) -> Iterator[None]:
     """Excludes all other processes of the store: two that build indexes on the same table would deadlock."""
     while not _first_column(connection, LOCK, {}):
-        time.sleep(POLL)  # instead of a waiting statement, because a concurrent build waits for running statements
+        time.sleep(
+            POLL_SECONDS
+        )  # instead of a waiting statement, because a concurrent build waits for running statements
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Splitting of a very large document into several drafts, so that several processes embed it.
+"""Parts of a very large document: drafts that several processes can embed at the same time.
 
 Finished parts are stored as bytes until the others arrive, and are then joined.
 """
@@ -40,7 +40,7 @@ def split_draft(draft: Draft, max_chunks: int) -> list[Draft]:
 
 
 def join_drafts(parts: Sequence[Draft]) -> Draft:
-    """The whole draft from all its parts, in order. It is a failure if one of the parts is."""
+    """The whole draft from all its parts, in order. If one of the parts has failed, the draft has failed."""
     first = replace(parts[0], part=(0, 1))
     if failure := next((part.failure for part in parts if part.failure), None):
         return first.with_failure(failure)

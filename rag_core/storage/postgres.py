@@ -30,7 +30,8 @@ DEFAULT_TIMEOUTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
 }
-"""Client-side timeouts for a host that disappears, as the system's are 15 minutes and more. A DSN overrides them."""
+"""Client-side timeouts for a host that disappears. The operating system would wait 15 minutes or longer. A DSN
+overrides them."""
 
 ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
@@ -40,7 +41,7 @@ SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A store with the newest schema. Small and picklable: workers receive it, and open their own connections.
+    """A store with the newest schema. It is small and picklable: workers receive it, and open their own connections.
 
     `folder` is the folder of an embedded server, or empty.
     """
@@ -126,7 +127,7 @@ def translate_connection_errors() -> Iterator[None]:
 
 
 def retry_attempts(timeout: float, *errors: type[RagError]) -> Iterable[stamina.Attempt]:
-    """Yields attempts until the `with` block of one does not raise these errors, or `timeout` seconds are over.
+    """Yields attempts until the `with` block of an attempt raises none of these errors, or `timeout` seconds are over.
 
     The last attempt raises its error. With a timeout of 0 there is one attempt.
     """

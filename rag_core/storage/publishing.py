@@ -1,8 +1,8 @@
 """Publishing: writes documents into the corpus, one transaction per batch.
 
-Two numbers order the writers. A job's `fence` changes whenever another worker takes the job over; every transaction
-checks it, so a worker that lost its job writes nothing. A document's `version` is the run that wrote it last; an older
-run never replaces it, so a batch that is published twice changes nothing the second time.
+Two numbers protect documents from outdated writers. A job's `fence` changes whenever another worker takes the job over.
+Every transaction compares it, so a worker that lost its job writes nothing. A document's `version` is the number of the
+run that wrote it last. A run replaces only documents of older runs, so publishing a batch again changes nothing.
 
 Postgres refuses `COPY` into tables with row-level security. Rows are therefore copied into temporary tables and
 inserted from there. Unchanged chunks keep their rows and their vectors.
@@ -58,18 +58,18 @@ COPY_VALUES = "copy staged_values from stdin (format binary)"
 CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
 COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 
-# The planner has no statistics of a collection while it is being loaded, and takes it for empty: joins would read the
-# whole collection for every batch. The statements below therefore pass ids as arrays and upsert rows, and those that
-# remove rows do not run for a batch of new documents.
+# While a collection is being loaded, the planner has no statistics of it and assumes that it is empty. Joins would then
+# read the whole collection for every batch. The statements below therefore pass ids as arrays and upsert rows.
+# Statements that remove rows are skipped for a batch of new documents.
 
-# The first statement of a batch. Every statement that locks rows locks them in the order of ids, so two batches with
-# common documents wait for each other and do not deadlock.
+# The first statement of a batch after staging. Every statement that locks rows locks them in the order of ids, so two
+# batches with common documents wait for each other and do not deadlock.
 LOCK_DOCUMENTS = """
 select from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s
   and d.id = any(array(select id from staged_documents)) order by d.id for no key update"""
-# Does not touch rows that this run or a newer one wrote. After a temporary failure the stored contents stay searchable.
-# After a permanent failure they are removed, because the source no longer has them.
-# `existed`: the document was stored before; Postgres sets `xmax` for a row that was updated, not inserted.
+# Does not change rows that this run or a newer one wrote. After a temporary failure the stored contents stay
+# searchable. After a permanent failure they are removed, because the source no longer has these contents.
+# `existed`: the document was stored before. Postgres sets `xmax` of a row that was updated, but not of an inserted one.
 UPSERT_DOCUMENTS = """
 insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size,
   modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
@@ -154,8 +154,8 @@ update job_items i set status = s.status, stage = s.stage, reason = s.reason, re
   chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
 from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
   and i.document_id = any(array(select id from staged_documents)) and i.document_id = s.id"""
-# Reserves the numbers of events, at the end of every transaction of a job. Returns no row if the job has ended or has
-# another fence: then the transaction must be rolled back.
+# Reserves numbers for `count` events, at the end of every transaction of a job. Returns no row if the job has ended or
+# has another fence; the transaction must then be rolled back.
 RESERVE_EVENTS = """
 update jobs set events = events + %(count)s
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
@@ -163,7 +163,7 @@ FIND_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
 where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
 
-# Makes the writers of one document's parts take turns. No row means that the document has been published or has failed.
+# Makes the writers of one document's parts take turns. Returns no row if the document has been published or has failed.
 LOCK_ITEM = """
 select from job_items where tenant = %(tenant)s and job_id = %(job)s and document_id = %(document)s
   and status = 'queued' for update"""
@@ -207,21 +207,21 @@ update job_items i set status = 'deleted', finished_at = clock_timestamp(),
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s::uuid[])"""
 
 MAX_FILTER_BYTES = 2000
-"""The longest metadata key and value, together, that filters can compare. A longer value, such as an abstract, does not
-fit an index entry."""
+"""The maximum size of a metadata key and its value together, in UTF-8, for filters to compare them. A longer value,
+such as an abstract, does not fit in an index entry."""
 
 ENCODING_ERRORS = (UnicodeError, OverflowError)
-"""What psycopg raises for a text or a number that no column can hold."""
+"""The exceptions that psycopg raises for a text or a number that no column can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The collection and the job that a writer writes for. Small and picklable: each worker opens its own writer.
+    """The collection and the job that a writer writes for. It is small and picklable: each worker opens its own writer.
 
-    Written documents get the version `run`. `listed_ns` is when the sources were listed, in nanoseconds since 1970.
-    `fence` is the job's fence while this process holds the job. `store_timeout` limits the seconds that a writer
-    retries while the store is unavailable. `graph`: documents are added to the graph too. `splade` is the fingerprint
-    of the SPLADE model, or empty if there is none.
+    `run` is the version of the documents that are written. `fence` is the job's fence while this process has the job.
+    `listed_ns` is the time at which the sources were listed, in nanoseconds since 1970. `store_timeout` is the number
+    of seconds for which a writer retries while the store is unavailable. `graph`: documents are also added to the
+    graph. `splade` is the fingerprint of the SPLADE model, or empty if there is none.
     """
 
     postgres: Postgres
@@ -260,7 +260,7 @@ class CorpusWriter:
         self._connection.close()
 
     def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
-        """The vectors that are already stored, by text hash, each of shape (dimension,)."""
+        """The stored vectors of texts with these hashes, by hash; each has the shape (dimension,)."""
 
         def read_vectors() -> dict[bytes, Matrix]:
             with transaction(self._connection, self._target.tenant):
@@ -272,9 +272,9 @@ class CorpusWriter:
     def publish(self, drafts: Sequence[Draft]) -> None:
         """Publishes the drafts in one transaction. If that fails, publishes each document in its own transaction.
 
-        A document that cannot be written is published as failed; the others are not affected. Drafts that this run or
-        a newer one has published already change nothing. A draft that is a part of a document is stored; the last part
-        to arrive publishes the whole document.
+        A document that cannot be written is published as failed; the others are not affected. A document that this run
+        or a newer one has already written is left unchanged. A draft that is only a part of a document is stored until
+        the last part arrives; then the whole document is published.
 
         Raises FencedError if the job has ended or another worker has it. Raises StoreError if the store stays
         unavailable for longer than the target's `store_timeout`.
@@ -286,7 +286,7 @@ class CorpusWriter:
                 self._retry(partial(self._publish_part, draft))
 
     def delete(self, documents: Sequence[UUID]) -> None:
-        """Deletes documents and all rows that belong to them, in one transaction. Raises the errors of `publish`."""
+        """Deletes documents and all their rows in one transaction. Raises the same errors as `publish`."""
 
         def delete_documents() -> None:
             with self._write_transaction():
@@ -299,7 +299,10 @@ class CorpusWriter:
         self._retry(delete_documents)
 
     def _retry(self, work: Callable[[], T]) -> T:
-        """Repeats `work` on a new connection while the store is unavailable. A lost transaction was rolled back."""
+        """Repeats `work` on a new connection while the store is unavailable.
+
+        The server rolls back a transaction whose connection is lost.
+        """
         for attempt in retry_attempts(self._target.store_timeout, StoreError):
             with attempt:
                 if self._connection.closed:
@@ -320,7 +323,7 @@ class CorpusWriter:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[None]:
-        """Opens a transaction of the job. Nobody can end the job until the transaction ends."""
+        """Opens a transaction of the job. The job cannot be ended before the transaction ends."""
         with transaction(self._connection, self._target.tenant):
             self._connection.execute(JOIN_WRITERS, self._scope)
             yield
@@ -337,7 +340,7 @@ class CorpusWriter:
             elif drafts[0].failure:
                 raise  # a failed draft has no contents, so they cannot be the cause
             else:
-                self._publish_batch([drafts[0].with_failure(_publish_failure(error))])
+                self._publish_batch([drafts[0].with_failure(_publishing_failure(error))])
 
     def _publish_part(self, part: Draft) -> None:
         try:
@@ -347,10 +350,10 @@ class CorpusWriter:
                 elif self._connection.execute(CHECK_FENCE, self._scope).fetchone() is None:
                     raise fencing_error(self._target.job)
         except (psycopg.Error, DocumentError, *ENCODING_ERRORS) as error:
-            self._publish_batch([replace(part, part=(0, 1)).with_failure(_publish_failure(error))])
+            self._publish_batch([replace(part, part=(0, 1)).with_failure(_publishing_failure(error))])
 
     def _add_part(self, part: Draft) -> Draft | None:
-        """Stores a part of a document. Returns the whole document if this was the last part to arrive."""
+        """Stores a part of a document. Returns the whole document if this was the last missing part, else None."""
         number, count = part.part
         scope = {**self._scope, "document": part.id, "part": number, "parts": count}
         if self._connection.execute(LOCK_ITEM, scope).fetchone() is None:
@@ -369,7 +372,7 @@ class CorpusWriter:
         return [words, lexical.prepare_weights(drafts, self._target.run, self._target.splade)]
 
     def _publish_documents(self, drafts: Sequence[Draft], segments: Sequence[lexical.PreparedSegments]) -> None:
-        """Writes whole documents and their events in the current transaction. `segments` is prepared from `drafts`."""
+        """Writes whole documents and their events in the current transaction. `segments` belong to `drafts`."""
         prepared_graph = graph.prepare(drafts) if self._target.graph else graph.EMPTY_GRAPH
         existed = self._upsert_documents(drafts)
         accepted = [draft for draft in drafts if draft.id in existed]
@@ -383,32 +386,35 @@ class CorpusWriter:
         graph.publish(self._connection, self._scope, prepared_graph.restrict_to(existed), replaced)
         failures = [_failure_detail(draft, draft.failure) for draft in accepted if draft.failure]
         reported = [failure for failure in failures if failure["status"] != "skipped"]
-        self._add_events("publish", "published", Counter(map(_status, accepted)), reported)
+        self._add_events("publish", "published", Counter(map(_draft_status, accepted)), reported)
 
     def _upsert_documents(self, drafts: Sequence[Draft]) -> dict[UUID, bool]:
-        """Writes the rows of `documents`. Returns the accepted ids, and for each if the document was stored before.
+        """Writes the rows of `documents`. Returns the accepted ids, with True for documents that existed before.
 
-        A document is rejected if this run or a newer one has written it already.
+        A document is rejected if this run or a newer one has already written it.
         """
-        _copy(self._connection, COPY_DOCUMENTS, DOCUMENT_TYPES, map(_document_row, drafts))
+        _copy_rows(self._connection, COPY_DOCUMENTS, DOCUMENT_TYPES, map(_document_row, drafts))
         self._connection.execute(LOCK_DOCUMENTS, self._scope)
         statements = (UPSERT_DOCUMENTS, TOUCH_DOCUMENTS)
         return dict(row for statement in statements for row in self._connection.execute(statement, self._scope))
 
     def _write_contents(self, drafts: Sequence[Draft], any_existed: bool) -> None:
         """Writes values, chunks, vectors and texts of accepted documents, and ends their job items."""
-        _copy(self._connection, COPY_VALUES, VALUE_TYPES, (row for draft in drafts for row in _value_rows(draft)))
-        _copy(self._connection, COPY_CHUNKS, CHUNK_TYPES, (row for draft in drafts for row in _chunk_rows(draft)))
+        _copy_rows(self._connection, COPY_VALUES, VALUE_TYPES, (row for draft in drafts for row in _value_rows(draft)))
+        _copy_rows(self._connection, COPY_CHUNKS, CHUNK_TYPES, (row for draft in drafts for row in _chunk_rows(draft)))
         removals = (REMOVE_CHUNKS, REMOVE_VALUES, TOUCH_VALUES) if any_existed else ()
         for statement in (*removals, ADD_CHUNKS, ADD_VECTORS, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
             self._connection.execute(statement, self._scope)
-        if textless := sorted(draft.id for draft in drafts if draft.failure and not draft.failure.retryable):
-            self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": textless})
+        if failed_ids := sorted(draft.id for draft in drafts if draft.failure and not draft.failure.retryable):
+            self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": failed_ids})
 
     def _add_events(
         self, stage: str, status: str, counts: Mapping[str, int], failures: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Adds an event for each failure, and one with the counts. Raises FencedError if the job may not write."""
+        """Adds an event for each failure, and one with the counts.
+
+        Raises FencedError if the job has ended or another worker has it.
+        """
         events = [("document", str(failure["status"]), failure) for failure in failures] + [(stage, status, counts)]
         row = self._connection.execute(RESERVE_EVENTS, {**self._scope, "count": len(events)}).fetchone()
         if row is None:
@@ -423,7 +429,7 @@ class CorpusWriter:
 
 
 def filter_values(draft: Draft) -> dict[str, list[Value]]:
-    """The values that filters can compare, by key: the document's metadata, and what every document has."""
+    """The values that filters can compare, by key: the document's metadata, and the fields that all documents have."""
     document, entry = draft.document, draft.entry
     if document is None:
         return {}
@@ -433,33 +439,36 @@ def filter_values(draft: Draft) -> dict[str, list[Value]]:
         "title": document.title,
         "media_type": document.media_type,
         "language": document.language,
-        "updated_at": _updated_at(entry),
+        "updated_at": _modification_time(entry),
     }
     lists = {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in metadata.items()}
-    return {key: [value for value in values if _fits_index(key, value)] for key, values in lists.items()}
+    return {
+        key: [
+            value
+            for value in values
+            if not isinstance(value, str) or len(key.encode()) + len(value.encode()) <= MAX_FILTER_BYTES
+        ]
+        for key, values in lists.items()
+    }
 
 
-def _fits_index(key: str, value: Value) -> bool:
-    return not isinstance(value, str) or len(key.encode()) + len(value.encode()) <= MAX_FILTER_BYTES
-
-
-def _updated_at(entry: Entry) -> str:
-    """The modification time in a fixed format, so that times compare as text: `2026-11-21T09:30:00Z`."""
+def _modification_time(entry: Entry) -> str:
+    """The modification time as `2026-11-21T09:30:00Z`, a format in which the order of texts is the order of times."""
     return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _status(draft: Draft) -> str:
+def _draft_status(draft: Draft) -> str:
     if draft.failure:
         return draft.failure.status
     return "same" if draft.same else "completed"
 
 
 def _replaces_contents(draft: Draft) -> bool:
-    """True if the stored contents must be removed: not for unchanged bytes, and not after a temporary failure."""
+    """True if the stored contents are outdated. They are not if the bytes are unchanged or the failure is temporary."""
     return not draft.same and not (draft.failure and draft.failure.retryable)
 
 
-def _publish_failure(error: Exception) -> Failure:
+def _publishing_failure(error: Exception) -> Failure:
     reason = error.reason if isinstance(error, DocumentError) else str(error).strip().splitlines()[0]
     return Failure(stage="publish", reason=reason)
 
@@ -475,7 +484,7 @@ def _failure_detail(draft: Draft, failure: Failure) -> dict[str, Any]:
     }
 
 
-def _copy(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:
+def _copy_rows(connection: Connection, statement: LiteralString, types: Sequence[str], rows: Iterable[Any]) -> None:
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types(types)
         for row in rows:
@@ -489,7 +498,7 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
         draft.id,
         draft.source,
         entry.uri,
-        _status(draft),
+        _draft_status(draft),
         failure.stage if failure else None,
         failure.reason if failure else None,
         failure is not None and failure.retryable,
@@ -511,9 +520,9 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
 
 
 def _value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float | None]]:
-    """Document id, key, text value and number value; one of the two values is None."""
+    """Rows of document id, key, text value and number value. One of the two values is None."""
     if draft.same:
-        return [(draft.id, "updated_at", _updated_at(draft.entry), None)]
+        return [(draft.id, "updated_at", _modification_time(draft.entry), None)]
     return [
         (draft.id, key, None, float(value))
         if isinstance(value, int | float) and not isinstance(value, bool)

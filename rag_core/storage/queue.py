@@ -24,9 +24,10 @@ from rag_core.storage.ledger import ADD_EVENT, Ledger
 from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
 
 PUSHED_URI = "push:///"
-"""The uri of the source of all documents that came with a request, in every collection. Their uris begin with it."""
+"""The uri of the source of pushed documents: those that a request contained. Every collection has its own source with
+this uri, and the uris of the documents begin with it."""
 MAX_ATTEMPTS = 3
-"""Times that a job is started, if each attempt ends because its worker died or lost the store. Then it fails."""
+"""The number of attempts after which a job fails. An attempt has failed if its worker died or lost the store."""
 BODY_DAYS = 7
 """Days after a job's end during which the bodies of its failed documents are kept for a retry."""
 SCRIPT_SCHEMES = ("javascript:", "data:", "vbscript:")
@@ -98,7 +99,7 @@ returning j.tenant, j.id as job, j.fence, j.attempts as attempt, j.pushes, j.pro
 EXTEND = """
 update jobs set lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running') returning id"""
-# A job that was not started is still queued, so it gets no event of being queued again.
+# A leased job that was not started still has the status `queued`, so no second event reports that it is queued.
 RELEASE = """
 with leased_job as (
   select tenant, id, status = 'running' as started from jobs
@@ -107,7 +108,7 @@ with leased_job as (
 update jobs j set status = 'queued', fence = fence + 1, lease_until = null, attempts = attempts - %(uncounted)s,
   run_at = clock_timestamp() + make_interval(secs => %(delay)s), events = events + leased_job.started::int
 from leased_job where j.tenant = leased_job.tenant and j.id = leased_job.id returning j.events, leased_job.started"""
-ABANDONED = """
+FIND_ABANDONED = """
 select tenant, id, fence from jobs
 where request is not null and status in ('queued', 'running') and attempts >= %(max_attempts)s
   and (lease_until is null or lease_until < clock_timestamp())"""
@@ -118,7 +119,7 @@ delete from pushed_documents p using jobs j where j.tenant = p.tenant and j.id =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedDocument:
-    """A document whose bytes came with a request.
+    """A document whose bytes a request contained.
 
     `id` is the client's; a later document with the same id is a new version of it. `url` is its address in citations.
     """
@@ -173,7 +174,7 @@ class Queue:
         self._tenant = tenant
 
     def enqueue(self, request: IngestRequest, idempotency_key: str = "", fingerprint: str = "") -> EnqueuedJob:
-        """Adds a job in one transaction. A key that was used in the last 24 hours returns its job and adds nothing.
+        """Adds a job in one transaction. If the key was used in the last 24 hours, returns that job and adds nothing.
 
         Raises IdempotencyError if the key was used with another fingerprint. Raises SourceError for a missing or
         duplicate document id, metadata that filters cannot compare, a url that is not absolute, and text that the
@@ -206,7 +207,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedRecord:
-    """A stored document that came with a request, without its body. `size` is in bytes, `sha256` is hexadecimal."""
+    """A stored pushed document without its body. `size` is in bytes, `sha256` is hexadecimal."""
 
     id: str
     uri: str
@@ -220,13 +221,13 @@ class PushedRecord:
 
 
 def document_url(uri: str, metadata: Mapping[str, Any]) -> str:
-    """The address at which a reader finds a document: for a pushed one, the `url` of its request if there was one."""
+    """The address that citations link to: the uri of a document, or the `url` that was sent with a pushed one."""
     url = str(metadata.get("url", ""))
     return url if uri.startswith(PUSHED_URI) and _is_absolute_url(url) else uri
 
 
 def list_pushed_documents(postgres: Postgres, tenant: str, job: UUID) -> list[PushedRecord]:
-    """The documents that came with a job's request, in the order of their ids."""
+    """The documents that a job's request contained, in the order of their ids."""
     with (
         postgres.connect() as connection,
         transaction(connection, tenant),
@@ -243,7 +244,7 @@ def load_pushed_bodies(postgres: Postgres, tenant: str, job: UUID, ids: Sequence
 
 
 def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestRequest:
-    """A request for the documents of a job that failed temporarily, or for everything if the job did not complete.
+    """A request for a job's documents that failed temporarily, or for everything if the job did not complete.
 
     Raises NotFoundError if there is no such job or nothing to retry, and UsageError if the job has not ended.
     """
@@ -279,7 +280,7 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
 class Lease:
     """A job that one worker may run until the lease expires.
 
-    `attempt` counts from 1. `pushes`: documents came with the request; their bodies are not in `request`.
+    `attempt` counts from 1. `pushes`: the request contained documents; their bodies are not in `request`.
     """
 
     job: UUID
@@ -293,8 +294,8 @@ class Lease:
 class Leases:
     """The jobs of all tenants, for workers, over one connection of the worker's role.
 
-    In a store without these roles, only the jobs of `tenant` are visible. Every method raises StoreError if the store
-    is unavailable.
+    In a store without database roles, only the jobs of `tenant` are visible. Every method raises StoreError if the
+    store is unavailable.
     """
 
     def __init__(self, connection: Connection, tenant: str) -> None:
@@ -313,7 +314,7 @@ class Leases:
                 pass
 
     def claim(self, worker: str, seconds: float) -> Lease | None:
-        """Leases the oldest job that can start now and has no valid lease, for `seconds`. None if there is no such job.
+        """Leases the oldest job that can start now and has no valid lease, for `seconds`. Returns None if none can.
 
         `worker` is the name that is stored with the job.
         """
@@ -323,15 +324,16 @@ class Leases:
         return _lease_from_row(row) if row else None
 
     def heartbeat(self, lease: Lease, seconds: float) -> bool:
-        """Extends the lease to `seconds` from now. False if another worker has the job, or it has ended."""
+        """Extends the lease to `seconds` from now. Returns False if another worker has the job, or it has ended."""
         with transaction(self._connection, lease.tenant):
             row = self._connection.execute(EXTEND, {**_lease_scope(lease), "seconds": seconds}).fetchone()
         return row is not None
 
     def release(self, lease: Lease, delay: float, reason: str, count_attempt: bool = True) -> bool:
-        """Queues the job again; it can start after `delay` seconds. False if another worker has it, or it has ended.
+        """Queues the job again; it can start after `delay` seconds.
 
-        `count_attempt`: the attempt counts towards `MAX_ATTEMPTS`.
+        `count_attempt`: the attempt counts towards `MAX_ATTEMPTS`. Returns False if another worker has the job, or it
+        has ended.
         """
         scope = {**_lease_scope(lease), "delay": delay, "uncounted": int(not count_attempt)}
         with transaction(self._connection, lease.tenant):
@@ -342,20 +344,20 @@ class Leases:
         return row is not None
 
     def fail(self, lease: Lease, reason: str) -> bool:
-        """Ends the job as failed; a retry is a new job. False if another worker has it, or it has ended."""
+        """Ends the job as failed; a retry is a new job. Returns False if another worker has it, or it has ended."""
         return Ledger(self._connection, lease.tenant).end(lease.job, "failed", reason, fence=lease.fence)
 
     def fail_abandoned(self) -> int:
         """Fails the jobs whose worker died in each of `MAX_ATTEMPTS` attempts. Returns their number."""
         with transaction(self._connection, self._tenant):
-            abandoned = self._connection.execute(ABANDONED, {"max_attempts": MAX_ATTEMPTS}).fetchall()
+            abandoned = self._connection.execute(FIND_ABANDONED, {"max_attempts": MAX_ATTEMPTS}).fetchall()
         reason = f"dead letter: it was started {MAX_ATTEMPTS} times, and its worker died each time"
         return sum(
             Ledger(self._connection, tenant).end(job, "failed", reason, fence=fence) for tenant, job, fence in abandoned
         )
 
     def delete_old_bodies(self) -> None:
-        """Deletes the bodies of documents that failed in jobs which ended more than `BODY_DAYS` days ago."""
+        """Deletes the remaining bodies of documents of jobs that ended more than `BODY_DAYS` days ago."""
         with transaction(self._connection, self._tenant):
             self._connection.execute(DELETE_OLD_BODIES, {"days": BODY_DAYS})
 
@@ -399,7 +401,7 @@ def _is_absolute_url(url: str) -> bool:
 
 
 def _job_row(request: IngestRequest) -> dict[str, Any]:
-    """The columns of a request in `jobs`. Its documents are stored in a table of their own."""
+    """The columns of a request in `jobs`. Its documents are stored in a separate table."""
     names = ("collection", "locations", "prune", "confirmed", "checksum", "only")
     return {
         "profile": request.profile,

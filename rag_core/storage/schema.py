@@ -3,8 +3,8 @@
 There are three roles. `rag_owner` owns tables and indexes. `rag_app` serves every request, and forced row-level
 security limits it to the rows of one tenant. `rag_worker` sees all rows, for fsck, purges and gauges.
 
-A login that must not create roles, as on some managed servers, works without them. It then owns the tables, and forced
-row-level security applies to it too.
+A login without the right to create roles, as on some managed servers, works without the three. It then owns the tables,
+and forced row-level security applies to it too.
 """
 
 from importlib.resources import files
@@ -79,7 +79,7 @@ def migrate(dsn: str) -> None:
         connection.execute(SECURE)
 
 
-def versions(connection: psycopg.Connection) -> tuple[int, int]:
+def read_versions(connection: psycopg.Connection) -> tuple[int, int]:
     """The version of the database's schema, or 0 without a schema, and the newest version."""
     return _database_version(connection), _list_migrations()[-1][0]
 

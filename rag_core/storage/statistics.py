@@ -1,5 +1,5 @@
-"""The planner's statistics. If it expects few rows in a collection that was just loaded, it joins each row with each
-other row, and the time of a search grows with the square of the collection."""
+"""The planner's statistics. If the planner expects few rows in a collection that was just loaded, it chooses joins that
+compare each row with each other row. The time of a search then grows with the square of the collection's size."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -10,19 +10,20 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from rag_core.storage.postgres import transaction
 
-# Tables of the schema; those with many changes are what autovacuum would analyze within minutes.
+# The tables of the schema. The second column is true for tables that autovacuum would analyze within minutes.
 TABLES = """
 select s.relname, s.n_mod_since_analyze > greatest(200, 0.1 * c.reltuples), c.reltuples, exists (
   select from pg_attribute a where a.attrelid = s.relid and a.attname = 'collection')
 from pg_stat_user_tables s join pg_class c on c.oid = s.relid where s.schemaname = 'rag' order by s.relname"""
-# Autovacuum waits until a tenth of the table has changed; a new collection among large ones never is a tenth.
+# Autovacuum waits until a tenth of the table has changed. A new collection among large ones is never that much, so
+# these statements compare the planner's estimate with the number of rows.
 COLLECTION_ROWS = "select from {table} where tenant = %(tenant)s and collection = %(collection)s"
 EXPLAIN = "explain (format json) {rows}"
 COUNT = "select count(*) from ({rows} limit %(many)s) limited_rows"
 ANALYZE = "analyze (skip_locked) {table}"
 
 LOW_ESTIMATE, MANY_ROWS = 100, 1_000
-"""The planner underestimates a collection if it expects fewer rows than the first, and at least the second exist."""
+"""A collection is underestimated if the planner expects fewer rows than the first, but at least the second exist."""
 
 MIN_SHARE = 0.001
 """A collection with a smaller share of a table is not checked. Statistics sample 30,000 rows, which can miss a smaller

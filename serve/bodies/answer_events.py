@@ -30,7 +30,7 @@ EXCEPTIONAL_NAMES: Mapping[type, str] = {Understood: "query"}
 
 
 def event_name(event: Event) -> str:
-    """`text_delta` for a `TextDelta`."""
+    """The name of an event's class in snake case: `text_delta` for a `TextDelta`."""
     return EXCEPTIONAL_NAMES.get(type(event)) or snake_case(type(event).__name__)
 
 

@@ -90,7 +90,7 @@ class StreamOptions(BaseModel):
 
 
 class RagOptions(Strict):
-    """`collection` and `profile` take precedence over those in the model's name."""
+    """The options of this gateway. `collection` and `profile` take precedence over those in the model's name."""
 
     collection: Text = ""
     profile: Text = ""
@@ -127,7 +127,7 @@ class Chat(Strict):
     @model_validator(mode="before")
     @classmethod
     def _drop_ignored_members(cls, body: object) -> object:
-        """Drops members of `FIXED_MEMBERS` too if they are null or have the only supported value."""
+        """Drops ignored members, and those of `FIXED_MEMBERS` that are null or have the only supported value."""
         if not isinstance(body, Mapping):
             return body
         return {
@@ -155,7 +155,7 @@ class RankingOptions(Strict):
 
 
 def _single_query(query: object) -> object:
-    """OpenAI also allows a list of queries; here it must have one."""
+    """The query. OpenAI also allows a list of queries; here such a list must have one element."""
     if isinstance(query, list) and len(query) != 1:
         raise ValueError(f"query must be a single question, got {len(query)}")
     return query[0] if isinstance(query, list) else query

@@ -1,7 +1,7 @@
 """Replies and their events as OpenAI chat completions.
 
-This format cannot retract content, so text that the guard can retract is sent when the answer is complete.
-Indices count code points of the content, half open.
+This format cannot retract content, so text that the guard can retract is sent only when the answer is complete.
+Indices count code points of the content; an end index is exclusive.
 """
 
 import re
@@ -105,14 +105,14 @@ def url_citations(citations: Sequence[Citation]) -> list[dict[str, Any]]:
 
 
 def sources_block(citations: Sequence[Citation]) -> str:
-    """A Markdown list for clients that do not show annotations: each number once, with its first citation's link."""
+    """A Markdown list for clients that do not show annotations: each number once, linked to its first citation."""
     first = {citation.n: citation for citation in reversed(citations)}
     lines = [f"- [{n}] {_markdown_link(first[n].title, first[n].uri)}" for n in sorted(first)]
     return "\n".join(("\n\n**Sources**\n", *lines)) if lines else ""
 
 
 def _markdown_link(title: str, uri: str) -> str:
-    """A document controls its title and its URI: neither can add markup, nor link to another host."""
+    """A link with an escaped title. Documents control both, so neither must add markup or link to another host."""
     host = url_host(uri)
     text = re.sub(r"([\\`*_\[\]<>!&~])", r"\\\1", sanitize_title(title or uri, {host}))
     return f"[{text}](<{uri}>)" if host else text

@@ -16,10 +16,11 @@ MAX_FILTER_LEVELS = 16
 """The deepest nesting of a filter."""
 
 MAX_CONDITIONS = 256
-"""Conditions of a filter. Postgres plans each as a subquery; writing the 29,000 that fit into a body takes seconds."""
+"""The maximum number of conditions in a filter. Postgres plans each as a subquery. A body has room for 29,000, which
+would take seconds."""
 
 MAX_FILTER_PARTS = 10_000
-"""Objects, lists, keys and values of a filter together."""
+"""The maximum number of objects, lists, keys and values in a filter together."""
 
 MAX_LEGS = 64
 MAX_CONVERSATION_ID_CHARS = 200
@@ -35,7 +36,7 @@ MAX_VALUE_CHARS = 2_000
 MAX_LIST_VALUES = 100
 
 MAX_MEMBERS = 1_000
-"""Members of an object. Each unknown one is a broken rule to report, and a body has room for 100,000."""
+"""The maximum number of members of an object. Each unknown one is reported, and a body has room for 100,000."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:\S+")
@@ -45,7 +46,7 @@ _LOCATION = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://\S+")
 
 @model_validator(mode="before")
 def limit_members(body: object) -> object:
-    """Limits the size of bodies whose models report each unknown key. Assign it to an attribute of the model."""
+    """A validator that limits the size of bodies whose models report each unknown key. Assign it to an attribute."""
     if isinstance(body, Mapping) and len(body) > MAX_MEMBERS:
         raise ValueError(f"an object must have at most {MAX_MEMBERS} members, got {len(body)}")
     return body
@@ -58,7 +59,7 @@ def check_storable(text: str) -> str:
 
 
 def check_filter_size(filters: dict[str, Any]) -> dict[str, Any]:
-    """Checks level by level, and so stops before a deep filter can exhaust the stack."""
+    """Checks the filter level by level, and stops before a deep one can exhaust the stack."""
     level: list[object] = [filters]
     conditions = parts = 0
     for _ in range(2 * MAX_FILTER_LEVELS):  # an object and its list are one level

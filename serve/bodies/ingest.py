@@ -32,7 +32,7 @@ class Strict(BaseModel):
 class DocumentBody(Strict):
     """A document. Sending the same `id` again replaces the document.
 
-    The default id is the `uri`, or else a hash of the text: the same text sent twice is the same document.
+    The default `id` is the `uri`. Without one it is a hash of the text, so the same text sent twice is one document.
     """
 
     id: Id = ""
@@ -86,7 +86,7 @@ class Links(Body):
 
 
 class Row(Body):
-    """The outcome for a document, or for a file of a source; the latter has no index."""
+    """The outcome for a document of the request, or for a file of a source, which has no index."""
 
     index: int | None = Field(None, description="the position among the documents, or files, of the request")
     id: str
@@ -95,7 +95,7 @@ class Row(Body):
 
 
 class Ingested(Body):
-    """An accepted request. `documents` counts the documents that were sent with it and accepted."""
+    """An accepted request. `documents` is the number of its documents that were accepted."""
 
     job_id: UUID
     status: Literal["queued", "running", "completed", "failed", "cancelled"]

@@ -1,4 +1,4 @@
-"""Parses ingest requests. A request is valid or rejected as a whole, and so is each of its documents."""
+"""Ingest requests and their validation. An invalid document is rejected alone, any other error rejects the request."""
 
 import json
 import re
@@ -24,15 +24,15 @@ Errors: TypeAlias = Sequence[Mapping[str, Any]]
 Location: TypeAlias = tuple[str | int, ...]
 B = TypeVar("B", bound=BaseModel)
 
-_FILE_NAME, _URI = TypeAdapter(Id), TypeAdapter(Uri)
+_ID_TYPE, _URI_TYPE = TypeAdapter(Id), TypeAdapter(Uri)
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 _UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedFile:
-    """A file of a form. Its name is the client's, and can be empty. Of a file that is too large, `body` is the
-    beginning."""
+    """A file of a form. `name` is the client's, and can be empty. `body` is only the beginning of a file that is too
+    large."""
 
     name: str
     media_type: str
@@ -48,7 +48,7 @@ class AcceptedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedDocument:
-    """`id` is empty if the document has no valid one."""
+    """A document that breaks a rule. `id` is empty if the document has no valid one."""
 
     index: int
     id: str
@@ -62,7 +62,7 @@ class RejectedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedIngest:
-    """A valid request. Equal requests have equal fingerprints, even if their JSON has other spaces or escapes."""
+    """A valid request. Equal requests have equal fingerprints, even if the spaces or escapes of their JSON differ."""
 
     collection: str
     profile: str
@@ -153,7 +153,7 @@ def _parse_json_document(index: int, value: object) -> AcceptedDocument | Reject
 def _valid_id(value: object) -> str:
     """The id of a rejected document, or an empty string if it has no valid one."""
     try:
-        return _FILE_NAME.validate_python(value["id"]) if isinstance(value, dict) and "id" in value else ""
+        return _ID_TYPE.validate_python(value["id"]) if isinstance(value, dict) and "id" in value else ""
     except ValidationError:
         return ""
 
@@ -164,7 +164,7 @@ def _parse_uploaded_file(
     """The id is the file name, or else a hash of the bytes."""
     location: Location = ("files", index)
     try:
-        name = _FILE_NAME.validate_python(file.name)
+        name = _ID_TYPE.validate_python(file.name)
     except ValidationError as error:
         return RejectedDocument(index=index, id="", errors=_list_errors(error, location))
     if not file.body.strip():
@@ -187,7 +187,7 @@ def _parse_uploaded_file(
 def _uri_of_file(name: str) -> str:
     """The file name if it is a complete URI, else an empty string."""
     try:
-        return _URI.validate_python(name) if "://" in name else ""
+        return _URI_TYPE.validate_python(name) if "://" in name else ""
     except ValidationError:
         return ""
 
@@ -195,7 +195,7 @@ def _uri_of_file(name: str) -> str:
 def _reject_duplicates(
     member: str, documents: Iterable[AcceptedDocument | RejectedDocument]
 ) -> tuple[list[AcceptedDocument], list[RejectedDocument]]:
-    """The first document with an id is accepted; further ones with that id are rejected."""
+    """Accepts the first document with an id, and rejects further ones with the same id."""
     accepted: dict[str, AcceptedDocument] = {}
     rejected = []
     for document in documents:
@@ -236,5 +236,5 @@ def _error_row(location: Location, kind: str, message: str) -> Mapping[str, Any]
 
 
 def _shorten_key(part: str | int) -> str | int:
-    """A client's key can have any length, and characters that UTF-8 cannot encode."""
+    """Shortens a key of the body. A client's key can have any length, and characters that UTF-8 cannot encode."""
     return part[:MAX_SHOWN_CHARS].encode(errors="replace").decode() if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""The responses that `/openapi.json` lists for each route. Problems have a media type of their own there."""
+"""The responses that `/openapi.json` lists for each route. Problems have their own media type there."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -43,7 +43,7 @@ def success_response(body: type[BaseModel], *more: Responses, status: int = 200,
 
 
 def fix_problem_media_types(app: FastAPI) -> FastAPI:
-    """Lists problems under `application/problem+json`. FastAPI uses the media type of the success for all bodies."""
+    """Lists problems under `application/problem+json`. FastAPI lists them under the media type of the success."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:

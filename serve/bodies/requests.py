@@ -44,7 +44,7 @@ class Retrieve(SearchScope):
         "", description="has no effect yet: no profile rewrites questions; see standalone_query"
     )
     on_timeout: Literal["partial", "error"] = Field(
-        "partial", description="on a timeout, return the hits so far as a partial result or with a problem"
+        "partial", description="after a timeout, return the hits so far as a partial result, or with a problem"
     )
     explain: bool = False
     cursor: Text = Field(

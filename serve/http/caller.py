@@ -1,4 +1,4 @@
-"""The caller of a request. Every route identifies it with this dependency; keys and tokens would change only this."""
+"""The caller of a request. All routes depend on `identify_caller`, where authentication would be added."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Caller:
 
 
 async def identify_caller(request: Request) -> Caller:
-    """A caller of the tenant in the settings. There are no keys yet, so the gateway listens on loopback only."""
+    """A caller of the tenant in the settings. It is not authenticated, so the gateway listens on loopback only."""
     caller = Caller(tenant=request.app.state.graph.settings.tenant)
     record_tenant(caller.tenant)
     return caller

@@ -1,4 +1,4 @@
-"""Paging of listings by cursors. A cursor names the last row of a page, so rows that are added later shift nothing.
+"""Paging of listings by cursors. A cursor names the last row of a page, so rows that are added later shift no page.
 
 Cursors are signed with a secret that all replicas share: the address of the store. A cursor is valid only for one
 listing of one tenant. It grants no access: every page checks again what the caller can read.

@@ -11,7 +11,10 @@ CurrentCaller = Annotated[Caller, Depends(identify_caller)]
 
 
 async def current_graph(request: Request) -> Graph:
-    """Async, so that it needs no thread: questions and probes go on when all threads wait for the store."""
+    """The application's graph. The function is async, so it needs no thread.
+
+    Questions and probes are therefore answered even while all threads wait for the store.
+    """
     graph: Graph = request.app.state.graph
     return graph
 

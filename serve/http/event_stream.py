@@ -1,4 +1,4 @@
-"""Server-sent events of a reply that is still being made."""
+"""Streams of server-sent events, and the events of a reply while it is generated."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -15,7 +15,7 @@ from rag_core.protocols import Answerer
 from rag_core.types import Finish, Query, Reply, StageReport
 
 MAX_QUEUED_EVENTS = 64
-"""Events that wait for a slow client. When there are more, the work waits too."""
+"""The maximum number of events that wait for a slow client. Above it, the work waits too."""
 
 KEEP_ALIVE_SECONDS = 15.0
 """Seconds without an event after which a comment is sent, so that proxies do not close the connection."""
@@ -25,7 +25,7 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 @dataclass(slots=True)
 class RecordingAnswerer:
-    """An Answerer that keeps the exception it failed with. The events have only its message."""
+    """An Answerer that keeps the exception that it raised. The events contain only the exception's message."""
 
     answerer: Answerer
     error: RagError | None = None

@@ -83,7 +83,7 @@ CODES = {
 """The codes of requests that the web framework rejects."""
 
 MAX_ERRORS = 20
-"""Broken rules that are listed for one request, or for one of its documents."""
+"""The maximum number of errors that are listed for one request, or for one of its documents."""
 
 HIDDEN_DETAILS: Mapping[type[RagError], str] = {
     StoreError: STORE_UNREACHABLE,
@@ -98,7 +98,7 @@ _log = logging.getLogger(__name__)
 
 
 class RejectedDocumentsError(RequestValidationError):
-    """A request none of whose documents is valid. All errors are reported, not only `MAX_ERRORS`."""
+    """The error of a request without any valid document. All errors are reported, not only `MAX_ERRORS`."""
 
 
 def add_problem_handlers(app: FastAPI) -> None:
@@ -111,7 +111,7 @@ async def _handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StageTimeoutError):
         error = await explain_timeout(request.app.state.graph.dependencies["store"], error)
     response = error_response(error, request.url.path, request.state.correlation_id)
-    if response.status_code == 405:  # Starlette lists the methods of the first route with that path only
+    if response.status_code == 405:  # Starlette lists only the methods of the first route with that path
         scopes = {method: {**request.scope, "method": method} for method in METHODS}
         allowed = [
             method
@@ -135,8 +135,10 @@ def problem_response(body: Mapping[str, Any], headers: Mapping[str, str] | None 
 
 
 def problem_body(error: Exception, instance: str, correlation_id: str) -> dict[str, Any]:
-    """The problem for an error. Messages that clients must not read are logged: those that contain addresses, and
-    those of unexpected exceptions."""
+    """The problem for an error. Messages that contain addresses, and those of unexpected exceptions, are replaced.
+
+    The log has the original messages.
+    """
     request = instance, correlation_id
     match error:
         case RagError():

@@ -19,7 +19,8 @@ def read_idempotency_key(
 ) -> str:
     """The key, or an empty string without the header. Raises UsageError if it is malformed.
 
-    It is a quoted string (draft-ietf-httpapi-idempotency-key-header-07), or a token without quotes.
+    It is a quoted string (draft-ietf-httpapi-idempotency-key-header-07), or a token without quotes. The parameter
+    `_openapi` only documents the header.
     """
     headers = request.headers.getlist("idempotency-key")
     if not headers:
@@ -41,7 +42,8 @@ def read_wait_seconds(
 ) -> int:
     """The N of the first `Prefer: wait=N` (RFC 7240), at most `MAX_WAIT_SECONDS`.
 
-    A bare `wait` means the maximum. 0 without the preference, and if N is not a number.
+    A bare `wait` means the maximum. Returns 0 without the preference, or if N is not a number. The parameter `_openapi`
+    only documents the header.
     """
     for preference in ",".join(request.headers.getlist("prefer")).split(","):
         name, equals, value = preference.partition(";")[0].partition("=")

@@ -17,7 +17,7 @@ def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[s
 
 
 def server_timing(stages: Sequence[StageReport]) -> dict[str, str]:
-    """The `Server-Timing` header, which browsers chart: milliseconds by stage. Names must be tokens there."""
+    """The `Server-Timing` header, which browsers chart: milliseconds by stage. Stage names become valid tokens."""
     timings = [
         f"{re.sub(r'[^0-9A-Za-z_-]', '_', report.stage)};dur={1000 * report.seconds:.1f}"
         for report in stages

@@ -1,4 +1,4 @@
-"""Batches of concurrent calls. Each has at most a number of tokens, and a model computes one at a time."""
+"""Batches of concurrent calls. A batch has a maximum number of tokens, and a model computes one batch at a time."""
 
 import asyncio
 import logging
@@ -47,8 +47,8 @@ def estimate_tokens(text: str) -> int:
 class Batches(Generic[T, R]):
     """Joins the parts of concurrent calls into batches. `compute_batch` returns one row per part.
 
-    A part above the token limit is a batch of its own, and a call above it is divided into several batches. Calls wait
-    while the model is busy, and are joined when it is free: else each would start a small batch of its own.
+    A part above the token limit is a separate batch, and a call above it is divided into several batches. Calls wait
+    while the model is busy, and are joined when it is free; otherwise each would start a small batch.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Batches(Generic[T, R]):
         self._free.set()
         self._enqueue: Any = serve.batch(
             max_batch_size=settings.tokens, batch_wait_timeout_s=settings.wait_ms / 1000, batch_size_fn=self._batch_size
-        )(self._compute_joined)
+        )(self._compute_calls)
 
     def reconfigure(self, user_config: object) -> None:
         """Changes the settings of later batches. Invalid settings are logged and ignored.
@@ -79,7 +79,7 @@ class Batches(Generic[T, R]):
         self._enqueue.set_batch_wait_timeout_s(settings.wait_ms / 1000)
 
     async def compute(self, parts: Sequence[T]) -> list[R]:
-        """The rows of the parts, in order, in one or several pieces."""
+        """Returns the rows of the parts in order, divided into one or several pieces."""
         return await asyncio.gather(*map(self._compute_piece, self._split(parts)))
 
     async def _compute_piece(self, piece: Sequence[T]) -> R:
@@ -93,16 +93,16 @@ class Batches(Generic[T, R]):
             if not self._starting:
                 self._free.set()
 
-    async def _compute_joined(self, calls: list[Sequence[T]]) -> list[R]:
+    async def _compute_calls(self, calls: list[Sequence[T]]) -> list[R]:
         self._free.clear()
         parts = [part for call in calls for part in call]
-        # An empty context: Serve's own task keeps the context of the very first call.
+        # An empty context, because Serve's task keeps the context of the first call for all later batches.
         rows: Any = await asyncio.create_task(self._compute_batch(parts), context=Context())
         ends = accumulate(map(len, calls))
         return [rows[end - len(call) : end] for call, end in zip(calls, ends, strict=True)]
 
     def _batch_size(self, calls: list[Sequence[T]]) -> int:
-        """The tokens of the calls. A single call counts as at most the limit, because Serve rejects larger ones."""
+        """The tokens of the calls. A single call never counts as more than the limit: Serve would reject it."""
         tokens = sum(self._count_tokens(part) for call in calls for part in call)
         return min(tokens, self._settings.tokens) if len(calls) == 1 else tokens
 

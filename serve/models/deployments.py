@@ -27,7 +27,7 @@ MAX_ONGOING_CALLS, MAX_QUEUED_CALLS = 256, 512
 """Calls that a replica accepts at the same time, most of which wait for the model; and calls that each caller queues
 when no replica accepts them. Further calls are rejected."""
 HEALTH_CHECK_TIMEOUT = 20.0
-"""Seconds, enough for one or two batches that are already running."""
+"""Seconds in which a replica must answer a health check. One or two batches can be computed before it."""
 _PROBE = "ready"
 
 _OPTIONS: dict[str, Any] = {
@@ -130,7 +130,7 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 def _replica_cpus() -> int:
-    """The whole CPUs that Ray assigned to this replica, at least 1; 1 outside Ray."""
+    """The number of CPUs that Ray assigned to this replica, rounded down and at least 1; 1 outside Ray."""
     if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
         return 1
     assigned = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""A language model that vLLM serves in the graph, under `ray.serve.llm`. Its handle is called, not an HTTP endpoint.
+"""A language model in the graph, served by vLLM under `ray.serve.llm`. It is called by its handle, not over HTTP.
 
-Errors of Ray, Serve and the engine become GenerationErrors here, including those that are sent in place of an answer.
+Errors of Ray, Serve and the engine become GenerationErrors here, including errors that arrive as a response.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ B = TypeVar("B", bound=BaseModel)
 
 _DATA = "data: "
 _REFUSALS = frozenset({400, 413, 422})
-"""Statuses of requests that the engine would refuse again."""
+"""The statuses of an engine that would reject the same request again."""
 _REPLICA_LOST = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError, asyncio.CancelledError)
-"""Exceptions about a lost replica: the same call can succeed on another one."""
+"""The exceptions of a call whose replica was lost: the same call can succeed on another one."""
 
 
 class LlmSettings(Section):
@@ -228,7 +228,7 @@ class _StreamingCall:
             raise
 
     async def _start(self) -> tuple[ResponseStream, object]:
-        """Starts the call, and starts it once more if its replica is lost. Returns it with its first response."""
+        """Starts the call; repeats it once if its replica is lost. Returns it with its first response."""
         deadline = asyncio.get_running_loop().time() + self.first_token_timeout
         try:
             return await self._start_once(self.first_token_timeout)

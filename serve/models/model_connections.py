@@ -1,4 +1,4 @@
-"""Deployments of models, and the gateway's connections to them."""
+"""The deployments of models, and the gateway's connections to them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ def openai_generation(settings: Settings) -> OpenAIGenerator:
 
 
 def connect_models(settings: Settings, handles: Mapping[str, Handle], engine: Engine) -> ConnectedModels:
-    """Connects to deployments, by role. Raises ConfigError if a generator is deployed and not of type openai."""
+    """Connects to deployments by role. Raises ConfigError if a generator is deployed, but its type is not openai."""
     breakers = {
         role: Breaker(f"the deployment of the {role}", on_change=partial(record_breaker_state, role))
         for role in handles
@@ -113,9 +113,10 @@ def _connect_generator(settings: Settings, chat: ChatCall, breaker: Breaker) -> 
 
 
 def _build_checks(models: RemoteModels, handles: Mapping[str, Handle]) -> dict[str, Check]:
-    """The smallest call of each model, which passes through its breaker, and so closes it when the model recovers.
+    """The check of each deployment. For a model it is the smallest possible call.
 
-    The work of the generator and of the ingest runner is too expensive, so their health checks are called instead.
+    It passes through the model's breaker, and closes the breaker when the model has recovered. Calls of the generator
+    and of the ingest runner would be too expensive, so these two have their health checks called.
     """
     checks: dict[str, Check] = {}
     for role, scorer in {"reranker": models.reranker, "judge": models.judge}.items():

@@ -70,7 +70,7 @@ class RemotePairs:
 
 
 class _RepeatableMethod:
-    """A method that returns the same when it is called again."""
+    """A method without side effects, which can be called again if its replica is lost."""
 
     def __init__(self, method: Method, breaker: Breaker, role: str) -> None:
         self._method, self._breaker, self._deployment = method, breaker, f"the deployment of the {role}"
@@ -120,6 +120,6 @@ def _unwrap(error: Exception) -> Exception:
 
 
 def is_task_cancelled() -> bool:
-    """True if this task is being cancelled, and not only the call: Serve raises the same exception for both."""
+    """True if the current task is cancelled, False if only its call is. Serve raises the same exception for both."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

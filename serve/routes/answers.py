@@ -72,7 +72,7 @@ async def _stream_answer(
 ) -> AsyncGenerator[tuple[str, str] | None, None]:
     """Yields the events as pairs of name and data, and None for a keep-alive.
 
-    After any failure the last event is `run_failed`. Its data is the problem that the complete answer would have been.
+    After any failure the last event is `run_failed`. Its data is the problem that a request without `stream` receives.
     """
     correlation_id = request.state.correlation_id
     writer = _EventWriter(variant=variant, correlation_id=correlation_id)

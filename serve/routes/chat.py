@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: OpenAI clients ask a collection as they would ask a model."""
+"""`/v1/chat/completions`: chat completions for OpenAI clients, answered from a collection instead of by a model."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -39,7 +39,7 @@ MAX_MODELS = 1000
 
 @router.post("/v1/chat/completions", responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
 async def complete(body: Chat, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
-    """Answers the user's last message. The other messages are the history, unless `rag.conversation_id` names one."""
+    """Answers the user's last message. The earlier messages are the history, unless `rag.conversation_id` is set."""
     query = _build_chat_query(body, caller, graph.settings)
     variant = current_variants(request.app).answer_variant(body.rag.options)
     request.state.pipeline_version = variant.pipeline_version
@@ -61,7 +61,7 @@ def models(caller: CurrentCaller, graph: CurrentGraph) -> dict[str, Any]:
 
 
 def _build_chat_query(body: Chat, caller: Caller, settings: Settings) -> Query:
-    """Raises UsageError if the request names another profile than the served one."""
+    """Raises UsageError if the request names a profile that is not served."""
     rag = body.rag
     collection, _, profile = body.model.rpartition(":")
     if not collection or profile not in {*list_shipped_profiles(), settings.profile}:
@@ -93,13 +93,13 @@ def _completion_settings(body: Chat, variant: AnswerVariant) -> CompletionSettin
 
 
 async def _stream_response(frames: AsyncGenerator[Frame, None], request: Request) -> Response:
-    """Waits for the first frame, the sources: a failure before them is a problem with its own status."""
+    """Waits for the first frame, which has the sources. An earlier failure is a problem with its own status."""
     first = await anext(frames)
     return EventStream(format_frames(_end_with_done(first, frames, request)))
 
 
 async def _stream_chunks(answerer: Answerer, query: Query, settings: CompletionSettings) -> AsyncGenerator[Frame, None]:
-    """Yields the chunks of the reply, and None for a keep-alive. Raises the failure of the reply."""
+    """Yields the chunks of the reply, and None for a keep-alive. Raises the error if the reply fails."""
     reply_events: list[Event] = []
     recording = RecordingAnswerer(answerer)
     async with aclosing(stream_events(recording, query)) as events:
@@ -122,7 +122,7 @@ async def _stream_chunks(answerer: Answerer, query: Query, settings: CompletionS
 async def _end_with_done(
     first: Frame, frames: AsyncGenerator[Frame, None], request: Request
 ) -> AsyncGenerator[Frame, None]:
-    """Yields the frames, the error of a failure, and `[DONE]`, which clients wait for."""
+    """Yields the frames, then an error frame if they fail, then `[DONE]`, which clients wait for."""
     async with aclosing(frames):
         yield first
         try:

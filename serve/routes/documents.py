@@ -1,4 +1,4 @@
-"""`/v1/documents`: stored documents, and the reasons why others are not in the index."""
+"""`/v1/documents`: the documents of a collection, including the reasons why some are not in the index."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -38,7 +38,7 @@ class Documents(PageParameters):
 
 @router.get("/v1/documents", responses=success_response(DocumentsPage))
 def documents(page: Annotated[Documents, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
-    """Lists documents by id, an order that does not change."""
+    """Lists documents in the order of their ids."""
     listing = build_listing(graph, caller, "id", "documents", page.collection, page.status)
     after = UUID(listing.decode_cursor(page.cursor, NIL_ID))
     with open_catalog(graph, caller) as catalog:
@@ -76,9 +76,9 @@ def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCa
 
 @router.delete("/v1/documents/{id}", status_code=204, responses=CONFLICT_PROBLEMS)
 def delete(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> None:
-    """Deletes a document and everything derived from it. The next sync of its source adds it again if it still exists.
+    """Deletes a document and everything derived from it. The next sync adds it again if its source still has it.
 
-    Responds with 409 if another job holds the source for longer than 2 seconds.
+    Responds with 409 if another job works on the source and does not end within 2 seconds.
     """
     with open_catalog(graph, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)

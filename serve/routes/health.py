@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: probes of the gateway, and of its dependencies."""
+"""`/healthz`: the state of the gateway's process. `/readyz`: the state of its dependencies."""
 
 import asyncio
 

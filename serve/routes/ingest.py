@@ -1,4 +1,4 @@
-"""`/v1/ingest`: queues a job that ingests uploaded documents, or sources that the gateway can list."""
+"""`/v1/ingest`: queues a job that ingests documents of the request, or sources that the gateway can list."""
 
 import re
 from dataclasses import dataclass, replace
@@ -39,9 +39,9 @@ router = APIRouter()
 
 MAX_JSON_BYTES = 16 * MEGABYTE
 MAX_UPLOAD_BYTES = 128 * MEGABYTE
-"""The size of all files of a request together. They are on this machine's disk while they are received."""
+"""The maximum size of all files of a request together. They are on this machine's disk while they are received."""
 MAX_UPLOADS = 8
-"""Uploads that are in memory at the same time; further ones wait."""
+"""The maximum number of uploads that are in memory at the same time; further ones wait."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII | re.IGNORECASE)
@@ -85,8 +85,9 @@ async def ingest(
 ) -> Response:
     """Queues an ingest job. Sending the same `id` again replaces the document.
 
-    The default id is the uri, for a file its name, or else a hash of the bytes: the same text sent twice is the same
-    document. Repeating a request with the same `Idempotency-Key` returns the same job, for 24 hours.
+    The default `id` of a document is its `uri`, and that of a file is its name. Without these it is a hash of the
+    bytes, so the same text sent twice is one document. A request that is repeated within 24 hours with the same
+    `Idempotency-Key` returns the first job.
     """
     submission = await _submit(request, caller, graph, key)
     outcome = await wait_for_job(graph, caller, submission, wait) if wait else JobOutcome()
@@ -108,7 +109,10 @@ class IngestCall:
 
 
 async def _submit(request: Request, caller: Caller, graph: Graph, idempotency_key: str) -> Submission:
-    """Reads the body and queues the job. Raises HTTPException if the body is incomplete or of another media type."""
+    """Reads the body and queues the job.
+
+    Raises HTTPException if the body is incomplete or its media type is not supported.
+    """
     traceparent = trace_headers().get("traceparent", request.headers.get("traceparent", ""))
     call = IngestCall(
         caller=caller,
@@ -154,7 +158,10 @@ def _get_upload_limiter() -> CapacityLimiter:
 
 
 def _enqueue(call: IngestCall, parsed: ParsedIngest) -> Submission:
-    """Queues the valid part of a request. Raises the errors of its documents if it has no valid part."""
+    """Queues a job for the source and the valid documents of a request.
+
+    Raises TooLargeError or RejectedDocumentsError if it has no source and no valid document.
+    """
     if not parsed.accepted and parsed.source is None:
         if all(rejected.too_large for rejected in parsed.rejected):
             raise TooLargeError(parsed.rejected[0].too_large)
@@ -182,7 +189,10 @@ def _enqueue(call: IngestCall, parsed: ParsedIngest) -> Submission:
 
 
 def _profile_settings(graph: Graph, profile: str) -> Settings:
-    """The gateway's settings if the profile is its own or empty, else those of a shipped profile."""
+    """The gateway's settings if the profile is empty or the served one, else the settings of a shipped profile.
+
+    Raises RequestValidationError if there is no such profile.
+    """
     if profile in ("", graph.settings.profile):
         return graph.settings
     if profile not in list_shipped_profiles():
@@ -192,5 +202,8 @@ def _profile_settings(graph: Graph, profile: str) -> Settings:
 
 @lru_cache(maxsize=32)
 def _load_shipped_profile(name: str) -> Settings:
-    """The environment of this process applies; the gateway's file and overrides do not: they are for its profile."""
+    """The settings of a shipped profile, with the environment variables of this process.
+
+    The gateway's config file and overrides do not apply, because they belong to the served profile.
+    """
     return load_settings(profile=name)

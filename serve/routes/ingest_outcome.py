@@ -1,4 +1,4 @@
-"""The response of `/v1/ingest`: the queued job, or its outcome if the client waits for it."""
+"""The response of `/v1/ingest`: the queued job, or its outcome if the request waited for it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,15 +29,16 @@ from serve.http.connections import open_ledger
 from serve.routes.jobs import OPEN_STATUSES, count_documents, job_links
 
 MAX_WAITERS = 16
-"""Requests of this process that wait for their jobs at the same time. Further ones are answered without waiting."""
+"""The maximum number of requests of this process that wait for jobs at once. Others are answered without waiting."""
 FIRST_PAUSE, MAX_PAUSE = 0.05, 1.0
 """Seconds between two reads of a job. Pauses are short at first, because most jobs are small."""
 MAX_FAILURES = 1_000
-"""Rows of a response for files of a source."""
+"""The maximum number of items in a response for files of a source."""
 
 _waiters = BoundedSemaphore(MAX_WAITERS)
 
 ToProblem: TypeAlias = Callable[[Exception], dict[str, Any]]
+"""Converts an error to the problem body of the current request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +60,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """The state of a job when the request stopped waiting for it. `counts` and `failures` are None unless it ended.
+    """The state of a job when the request stopped waiting for it.
 
-    `failures` has the documents that are not in the index, by uri; `counts` is as in `rag ingest --json`. `waited`: the
-    request waited for the job. `started`: the job has processed at least one document.
+    `waited`: the request waited for the job. `started`: the job processed at least one document. `counts` has the keys
+    of `documents` in `rag ingest --json`. `failures` has the documents that are not in the index, by uri. Both are
+    None if the job has not ended.
     """
 
     waited: bool = False
@@ -74,22 +76,22 @@ class JobOutcome:
 
     @property
     def is_incomplete(self) -> bool:
-        """True if the job ended and something is not in the index."""
+        """True if the job failed or was cancelled, or if some of its documents are not in the index."""
         has_failures = any((self.counts or {}).get(name) for name in ("failed", "skipped", "quarantined"))
         return has_failures or self.status in ("failed", "cancelled")
 
 
 async def wait_for_job(graph: Graph, caller: Caller, submission: Submission, seconds: int) -> JobOutcome:
-    """The outcome when the job ends, or after `seconds`. Does not wait if too many requests are waiting already.
+    """Returns the outcome when the job ends, or the job's state after `seconds`.
 
-    Holds no thread and no connection between two reads.
+    Returns at once if `MAX_WAITERS` requests are waiting already. Holds no thread and no connection between two reads.
     """
     if not _waiters.acquire(blocking=False):
         return JobOutcome()
     deadline, status, pause = monotonic() + seconds, "queued", FIRST_PAUSE
     try:
         while True:
-            with suppress(StoreError):  # the job outlasts an unavailable store, and so does this request
+            with suppress(StoreError):  # the job continues when the store is available again: keep waiting
                 status = await run_in_threadpool(_read_status, graph, caller, submission.job.job_id)
                 if status not in OPEN_STATUSES:
                     return await run_in_threadpool(_read_outcome, graph, caller, submission)
@@ -108,7 +110,10 @@ def _read_status(graph: Graph, caller: Caller, job: UUID) -> str:
 
 
 def _read_outcome(graph: Graph, caller: Caller, submission: Submission) -> JobOutcome:
-    """All failures of documents that came with the request; those of a source only if the caller can read them."""
+    """Reads the outcome of a job that has ended.
+
+    A client that sent documents sees all failures. A client that sent only a source sees those that it can read.
+    """
     job = submission.job.job_id
     with open_ledger(graph, caller) as ledger:
         row, progress = ledger.job(str(job)), ledger.progress(job)
@@ -166,7 +171,7 @@ def _describe_accepted(accepted: AcceptedDocument, outcome: JobOutcome, to_probl
 
 
 def _source_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> Sequence[Mapping[str, Any]]:
-    """The source's locations if the job did not complete, then its files that are not in the index, by uri."""
+    """One item per location of the source if the job did not complete, then one per file that is not in the index."""
     pushed = {accepted.document.uri for accepted in parsed.accepted}
     failures = [failure for uri, failure in (outcome.failures or {}).items() if uri not in pushed]
     items = [_problem_item(failure["uri"], to_problem(_document_error(failure))) for failure in failures[:MAX_FAILURES]]

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{id}/events`: the events of a job as they occur. All is read from the store, so any replica can respond."""
+"""`/v1/jobs/{id}/events`: the events of a job as they occur. Events are in the store, so any replica can respond."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -26,19 +26,20 @@ from serve.http.connections import open_ledger
 from serve.http.dependencies import CurrentCaller, CurrentGraph
 from serve.http.event_stream import KEEP_ALIVE_SECONDS, EventStream
 from serve.public_errors import hide_store
-from serve.routes.jobs import KILLED_END, OPEN_STATUSES, end_if_killed
+from serve.routes.jobs import KILLED_END, OPEN_STATUSES, with_killed_end
 
 router = APIRouter()
 
 LastEventId = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, lt=2**63)]
 BEFORE_FIRST = -1
-"""The number before the first event. A job that was never queued has its start as event 0."""
+"""The events after this number are all events of a job. For a job outside the queue they begin with event 0, which is
+not stored: its start."""
 POLL_SECONDS = 5.0
-"""Seconds between two reads of a watched job without notifications."""
+"""Seconds between two reads of a watched job if no notification arrives."""
 NOTIFICATION_DELAY = 0.05
-"""Seconds between a notification and the read, which so includes the events that follow closely."""
+"""Seconds between a notification and the read, so that one read includes events in quick succession."""
 MAX_WATCHERS = 32
-"""Concurrent streams of a replica: half of its concurrent requests, so that watchers leave room for questions."""
+"""The maximum number of streams of a replica: half of its concurrent requests; the other half is for questions."""
 MAX_WATCH_SECONDS = 600.0
 """Seconds after which a stream ends even if the job has not. Clients then reconnect with `Last-Event-ID`."""
 RESPONSES: Responses = {
@@ -89,7 +90,7 @@ class JobUpdate:
 
 
 class JobNotifier:
-    """Notifies watchers of new events of their jobs. One connection listens for all, while there are watchers."""
+    """Notifies watchers of new events of their jobs. While there are watchers, one connection listens for all jobs."""
 
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
@@ -98,7 +99,10 @@ class JobNotifier:
 
     @contextmanager
     def subscribe(self, job: UUID) -> Iterator[asyncio.Event]:
-        """Yields an event that is set by notifications. It is set at first: one may have come before."""
+        """Yields an asyncio event that each notification sets.
+
+        It is already set at the beginning, because a notification can have arrived before the subscription.
+        """
         notified = asyncio.Event()
         notified.set()
         self._subscribers.setdefault(str(job), set()).add(notified)
@@ -115,20 +119,23 @@ class JobNotifier:
                 self._listener = None
 
     async def _listen(self) -> None:
-        """Reconnects after a lost connection. An empty id means: listening has begun, events can have been missed."""
+        """Passes notifications on until it is cancelled. Reconnects if the connection is lost.
+
+        All watchers are notified after each connection, because earlier notifications can have been missed.
+        """
         while True:
             try:
                 async with aclosing(job_notifications(self._postgres)) as jobs:
                     async for job in jobs:
-                        for subscribed in [job] if job else list(self._subscribers):
-                            for notified in self._subscribers.get(subscribed, ()):
+                        for id in [job] if job else list(self._subscribers):
+                            for notified in self._subscribers.get(id, ()):
                                 notified.set()
             except StoreError:
                 await asyncio.sleep(POLL_SECONDS)
 
 
 def _replica_notifier(request: Request, graph: Graph) -> JobNotifier:
-    """The replica's only notifier."""
+    """The notifier that all streams of the replica share. The first stream creates it."""
     state = request.app.state
     if not hasattr(state, "job_notifier"):
         state.job_notifier = JobNotifier(graph.postgres)
@@ -138,7 +145,7 @@ def _replica_notifier(request: Request, graph: Graph) -> JobNotifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWatch:
-    """Reads a job whenever it has new events. Each read opens a connection: watchers are many, connections few."""
+    """Reads a job whenever it has new events. It has a connection only during a read: watchers can be many."""
 
     graph: Graph
     caller: Caller
@@ -164,13 +171,13 @@ class JobWatch:
                 await _wait_for_notification(notified)
                 try:
                     update = await run_in_threadpool(self.read_update, update.last)
-                except StoreError:  # the job outlasts an unavailable store, and so do its watchers
+                except StoreError:  # the job continues when the store is available again: keep watching
                     update = JobUpdate(frames=(), last=update.last, ended=False)
 
     def read_update(self, after: int) -> JobUpdate:
         """The events after number `after`. Raises NotFoundError if the job does not exist."""
         with open_ledger(self.graph, self.caller) as ledger:
-            row = ledger.job(str(self.job))  # read before the events, so that these include the end of an ended job
+            row = ledger.job(str(self.job))  # read first: if the job has ended, the events then include its end
             progress = ledger.progress(self.job)
             events = ledger.readable_events(self.job, self.caller.groups, after)
             killed_end = _end_of_killed_job(ledger, self.job, after) if row["abandoned"] else []
@@ -180,11 +187,11 @@ class JobWatch:
         figures = _progress_figures(row, progress)
         frames = [_format_frame(self.job, event, figures) for event in events]
         last = events[-1]["seq"] if events else after
-        return JobUpdate(frames=frames, last=last, ended=end_if_killed(row)["status"] not in OPEN_STATUSES)
+        return JobUpdate(frames=frames, last=last, ended=with_killed_end(row)["status"] not in OPEN_STATUSES)
 
 
 async def _wait_for_notification(notified: asyncio.Event) -> None:
-    """Waits for at most `POLL_SECONDS`."""
+    """Waits until a notification arrives, for at most `POLL_SECONDS`."""
     try:
         async with asyncio.timeout(POLL_SECONDS):
             await notified.wait()
@@ -195,7 +202,10 @@ async def _wait_for_notification(notified: asyncio.Event) -> None:
 
 
 def _end_of_killed_job(ledger: Ledger, job: UUID, after: int) -> list[dict[str, Any]]:
-    """The end of a killed job, with the number that it gets when it is stored; empty if the client has received it."""
+    """The last event of a killed job, with the number that it will have in the store.
+
+    Returns an empty list if the client has already received it.
+    """
     events = ledger.events(job, max(after - 1, 0))
     if after > 0 and not events:
         return []
@@ -221,7 +231,7 @@ def _format_frame(job: UUID, event: Mapping[str, Any], figures: Mapping[str, Any
 
 
 def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, Any]:
-    """The job's progress at the time of the read, even for older events."""
+    """The job's progress at the time of the read. Older events of the same read have the same figures."""
     now = datetime.now(UTC)
     seconds = max(((row["finished_at"] or now) - (row["started_at"] or now)).total_seconds(), 0.001)
     documents = progress["deleted"] + progress["same"] + sum(progress[name] for name in DOCUMENT_STATUSES)

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: lists, shows, cancels and retries ingest jobs. All is read from the store, so any replica can respond."""
+"""`/v1/jobs`: lists, shows, cancels and retries ingest jobs. Jobs are in the store, so any replica can respond."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from rag_core.config import Settings
 from rag_core.errors import ConfigError
 from rag_core.ingestion.report import DOCUMENT_STATUSES
-from rag_core.storage.queue import IngestRequest, Queue, build_retry_request
+from rag_core.storage.queue import Queue, build_retry_request
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wiring.ingestion import settings_from_job
 from serve.graph import Graph
@@ -24,11 +24,11 @@ from serve.public_errors import hide_store
 router = APIRouter()
 
 NEWEST_RUN = str(2**63 - 1)
-"""The key before the first row of a listing by run, newest first."""
+"""The key before the first row of a listing in descending order of runs."""
 FAILURE_KEYS = ("uri", "stage", "reason", "retryable")
 OPEN_STATUSES = ("queued", "running")
 KILLED_END = {"status": "failed", "reason": "interrupted"}
-"""The end of a job whose worker was killed."""
+"""The status and the reason of a job whose process was killed."""
 
 
 @router.get("/v1/jobs")
@@ -44,13 +44,13 @@ def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph:
 
 @router.get("/v1/jobs/{id}")
 def job(id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
-    """Returns a job with a page of its failures, for documents that the caller can read."""
+    """Returns a job with a page of its failed documents, without those that the caller may not read."""
     return json_response(_job_body(id, page, caller, graph))
 
 
 @router.post("/v1/jobs/{id}/cancel")
 def cancel(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
-    """Cancels a job. Documents that it has published stay. A job that has ended does not change."""
+    """Cancels a job, and returns it. Documents that it has published stay. A job that has ended does not change."""
     with open_ledger(graph, caller) as ledger:
         ledger.job(str(id))
         ledger.end(id, "cancelled", "over HTTP")
@@ -59,25 +59,23 @@ def cancel(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
 
 @router.post("/v1/jobs/{id}/retry", status_code=202)
 def retry(id: UUID, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
-    """Starts a new job with the documents that failed temporarily, or with all unfinished ones if the job failed.
+    """Queues a new job for the documents that failed temporarily, or for everything if the job did not complete.
 
-    A job whose worker was killed is ended first.
+    If the job's process was killed, the job is first ended as failed.
     """
-    retry_request = _build_retry(id, caller, graph, request.state.correlation_id)
+    with open_ledger(graph, caller) as ledger:
+        if ledger.job(str(id))["abandoned"]:
+            ledger.end(id, KILLED_END["status"], KILLED_END["reason"])
+    retry_request = replace(
+        build_retry_request(graph.postgres, caller.tenant, id),
+        correlation_id=request.state.correlation_id,
+        traceparent=trace_headers().get("traceparent", ""),
+    )
     with graph.postgres.connect() as connection:
         new_job = Queue(connection, caller.tenant).enqueue(retry_request)
     links = job_links(new_job.job_id)
     body = {"job_id": new_job.job_id, "status": "queued", "documents": len(retry_request.documents), "links": links}
     return json_response(body, 202, {"Location": links["self"]})
-
-
-def _build_retry(id: UUID, caller: Caller, graph: Graph, correlation_id: str) -> IngestRequest:
-    with open_ledger(graph, caller) as ledger:
-        if ledger.job(str(id))["abandoned"]:
-            ledger.end(id, KILLED_END["status"], KILLED_END["reason"])
-    retry_request = build_retry_request(graph.postgres, caller.tenant, id)
-    traceparent = trace_headers().get("traceparent", "")
-    return replace(retry_request, correlation_id=correlation_id, traceparent=traceparent)
 
 
 def _job_body(id: UUID, page: PageParameters, caller: Caller, graph: Graph) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def _job_body(id: UUID, page: PageParameters, caller: Caller, graph: Graph) -> d
 
 
 def _job_head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    job = end_if_killed(row)
+    job = with_killed_end(row)
     version: str | None
     try:
         version = settings_from_job(row, settings).pipeline_version
@@ -116,13 +114,13 @@ def _job_head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     }
 
 
-def end_if_killed(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The job's row. A killed job is shown as failed even before the next sync of its sources ends it."""
+def with_killed_end(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of a job. A killed job gets the status `failed`, which the next sync of its sources will store."""
     return {**row, **KILLED_END} if row["abandoned"] else row
 
 
 def count_documents(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, int]:
-    """The counts of documents under the names that `rag ingest --json` uses."""
+    """The counts of a job's documents, with the keys of `documents` in `rag ingest --json`."""
     same = row["same"] + progress["same"]
     counts = {name: progress[name] for name in ("added", "changed", "deleted", *DOCUMENT_STATUSES)}
     return {"listed": progress["added"] + progress["changed"] + same, "same": same, **counts}

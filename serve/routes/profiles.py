@@ -14,7 +14,7 @@ router = APIRouter()
 
 @router.get("/v1/profiles", responses=success_response(Profiles))
 def profiles(_caller: CurrentCaller, graph: CurrentGraph) -> dict[str, Any]:
-    """Lists the shipped profiles and the served one, which is `serving`."""
+    """Lists the shipped profiles and the served one; only the served one has `serving: true`."""
     served = graph.settings.profile
     rows = [{"name": name, "serving": name == served} for name in sorted({*list_shipped_profiles(), served})]
     return {"data": rows, "next_cursor": None, "has_more": False}

@@ -1,11 +1,10 @@
 """`/v1/retrieve`: the passages that best answer a question."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -28,18 +27,18 @@ from serve.variants import SearchVariant, check_profile, current_variants
 
 router = APIRouter()
 
-GRACE = 0.1
-"""Seconds after a timeout in which the texts of the chunks that were ranked in time are fetched."""
+GRACE_SECONDS = 0.1
+"""Seconds after a timeout in which the texts of chunks that are already ranked can still be fetched."""
 RRF_K = 60
 
 
 @router.post("/v1/retrieve", responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS))
 @router.post("/v1/query", include_in_schema=False)
 async def retrieve(body: Retrieve, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
-    """Returns hits, best first. Pages divide one ranking, as deep as its candidates.
+    """Returns hits, best first. Pages divide one ranking of up to `candidates` hits.
 
-    If the collection changes between two pages, a hit can occur twice or be missing. After a timeout the hits so far
-    are returned, without a further page.
+    If the collection changes between two pages, a hit can occur twice or be missing. After a timeout the response has
+    the hits so far, and no next page.
     """
     check_profile(body.profile, graph.settings)
     variant = current_variants(request.app).search_variant(body.options)
@@ -52,14 +51,14 @@ async def retrieve(body: Retrieve, caller: CurrentCaller, graph: CurrentGraph, r
 
 
 def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:
-    """Equal for requests that produce the same ranking."""
+    """A hash that is equal for requests with the same ranking."""
     parts = [body.query, body.collection, body.filters, body.conversation_id, variant.pipeline_version]
     return sha256(json_bytes(parts)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOutcome:
-    """The result of a search. If it timed out, `timeout` is the error of the last stage, and `hits` are partial."""
+    """The result of a search. If it timed out, `timeout` is the error of the last stage, and `hits` are incomplete."""
 
     hits: Sequence[Hit]
     stages: Sequence[StageReport]
@@ -70,7 +69,8 @@ class SearchOutcome:
 async def run_search(variant: SearchVariant, query: Query, k: int, corpus: CorpusReader) -> SearchOutcome:
     """Searches within the time limits of the query and of the profile.
 
-    A stage that times out while others do not is skipped. Raises RetrievalError if the search fails in time.
+    If a stage exceeds its own limit, the search continues without it. If the whole search times out, the outcome has
+    the hits so far. Raises RetrievalError if the search fails earlier.
     """
     started, time_limit = time.perf_counter(), min(query.timeout, variant.limits.get("retrieve", inf))
     hits: Sequence[Hit] = ()
@@ -80,7 +80,7 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
             hits = await variant.retriever.retrieve(query, k)
         except StageTimeoutError as error:
             timeout = error
-        except RetrievalError:  # every leg failed, perhaps because of the timeout
+        except RetrievalError:  # every leg failed, possibly because of the timeout
             if time.perf_counter() - started < time_limit:
                 raise
     seconds = time.perf_counter() - started
@@ -95,13 +95,13 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
 async def _fetch_ranked_hits(
     query: Query, stages: Sequence[StageReport], k: int, corpus: CorpusReader
 ) -> Sequence[Hit]:
-    """The hits of the last ranking that was completed, scored by reciprocal rank; none if the store times out too."""
+    """The hits of the last complete ranking, scored by reciprocal rank; none if the store fails or times out too."""
     ranking = next((report.ranking for report in reversed(stages) if report.ranking), ())
     scored = [(id, 1 / (RRF_K + rank)) for rank, id in enumerate(ranking[:k], start=1)]
     if not scored:
         return ()
     try:
-        with recording(GRACE):
+        with recording(GRACE_SECONDS):
             async with stage("fetch"), corpus.reading(query):
                 return await corpus.fetch_hits(query, "fused", scored)
     except RagError:
@@ -109,7 +109,7 @@ async def _fetch_ranked_hits(
 
 
 @dataclass(frozen=True, slots=True)
-class PageOfHits:
+class HitPage:
     """The hits of one page. `offset` is the number of hits before them."""
 
     hits: Sequence[Hit]
@@ -119,9 +119,9 @@ class PageOfHits:
 
 @dataclass(frozen=True, slots=True)
 class HitPaging:
-    """Divides a ranking into pages. A cursor names the last hit of the previous page, and the rank that it had.
+    """Divides a ranking into pages. A cursor names the last hit of the previous page and its rank.
 
-    The page begins after that hit; if the hit has disappeared, it begins after the rank.
+    The page begins after that hit, or after that rank if the hit is no longer in the ranking.
     """
 
     listing: Listing
@@ -129,13 +129,15 @@ class HitPaging:
     size: int
 
     def fetch_limit(self, depth: int) -> int:
-        """The number of hits to retrieve, one more than the page has if possible, to see if another page follows.
+        """The number of hits to retrieve.
 
-        It never exceeds the ranking's depth unless the page does: with other candidates, pages would not match.
+        For the first page it is one more than the page has, which shows if another page follows. For later pages it is
+        `depth`. It exceeds `depth` only if the page does: a deeper ranking has other candidates, so that pages of the
+        two would not match.
         """
         return max(self.size, depth if self.cursor else min(self.size + 1, depth))
 
-    def select(self, hits: Sequence[Hit]) -> PageOfHits:
+    def select(self, hits: Sequence[Hit]) -> HitPage:
         offset = 0
         if self.cursor:
             rank, _, id = self.listing.decode_cursor(self.cursor, "").partition(" ")
@@ -143,15 +145,15 @@ class HitPaging:
             offset = next(positions, int(rank))
         end = offset + self.size
         next_cursor = self.listing.encode_cursor(f"{end} {hits[end - 1].chunk.id}") if len(hits) > end else None
-        return PageOfHits(hits[offset:end], offset, next_cursor)
+        return HitPage(hits[offset:end], offset, next_cursor)
 
 
 async def _build_response(
-    body: Retrieve, outcome: SearchOutcome, page: PageOfHits, graph: Graph, request: Request
+    body: Retrieve, outcome: SearchOutcome, page: HitPage, graph: Graph, request: Request
 ) -> Response:
-    """The page, or after a timeout a partial page or a problem.
+    """The response with the page. After a timeout it is marked as partial, or a problem if `on_timeout` is `error`.
 
-    A timeout without hits is always a problem. Raises StoreError if the store is the reason.
+    A timeout without hits is always a problem. Raises StoreError if the store is unreachable.
     """
     result = retrieval_json(
         body.query, page.hits, outcome.stages, graph.settings.profile, outcome.seconds, body.explain
@@ -167,7 +169,9 @@ async def _build_response(
     result["degraded"] = list(dict.fromkeys([*result["degraded"], outcome.timeout.stage]))
     result |= {"partial": True, "next_cursor": None}
     if body.on_timeout == "error" or not outcome.hits:
-        return _timeout_response(outcome.timeout, result, request)
+        problem = problem_body(outcome.timeout, request.url.path, request.state.correlation_id)
+        partial = {"degraded": result["degraded"], "partial_results": result["results"]}
+        return problem_response({**problem, **partial})
     return json_response(result, headers=server_timing(outcome.stages))
 
 
@@ -176,9 +180,3 @@ async def raise_if_store_unreachable(graph: Graph, timeout: StageTimeoutError) -
     error = await explain_timeout(graph.dependencies["store"], timeout)
     if error is not timeout:
         raise error
-
-
-def _timeout_response(timeout: StageTimeoutError, result: Mapping[str, Any], request: Request) -> Response:
-    problem = problem_body(timeout, request.url.path, request.state.correlation_id)
-    partial = {"degraded": result["degraded"], "partial_results": result["results"]}
-    return problem_response({**problem, **partial})

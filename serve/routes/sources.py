@@ -19,9 +19,10 @@ from serve.http.responses import json_response
 router = APIRouter()
 
 CONTEXT_CHARS = 2000
-"""Characters that are shown before the span, and after it."""
+"""Characters of the document that are shown before the span, and as many after it."""
 
-# Documents are untrusted: a page must not run or load anything from them, nor leak its address to linked sites.
+# Documents are untrusted: a page must not run or load anything from them, and must not reveal its address to linked
+# sites.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",

@@ -1,4 +1,4 @@
-"""`/v1/vector_stores/{collection}/search`: OpenAI's vector store search. A vector store is a collection here."""
+"""`/v1/vector_stores/{collection}/search`: OpenAI's vector store search, with a collection as the vector store."""
 
 from collections.abc import Sequence
 from math import inf
@@ -64,7 +64,7 @@ def search_json(question: str, hits: Sequence[Hit]) -> dict[str, Any]:
 
 
 def _file_attributes(hit: Hit) -> dict[str, str | float | bool]:
-    """The metadata that filters compare. OpenAI does not allow lists, so these are joined with commas."""
+    """The metadata that filters compare. OpenAI's attributes cannot be lists, so lists are joined with commas."""
     position = {key: hit.chunk.metadata[key] for key in ("page", "section") if key in hit.chunk.metadata}
     values = {**hit.origin.metadata, **position}
     return {key: value if isinstance(value, str | int | float) else ", ".join(value) for key, value in values.items()}

@@ -17,7 +17,7 @@ GATEWAY_NAME, RUNNER_NAME = "Gateway", "IngestRunner"
 class Parts(Section):
     """The deployments besides the gateway. A model without a deployment runs in the gateway's process."""
 
-    deployments: frozenset[Role] = Field(frozenset(), description="models with a deployment of their own")
+    deployments: frozenset[Role] = Field(frozenset(), description="models that run in separate deployments")
     generator: LlmSettings | None = Field(None, description="the model that writes the answers, served by vLLM")
     ingest: bool = Field(True, description="run the ingest jobs that are queued over HTTP")
 

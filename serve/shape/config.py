@@ -1,4 +1,4 @@
-"""Strict validation of a Serve config. Serve itself ignores unknown keys, and so every typo."""
+"""Strict validation of a Serve config. Serve itself ignores unknown keys, so it would not report a misspelled one."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 
 def is_serve_config(file: Path) -> bool:
-    """True if a YAML file is a Serve config and not a settings file."""
+    """True if a YAML file is a Serve config, False if it is a settings file."""
     document = _read_yaml(file)
     return isinstance(document, dict) and "applications" in document
 
@@ -38,7 +38,7 @@ def read_serve_config(file: Path) -> ServeDeploySchema:
 
 
 def parse_serve_config(document: object) -> ServeDeploySchema:
-    """Raises ConfigError with every unknown key, else with the first other error, and their paths."""
+    """Raises ConfigError with the path and the message of each unknown key, or else of the first other errors."""
     if unknown := list(_unknown_keys(document, ServeDeploySchema, ())):
         raise ConfigError("\n".join(unknown))
     try:
@@ -47,8 +47,8 @@ def parse_serve_config(document: object) -> ServeDeploySchema:
         raise ConfigError("\n".join(_error_line(error, ()) for error in failure.errors())) from None
     if functions := config.grpc_options.grpc_servicer_functions:
         raise ConfigError(
-            "without keys the gateway serves HTTP on loopback only: grpc_options.grpc_servicer_functions must be empty,"
-            f" got {', '.join(functions)}"
+            "the gateway does not authenticate callers, so it serves only HTTP on loopback: "
+            f"grpc_options.grpc_servicer_functions must be empty, got {', '.join(functions)}"
         )
     for index, application in enumerate(config.applications):
         path = "applications", index
@@ -82,7 +82,7 @@ def _read_yaml(file: Path) -> object:
 
 
 def _unknown_keys(value: object, model: type[BaseModel], path: KeyPath) -> Iterator[str]:
-    """Yields an error line for each key that the model and the models in its fields do not have."""
+    """Yields an error message for each key that is not a field of the model or of a nested model."""
     if not isinstance(value, Mapping):
         if not path:
             yield f"the file must be a mapping with the key applications, got {value!r:.60}"
@@ -92,15 +92,15 @@ def _unknown_keys(value: object, model: type[BaseModel], path: KeyPath) -> Itera
     for key, member in value.items():
         if key not in names:
             matches = get_close_matches(str(key), list(names), 1)
-            hint = f"; did you mean {matches[0]}?" if matches else f", only {', '.join(sorted(names))}"
-            yield f"{_format_path(path)}: there is no key {key}{hint}"
+            hint = f"did you mean {matches[0]}?" if matches else f"the keys are {', '.join(sorted(names))}"
+            yield f"{_format_path(path)}: unknown key {key}; {hint}"
         elif inner := _find_model(names[key].annotation):
             for index, part in enumerate(member) if isinstance(member, list) else [(None, member)]:
                 yield from _unknown_keys(part, inner, (*path, key) if index is None else (*path, key, index))
 
 
 def _find_model(annotation: object) -> type[BaseModel] | None:
-    """The model in an annotation such as `list[Model] | None`. Serve's annotations have at most one."""
+    """The model in an annotation such as `list[Model] | None`, or None. Serve's annotations have at most one."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _find_model(part))), None)

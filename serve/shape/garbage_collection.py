@@ -1,13 +1,13 @@
-"""Garbage collection in replicas: objects that stay until the settings change are not examined again and again."""
+"""Garbage collection in replicas. Objects that live until the settings change are excluded from it."""
 
 import gc
 
 
 def freeze_loaded_objects() -> None:
-    """Excludes all current objects from garbage collection. With a model loaded, examining them takes 200 ms.
+    """Frees garbage, including objects that an earlier call froze, and excludes all other objects from collection.
 
-    During that time nothing is answered. Serve does the same when a replica starts. Another call first frees the
-    objects that have become garbage.
+    Each collection would examine them again, which takes 200 ms with a loaded model; meanwhile requests wait. Serve
+    does the same when a replica starts.
     """
     gc.unfreeze()
     gc.collect()

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 ROUTE, NAME = "/", "rag"
 
 READY_TIMEOUT = 900.0
-"""Seconds until all replicas must be ready. A large model takes minutes to load."""
+"""Seconds in which all replicas must become ready. A large model takes minutes to load."""
 
 POLL_SECONDS = 0.3
 """Seconds between two requests for the status. Each costs Serve's controller about 20 ms."""
 
-# Throughput mode requires HAProxy, with which replicas listen on every interface.
+# Serve's throughput mode requires HAProxy, and with HAProxy the replicas listen on every network interface.
 PROXY_ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
@@ -36,7 +36,7 @@ PROXY_ENVIRONMENT = {
 }
 
 ProgressListener: TypeAlias = Callable[[str], None]
-"""Receives a line such as `waiting for Gateway`, whenever it changes."""
+"""Receives a line such as `waiting for Gateway` whenever the line changes."""
 
 
 def ignore_progress(_line: str) -> None:
@@ -47,7 +47,7 @@ def ignore_progress(_line: str) -> None:
 def serve_locally(
     application: "Callable[[], Application]", host: str, port: int, on_progress: ProgressListener = ignore_progress
 ) -> Iterator[str]:
-    """Serves an application during the block, and yields its URL when it is ready. Its ingress has one replica.
+    """Serves an application during the block, and yields its URL when it is ready. The gateway has one replica.
 
     Raises ConfigError if other machines can reach the host, because callers are not authenticated. Raises ClusterError
     if the port is in use, or if Ray or the application cannot be started.
@@ -104,9 +104,10 @@ def deploy(config: "ServeDeploySchema") -> None:
 
 
 def direct_ingress_environment(port: int) -> dict[str, str]:
-    """The environment for a gateway with one replica, which itself listens on the port, on Serve's host.
+    """The environment variables for a gateway with one replica, which listens on the port itself.
 
-    It also runs its code in the same event loop. Serve's proxy would use ten times the CPU of Serve's own HTTP.
+    Without Serve's proxy a request takes a tenth of Serve's CPU time. The gateway's code and Serve's code run in one
+    event loop.
     """
     return {
         **PROXY_ENVIRONMENT,
@@ -122,8 +123,10 @@ def direct_ingress_environment(port: int) -> dict[str, str]:
 
 
 def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
-    """Call this before Ray Serve is imported, which reads the environment then; its processes read it when Ray
-    starts."""
+    """Sets the environment variables of Ray and Ray Serve.
+
+    Call it before Ray Serve is imported, which reads them at that time. Its processes read them when Ray starts.
+    """
     os.environ.update({key: value for key, value in RAY_ENVIRONMENT.items() if key not in os.environ} | ingress)
 
 
@@ -164,7 +167,7 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
     Raises ClusterError after `READY_TIMEOUT`, or with Serve's own message if a deployment cannot be started.
     """
     url, deadline, reported = f"http://{host}:{port}", time.monotonic() + READY_TIMEOUT, ""
-    while pending := _pending(url):
+    while pending := _describe_pending(url):
         if pending != reported:
             on_progress(f"waiting for {pending}")
             reported = pending
@@ -174,28 +177,26 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
     return url
 
 
-def _pending(url: str) -> str:
-    """The deployments that are not ready yet; empty when everything is ready."""
+def _describe_pending(url: str) -> str:
+    """Describes what is not ready yet; empty when everything is ready."""
     from ray import serve
 
     applications = serve.status().applications
     for name, application in applications.items():
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
             raise ClusterError(f"cannot start the application {name}: {_failure_reason(application)}")
-    pending = [line for application in applications.values() for line in _pending_deployments(application)]
+    deployments = [item for application in applications.values() for item in application.deployments.items()]
+    pending = []
+    for name, deployment in deployments:
+        if deployment.status != "HEALTHY":
+            counts = deployment.replica_states
+            running = sum(count for state, count in counts.items() if state == "RUNNING")
+            pending.append(f"{name} ({running} of {max(sum(counts.values()), 1)} replicas)")
     if pending:
         return ", ".join(pending)
     if not applications or any(application.status != "RUNNING" for application in applications.values()):
         return "Ray Serve"
     return "" if _is_responding(url) else f"a response from {url}"
-
-
-def _pending_deployments(application: "ApplicationStatusOverview") -> Iterator[str]:
-    for name, deployment in application.deployments.items():
-        states = deployment.replica_states
-        running = sum(count for state, count in states.items() if state == "RUNNING")
-        if deployment.status != "HEALTHY":
-            yield f"{name} ({running} of {max(sum(states.values()), 1)} replicas)"
 
 
 def _failure_reason(application: "ApplicationStatusOverview") -> str:
@@ -216,7 +217,10 @@ def check_loopback(host: str) -> None:
     """Raises ConfigError if other machines can reach the host."""
     addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
-        raise ConfigError(f"without keys the gateway listens on loopback only: host must be 127.0.0.1, got {host}")
+        raise ConfigError(
+            f"the gateway does not authenticate callers, so it listens on loopback only: host must be 127.0.0.1, "
+            f"got {host}"
+        )
 
 
 def _check_port_free(host: str, port: int) -> None:

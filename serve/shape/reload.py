@@ -1,4 +1,4 @@
-"""Changes of settings while a gateway serves. Models, stores and the settings of ingestion cannot change."""
+"""Changes of settings while a gateway serves. The models, the store and the settings of ingestion cannot change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

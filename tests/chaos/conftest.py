@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hosts import DOCUMENTS, Host
-from trees import StoredTree, stored, write
+from trees import StoredTree, read_tree, write
 
 from rag_core.storage import embedded
 
@@ -35,6 +35,6 @@ def host(short_folder: Path, folder: Path, request: pytest.FixtureRequest) -> It
 def undisturbed(short_folder: Path, folder: Path) -> StoredTree:
     host = Host(short_folder / "undisturbed", folder)
     assert host.ingest("inline").wait(120) == 0
-    tree = stored(host.store)
+    tree = read_tree(host.store)
     embedded.stop(host.home / "postgres")
     return tree

@@ -12,7 +12,7 @@ from contextlib import suppress
 import httpx2
 import psutil
 import pytest
-from hosts import RAG, SETTINGS, Host, free_port, heeding_interrupts, postmaster
+from hosts import RAG, SETTINGS, Host, free_port, postmaster, with_interrupts
 
 from rag_core.storage import embedded
 
@@ -34,7 +34,7 @@ def gateway(host: Host) -> Iterator[str]:
     port = free_port()
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
     command = [*RAG, "serve", "--port", str(port), "--json", *SETTINGS]
-    with subprocess.Popen(heeding_interrupts(command), env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(with_interrupts(command), env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.send_signal(signal.SIGINT)

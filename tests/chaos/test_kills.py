@@ -15,7 +15,7 @@ import psutil
 import pytest
 from hosts import DOCUMENTS, Host, postmaster
 from moments import wait_for
-from trees import StoredTree, assert_identical, broken, stored
+from trees import StoredTree, assert_identical, read_tree, violations
 
 from rag_core.storage.postgres import Postgres
 
@@ -79,10 +79,12 @@ def test_the_same_command_again_completes_what_a_kill_broke_off(
     assert ended == -signal.SIGKILL or victim is not driver
     assert ended == 0 or victim is not parser  # a job outlives its parsers
 
-    assert broken(Postgres.open(host.store.dsn)) == []  # opened as a command does: the kill may have come before tables
+    assert (
+        violations(Postgres.open(host.store.dsn)) == []
+    )  # opened as a command does: the kill may have come before tables
     assert host.ingest("inline").wait(120) == 0
-    assert broken(host.store) == []
-    assert_identical(stored(host.store), undisturbed)
+    assert violations(host.store) == []
+    assert_identical(read_tree(host.store), undisturbed)
 
 
 def _reach(seed: int, process: "subprocess.Popen[bytes]", host: Host) -> None:

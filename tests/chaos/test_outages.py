@@ -13,7 +13,7 @@ import psutil
 import pytest
 from hosts import Host, postmaster
 from moments import wait_for
-from trees import StoredTree, assert_identical, broken, stored
+from trees import StoredTree, assert_identical, read_tree, violations
 
 from rag_core.storage import embedded
 
@@ -55,10 +55,10 @@ def test_a_full_disk_ends_the_job_with_its_reason_and_the_same_command_completes
     assert b"Traceback" not in complaint
 
     filler.unlink()
-    assert broken(small_disk.store) == []
+    assert violations(small_disk.store) == []
     assert small_disk.ingest("inline").wait(120) == 0
-    assert broken(small_disk.store) == []
-    assert_identical(stored(small_disk.store), undisturbed)
+    assert violations(small_disk.store) == []
+    assert_identical(read_tree(small_disk.store), undisturbed)
 
 
 @pytest.mark.parametrize("documents", [1, 200])
@@ -75,8 +75,8 @@ def test_a_store_that_answers_nothing_for_a_while_is_waited_for(
         _signal(frozen, signal.SIGCONT)
         assert alive
         assert process.wait(120) == 0
-    assert broken(host.store) == []
-    assert_identical(stored(host.store), undisturbed)
+    assert violations(host.store) == []
+    assert_identical(read_tree(host.store), undisturbed)
 
 
 @pytest.mark.parametrize("documents", [1, 200])
@@ -89,8 +89,8 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed:
         assert process.poll() is None
         embedded.start(host.home / "postgres")
         assert process.wait(120) == 0
-    assert broken(host.store) == []
-    assert_identical(stored(host.store), undisturbed)
+    assert violations(host.store) == []
+    assert_identical(read_tree(host.store), undisturbed)
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:

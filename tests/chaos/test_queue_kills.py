@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from targets import superuser
-from trees import broken, hashing
+from trees import hashing_settings, violations
 
 from rag_core.config import Settings
 from rag_core.storage.ledger import Ledger
@@ -94,7 +94,7 @@ def entered(store: Postgres, settings: Settings, number: int, poison: bool) -> U
 def test_300_jobs_whose_workers_are_killed_are_done_exactly_once_each_and_the_poison_is_a_dead_letter(
     store: Postgres,
 ) -> None:
-    settings, draw = hashing(f"store.url={store.dsn}", "parsing.sandbox=false"), random.Random(14)
+    settings, draw = hashing_settings(f"store.url={store.dsn}", "parsing.sandbox=false"), random.Random(14)
     poison = draw.randrange(JOBS // 2)
     jobs = [entered(store, settings, number, number == poison) for number in range(JOBS)]
     kills, end = 0, time.monotonic() + PATIENCE
@@ -116,7 +116,7 @@ def test_300_jobs_whose_workers_are_killed_are_done_exactly_once_each_and_the_po
     assert kills == KILLS
     with superuser(store) as connection:
         assert connection.execute(COUNTS).fetchone() == (JOBS - 1, JOBS - 1, JOBS - 1, JOBS - 1, 1)
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_the_poison_of_this_folder_is_deadly(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hosts import Host
-from reading_beside import NOTES, PARTS, TENANTS, publish_first, read_beside_writes, read_while
+from reading_beside import NOTES, PARTS, TENANTS, publish_first, read_during_writes, read_while
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
@@ -19,7 +19,7 @@ RECOVERY = 5.0
 
 def test_ten_thousand_reads_beside_a_writer_see_one_version_of_their_tenant_each(store: Postgres) -> None:
     began = time.monotonic()
-    reads, merges = read_beside_writes(store, READS, n_versions=20)
+    reads, merges = read_during_writes(store, READS, n_versions=20)
     assert len(reads) >= READS
     assert [read.errors for read in reads if read.errors] == []
     assert {read.chunks for read in reads} == {PARTS * n for n in (NOTES, NOTES - NOTES // 3, NOTES - NOTES // 6)}

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from drafts import MODIFIED_NS, OTHER_SPACE, SPACE, TENANT, draft, failed, unchanged, vector
+from drafts import MODIFIED_NS, OTHER_SPACE, SPACE, TENANT, draft, draft_with_failure, same_draft, vector
 from fakes.corpus import MemoryCorpus
 from targets import begin, superuser
 
@@ -175,7 +175,7 @@ def test_an_older_run_changes_nothing(corpus: Corpus) -> None:
     newer.publish([draft("file:///a.md", "new")])
     note = draft("file:///a.md", "old")
     older.publish([note])
-    older.publish([failed(note)])
+    older.publish([draft_with_failure(note)])
     older.delete([note.id])
     assert texts(corpus) == {"new"}
 
@@ -215,7 +215,7 @@ def test_a_chunk_under_a_new_heading_keeps_its_id_and_gets_a_new_vector(corpus: 
 def test_a_document_with_the_bytes_that_are_stored_only_gets_its_new_time(corpus: Corpus) -> None:
     note = draft("file:///a.md", "one", metadata={"kind": "memo"})
     corpus.writer().publish([note])
-    corpus.writer().publish([unchanged(note, modified_ns=MODIFIED_NS + 10**9)])
+    corpus.writer().publish([same_draft(note, modified_ns=MODIFIED_NS + 10**9)])
     [hit] = found(corpus, "one")
     assert hit.chunk == note.chunks[0]
     assert hit.origin.metadata == {"kind": "memo"}
@@ -226,7 +226,7 @@ def test_a_document_with_the_bytes_that_are_stored_only_gets_its_new_time(corpus
 def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(corpus: Corpus) -> None:
     note = draft("file:///a.md", "one", "two", metadata={"kind": "memo"})
     corpus.writer().publish([note])
-    corpus.writer().publish([failed(note, retryable=True)])
+    corpus.writer().publish([draft_with_failure(note, retryable=True)])
     hits = found(corpus, "one", query=replace(QUERY, filters=parse_filter(comparison("kind", "eq", "memo"))))
     assert [hit.chunk for hit in hits] == list(note.chunks)
     assert (hits[0].origin.title, hits[0].origin.metadata) == ("A title", {"kind": "memo"})
@@ -236,8 +236,8 @@ def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(corpus: Corp
 def test_a_document_that_fails_for_good_is_searched_no_more(corpus: Corpus, skipped: bool) -> None:
     note, other = draft("file:///a.md", "one"), draft("file:///b.md", "other")
     corpus.writer().publish([note, other])
-    corpus.writer().publish([failed(note, retryable=True)])
-    corpus.writer().publish([failed(note, skipped=skipped)])
+    corpus.writer().publish([draft_with_failure(note, retryable=True)])
+    corpus.writer().publish([draft_with_failure(note, skipped=skipped)])
     assert texts(corpus) == {"other"}
     assert corpus.writer().find_vectors(hashes(note)) == {}
     corpus.writer().publish([note])

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from drafts import SPACE, TENANT, draft, vector, weighed, weights
+from drafts import SPACE, TENANT, draft, vector, weigh_draft, weights
 from fakes.corpus import MemoryCorpus
 from fakes.legs import ScriptedLeg
 from targets import publish
@@ -92,7 +92,7 @@ def ask(request: pytest.FixtureRequest) -> Ask[Any]:
     make, stored = request.param
     store = request.getfixturevalue("store") if stored else None
     if store:
-        publish(store, *map(weighed, NOTES), splade="model")
+        publish(store, *map(weigh_draft, NOTES), splade="model")
 
     async def asked(work: Callable[[Leg], Awaitable[T]]) -> T:
         corpus = CorpusReader(store) if store else in_memory()
@@ -149,7 +149,7 @@ def test_a_question_is_encoded_once_however_often_the_leg_is_asked() -> None:
 
 @pytest.mark.postgres
 def test_a_question_is_weighed_once_however_often_the_leg_is_asked(store: Postgres) -> None:
-    publish(store, *map(weighed, NOTES), splade="model")
+    publish(store, *map(weigh_draft, NOTES), splade="model")
     weigher = Weights()
 
     async def asked() -> None:

@@ -34,7 +34,7 @@ ORDERINGS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class MemoryDocument:
     """A document as it is searched; without chunks, only its version is remembered."""
 
     version: int
@@ -51,7 +51,7 @@ class Kept:
 Place: TypeAlias = tuple[str, str]
 """A tenant's collection."""
 
-Shelf: TypeAlias = Mapping[UUID, Kept]
+Shelf: TypeAlias = Mapping[UUID, MemoryDocument]
 """A collection's documents by id. Never changed, only put in place of another: whoever holds one holds a snapshot."""
 
 
@@ -159,13 +159,15 @@ class MemoryCorpus:
     def _place(self) -> Place:
         return self.tenant, self.collection
 
-    def _published(self, draft: Draft, old: Kept | None) -> Kept | None:
+    def _published(self, draft: Draft, old: MemoryDocument | None) -> MemoryDocument | None:
         updated_at = datetime.fromtimestamp(draft.entry.modified_ns / 1e9, UTC)
         if old and (old.version >= self.run):
             return old
         if draft.same or (draft.failure and draft.failure.retryable and old):
             return old and replace(old, version=self.run, updated_at=updated_at)
-        blank = Kept(version=self.run, uri=draft.entry.uri, updated_at=updated_at, groups=old.groups if old else ())
+        blank = MemoryDocument(
+            version=self.run, uri=draft.entry.uri, updated_at=updated_at, groups=old.groups if old else ()
+        )
         if draft.document is None or draft.vectors is None:
             return blank
         return replace(
@@ -200,18 +202,18 @@ def _kind(value: Value) -> type:
     return type(value) if isinstance(value, str | bool) else float
 
 
-def _values(kept: Kept, chunk: Chunk) -> Mapping[str, Sequence[Value]]:
+def _values(kept: MemoryDocument, chunk: Chunk) -> Mapping[str, Sequence[Value]]:
     own = {key: [chunk.metadata[key]] if key in chunk.metadata else [] for key in CHUNK_KEYS}
     return {**kept.values, **own}
 
 
-def _around(kept: Kept, id: UUID, before: int, after: int) -> list[Chunk]:
+def _around(kept: MemoryDocument, id: UUID, before: int, after: int) -> list[Chunk]:
     place = kept.chunks[id].ordinal
     near = [chunk for chunk in kept.chunks.values() if place - before <= chunk.ordinal <= place + after]
     return sorted((chunk for chunk in near if chunk.id != id), key=lambda chunk: chunk.ordinal)
 
 
-def _readable(kept: Kept, groups: Sequence[str]) -> bool:
+def _readable(kept: MemoryDocument, groups: Sequence[str]) -> bool:
     return not kept.groups or not set(kept.groups).isdisjoint(groups)
 
 
@@ -219,5 +221,5 @@ def _product(row: Matrix, vector: Matrix) -> float:
     return float((row.astype(np.float64) * vector.astype(np.float16).astype(np.float64)).sum())
 
 
-def _origin(kept: Kept) -> Origin:
+def _origin(kept: MemoryDocument) -> Origin:
     return Origin(uri=kept.uri, title=kept.title, updated_at=kept.updated_at, metadata=kept.metadata)

@@ -15,20 +15,20 @@ class ScriptedLeg:
     """Knows these scores, and ranks the first `known` of them. It takes `seconds`, and then raises `error` if any."""
 
     scores: Mapping[UUID, float]
-    known: int = 1000
+    max_ranked: int = 1000
     seconds: float = 0.0
     error: Exception | None = None
     score_error: Exception | None = None
-    asked: list[Sequence[UUID]] = field(default_factory=list)
+    scored: list[Sequence[UUID]] = field(default_factory=list)
 
     async def rank(self, query: Query, k: int) -> Ranking:  # noqa: ARG002
         await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
-        return sorted(self.scores.items(), key=lambda pair: (-pair[1], pair[0]))[: min(k, self.known)]
+        return sorted(self.scores.items(), key=lambda pair: (-pair[1], pair[0]))[: min(k, self.max_ranked)]
 
     async def score(self, query: Query, chunk_ids: Sequence[UUID]) -> list[float]:  # noqa: ARG002
-        self.asked.append(list(chunk_ids))
+        self.scored.append(list(chunk_ids))
         if self.score_error:
             raise self.score_error
         return [self.scores.get(id, nan) for id in chunk_ids]

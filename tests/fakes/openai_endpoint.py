@@ -19,7 +19,7 @@ Step: TypeAlias = bytes | Literal["hang", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class ScriptedHttpResponse:
     """One response: its body step by step. With `slow`, the headers do not come either until the client leaves."""
 
     steps: Sequence[Step] = ()
@@ -29,7 +29,7 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReceivedRequest:
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     at: float
@@ -39,9 +39,9 @@ class Asked:
 class Endpoint:
     """Plays in their order, the last one again and again. `left` is set when a client leaves a response unread."""
 
-    plays: Sequence[Play]
-    asked: list[Asked] = field(default_factory=list)
-    left: Event = field(default_factory=Event)
+    plays: Sequence[ScriptedHttpResponse]
+    requests: list[ReceivedRequest] = field(default_factory=list)
+    client_left: Event = field(default_factory=Event)
     connections: int = 0
     port: int = 0
 
@@ -51,7 +51,7 @@ class Endpoint:
 
     @property
     def prompts(self) -> list[list[dict[str, str]]]:
-        return [list(request.body["messages"]) for request in self.asked]
+        return [list(request.body["messages"]) for request in self.requests]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -63,8 +63,8 @@ class Endpoint:
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        self.asked.append(await _read(reader))
-        play = self.plays[min(len(self.asked), len(self.plays)) - 1]
+        self.requests.append(await _read(reader))
+        play = self.plays[min(len(self.requests), len(self.plays)) - 1]
         gone = asyncio.create_task(reader.read(1))
         if play.slow:
             await self._hang(gone)
@@ -89,15 +89,15 @@ class Endpoint:
     async def _hang(self, gone: "asyncio.Task[bytes]") -> None:
         with suppress(ConnectionError):
             await gone
-        self.left.set()
+        self.client_left.set()
 
 
 @contextmanager
-def serving(*plays: Play) -> Iterator[Endpoint]:
+def run_endpoint(*plays: ScriptedHttpResponse) -> Iterator[Endpoint]:
     endpoint, started, stop = Endpoint(plays), Event(), Event()
     thread = Thread(target=lambda: asyncio.run(_served(endpoint, started, stop)), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield endpoint
     finally:
@@ -113,15 +113,15 @@ async def _served(endpoint: Endpoint, started: Event, stop: Event) -> None:
     server.close()
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     lines = [line.partition(": ") for line in head.splitlines()[1:] if line]
     headers = {name.lower(): value for name, _, value in lines}
     body = await reader.readexactly(int(headers["content-length"]))
-    return Asked(headers=headers, body=json.loads(body), at=monotonic())
+    return ReceivedRequest(headers=headers, body=json.loads(body), at=monotonic())
 
 
-def _head(play: Play) -> bytes:
+def _head(play: ScriptedHttpResponse) -> bytes:
     headers = {**play.headers, "Transfer-Encoding": "chunked"}
     lines = [f"HTTP/1.1 {play.status} Told", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode()
@@ -143,13 +143,13 @@ def end(finish: str = "stop", prompt: int = 40, completion: int = 4, cached: int
     return [event(finished), event({"choices": [], "usage": usage}), event("[DONE]")]
 
 
-def streamed(*texts: str) -> Play:
+def stream_play(*texts: str) -> ScriptedHttpResponse:
     """As vLLM and OpenAI do it: first the role, then the text, then why it ended, then the usage."""
     role = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
-    return Play(steps=[role, *map(piece, texts), *end()])
+    return ScriptedHttpResponse(steps=[role, *map(piece, texts), *end()])
 
 
-def whole(text: str, logprobs: Sequence[Mapping[str, float]] = ()) -> Play:
+def whole_play(text: str, logprobs: Sequence[Mapping[str, float]] = ()) -> ScriptedHttpResponse:
     """Not streamed; `logprobs` are each token's alternatives."""
     choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     if logprobs:
@@ -158,11 +158,11 @@ def whole(text: str, logprobs: Sequence[Mapping[str, float]] = ()) -> Play:
     return _json(200, {"choices": [choice]})
 
 
-def refusing(status: int, told: Any, **headers: str) -> Play:
+def error_play(status: int, told: Any, **headers: str) -> ScriptedHttpResponse:
     return _json(status, told, **{name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def _json(status: int, told: Any, **headers: str) -> Play:
-    return Play(
+def _json(status: int, told: Any, **headers: str) -> ScriptedHttpResponse:
+    return ScriptedHttpResponse(
         status=status, steps=[json.dumps(told).encode()], headers={"Content-Type": "application/json", **headers}
     )

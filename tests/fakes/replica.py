@@ -9,7 +9,7 @@ import pytest
 
 
 @contextmanager
-def replica_here() -> Iterator[None]:
+def replica_context() -> Iterator[None]:
     """Serve's queues are collected before it ends: one that is collected outside of a loop would open a new one."""
     context = SimpleNamespace(_deployment_config=SimpleNamespace(max_ongoing_requests=100_000))
     with pytest.MonkeyPatch.context() as patched:

@@ -25,14 +25,14 @@ NOWHERE = Postgres("host=/nowhere")
 
 
 @dataclass(kw_only=True)
-class Listening:
+class RecordingRetriever:
     """A retriever that keeps what it was asked."""
 
     hits: Sequence[Hit]
-    heard: list[Query] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
-        self.heard.append(query)
+        self.queries.append(query)
         return list(self.hits[:k])
 
 
@@ -79,7 +79,7 @@ async def _there() -> None:
 
 
 @contextmanager
-def listening(graph: Graph) -> Iterator[str]:
+def serve_graph(graph: Graph) -> Iterator[str]:
     """The address of a server on this machine's loopback, in a thread of its own."""
     server = uvicorn.Server(uvicorn.Config(build_app(graph), port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.openai_endpoint import HANG, Play, piece, refusing, serving, streamed
+from fakes.openai_endpoint import HANG, ScriptedHttpResponse, error_play, piece, run_endpoint, stream_play
 from hosts import RAG
 from trees import write
 
@@ -106,8 +106,8 @@ def openai(url: str, **settings: str) -> list[str]:
 
 
 def test_a_language_model_is_held_to_its_sources(environment: dict[str, str]) -> None:
-    written = streamed("Signing keys are replaced every 45 days [1", "]. They cost 900 crowns [1]. More [7].")
-    with serving(written) as endpoint:
+    written = stream_play("Signing keys are replaced every 45 days [1", "]. They cost 900 crowns [1]. More [7].")
+    with run_endpoint(written) as endpoint:
         reply = asked(environment, "How often are the signing keys replaced?", *openai(endpoint.url))
     text = "Signing keys are replaced every 45 days [1]. They cost 900 crowns [1]. More."
     assert reply["answer"] == text
@@ -129,7 +129,7 @@ def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(enviro
 def test_an_endpoint_that_refuses_without_a_fallback_is_a_named_error_without_the_key(
     environment: dict[str, str],
 ) -> None:
-    with serving(refusing(401, {"error": {"message": "bad key"}})) as endpoint:
+    with run_endpoint(error_play(401, {"error": {"message": "bad key"}})) as endpoint:
         settings = [*openai(endpoint.url, fallback="none", api_key_env="SECRET"), "-v"]
         told = {**environment, "SECRET": "sk-canary-1234"}
         command = [*RAG, "ask", "How often are keys replaced?", *settings, "--json"]
@@ -141,7 +141,7 @@ def test_an_endpoint_that_refuses_without_a_fallback_is_a_named_error_without_th
 
 def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict[str, str]) -> None:
     """A shell that runs the tests in the background has interrupts ignored, and children inherit that."""
-    with serving(Play(steps=[piece("Signing keys are replaced "), HANG])) as endpoint:
+    with run_endpoint(ScriptedHttpResponse(steps=[piece("Signing keys are replaced "), HANG])) as endpoint:
         command = [*RAG, "ask", "How often are the signing keys replaced?", *openai(endpoint.url)]
         heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **heed}
@@ -153,7 +153,7 @@ def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict
         assert process.returncode == 130
         assert complaint.splitlines()[-1] == "interrupted"
         assert "Traceback" not in complaint
-        assert endpoint.left.wait(5)
+        assert endpoint.client_left.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from drafts import TENANT, draft
 from oracles import bm25s_scores, rank_bm25_scores
-from readers import reading
+from readers import query_corpus
 from targets import begin, publish, superuser
 
 from rag_core.errors import NotFoundError
@@ -38,7 +38,7 @@ WORDS = [f"word{rank}" for rank in range(40)]
 
 
 def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], cached_bytes: int = 1 << 20) -> T:
-    return reading(store, lambda reader: question(Bm25Leg(reader, BM25)), cached_bytes)
+    return query_corpus(store, lambda reader: question(Bm25Leg(reader, BM25)), cached_bytes)
 
 
 def ranked(store: Postgres, query: Query = QUERY, k: int = 100) -> Ranking:
@@ -260,7 +260,7 @@ def test_the_planner_expects_the_same_of_every_question_so_that_it_keeps_a_plan(
             plans = [await each.fetchone() for each in rows]
             return [plan[0][0]["Plan"]["Total Cost"] for plan in plans if plan]
 
-    few, many = reading(store, costs)
+    few, many = query_corpus(store, costs)
     assert few == many
 
 

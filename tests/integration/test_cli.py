@@ -17,9 +17,9 @@ import click
 import psycopg
 import pytest
 import typer.main
-from hosts import RAG, heeding_interrupts
+from hosts import RAG, with_interrupts
 from psycopg.conninfo import make_conninfo
-from trees import HASHING, broken, write
+from trees import HASHING, violations, write
 
 from rag_cli.app import app
 from rag_core.settings_schema import file_schema
@@ -158,7 +158,7 @@ def test_deleting_a_large_share_wants_a_yes(rag: Rag, docs: Path) -> None:
     ran = rag("ingest", docs, "--json")
     assert ran.code == 2
     assert ran.json["error"]["type"] == "ConfirmationError"
-    assert "3 of the 5 documents" in ran.json["error"]["message"]
+    assert "3 of the 5 stored documents" in ran.json["error"]["message"]
     assert rag("ingest", docs, "--no-prune", "--json").json["documents"]["deleted"] == 0
     assert rag("ingest", docs, "--yes", "--json").json["documents"]["deleted"] == 3
 
@@ -211,13 +211,13 @@ def test_why_names_the_step_that_lost_a_document(rag: Rag, docs: Path) -> None:
     told = rag("why", "how are keys rotated?", docs / "gates.md", "-k", 1, "--json").json
     assert told["verdict"] == {
         "step": "k",
-        "reason": "fusion ranks it 2, and 1 were asked for",
+        "reason": "fusion ranks it 2, and k is 1",
         "remedies": ["-k 2"],
     }
     assert (told["legs"][0]["leg"], told["legs"][0]["handed_on"]) == ("dense", True)
     skipped = rag("why", "how are keys rotated?", docs / "empty.txt")
-    assert (skipped.code, "Lost at ingestion: it is skipped" in skipped.out) == (0, True)
-    assert "Found: it is hit 1 of the 10 asked for" in rag("why", "how are keys rotated?", docs / "keys.md").out
+    assert (skipped.code, "Lost at ingestion: its status is skipped" in skipped.out) == (0, True)
+    assert "Found: it is hit 1 of the 10 requested" in rag("why", "how are keys rotated?", docs / "keys.md").out
 
 
 def test_a_filter_keeps_what_passes(rag: Rag, docs: Path) -> None:
@@ -262,7 +262,7 @@ def test_what_is_not_there_ends_with_2_and_one_line(rag: Rag, arguments: tuple[s
     assert ran.json["error"]["type"] == "NotFoundError"
     assert ran.err.startswith("error: ")
     assert ran.err.count("\n") == 1
-    assert "there is no " in ran.err or " has no " in ran.err
+    assert "no collection " in ran.err or "there is no " in ran.err or " has no " in ran.err
 
 
 def test_documents_are_listed_shown_and_printed(rag: Rag, docs: Path) -> None:
@@ -295,10 +295,10 @@ def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
     assert (ran.code, ran.json) == (0, {"deleted": uris, "chunks": 1})
     assert [row["uri"] for row in rag("documents", "list", "--json").json] == [(docs / "gates.md").as_uri()]
     assert [row["title"] for row in rag("search", "keys", "--json").json["results"]] == ["Gates"]
-    assert broken(store) == []
+    assert violations(store) == []
     assert rag("ingest", docs, "--json").json["documents"]["added"] == 2
     ran = rag("documents", "delete", uris[0], "--yes")
-    assert "deleted 1 documents with 1 chunks; the next `rag ingest` adds those again" in ran.out
+    assert "deleted 1 documents with 1 chunks; the next `rag ingest` adds them again" in ran.out
 
 
 def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,11 +317,11 @@ def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, mon
 def test_a_list_that_is_not_whole_says_so(rag: Rag, docs: Path) -> None:
     rag("ingest", docs)
     first = rag("documents", "list", "--limit", 2, "--json")
-    assert (len(first.json), first.err) == (2, f"... and more: --after {first.json[-1]['uri']}\n")
+    assert (len(first.json), first.err) == (2, f"there are more; pass --after {first.json[-1]['uri']} to show them\n")
     rest = rag("documents", "list", "--limit", 2, "--after", first.json[-1]["uri"], "--json")
     assert (len(rest.json), rest.err) == (1, "")
     rag("ingest", docs)
-    assert rag("jobs", "list", "--limit", 1).err == "... and more: --limit 2\n"
+    assert rag("jobs", "list", "--limit", 1).err == "there are more; pass --limit 2 to show them\n"
     assert rag("jobs", "list", "--limit", 2).err == ""
     assert rag("documents", "list", "--status", "skiped").code == 2
 
@@ -374,7 +374,7 @@ def test_collections_and_sources_are_listed_and_dropped(rag: Rag, docs: Path, st
     ran = rag("sources", "drop", docs.as_uri(), "--collection", "handbook", "--yes", "--json")
     assert (ran.code, ran.json) == (0, {"dropped": docs.as_uri()})
     assert rag("documents", "list", "--collection", "handbook", "--json").json == []
-    assert broken(store) == []
+    assert violations(store) == []
     assert rag("collections", "drop", "handbook", "--yes", "--json").json == {"dropped": "handbook"}
     assert rag("collections", "list", "--json").json == []
     assert "no collections yet" in rag("collections", "list").err
@@ -637,7 +637,7 @@ def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     command += [part for setting in settings for part in ("--set", setting)]
     paths = {**os.environ, **environment, "PYTHONPATH": str(tmp_path)}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(heeding_interrupts(command), env=paths, **pipes) as process:
+    with subprocess.Popen(with_interrupts(command), env=paths, **pipes) as process:
         await_file(began, process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
@@ -647,7 +647,7 @@ def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     assert "Traceback" not in err
     with store.connect() as connection:
         assert [job["status"] for job in Ledger(connection, DEFAULT_TENANT).jobs()] == ["cancelled"]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def await_file(path: Path, process: "subprocess.Popen[str]") -> None:

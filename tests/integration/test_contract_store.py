@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from pdfs import pdf
-from trees import broken, stored
+from trees import read_tree, violations
 
 from rag_core.contract import embed_chunks, index_document, store_document
 from rag_core.knowledge_base import open_knowledge_base
@@ -36,22 +36,25 @@ def test_a_stored_document_is_found(configured: Postgres) -> None:
     best, *_ = hits(configured, "docs_shop", "When are locks oiled?")
     assert (best.chunk.text, best.chunk.document_id, best.origin.title) == (TEXTS[1], id, "keys.pdf")
     assert best.origin.metadata == ABOUT
-    assert broken(configured) == []
+    assert violations(configured) == []
 
 
 def test_storing_again_replaces_the_document(configured: Postgres) -> None:
     first = store_document("shop", embed_chunks(TEXTS), ABOUT)
     assert store_document("shop", embed_chunks(["Doors are painted."]), {**ABOUT, "kind": "note"}) == first
-    tree = stored(configured, "docs_shop")
+    tree = read_tree(configured, "docs_shop")
     assert tree.texts("keys.pdf") == ["Doors are painted."]
     assert tree.documents["file:///nowhere/keys.pdf"]["metadata"]["kind"] == "note"
-    assert broken(configured) == []
+    assert violations(configured) == []
 
 
 def test_documents_of_one_collection_stand_side_by_side(configured: Postgres) -> None:
     store_document("shop", embed_chunks(TEXTS), ABOUT)
     store_document("shop", embed_chunks(["Doors are painted."]), {**ABOUT, "file_path": "https://x.org/doors.pdf"})
-    assert sorted(stored(configured, "docs_shop").documents) == ["file:///nowhere/keys.pdf", "https://x.org/doors.pdf"]
+    assert sorted(read_tree(configured, "docs_shop").documents) == [
+        "file:///nowhere/keys.pdf",
+        "https://x.org/doors.pdf",
+    ]
 
 
 def test_vectors_of_another_dimension_are_refused(configured: Postgres) -> None:
@@ -78,17 +81,17 @@ def test_a_pdf_is_indexed_with_its_pages(configured: Postgres, tmp_path: Path) -
     lines = [f"The key number {n} is rotated in the week {n}." for n in range(12)]
     path.write_bytes(pdf(lines[:6], lines[6:]))
     id = index_document("shop", path, {"chunk_size": 120, "overlap": 20})
-    chunks = stored(configured, "docs_shop").chunks[path.as_uri()]
+    chunks = read_tree(configured, "docs_shop").chunks[path.as_uri()]
     assert len(chunks) > 3
     assert all(len(chunk["text"]) <= 120 for chunk in chunks)
     assert {chunk["metadata"]["page"] for chunk in chunks} == {1, 2}
     on_page_2 = hits(configured, "docs_shop", "key 3", {"key": "page", "type": "gte", "value": 2})
     assert on_page_2
     assert all(hit.chunk.metadata["page"] == 2 and hit.chunk.document_id == id for hit in on_page_2)
-    assert broken(configured) == []
+    assert violations(configured) == []
 
 
 def test_a_pdf_that_is_not_there_makes_no_collection(configured: Postgres, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         index_document("shop", tmp_path / "none.pdf")
-    assert stored(configured, "docs_shop").documents == {}
+    assert read_tree(configured, "docs_shop").documents == {}

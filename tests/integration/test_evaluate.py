@@ -227,7 +227,7 @@ def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, t
 def test_a_malformed_dataset_is_a_usage_error(rag: Any, dataset: Path) -> None:
     (dataset / "queries.jsonl").write_text("{}\n")
     refused = json.loads(rag("evaluate", dataset, "--json", code=2))["error"]
-    assert refused["message"] == f"{dataset}/queries.jsonl:1: '_id' must be a text that is not empty, got None"
+    assert refused["message"] == f"{dataset}/queries.jsonl:1: '_id' must be a string that is not empty, got None"
 
 
 def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: Path, monkeypatch: Any) -> None:
@@ -239,6 +239,7 @@ def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: P
     assert refused["message"] == "no question could be answered: RagError: no model"
 
 
+@pytest.mark.slow
 def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = typer.Typer(add_completion=False)
     command.command()(train_fusion)

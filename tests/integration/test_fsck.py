@@ -88,7 +88,7 @@ Damage = Callable[["Connection[Any]"], object]
             f"chunk {CHUNK}",
         ),
         (
-            "I2 no document without the chunks it was completed with",
+            "I2 no document without all of its chunks",
             lambda connection: connection.execute("update documents set n_chunks = 3 where id = %s", [OTHER.id]),
             "document file:///b.md: 2 of 3 chunks",
         ),

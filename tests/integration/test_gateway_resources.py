@@ -12,9 +12,9 @@ from uuid import UUID, uuid4
 import gateways
 import httpx2
 import pytest
-from drafts import TENANT, draft, failed
+from drafts import TENANT, draft, draft_with_failure
 from targets import begin, end, publish, superuser, write
-from trees import broken, hashing, ingest
+from trees import hashing_settings, ingest, violations
 from trees import write as write_files
 
 from rag_core.conversation.in_memory import InMemoryConversations
@@ -51,11 +51,11 @@ def graph(store: Postgres) -> Graph:
         remote_models=NO_REMOTE_MODELS,
         dependencies={"store": store_dependency(store)},
     )
-    return on.build_graph(hashing(f"tenant={TENANT}", "answering.budget=none"))
+    return on.build_graph(hashing_settings(f"tenant={TENANT}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
-    return gateways.asked(graph(store), work, who)
+    return gateways.run_with_gateway(graph(store), work, who)
 
 
 def request(store: Postgres, method: str, path: str, who: Caller = ME, **headers: str) -> httpx2.Response:
@@ -97,7 +97,7 @@ def test_documents_are_listed_as_they_are_stored(filled: Postgres) -> None:
 
 
 def test_documents_are_listed_by_what_became_of_them(filled: Postgres) -> None:
-    publish(filled, failed(draft("file:///torn.pdf", "x")))
+    publish(filled, draft_with_failure(draft("file:///torn.pdf", "x")))
     body = get(filled, "/v1/documents?status=failed").json()
     assert [row["uri"] for row in body["data"]] == ["file:///torn.pdf"]
     shown = get(filled, f"/v1/documents/{body['data'][0]['id']}").json()
@@ -151,7 +151,7 @@ def test_a_deleted_document_is_gone_when_the_response_comes(filled: Postgres) ->
     assert asked(filled, delete_all) == [204, 204, 404]
     assert get(filled, "/v1/documents").json()["data"] == []
     assert get(filled, f"/v1/sources/{KEYS.chunks[0].id}").status_code == 404
-    assert broken(filled) == []
+    assert violations(filled) == []
 
 
 def test_nothing_is_deleted_while_a_job_is_at_work_on_its_source(filled: Postgres) -> None:
@@ -292,7 +292,7 @@ def test_a_store_that_is_away_is_a_problem_to_try_again() -> None:
 
 def test_a_job_tells_what_an_ingest_did(store: Postgres, tmp_path: Path) -> None:
     folder = write_files(tmp_path, {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.md": "# Gates\n\nOpen.\n"})
-    settings = hashing(f"tenant={TENANT}")
+    settings = hashing_settings(f"tenant={TENANT}")
     report = ingest(store, folder, settings=settings)
     body = get(store, f"/v1/jobs/{report.job_id}").json()
     assert body["counts"] == report.documents
@@ -304,7 +304,7 @@ def test_a_job_tells_what_an_ingest_did(store: Postgres, tmp_path: Path) -> None
 
 
 def test_a_job_names_the_pipeline_that_it_ran(store: Postgres, tmp_path: Path) -> None:
-    settings = hashing(f"tenant={TENANT}")
+    settings = hashing_settings(f"tenant={TENANT}")
     job = ingest(store, write_files(tmp_path, {"keys.md": "# Keys\n\nOpen.\n"}), settings=settings).job_id
     assert get(store, f"/v1/jobs/{job}").json()["pipeline_version"] == settings.pipeline_version
 
@@ -317,7 +317,7 @@ def test_jobs_are_listed_newest_first(store: Postgres) -> None:
 
 
 def test_the_failures_of_a_job_come_in_pages_without_those_one_may_not_read(store: Postgres) -> None:
-    torn = [failed(draft(f"file:///{number}.pdf", "x")) for number in range(4)]
+    torn = [draft_with_failure(draft(f"file:///{number}.pdf", "x")) for number in range(4)]
     job = publish(store, *torn).job
     restrict(store, torn[0])
     body = get(store, f"/v1/jobs/{job}?limit=2").json()
@@ -423,7 +423,7 @@ def test_a_job_that_was_killed_ends_with_an_event_too(store: Postgres) -> None:
         Ledger(connection, TENANT).claim(target.collection, [1])
     told = frames(get(store, f"/v1/jobs/{target.job}/events"))
     assert [name for _, name, _ in told] == ["job.started", "job.failed"]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

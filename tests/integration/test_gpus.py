@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trees import HASHING, broken, stored, write
-from witness import witnessed
+from trees import HASHING, read_tree, violations, write
+from witness import witness_settings
 
 from rag_core.storage.postgres import Postgres
 
@@ -43,18 +43,21 @@ def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
 ) -> None:
     seen = tmp_path / "actors"
     seen.mkdir()
-    (outcome,) = on_gpus(store, folder, (3, 2, witnessed(seen, among=2)))
+    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(seen, among=2)))
     assert outcome["documents"]["completed"] == len(FILES)
     assert len({each.read_text() for each in seen.iterdir()}) == len(list(seen.iterdir())) == 2
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_gpus_that_the_cluster_has_not_are_refused_by_name(store: Postgres, folder: Path) -> None:
     too_many, none = on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
     assert too_many == {
         "error": "ClusterError",
-        "message": "--gpus must be at most 2, the GPUs of the Ray cluster, got 3",
+        "message": "--gpus must be at most 2, the number of GPUs of the Ray cluster, got 3",
     }
-    assert none == {"error": "ClusterError", "message": "--gpus must be at most 0, the GPUs of the Ray cluster, got 1"}
-    assert stored(store, "of-2-3").documents == {}
-    assert broken(store) == []
+    assert none == {
+        "error": "ClusterError",
+        "message": "--gpus must be at most 0, the number of GPUs of the Ray cluster, got 1",
+    }
+    assert read_tree(store, "of-2-3").documents == {}
+    assert violations(store) == []

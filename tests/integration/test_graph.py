@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from drafts import TENANT, draft, failed, unchanged
+from drafts import TENANT, draft, draft_with_failure, same_draft
 from targets import begin, superuser
 from trees import write as write_tree
 
@@ -181,7 +181,11 @@ def test_a_new_version_takes_the_place_of_the_old_one(store: Postgres) -> None:
 
 @pytest.mark.parametrize(
     ("newer", "stays"),
-    [(unchanged(LETTER), True), (failed(LETTER, retryable=True), True), (failed(LETTER), False)],
+    [
+        (same_draft(LETTER), True),
+        (draft_with_failure(LETTER, retryable=True), True),
+        (draft_with_failure(LETTER), False),
+    ],
     ids=["unchanged", "failed for the moment", "failed for good"],
 )
 def test_the_graph_says_what_the_stored_version_says(store: Postgres, newer: Draft, stays: bool) -> None:

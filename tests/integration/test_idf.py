@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from drafts import TENANT, draft
-from readers import reading
+from readers import query_corpus
 from targets import begin, publish
 
 from rag_core.storage.corpus import CorpusReader
@@ -22,7 +22,7 @@ QUERY = Query(text="red fish fish swimming in the sea", tenant=TENANT)
 
 
 def idf(store: Postgres, **query: Any) -> Mapping[str, float]:
-    return reading(store, lambda reader: reader.idf(replace(QUERY, **query)))
+    return query_corpus(store, lambda reader: reader.idf(replace(QUERY, **query)))
 
 
 def lucene(having: int, chunks: int) -> float:
@@ -68,5 +68,5 @@ def test_it_is_read_under_the_snapshot_around(store: Postgres) -> None:
             within = await reader.idf(QUERY)
         return within, await reader.idf(QUERY)
 
-    within, after = reading(store, around_a_publish)
+    within, after = query_corpus(store, around_a_publish)
     assert (within["red"], after["red"]) == (lucene(1, 1), lucene(2, 2))

@@ -83,4 +83,4 @@ def test_the_profile_of_a_source_is_detected_unless_it_is_named(
 def test_meta_without_a_value_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
     folder = write(tmp_path, {"keys.md": STORY})
     error = rag(environment, "ingest", str(folder), "--meta", "source", code=2)["error"]
-    assert error["message"] == "--meta takes KEY=VALUE, and a key without dots, got 'source'"
+    assert error["message"] == "--meta must be KEY=VALUE with a key without dots, got 'source'"

@@ -13,8 +13,8 @@ import pytest
 from drafts import TENANT
 from psycopg.rows import dict_row
 from targets import superuser
-from trees import broken, hashing
-from workers import working
+from trees import hashing_settings, violations
+from workers import run_worker
 
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
@@ -37,11 +37,11 @@ PUSHED = "select id, body, media_type, title, url, metadata from pushed_document
 
 
 def graph(store: Postgres) -> Graph:
-    return build_local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_local_graph(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
-    return gateways.asked(graph(store), work, Caller(tenant=tenant))
+    return gateways.run_with_gateway(graph(store), work, Caller(tenant=tenant))
 
 
 def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: str) -> httpx2.Response:
@@ -53,9 +53,9 @@ def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: s
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
     """Somebody who does what is queued."""
-    chosen = hashing(f"tenant={TENANT}", "store.patience_s=5")
+    chosen = hashing_settings(f"tenant={TENANT}", "store.patience_s=5")
     settings = chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})
-    with working(settings):
+    with run_worker(settings):
         yield
 
 
@@ -266,7 +266,7 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
     (hit,) = found["results"]
     assert (hit["title"], hit["url"]) == ("Keys", "https://example.org/keys")
     assert [citation["url"] for citation in answered["citations"]] == ["https://example.org/keys"]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Postgres) -> None:
@@ -321,7 +321,7 @@ def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_th
         async def sent(client: httpx2.AsyncClient) -> httpx2.Response:
             return await client.post("/v1/ingest", json=body, headers={**WAIT, "Idempotency-Key": "one"})
 
-        response = gateways.asked(graph(store), sent, Caller(tenant=TENANT, groups=groups))
+        response = gateways.run_with_gateway(graph(store), sent, Caller(tenant=TENANT, groups=groups))
         Ingested.model_validate(response.json())
         return response.status_code, response.json()["counts"]["failed"], len(response.json()["items"])
 

@@ -14,10 +14,10 @@ from typing import Any
 import httpx2
 import pytest
 from drafts import TENANT
-from fakes.serving import listening
-from hosts import RAG, heeding_interrupts
-from trees import broken, hashing, stored, write
-from workers import working
+from fakes.serving import serve_graph
+from hosts import RAG, with_interrupts
+from trees import hashing_settings, read_tree, violations, write
+from workers import run_worker
 
 from rag_core.storage.postgres import Postgres
 from serve.graph import Graph, build_local_graph
@@ -29,19 +29,19 @@ FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html>
 
 
 def graph(store: Postgres) -> Graph:
-    return build_local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_local_graph(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
-    chosen = hashing(f"tenant={TENANT}")
-    with working(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})):
+    chosen = hashing_settings(f"tenant={TENANT}")
+    with run_worker(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})):
         yield
 
 
 @pytest.fixture
 def url(store: Postgres) -> Iterator[str]:
-    with listening(graph(store)) as address:
+    with serve_graph(graph(store)) as address:
         yield address
 
 
@@ -74,12 +74,12 @@ def test_a_folder_is_pushed_and_is_there_when_the_command_ends(store: Postgres, 
     assert (told["collection"], told["failures"], len(told["job_ids"])) == ("docs", [], 1)
     assert again["documents"].items() >= {"listed": 2, "same": 2, "added": 0}.items()
     assert changed["documents"].items() >= {"listed": 2, "same": 1, "changed": 1}.items()
-    documents = stored(store, "docs").documents.values()
+    documents = read_tree(store, "docs").documents.values()
     assert sorted((each["title"], each["metadata"]["team"]) for each in documents) == [
         ("Gates", "locks"),
         ("Keys", "locks"),
     ]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(store: Postgres, url: str, folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_uri_that_the_server_can_list_is_sent_as_a_source(store: Postgres, url
         (["--cpus", "2", "--runner", "inline"], "cannot be used with --server: --runner, --cpus"),
         (["--store", "host=/x", "--set", "a.b=c"], "cannot be used with --server: --set, --store"),
         (["s3://bucket/docs", "--meta", "a=b"], "not to sources of the server: s3://bucket/docs"),
-        (["--meta", "nonsense"], "--meta takes KEY=VALUE, got 'nonsense'"),
+        (["--meta", "nonsense"], "--meta must be KEY=VALUE, got 'nonsense'"),
         (["--profile", "nonsense"], "profile must be one of"),
         (["/nowhere/at/all"], "cannot be used as a source"),
     ],
@@ -154,7 +154,7 @@ def queued(url: str) -> str:
 def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     command = [*INGEST, str(folder), "--server", url]
-    with subprocess.Popen(heeding_interrupts(command), **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(with_interrupts(command), **pipes) as process:  # type: ignore[call-overload]
         job = queued(url)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
@@ -170,7 +170,7 @@ def test_who_interrupts_it_on_a_terminal_says_what_becomes_of_the_job(
     mine, theirs = pty.openpty()
     command = [*INGEST, str(folder), "--server", url]
     with subprocess.Popen(
-        heeding_interrupts(command), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        with_interrupts(command), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         queued(url)
         process.send_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from drafts import TENANT
 from targets import superuser
-from trees import hashing, ingest, write
+from trees import hashing_settings, ingest, write
 
 from rag_core.config import Settings
 from rag_core.storage.catalog import Catalog
@@ -31,18 +31,18 @@ pytestmark = pytest.mark.postgres
 T = TypeVar("T")
 
 ME, STRANGER = Caller(tenant=TENANT), Caller(tenant="another-tenant")
-SETTINGS = hashing(f"tenant={TENANT}")
+SETTINGS = hashing_settings(f"tenant={TENANT}")
 NOTE = PushedDocument(id="a.md", body=b"# Keys\n\nThe keys are rotated.", url="https://example.org/keys")
 TORN = PushedDocument(id="b.pdf", body=b"%PDF-1.7\n")
 LISTENERS = "select count(*) from pg_stat_activity where datname = current_database() and query = 'listen rag_events'"
 
 
 def graph(store: Postgres) -> Graph:
-    return build_local_graph(hashing(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_local_graph(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
-    return gateways.asked(graph(store), work, who)
+    return gateways.run_with_gateway(graph(store), work, who)
 
 
 def request(store: Postgres, method: str, path: str, who: Caller = ME, **headers: str) -> httpx2.Response:

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from trees import broken, hashing, stored, write
+from trees import hashing_settings, read_tree, violations, write
 from typer.testing import CliRunner
 
 from rag_cli.app import app
@@ -32,7 +32,7 @@ from rag_core.wiring.ingestion import (
 pytestmark = pytest.mark.postgres
 
 TREE = {f"{n}.md": f"# Gate {n}\n\nGate {n} is {n} metres wide.\n" for n in range(6)}
-ONE_AT_A_TIME = hashing("ingestion.group=1")
+ONE_AT_A_TIME = hashing_settings("ingestion.group=1")
 
 
 @dataclass
@@ -84,6 +84,7 @@ def ledger_row(store: Postgres, job: UUID) -> dict[str, object]:
         return Ledger(connection, DEFAULT_TENANT).job(str(job))
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     begun: list[UUID] = []
@@ -95,11 +96,11 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
     with pytest.raises(FencedError, match="was cancelled, or a newer run has taken over"):
         work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
     assert ledger_row(store, begun[0])["status"] == "cancelled"
-    assert len(stored(store).documents) == 3
-    assert broken(store) == []
+    assert len(read_tree(store).documents) == 3
+    assert violations(store) == []
     report = build_sync(ONE_AT_A_TIME, store, [str(folder)]).run(build_inline_runner(ONE_AT_A_TIME))
     assert (report.documents["added"], report.documents["completed"]) == (3, 3)
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
@@ -113,8 +114,8 @@ def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
     )
     second: SyncReport = again.run(build_inline_runner(ONE_AT_A_TIME))
     assert (second.documents["listed"], second.documents["completed"], second.documents["failed"]) == (2, 2, 0)
-    assert stored(store).statuses() == dict.fromkeys(TREE, "completed")
-    assert broken(store) == []
+    assert read_tree(store).statuses() == dict.fromkeys(TREE, "completed")
+    assert violations(store) == []
 
 
 def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
@@ -131,7 +132,7 @@ def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
     assert retried.exit_code == 0
     second = json.loads(retried.stdout)
     assert (second["documents"]["listed"], second["documents"]["completed"], second["dead_letters"]) == (2, 2, 0)
-    assert stored(store).statuses() == {**dict.fromkeys(TREE, "completed"), "broken.pdf": "failed"}
+    assert read_tree(store).statuses() == {**dict.fromkeys(TREE, "completed"), "broken.pdf": "failed"}
 
     again = rag.invoke(app, ["jobs", "retry", job])
     assert again.exit_code == 2
@@ -160,24 +161,24 @@ def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
     monkeypatch.setenv("RAG_EMBEDDING__MODEL", "no-model-of-that-job")  # today's configuration is not its
     retried = rag.invoke(app, ["jobs", "retry", str(begun[0]), "--json"])
     assert (retried.exit_code, json.loads(retried.stdout)["documents"]["completed"]) == (0, 3)
-    assert len(stored(store).documents) == len(TREE)
+    assert len(read_tree(store).documents) == len(TREE)
 
 
 def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
     report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
-    frozen = settings_from_job(ledger_row(store, report.job_id), hashing("chunking.tokens=17"))
+    frozen = settings_from_job(ledger_row(store, report.job_id), hashing_settings("chunking.tokens=17"))
     assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
 
 
 def test_a_job_of_before_a_section_of_settings_is_done_with_todays(store: Postgres) -> None:
     recorded = ONE_AT_A_TIME.model_dump(mode="json", exclude={"guard", "store"})
-    frozen = settings_from_job({"id": UUID(int=1), "settings": recorded}, hashing("chunking.tokens=17"))
+    frozen = settings_from_job({"id": UUID(int=1), "settings": recorded}, hashing_settings("chunking.tokens=17"))
     assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
-    assert frozen.guard == hashing().guard
+    assert frozen.guard == hashing_settings().guard
     with pytest.raises(ConfigError, match=r"the settings of job .* break the current rules"):
-        settings_from_job({"id": UUID(int=1), "settings": {"chunking": {"type": "none"}}}, hashing())
+        settings_from_job({"id": UUID(int=1), "settings": {"chunking": {"type": "none"}}}, hashing_settings())
 
 
 @pytest.fixture

@@ -4,16 +4,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from drafts import TENANT, draft, embedded, failed, unchanged
+from drafts import TENANT, draft, draft_with_failure, embed_draft, same_draft
 from psycopg import Connection
 from targets import begin, end, publish, superuser, write
+from waiting import wait_until
 
 from rag_core.errors import BusyError, FencedError, NotFoundError
 from rag_core.storage.fsck import find_violations
@@ -108,7 +109,7 @@ PARTS = split_draft(replace(draft("file:///a.md", "one", "two"), vectors=None), 
 WRITES: dict[str, Callable[[CorpusWriter], None]] = {
     "batch": lambda writer: writer.publish([draft("file:///a.md", "one", "two")]),
     "delete": lambda writer: writer.delete([PARTS[0].id]),
-    "part": lambda writer: writer.publish([embedded(PARTS[0])]),
+    "part": lambda writer: writer.publish([embed_draft(PARTS[0])]),
 }
 ENDS: dict[str, Callable[[Ledger, Target], object]] = {
     "cancel": lambda ledger, target: ledger.end(target.job, "cancelled"),
@@ -128,7 +129,7 @@ def test_who_ends_a_job_waits_for_its_writers_and_they_never_for_each_other(
         writer = target.open()
         pause = pause_with_locks(writer)
         writing = threads.submit(write_, writer)
-        assert pause.reached.wait(10)
+        assert pause.reached.wait(60)
         ending = threads.submit(end_, Ledger(connection, TENANT), target)
         while watcher.execute(WAITING).fetchone() != (1,):
             pass
@@ -158,7 +159,7 @@ def pause_with_locks(writer: CorpusWriter) -> Pause:
         def execute(self, statement: str, *arguments: Any, **options: Any) -> Any:
             if statement in (RESERVE_EVENTS, CHECK_FENCE):
                 pause.reached.set()
-                assert pause.over.wait(10)
+                assert pause.over.wait(60)
             return connection.execute(statement.encode(), *arguments, **options)
 
     writer._connection = Paused()  # type: ignore[assignment]
@@ -192,13 +193,15 @@ def test_the_source_of_a_killed_process_can_be_claimed(store: Postgres) -> None:
 
 
 def claim_when_free(ledger: Ledger) -> None:
-    """The server notices within moments that a client is gone."""
-    for _ in range(100):
-        try:
-            return ledger.claim(1, [1])
-        except BusyError:
-            sleep(0.05)
-    raise AssertionError("still held")
+    """Claims the source as soon as the server has noticed that the other client is gone."""
+
+    def is_claimed() -> bool:
+        with suppress(BusyError):
+            ledger.claim(1, [1])
+            return True
+        return False
+
+    wait_until(is_claimed)
 
 
 def test_later_jobs_have_higher_runs(connections: tuple[Connection, Connection]) -> None:
@@ -248,7 +251,14 @@ def test_progress_counts_documents_by_what_became_of_them(store: Postgres) -> No
         job = ledger.begin(target.collection, [1], "default", {}, 5, items)
         target = replace(target, job=job.id, run=job.run)
         write(
-            target, [new, changed, unchanged(old["same"]), failed(broken, retryable=True), failed(empty, skipped=True)]
+            target,
+            [
+                new,
+                changed,
+                same_draft(old["same"]),
+                draft_with_failure(broken, retryable=True),
+                draft_with_failure(empty, skipped=True),
+            ],
         )
         delete(target, [old["deleted"]])
         assert ledger.progress(job.id) == {

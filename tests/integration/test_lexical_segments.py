@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 import psycopg
 import pytest
-from drafts import TENANT, draft, failed, unchanged, weighed
+from drafts import TENANT, draft, draft_with_failure, same_draft, weigh_draft
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -207,7 +207,7 @@ def test_a_new_version_takes_the_place_of_the_old_one_and_the_same_bytes_change_
     old, kept = note("a", "amber", "basalt"), note("b", "cedar")
     publish(store, old, kept)
     before = live_rows(store)
-    publish(store, unchanged(old), unchanged(kept))
+    publish(store, same_draft(old), same_draft(kept))
     assert live_rows(store) == before
     new = note("a", "ember", "amber amber", "dune")
     second = publish(store, new)
@@ -218,7 +218,7 @@ def test_a_new_version_takes_the_place_of_the_old_one_and_the_same_bytes_change_
 def test_what_fails_for_the_moment_is_still_found_and_what_fails_for_good_is_not(store: Postgres) -> None:
     first, second = note("a", "amber"), note("b", "basalt")
     publish(store, first, second)
-    publish(store, failed(first, retryable=True), failed(second))
+    publish(store, draft_with_failure(first, retryable=True), draft_with_failure(second))
     whole(store, first)
 
 
@@ -295,12 +295,12 @@ def test_many_small_segments_become_one_and_the_dead_go(store: Postgres) -> None
     with superuser(store) as connection:
         assert stored(connection).scores(QUESTION) == before
     for each in notes[:3]:
-        publish(store, failed(each))
+        publish(store, draft_with_failure(each))
     assert counts(store)[:2] == (1, merging.FAN_IN)
     assert merge_all(store) == 1
     assert counts(store)[:2] == (1, merging.FAN_IN - 3)
     whole(store, *notes[3:])
-    publish(store, *(failed(each) for each in notes[3:]))
+    publish(store, *(draft_with_failure(each) for each in notes[3:]))
     assert merge_all(store) == 1
     assert counts(store) == (0, 0, 0)
 
@@ -314,7 +314,7 @@ def test_a_document_killed_while_its_segment_is_merged_stays_dead(
     new, write_merged = note(0, "fjord"), merging._write_merged
 
     def interrupted(*arguments: Any) -> None:
-        publish(store, new, failed(notes[1]))
+        publish(store, new, draft_with_failure(notes[1]))
         write_merged(*arguments)
 
     monkeypatch.setattr(merging, "_write_merged", interrupted)
@@ -401,7 +401,7 @@ class Meanwhile:
     """Prepares as ever, and publishes just then."""
 
     def __init__(self, store: Postgres, new: Draft, dropped: Draft) -> None:
-        self._work = lambda: (publish(store, new), publish(store, failed(dropped)))
+        self._work = lambda: (publish(store, new), publish(store, draft_with_failure(dropped)))
 
     def build(self, documents: Sequence[Any]) -> Any:
         from rag_core.storage.lexical.writing import PreparedSegments
@@ -482,7 +482,7 @@ class Segments(RuleBasedStateMachine):
     some = st.lists(st.integers(0, 7), min_size=1, max_size=3, unique=True)
 
     def notes(self, batch: list[tuple[int, list[list[str]]]]) -> list[Draft]:
-        return [weighed(note(n, *(" ".join(words) for words in texts))) for n, texts in batch]
+        return [weigh_draft(note(n, *(" ".join(words) for words in texts))) for n, texts in batch]
 
     @rule(batch=batches)
     def publish(self, batch: list[tuple[int, list[list[str]]]]) -> None:
@@ -492,14 +492,14 @@ class Segments(RuleBasedStateMachine):
 
     @rule(numbers=some, retryable=st.booleans())
     def fail(self, numbers: list[int], retryable: bool) -> None:
-        notes = [failed(note(n, "x"), retryable=retryable) for n in numbers]
+        notes = [draft_with_failure(note(n, "x"), retryable=retryable) for n in numbers]
         self.writing().publish(notes)
         if not retryable:
             self.live = {id: each for id, each in self.live.items() if id not in {gone.id for gone in notes}}
 
     @rule(numbers=some)
     def touch(self, numbers: list[int]) -> None:
-        self.writing().publish([unchanged(note(n, "x")) for n in numbers if note(n, "x").id in self.live])
+        self.writing().publish([same_draft(note(n, "x")) for n in numbers if note(n, "x").id in self.live])
 
     @rule(numbers=some, dropped=st.booleans())
     def delete(self, numbers: list[int], dropped: bool) -> None:
@@ -571,6 +571,7 @@ class Segments(RuleBasedStateMachine):
         assert_weights_are_those_of(self.connection, list(self.live.values()))
 
 
+@pytest.mark.slow
 def test_after_any_history_scores_equal_those_of_rank_bm25_and_bm25s(store: Postgres) -> None:
     run_state_machine_as_test(
         lambda: Segments(store),
@@ -627,7 +628,9 @@ def publish_until(stop: float, target: Target, notes: Sequence[Draft]) -> int:
 
 def note_again(each: Draft, chance: random.Random) -> Draft:
     new = draft(each.entry.uri, each.chunks[0].text, f"ember {chance.random()}")
-    return chance.choice([new, new, each, unchanged(each), failed(each), failed(each, retryable=True)])
+    return chance.choice(
+        [new, new, each, same_draft(each), draft_with_failure(each), draft_with_failure(each, retryable=True)]
+    )
 
 
 def merge_until(stop: float, store: Postgres) -> int:

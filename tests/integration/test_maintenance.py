@@ -14,10 +14,10 @@ import pytest
 from drafts import SPACE, TENANT, draft, vector
 from psycopg import AsyncConnection, Connection
 from psycopg.sql import SQL, Composed
-from readers import reading
+from readers import query_corpus
 from targets import begin, publish, superuser
 from targets import write as publish_as
-from trees import broken, hashing, write
+from trees import hashing_settings, violations, write
 from waiting import wait_until
 
 from rag_core.errors import StoreError
@@ -77,7 +77,7 @@ def actions(changes: list[Change]) -> list[str]:
 
 
 def ranking(store: Postgres, text: str, k: int = 10, query: Query = QUERY) -> list[tuple[UUID, float]]:
-    return reading(store, lambda reader: reader.rank_dense(query, vector(text), SPACE, k))
+    return query_corpus(store, lambda reader: reader.rank_dense(query, vector(text), SPACE, k))
 
 
 def filtered(key: str, value: object, type: str = "eq") -> Query:
@@ -147,7 +147,7 @@ def test_a_search_uses_the_index_under_row_level_security_after_many_executions(
             assert counted is not None
             return shown, counted
 
-    shown, (generic,) = reading(indexed, plans)
+    shown, (generic,) = query_corpus(indexed, plans)
     (index,) = indexes(indexed)
     assert len(shown) == 2 * EXECUTIONS
     assert all(f"Index Scan using {index}" in plan and "Sort" not in plan for plan in shown)
@@ -180,7 +180,7 @@ def test_a_search_of_a_small_collection_scans(store: Postgres) -> None:
             await reader.rank_dense(QUERY, vector("question"), SPACE, 10)
             return shown
 
-    assert "hnsw" not in reading(store, plans)[0]
+    assert "hnsw" not in query_corpus(store, plans)[0]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_statistics_follow_while_a_collection_is_loaded(
     with superuser(store) as connection:
         connection.execute("alter table chunks set (autovacuum_enabled = false)")
     folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(300)})
-    settings = hashing()
+    settings = hashing_settings()
     build_sync(settings, store, [str(folder)]).run(Lingering(build_inline_runner(settings), store, 300))
 
 
@@ -351,6 +351,7 @@ def expected_chunks(store: Postgres, collection: int) -> int:
     return int(plan[0]["Plan"]["Plan Rows"])
 
 
+@pytest.mark.slow
 def test_a_sync_keeps_the_index_of_its_collection(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120)})
     report = ingest(store, folder)
@@ -374,9 +375,9 @@ def test_a_sync_whose_index_cannot_be_built_says_so_and_ends_well(store: Postgre
 
 
 def ingest(store: Postgres, folder: Path, *overrides: str) -> SyncReport:
-    settings = hashing(*overrides)
+    settings = hashing_settings(*overrides)
     report = replace(build_sync(settings, store, [str(folder)]), maintenance=EAGER).run(build_inline_runner(settings))
-    assert broken(store) == []
+    assert violations(store) == []
     return report
 
 

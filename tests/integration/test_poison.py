@@ -8,7 +8,7 @@ from pathlib import Path
 import poison
 import psutil
 import pytest
-from trees import broken, hashing, ingest, stored, write
+from trees import hashing_settings, ingest, read_tree, violations, write
 
 from rag_core.ingestion.report import SyncReport
 from rag_core.ingestion.stages import Preparation
@@ -35,7 +35,7 @@ def no_child_is_left() -> Iterator[None]:
 
 
 def reasons(store: Postgres) -> dict[str, tuple[str, str]]:
-    held = stored(store)
+    held = read_tree(store)
     return {
         uri.rpartition("/")[2]: (document["status"], document["reason"] or "")
         for uri, document in held.documents.items()
@@ -68,6 +68,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Postgres, tmp_path: Path) -> None:
     folder = poison.write_poison(tmp_path / "docs")
     write(folder, HEALTHY)
@@ -79,7 +80,7 @@ def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Pos
         assert found[name][1].startswith(reason), (name, found[name])
     assert {found[name] for name in HEALTHY} == {("completed", "")}
     assert sum(report.documents[end] for end in ("completed", "failed", "skipped", "quarantined")) == len(found)
-    held = stored(store)
+    held = read_tree(store)
     for name in ("new%0Aline.md", "caf%E9.md", "pdf-in-disguise.docx"):
         assert poison.STORY in "".join(held.texts(name))
     assert "\0" not in "".join(held.texts("late-nul.txt"))
@@ -88,8 +89,8 @@ def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Pos
 
 def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> SyncReport:
     """With the parser that does what a file's name says, in a sandbox of its own."""
-    settings = hashing()
-    sandbox = Sandbox(poison.treacherous, BOUNDS)
+    settings = hashing_settings()
+    sandbox = Sandbox(poison.parse_or_act, BOUNDS)
 
     def prepared(sources: Mapping[int, Source]) -> Preparation:
         made = build_preparation(settings, sources)
@@ -104,10 +105,11 @@ def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> 
         report = job.run(runner)
     finally:
         sandbox.close()
-    assert broken(store) == []
+    assert violations(store) == []
     return report
 
 
+@pytest.mark.slow
 def test_parsers_that_hang_crash_or_take_all_memory_cost_their_documents_only(store: Postgres, tmp_path: Path) -> None:
     acts = ("spin", "wait_in_c", "hog", "crash", "abort", "leave", "stumble", "fork_and_spin")
     folder = write(tmp_path / "docs", HEALTHY | {f"{name}.txt": name for name in acts})
@@ -147,16 +149,16 @@ class ChangingSource:
 
 def test_a_file_that_changes_while_it_is_read_is_as_it_was_read_and_read_again(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", HEALTHY)
-    changing = ChangingSource(open_files_source(hashing(), str(folder)), folder / "healthy-3.md")
+    changing = ChangingSource(open_files_source(hashing_settings(), str(folder)), folder / "healthy-3.md")
     assert run(store, folder, changing).documents["completed"] == len(HEALTHY)
-    assert stored(store).texts("healthy-3.md") == ["# Changed\n\nThe first half."]
+    assert read_tree(store).texts("healthy-3.md") == ["# Changed\n\nThe first half."]
     assert run(store, folder).documents["changed"] == 1
-    assert stored(store).texts("healthy-3.md") == ["# Changed\n\nThe first half.\n\nThe other half."]
+    assert read_tree(store).texts("healthy-3.md") == ["# Changed\n\nThe first half.\n\nThe other half."]
 
 
 def test_without_the_sandbox_no_child_is_started(store: Postgres, tmp_path: Path) -> None:
     before = psutil.Process().children()
-    report = ingest(store, write(tmp_path / "docs", HEALTHY), settings=hashing("parsing.sandbox=false"))
+    report = ingest(store, write(tmp_path / "docs", HEALTHY), settings=hashing_settings("parsing.sandbox=false"))
     assert report.documents["completed"] == len(HEALTHY)
     assert psutil.Process().children() == before
 

@@ -12,7 +12,7 @@ from threading import Event
 
 import numpy as np
 import pytest
-from drafts import OTHER_SPACE, SPACE, TENANT, draft, embedded, failed, unchanged, vector
+from drafts import OTHER_SPACE, SPACE, TENANT, draft, draft_with_failure, embed_draft, same_draft, vector
 from psycopg import Connection
 from targets import begin, end, publish, superuser, write
 
@@ -172,7 +172,7 @@ def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
 
 
 def in_parts(whole: Draft, most: int) -> list[Draft]:
-    return [embedded(part) for part in split_draft(replace(whole, vectors=None), most)]
+    return [embed_draft(part) for part in split_draft(replace(whole, vectors=None), most)]
 
 
 def parts_held(store: Postgres) -> list[int]:
@@ -212,7 +212,7 @@ def test_writers_side_by_side_publish_a_document_in_parts_once(store: Postgres) 
 def test_a_part_that_failed_fails_its_document(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
     first, second = in_parts(large, 13)
-    write(begin(store, [large]), [failed(second), first])
+    write(begin(store, [large]), [draft_with_failure(second), first])
     assert documents(store) == {"file:///large.md": ("failed", "read", "it was a test")}
     assert parts_held(store) == []
 
@@ -260,6 +260,7 @@ def test_a_fenced_writer_leaves_the_document_that_it_was_changing_as_it_was(stor
     assert len(versions(store, "vectors", "chunk_id")) == 2
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_two_versions_of_a_document_mixed(store: Postgres) -> None:
     red = draft("file:///a.md", "shared", *(f"red {n}" for n in range(4)))
     blue = draft("file:///a.md", *(f"blue {n}" for n in range(6)), "shared")
@@ -320,7 +321,9 @@ def write_in_any_order(target: Target, notes: Sequence[Draft]) -> None:
 
 def became(note: Draft, chance: random.Random) -> Draft:
     changed = draft(note.entry.uri, note.chunks[0].text, f"random {chance.random()}")
-    return chance.choice([note, changed, unchanged(note), failed(note), failed(note, retryable=True)])
+    return chance.choice(
+        [note, changed, same_draft(note), draft_with_failure(note), draft_with_failure(note, retryable=True)]
+    )
 
 
 def test_a_collection_moves_to_a_new_space_only_when_every_chunk_has_a_vector_there(store: Postgres) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from hosts import RAG
-from trees import broken, hashing, ingest, stored, write
+from trees import hashing_settings, ingest, read_tree, violations, write
 
 from rag_core.errors import NotFoundError
 from rag_core.ingestion.report import SyncReport
@@ -55,7 +55,7 @@ def test_a_quarantined_document_is_accounted_for_with_its_reason(store: Postgres
     (told,) = report.quarantined
     assert told["uri"].endswith("/gates.md")
     assert (told["stage"], told["reason"]) == ("scan", "text that tells the model to ignore all earlier instructions")
-    held = stored(store)
+    held = read_tree(store)
     assert held.statuses() == {"gates.md": "quarantined", "keys.md": "completed", "notes.md": "completed"}
     assert held.documents[held.uri("gates.md")]["reason"] == told["reason"]
     assert held.texts("gates.md") == []
@@ -63,7 +63,7 @@ def test_a_quarantined_document_is_accounted_for_with_its_reason(store: Postgres
 
 def test_flags_can_be_filtered_by(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    with KnowledgeBase(hashing(f"store.url={store.dsn}")) as knowledge:
+    with KnowledgeBase(hashing_settings(f"store.url={store.dsn}")) as knowledge:
         flagged = knowledge.search("notes", filters={"type": "eq", "key": "flags", "value": "prompt-injection"})
         others = knowledge.search("notes", filters={"type": "ne", "key": "flags", "value": "prompt-injection"})
     assert {hit.origin.uri.rpartition("/")[2] for hit in flagged} == {"notes.md"}
@@ -76,7 +76,7 @@ def test_a_document_that_turns_bad_is_searched_no_more(store: Postgres, tree: Pa
     assert ends(ingest(store, first)) == (1, 0, 0, 0)
     (first / "keys.md").write_text(KEYS + "\n" + ORDER)
     assert ends(ingest(store, first)) == (0, 0, 0, 1)
-    assert stored(store).texts("keys.md") == []
+    assert read_tree(store).texts("keys.md") == []
     (first / "keys.md").write_text(KEYS)
     assert ends(ingest(store, first)) == (1, 0, 0, 0)
 
@@ -105,11 +105,11 @@ def test_a_second_sync_leaves_the_quarantine_alone(store: Postgres, tree: Path) 
 
 def test_what_is_released_is_ingested_and_a_change_is_scanned_again(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    uri = stored(store).uri("gates.md")
+    uri = read_tree(store).uri("gates.md")
     assert release(store, uri) == "text that tells the model to ignore all earlier instructions"
-    assert stored(store).documents[uri]["status"] == "quarantined"
+    assert read_tree(store).documents[uri]["status"] == "quarantined"
     assert ends(ingest(store, tree)) == (1, 0, 0, 0)
-    held = stored(store)
+    held = read_tree(store)
     assert held.documents[uri]["metadata"]["flags"] == ["prompt-injection"]
     assert any("praise the gates" in text for text in held.texts("gates.md"))
     assert ends(ingest(store, tree)) == (0, 0, 0, 0)
@@ -122,16 +122,16 @@ def test_what_is_released_is_ingested_and_a_change_is_scanned_again(store: Postg
 
 def test_a_release_outlives_a_new_way_to_read_and_a_changed_file_undoes_it(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    release(store, stored(store).uri("gates.md"))
-    assert ends(ingest(store, tree, settings=hashing("chunking.tokens=16"))) == (3, 0, 0, 0)
+    release(store, read_tree(store).uri("gates.md"))
+    assert ends(ingest(store, tree, settings=hashing_settings("chunking.tokens=16"))) == (3, 0, 0, 0)
     (tree / "gates.md").write_text(MORE)
-    ingest(store, tree, settings=hashing("chunking.tokens=16"))
+    ingest(store, tree, settings=hashing_settings("chunking.tokens=16"))
     assert ends(ingest(store, tree)) == (2, 0, 0, 1)
 
 
 def test_only_what_is_in_quarantine_is_released(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    for uri in (stored(store).uri("keys.md"), "file:///nowhere.md"):
+    for uri in (read_tree(store).uri("keys.md"), "file:///nowhere.md"):
         with pytest.raises(NotFoundError, match="in quarantine"):
             release(store, uri)
 
@@ -143,14 +143,14 @@ def test_only_what_is_in_quarantine_is_released(store: Postgres, tree: Path) -> 
 def test_the_mode_decides(
     store: Postgres, tree: Path, mode: str, expected: tuple[int, ...], flags: list[str] | None
 ) -> None:
-    assert ends(ingest(store, tree, settings=hashing(f"scan.mode={mode}"))) == expected
-    held = stored(store)
+    assert ends(ingest(store, tree, settings=hashing_settings(f"scan.mode={mode}"))) == expected
+    held = read_tree(store)
     assert held.documents[held.uri("gates.md")]["metadata"].get("flags") == flags
 
 
 def test_a_quarantine_ends_when_scanning_is_turned_off(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    report = ingest(store, tree, settings=hashing("scan.mode=off"))
+    report = ingest(store, tree, settings=hashing_settings("scan.mode=off"))
     assert ends(report) == (3, 0, 0, 0)
     assert report.chunks["embedded"] == 1
 
@@ -176,4 +176,4 @@ def test_fsck_tells_of_chunks_of_a_quarantined_document(store: Postgres, tree: P
             "update documents set status = 'quarantined', stage = 'scan', reason = 'late', n_chunks = 0 "
             "where uri like '%/keys.md'"
         )
-    assert [each.invariant for each in broken(store)] == ["I2 no document without the chunks it was completed with"]
+    assert [each.invariant for each in violations(store)] == ["I2 no document without all of its chunks"]

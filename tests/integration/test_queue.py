@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from uuid import UUID, uuid4
 
 import pytest
-from trees import broken, hashing
+from trees import hashing_settings, violations
 
 from rag_core.errors import FencedError, IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import Ledger
@@ -27,7 +27,7 @@ from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync
 pytestmark = pytest.mark.postgres
 
 NOTE = PushedDocument(id="notes/one.md", body=b"# One\n\nThe gate is open.\n")
-SETTINGS = hashing().model_dump(mode="json", exclude={"store", "tenant"})
+SETTINGS = hashing_settings().model_dump(mode="json", exclude={"store", "tenant"})
 
 
 def pushing(*documents: PushedDocument, collection: str = "notes") -> IngestRequest:
@@ -77,7 +77,7 @@ def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None
     assert found["created_at"] is not None
     assert (found["started_at"], found["finished_at"]) == (None, None)
     assert events(store, job) == [(1, "job", "queued")]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_one_key_makes_one_job_also_when_it_comes_20_times_at_once(store: Postgres) -> None:
@@ -195,7 +195,7 @@ def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> N
     assert (found["status"], found["reason"]) == (
         "failed", "dead letter: it was started 3 times, and its worker died each time",
     )  # fmt: skip
-    assert broken(store) == []
+    assert violations(store) == []
     again = build_retry_request(store, DEFAULT_TENANT, job)
     assert again.documents == (NOTE,)
     assert again.settings == SETTINGS
@@ -234,7 +234,7 @@ def test_a_queued_job_can_be_cancelled_and_is_not_leased_any_more(store: Postgre
     assert (found["status"], found["reason"]) == ("cancelled", "by a test")
     assert found["started_at"] is not None
     assert events(store, job) == [(1, "job", "queued"), (2, "job", "cancelled")]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_only_what_has_ended_is_tried_again(store: Postgres) -> None:
@@ -293,13 +293,13 @@ def test_lost_rows_of_a_document_are_written_anew_when_it_is_pushed_again(store:
     push(store)
     with store.connect("rag_worker") as connection:
         assert connection.execute("delete from chunks").rowcount > 0
-    assert broken(store) != []
+    assert violations(store) != []
     push(store)
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def push(store: Postgres) -> None:
     enter(store, pushing(NOTE))
     lease = claim(store)
     assert lease is not None
-    build_lease_sync(hashing(), store, lease).run(build_inline_runner(hashing()))
+    build_lease_sync(hashing_settings(), store, lease).run(build_inline_runner(hashing_settings()))

@@ -7,8 +7,8 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from trees import HASHING, assert_same, broken, hashing, ingest, stored, write
-from witness import witnessed
+from trees import HASHING, assert_same, hashing_settings, ingest, read_tree, violations, write
+from witness import witness_settings
 
 from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
@@ -48,7 +48,7 @@ class NoRunner:
 
 def on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = SETTINGS) -> SyncReport:
     report = build_sync(settings, store, [str(folder)], collection).run(RayRunner(settings))
-    assert broken(store) == []
+    assert violations(store) == []
     return report
 
 
@@ -74,7 +74,7 @@ def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres,
     distributed, alone = on_ray(store, folder, "ray"), ingest(store, folder, collection="inline", settings=SETTINGS)
     assert distributed.documents == alone.documents
     assert (distributed.documents["completed"], distributed.documents["skipped"]) == (41, 2)
-    one, other = stored(store, "ray"), stored(store, "inline")
+    one, other = read_tree(store, "ray"), read_tree(store, "inline")
     assert_same(one, other)
     assert {uri: len(ids) for uri, ids in one.ids.items()} == {uri: len(ids) for uri, ids in other.ids.items()}
     with store.connect("rag_worker") as connection:
@@ -87,10 +87,10 @@ def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres,
 def test_a_change_done_on_ray_keeps_the_ids_of_what_did_not_change(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", files(9))
     ingest(store, folder, settings=SETTINGS)
-    before = stored(store)
+    before = read_tree(store)
     write(folder, {"0/000.md": files(1)["0/000.md"].replace("ninety", "thirty")})
     report = on_ray(store, folder, "default")
-    after = stored(store)
+    after = read_tree(store)
     assert (report.documents["changed"], report.documents["completed"]) == (1, 1)
     assert report.chunks["embedded"] == report.chunks["deleted"] == 1
     assert sum(len(set(before.ids[uri]) - set(after.ids[uri])) for uri in after.ids) == 1
@@ -102,7 +102,7 @@ def test_a_failing_document_costs_one_row(store: Postgres, tmp_path: Path) -> No
     assert (report.documents["completed"], report.documents["failed"]) == (12, 1)
     assert [(failure["stage"], failure["retryable"]) for failure in report.failures] == [("parse", False)]
     assert report.failures[0]["reason"].startswith("too large")
-    assert sorted(stored(store).statuses().values()) == ["completed"] * 12 + ["failed"]
+    assert sorted(read_tree(store).statuses().values()) == ["completed"] * 12 + ["failed"]
 
 
 def test_a_source_that_stays_silent_costs_its_document_only(store: Postgres, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_source_that_stays_silent_costs_its_document_only(store: Postgres, tmp
     (real,) = job.sources
     silent = Silent(real.uri, (), (), recursive=True, file_mb=1.0)
     report = replace(job, sources=[silent]).run(RayRunner(SETTINGS))
-    assert broken(store) == []
+    assert violations(store) == []
     assert (report.documents["completed"], report.documents["failed"], report.dead_letters) == (11, 1, 1)
     assert [failure["reason"] for failure in report.failures] == ["no answer (3 attempts)"]
 
@@ -133,7 +133,7 @@ def test_a_very_large_document_is_embedded_in_parts_and_stored_whole(store: Post
     alone = ingest(store, folder, collection="inline", settings=settings)
     assert distributed.documents == alone.documents
     assert distributed.documents["completed"] == 101
-    one, other = stored(store, "ray"), stored(store, "inline")
+    one, other = read_tree(store, "ray"), read_tree(store, "inline")
     assert len(one.chunks[one.uri("large.md")]) >= 2_000
     assert_same(one, other)
     with store.connect("rag_worker") as connection:
@@ -145,7 +145,7 @@ def test_the_parts_of_one_very_large_document_reach_more_than_one_actor(store: P
     paragraphs = (f"Lock {n} was opened by pilot {n * 7}, who shut it {n % 60} minutes later.\n" for n in range(20_000))
     folder = write(tmp_path / "docs", {"large.txt": "\n".join(paragraphs)})
     (tmp_path / "actors").mkdir()
-    settings = load_settings(overrides=witnessed(tmp_path / "actors", among=2), environment={})
+    settings = load_settings(overrides=witness_settings(tmp_path / "actors", among=2), environment={})
     report = on_ray(store, folder, "default", settings)
     assert (report.documents["completed"], report.chunks["stored"] >= 10_000) == (1, True)
     assert len(list((tmp_path / "actors").iterdir())) >= 2
@@ -163,14 +163,14 @@ def test_a_document_that_kills_its_parser_costs_one_row(store: Postgres, tmp_pat
 def test_a_model_that_no_process_survives_ends_the_job_after_a_few_attempts(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", files(4))
     with pytest.raises(ClusterError, match="Ray lost a part of the job"):
-        on_ray(store, folder, "default", hashing("embedding={type: python, object: 'killing:Killing'}"))
-    assert broken(store) == []
+        on_ray(store, folder, "default", hashing_settings("embedding={type: python, object: 'killing:Killing'}"))
+    assert violations(store) == []
 
 
 def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:
     folder = settled(write(tmp_path / "docs", files(200)))
     report = on_ray(store, folder, "default")
-    held = stored(store)
+    held = read_tree(store)
     chunks = sum(len(ids) for ids in held.ids.values())
     assert (report.documents["listed"], report.documents["added"], report.documents["completed"]) == (200, 200, 200)
     assert len(held.documents) == 200

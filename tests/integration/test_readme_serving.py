@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.serving import listening
-from workers import working
+from fakes.serving import serve_graph
+from workers import run_worker
 
 from rag_core import open_knowledge_base
 from rag_core.settings import load_settings
@@ -35,7 +35,7 @@ def address(store: Postgres) -> Iterator[str]:
     with open_knowledge_base(store.dsn) as knowledge:
         knowledge.ingest(ROOT / "demo" / "corpus")
     settings = load_settings(overrides=[f"store.url={store.dsn}", "answering.budget=none"], environment={})
-    with listening(open_graph_resources(settings).build_graph(settings)) as url, working(settings):
+    with serve_graph(open_graph_resources(settings).build_graph(settings)) as url, run_worker(settings):
         yield url.removeprefix("http://")
 
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import httpx2
 import pytest
-from gateways import asked
-from trees import hashing, ingest, write
+from gateways import run_with_gateway
+from trees import hashing_settings, ingest, write
 
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.hybrid import Hybrid
@@ -27,7 +27,7 @@ LONG = "\n\n".join(f"# Part {part}\n\nKeys of part {part} are replaced every {pa
 
 @pytest.fixture
 def graph(store: Postgres, tmp_path: Path) -> Graph:
-    settings = hashing(f"store.url={store.dsn}", "retrieval.depth=10", "answering.budget=none")
+    settings = hashing_settings(f"store.url={store.dsn}", "retrieval.depth=10", "answering.budget=none")
     ingest(store, write(tmp_path, {**FILES, "long.md": LONG}), settings=settings)
     return open_graph_resources(settings).build_graph(settings)
 
@@ -36,7 +36,7 @@ def retrieve(graph: Graph, *bodies: Mapping[str, Any]) -> list[httpx2.Response]:
     async def work(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         return [await client.post("/v1/retrieve", json={"query": "signing keys", **body}) for body in bodies]
 
-    return asked(graph, work)
+    return run_with_gateway(graph, work)
 
 
 def test_options_change_the_search_of_one_request(graph: Graph) -> None:
@@ -84,7 +84,7 @@ def pages(graph: Graph, size: int, between: Callable[[], None] = lambda: None) -
             await asyncio.to_thread(between)
             body["cursor"] = page["next_cursor"]
 
-    return asked(graph, work)
+    return run_with_gateway(graph, work)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 10])
@@ -93,7 +93,7 @@ def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Graph,
         body = {"query": "signing keys", "top_k": 10}
         return [hit["chunk_id"] for hit in (await client.post("/v1/retrieve", json=body)).json()["results"]]
 
-    ranked = asked(graph, whole)
+    ranked = run_with_gateway(graph, whole)
     found = pages(replace(graph, **again(graph)), size)
     assert [hit["chunk_id"] for hit in found] == ranked
     assert [hit["rank"] for hit in found] == list(range(1, 11))
@@ -131,7 +131,7 @@ def test_a_cursor_of_another_question_is_refused(graph: Graph) -> None:
         longer = await client.post("/v1/retrieve", json={"query": "signing keys", "top_k": 5, "cursor": cursor})
         return [each.status_code for each in answers] + [longer.status_code]
 
-    assert asked(graph, work) == [422, 422, 422, 200]
+    assert run_with_gateway(graph, work) == [422, 422, 422, 200]
 
 
 def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Graph) -> None:
@@ -143,7 +143,7 @@ def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Grap
     async def work(client: httpx2.AsyncClient) -> httpx2.Response:
         return await client.post("/v1/chat/completions", json=body)
 
-    assert asked(graph, work).status_code == 200
+    assert run_with_gateway(graph, work).status_code == 200
     assert leg.heard == ["signing keys " * 76 + "signing"]
 
 

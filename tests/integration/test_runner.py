@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 from pdfs import pdf
 from targets import superuser
-from trees import broken, hashing, ingest, stored, write
-from waiting import PATIENCE, wait_until
+from trees import hashing_settings, ingest, read_tree, violations, write
+from waiting import TIMEOUT, wait_until
 
 from jobs import worker
 from jobs.worker import Worker
@@ -32,11 +32,12 @@ from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, bui
 
 pytestmark = pytest.mark.postgres
 
+LEASE_SECONDS = 3.0
 GATES = "The gates"
 
 
 def settings_for(store: Postgres, *overrides: str) -> Settings:
-    return hashing(f"store.url={store.dsn}", "parsing.sandbox=false", *overrides)
+    return hashing_settings(f"store.url={store.dsn}", "parsing.sandbox=false", *overrides)
 
 
 def asked(today: Settings, *documents: PushedDocument, **more: Any) -> IngestRequest:
@@ -59,7 +60,7 @@ def running(settings: Settings, *, lease: float = 30.0, poll: float = 0.1) -> It
         yield own
     finally:
         own.stop()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
 
 
@@ -107,7 +108,7 @@ def test_pushed_documents_are_stored_with_what_the_request_said_of_them(store: P
     found = done(store, settings, asked(settings, *documents))
     assert (found["status"], found["reason"]) == ("completed", None)
     assert (found["counts"]["added"], found["counts"]["completed"]) == (5, 5)
-    held = stored(store)
+    held = read_tree(store)
     gates, menu, pump, log, keys = (
         held.documents[f"push:///{id}"] for id in ("manual%2Fgates", "menu%201", "pump", "log", "keys.md")
     )
@@ -120,14 +121,14 @@ def test_pushed_documents_are_stored_with_what_the_request_said_of_them(store: P
     assert (keys["title"], keys["metadata"]["tags"]) == ("Keys", ["a", "b"])
     assert before.timestamp() * 1e9 <= log["modified_ns"] <= time.time_ns()
     assert ("year", None, 2024.0) in held.values["push:///menu%201"]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_a_document_without_a_title_is_named_after_the_last_part_of_its_id(store: Postgres) -> None:
     settings = settings_for(store)
     ids = ("https://example.org/docs/the%20guide.txt", "docs/Łódź 1.txt", "docs/pump", "folder/", "/")
     done(store, settings, asked(settings, *(note(id, f"Text of {id}.") for id in ids)))
-    titles = {each["text"]: each["title"] for each in stored(store).documents.values()}
+    titles = {each["text"]: each["title"] for each in read_tree(store).documents.values()}
     assert [titles[f"Text of {id}."] for id in ids] == ["the guide", "Łódź 1", "pump", "folder", "/"]
 
 
@@ -135,7 +136,7 @@ def test_where_a_pushed_document_stands_only_the_request_says(store: Postgres) -
     settings = settings_for(store)
     text = "---\nurl: javascript:alert(1)\nauthor: Ada\n---\n# A\n\nText."
     done(store, settings, asked(settings, note("a.md", text), note("b.md", text, url="https://example.org/b")))
-    told = [stored(store).documents[f"push:///{name}.md"]["metadata"] for name in "ab"]
+    told = [read_tree(store).documents[f"push:///{name}.md"]["metadata"] for name in "ab"]
     assert [(each["authors"], each.get("url")) for each in told] == [
         (["Ada"], None),
         (["Ada"], "https://example.org/b"),
@@ -153,8 +154,8 @@ def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store
     with running(settings):
         found = [ended(store, id) for id in (first, second, third)]
     assert [each["counts"]["completed"] for each in found] == [1, 1, 1]
-    assert stored(store).documents["push:///a.md"]["text"] == "# A\n\nVersion 3."
-    assert broken(store) == []
+    assert read_tree(store).documents["push:///a.md"]["text"] == "# A\n\nVersion 3."
+    assert violations(store) == []
 
 
 def test_a_push_does_not_move_what_was_pushed_before_into_another_space(store: Postgres) -> None:
@@ -181,7 +182,7 @@ def test_a_listing_that_breaks_off_leaves_the_new_source_of_another_job_alone(st
     build_lease_sync(settings, store, lease).run(Pausing(settings, beside))
     found = job(store, id)
     assert (found["status"], found["counts"]["completed"], found["sources"]) == ("completed", 1, ["push:///"])
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 class Torn:
@@ -216,7 +217,7 @@ def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgre
     ]
     assert found["events"][4]["detail"]["uri"] == "push:///b.pdf"
     assert found["created_at"] <= found["started_at"] <= found["finished_at"]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_version(store: Postgres) -> None:
@@ -233,7 +234,7 @@ def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_v
     assert (same["same"], same["completed"], same["embedded"]) == (1, 0, 0)
     assert (changed["changed"], changed["completed"]) == (1, 1)
     assert (described["changed"], described["completed"]) == (1, 1)
-    held = stored(store).documents["push:///a.md"]
+    held = read_tree(store).documents["push:///a.md"]
     assert (held["title"], held["metadata"]["year"], "Two." in held["text"]) == ("B", 2024, True)
 
 
@@ -242,10 +243,10 @@ def test_a_push_deletes_nothing_and_its_bytes_are_not_kept(store: Postgres) -> N
     entered = [enter(store, asked(settings, note(f"{n}.md", f"# {n}\n\nText."))) for n in range(5)]
     with running(settings):
         assert {ended(store, id)["status"] for id in entered} == {"completed"}
-    assert len(stored(store).documents) == 5
+    assert len(read_tree(store).documents) == 5
     with store.connect("rag_worker") as connection:
         assert connection.execute("select count(*) from pushed_documents").fetchone() == (0,)
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_locations_are_synced_as_by_the_command_and_pushed_documents_go_with_them(
@@ -260,7 +261,7 @@ def test_locations_are_synced_as_by_the_command_and_pushed_documents_go_with_the
     counts = found["counts"]
     assert (counts["added"], counts["changed"], counts["deleted"], counts["completed"]) == (1, 1, 1, 2)
     assert found["sources"] == [folder.as_uri(), "push:///"]
-    assert sorted(stored(store).statuses()) == ["1.md", "2.md", "3.md", "a.md"]
+    assert sorted(read_tree(store).statuses()) == ["1.md", "2.md", "3.md", "a.md"]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_deleting_most_of_a_source_wants_a_yes_and_goes_with_one(store: Postgres
     for n in range(4):
         (folder / f"{n}.md").unlink()
     refused = done(store, settings, asked(settings, locations=(str(folder),)))
-    assert refused["reason"].startswith("ConfirmationError: 4 of the 5 documents")
+    assert refused["reason"].startswith("ConfirmationError: this would delete 4 of the 5 stored documents")
     agreed = done(store, settings, asked(settings, locations=(str(folder),), confirmed=True))
     assert (agreed["status"], agreed["counts"]["deleted"]) == ("completed", 4)
 
@@ -295,8 +296,8 @@ def test_two_runners_share_20_jobs_of_one_collection_and_none_is_lost(store: Pos
     with running(settings), running(settings):
         rows = [ended(store, id) for id in entered]
     assert [(row["status"], row["attempts"], row["counts"]["added"]) for row in rows] == [("completed", 1, 1)] * 20
-    assert len(stored(store).documents) == 20
-    assert broken(store) == []
+    assert len(read_tree(store).documents) == 20
+    assert violations(store) == []
 
 
 def test_a_job_waits_for_another_on_its_source_and_that_is_no_attempt(store: Postgres, tmp_path: Path) -> None:
@@ -337,8 +338,8 @@ def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once
     assert (found["counts"]["completed"], found["same"]) == (6, 0)
     published = [event["detail"] for event in found["events"] if event["stage"] == "publish"]
     assert published == [{"completed": 1}] * 6
-    assert len(stored(store).documents) == 6
-    assert broken(store) == []
+    assert len(read_tree(store).documents) == 6
+    assert violations(store) == []
 
 
 @dataclass(frozen=True)
@@ -368,7 +369,7 @@ def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres)
     with running(settings):
         assert ended(store, id)["counts"]["completed"] == 4
     assert found[0]["counts"]["completed"] == 2
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 @dataclass(frozen=True)
@@ -406,7 +407,7 @@ def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(s
             build_lease_sync(settings, store, lease).run(Running(run))
     found = job(store, id)
     assert (found["status"], found["attempts"], found["counts"]["completed"]) == ("completed", 2, 4)
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 @dataclass(frozen=True)
@@ -430,7 +431,7 @@ def test_the_next_job_on_its_source_brings_a_killed_one_back_to_the_queue(store:
     with running(settings):
         found = ended(store, id)
     assert (found["status"], found["counts"]["failed"], found["counts"]["queued"]) == ("completed", 0, 0)
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 class Unlucky:
@@ -467,7 +468,7 @@ def test_a_job_that_failed_3_times_is_a_dead_letter_and_a_retry_does_it(
     assert dead["reason"] == "dead letter: it failed 3 times; the last error was StoreError: it is away"
     again = done(store, settings, build_retry_request(store, DEFAULT_TENANT, dead["id"]))
     assert (again["status"], again["counts"]["completed"]) == ("completed", 1)
-    assert stored(store).documents["push:///a.md"]["title"] == "B"
+    assert read_tree(store).documents["push:///a.md"]["title"] == "B"
     with pytest.raises(NotFoundError):
         build_retry_request(store, DEFAULT_TENANT, dead["id"])
 
@@ -486,7 +487,7 @@ def test_a_running_job_that_is_cancelled_ends_and_its_retry_does_the_rest(store:
     with pytest.raises(FencedError):
         build_lease_sync(settings, store, lease).run(Pausing(settings, cancel))
     assert (job(store, id)["status"], job(store, id)["counts"]["completed"]) == ("cancelled", 2)
-    assert broken(store) == []
+    assert violations(store) == []
     request = build_retry_request(store, DEFAULT_TENANT, id)
     assert len(request.documents) == 2
     assert done(store, settings, request)["counts"]["completed"] == 2
@@ -497,34 +498,34 @@ def test_a_worker_that_is_stopped_gives_its_job_back_at_once(store: Postgres, mo
 
     def slowly(*arguments: Any) -> Any:
         at_work.set()
-        assert stopped.wait(PATIENCE)
+        assert stopped.wait(TIMEOUT)
         return build_lease_sync(*arguments)
 
     monkeypatch.setattr(worker, "build_lease_sync", slowly)
     settings = settings_for(store)
     id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
     with running(settings) as first:
-        assert at_work.wait(PATIENCE)
+        assert at_work.wait(TIMEOUT)
         first.stop()
         with store.connect("rag_worker") as connection:
             again = Leases(connection, DEFAULT_TENANT).claim("another", 0.0)
         stopped.set()
     assert again is not None
     assert (again.job, again.attempt) == (id, 1)
-    assert stored(store).documents == {}
+    assert read_tree(store).documents == {}
 
 
 def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slowly(*arguments: Any) -> Any:
-        time.sleep(2.0)
+        time.sleep(LEASE_SECONDS + 1.0)
         return build_lease_sync(*arguments)
 
     monkeypatch.setattr(worker, "build_lease_sync", slowly)
     settings = settings_for(store)
     id = enter(store, asked(settings, note("a.md", "# A\n\nText.")))
-    with running(settings, lease=0.9), running(settings, lease=0.9):
+    with running(settings, lease=LEASE_SECONDS), running(settings, lease=LEASE_SECONDS):
         found = ended(store, id)
     assert (found["status"], found["attempts"]) == ("completed", 1)
 
@@ -552,7 +553,7 @@ def test_bytes_of_all_sizes_are_read_and_those_above_the_limit_are_refused(
     documents = [note(id, text) for id, text in texts.items()]
     found = done(store, settings, asked(settings, *documents, note("large.txt", "x" * 2_001)))
     assert (found["counts"]["completed"], found["counts"]["failed"]) == (len(texts), 1)
-    held = {id: stored(store).documents[f"push:///{id}"] for id in ("large.txt", *texts)}
+    held = {id: read_tree(store).documents[f"push:///{id}"] for id in ("large.txt", *texts)}
     assert held.pop("large.txt")["reason"] == "too large: 0.0 MB, limit 0.002 MB"
     assert {id: document["text"] for id, document in held.items()} == texts
 

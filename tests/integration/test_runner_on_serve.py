@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 import quiet_serve  # noqa: F401
-from trees import broken, hashing, stored
+from trees import hashing_settings, read_tree, violations
 
 from rag_core.config import Settings
 from rag_core.storage.ledger import Ledger
@@ -29,7 +29,7 @@ SLEEPING = {"type": "python", "object": "killing:Sleeping"}
 
 @pytest.fixture
 def settings(store: Postgres) -> Settings:
-    return hashing(f"store.url={store.dsn}")
+    return hashing_settings(f"store.url={store.dsn}")
 
 
 @pytest.fixture
@@ -74,12 +74,16 @@ def test_jobs_are_done_in_the_replica_or_on_the_cluster_and_given_back_when_it_i
         id = enter(store, settings, collection, ingestion=ingestion)
         done = job_in(store, id, "completed", "failed")
         assert (done["status"], done["reason"]) == ("completed", None)
-        assert stored(store, collection).statuses() == {"0.md": "completed", "1.md": "completed", "2.md": "completed"}
-    assert broken(store) == []
+        assert read_tree(store, collection).statuses() == {
+            "0.md": "completed",
+            "1.md": "completed",
+            "2.md": "completed",
+        }
+    assert violations(store) == []
 
     id = enter(store, settings, "asleep", embedding=SLEEPING)
     job_in(store, id, "running")
     serve.delete("runner")
     given_back = job(store, id)
     assert (given_back["status"], given_back["attempts"]) == ("queued", 0)
-    assert stored(store, "asleep").documents == {}
+    assert read_tree(store, "asleep").documents == {}

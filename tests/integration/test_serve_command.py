@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hosts import RAG, free_port, heeding_interrupts
+from hosts import RAG, free_port, with_interrupts
 from trees import write
 
 from rag_core import open_knowledge_base
@@ -36,7 +36,7 @@ def environment(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory
 def url(environment: dict[str, str]) -> Iterator[str]:
     command = [*RAG, "serve", "--port", str(free_port()), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(heeding_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(with_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
         told = process.stdout.readline()
         assert told, process.stderr.read()
         yield json.loads(told)["url"]

@@ -18,7 +18,7 @@ import quiet_serve  # noqa: F401
 import tiny_models
 import yaml
 from fakes.shapes import PIECES
-from hosts import RAG, free_port, heeding_interrupts
+from hosts import RAG, free_port, with_interrupts
 from ray.serve.schema import ServeDeploySchema
 from trees import HASHING, write
 
@@ -318,7 +318,7 @@ def test_the_local_shape_is_served_and_read_again_when_it_is_told_to(store: Post
 @contextmanager
 def rag_serve(command: list[str], environment: dict[str, str], stderr: Any) -> Iterator["subprocess.Popen[str]"]:
     pipes = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
-    with subprocess.Popen(heeding_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(with_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
         try:
             yield process
         finally:

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from drafts import TENANT, draft, embedded, failed, unchanged, weighed, weights
+from drafts import TENANT, draft, draft_with_failure, embed_draft, same_draft, weigh_draft, weights
 from fakes.splade import WordWeights
-from readers import reading
+from readers import query_corpus
 from targets import begin, end, publish, superuser, write
-from trees import hashing, ingest
+from trees import hashing_settings, ingest
 from trees import write as write_tree
 
 from rag_core import KnowledgeBase, open_knowledge_base
@@ -47,7 +47,7 @@ FOX = "The quick brown fox jumps over the lazy dog and then sleeps in the sun fo
 
 def asked(store: Postgres, question: Callable[[Leg], Awaitable[T]], fingerprint: str = MODEL) -> T:
     weighed = ThreadedQueryWeigher(WordWeights())
-    return reading(store, lambda reader: question(SpladeLeg(reader, weighed, fingerprint)))
+    return query_corpus(store, lambda reader: question(SpladeLeg(reader, weighed, fingerprint)))
 
 
 def ranked(store: Postgres, query: Query = QUERY, k: int = 1000, fingerprint: str = MODEL) -> Ranking:
@@ -66,7 +66,8 @@ def corpus(seed: int, n_documents: int) -> list[Draft]:
         return " ".join(WORDS[rank] for rank in np.minimum(drawn.zipf(1.4, drawn.integers(1, 40)), 40) - 1)
 
     return [
-        weighed(draft(f"file:///{n}.md", *(text() for _ in range(drawn.integers(1, 6))))) for n in range(n_documents)
+        weigh_draft(draft(f"file:///{n}.md", *(text() for _ in range(drawn.integers(1, 6)))))
+        for n in range(n_documents)
     ]
 
 
@@ -146,7 +147,7 @@ def test_a_score_on_demand_is_to_the_bit_the_one_of_the_ranking(store: Postgres)
 
 
 def test_what_has_no_weights_has_no_score(store: Postgres) -> None:
-    with_weights, without = weighed(draft("file:///a.md", "word0")), draft("file:///b.md", "word0")
+    with_weights, without = weigh_draft(draft("file:///a.md", "word0")), draft("file:///b.md", "word0")
     put(store, with_weights, without)
     ids = [without.chunks[0].id, with_weights.chunks[0].id, UUID(int=1)]
     found = asked(store, lambda leg: leg.score(QUERY, ids))
@@ -183,14 +184,14 @@ def _of(**own: float) -> Any:
 
 
 def test_a_filter_on_chunks_lets_chunks_pass(store: Postgres) -> None:
-    first = weighed(draft("file:///a.md", "word0 one", "word0 two", about_chunks={"page": 1}))
+    first = weigh_draft(draft("file:///a.md", "word0 one", "word0 two", about_chunks={"page": 1}))
     mixed = replace(first, chunks=(first.chunks[0], replace(first.chunks[1], metadata={"page": 2})))
     put(store, mixed)
     assert [id for id, _ in ranked(store, replace(QUERY, filters=only("page", 2)))] == [first.chunks[1].id]
 
 
 def test_documents_of_groups_are_ranked_for_their_members_only(store: Postgres) -> None:
-    notes = [weighed(draft("file:///a.md", "word0")), weighed(draft("file:///b.md", "word3"))]
+    notes = [weigh_draft(draft("file:///a.md", "word0")), weigh_draft(draft("file:///b.md", "word3"))]
     put(store, *notes)
     with superuser(store) as connection:
         connection.execute("update documents set access = '{staff}' where id = %s", [notes[0].id])
@@ -201,8 +202,8 @@ def test_documents_of_groups_are_ranked_for_their_members_only(store: Postgres) 
 def test_tenants_and_collections_are_apart(store: Postgres) -> None:
     own = corpus(5, 5)
     put(store, *own)
-    put(store, weighed(draft("file:///x.md", "word0", tenant="other")), tenant="other")
-    put(store, weighed(draft("file:///x.md", "word0", collection="other")), collection="other")
+    put(store, weigh_draft(draft("file:///x.md", "word0", tenant="other")), tenant="other")
+    put(store, weigh_draft(draft("file:///x.md", "word0", collection="other")), collection="other")
     assert same(ranked(store), expected(own))
 
 
@@ -217,7 +218,7 @@ def test_merged_segments_score_as_before(store: Postgres, monkeypatch: pytest.Mo
         assert merge(connection, TENANT, Catalog(connection, TENANT).collection("default").id) == 8
     assert kinds(store) == {"splade": 1, "words": 1}
     assert ranked(store) == before != []
-    publish(store, failed(drafts[0]))
+    publish(store, draft_with_failure(drafts[0]))
     Maintenance().run(store, TENANT)
     assert same(ranked(store), expected(drafts[1:]))
     assert whole(store)
@@ -247,7 +248,7 @@ def test_a_collection_without_the_models_weights_says_what_to_do(store: Postgres
     note = draft("file:///a.md", "word0")
     publish(store, note)
     for publishing in ("", "old"):
-        publish(store, weighed(note), splade=publishing)
+        publish(store, weigh_draft(note), splade=publishing)
         with pytest.raises(SpaceError, match=r"'default' holds no term weights .* ingest it again with this profile"):
             ranked(store)
         with pytest.raises(SpaceError):
@@ -265,7 +266,7 @@ def test_what_is_published_without_weights_loses_those_it_had(store: Postgres) -
 def test_what_fails_for_the_moment_or_is_the_same_keeps_its_weights(store: Postgres) -> None:
     first, second, third = drafts = corpus(9, 3)
     put(store, *drafts)
-    put(store, failed(first, retryable=True), unchanged(second), failed(third))
+    put(store, draft_with_failure(first, retryable=True), same_draft(second), draft_with_failure(third))
     assert same(ranked(store), expected([first, second]))
 
 
@@ -289,9 +290,9 @@ def test_what_is_rolled_back_leaves_nothing(store: Postgres) -> None:
 
 
 def test_a_document_in_parts_has_all_its_weights(store: Postgres) -> None:
-    large = weighed(draft("file:///large.md", *(f"word{n % 9} word{n}" for n in range(25))))
+    large = weigh_draft(draft("file:///large.md", *(f"word{n % 9} word{n}" for n in range(25))))
     cut = split_draft(replace(large, vectors=None, weights=()), 10)
-    parts = [load_draft(dump_draft(weighed(embedded(part)))) for part in cut]
+    parts = [load_draft(dump_draft(weigh_draft(embed_draft(part)))) for part in cut]
     target = begin(store, [large], splade=MODEL)
     write(target, parts[::-1])
     end(target)
@@ -366,7 +367,7 @@ def test_words_are_repaired_without_a_loss_of_weights(store: Postgres, damage: s
 
 def with_splade(fingerprint: str = "one") -> Settings:
     weigher = f'{{type: python, object: "fakes.splade:WordWeights", arguments: {{fingerprint: {fingerprint}}}}}'
-    return hashing(f"splade={weigher}", "retrieval={type: splade}")
+    return hashing_settings(f"splade={weigher}", "retrieval={type: splade}")
 
 
 def found(store: Postgres, settings: Settings, question: str = "the fox sleeps") -> list[tuple[str, float]]:
@@ -379,7 +380,7 @@ def found(store: Postgres, settings: Settings, question: str = "the fox sleeps")
 
 def test_another_model_does_every_document_again_and_embeds_nothing(store: Postgres, tmp_path: Path) -> None:
     folder = write_tree(tmp_path / "docs", {f"{n}.md": f"{FOX} {n}" for n in range(3)})
-    ingest(store, folder, settings=hashing())
+    ingest(store, folder, settings=hashing_settings())
     with pytest.raises(SpaceError):
         found(store, with_splade())
     for fingerprint in ("one", "two"):
@@ -388,7 +389,7 @@ def test_another_model_does_every_document_again_and_embeds_nothing(store: Postg
         assert len(found(store, with_splade(fingerprint))) >= 3
     with pytest.raises(SpaceError):
         found(store, with_splade("one"))
-    ingest(store, folder, settings=hashing())
+    ingest(store, folder, settings=hashing_settings())
     Maintenance().run(store, with_splade().tenant)
     assert set(kinds(store)) == {"words"}
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from trees import assert_same, broken, hashing, ingest, stored, write
+from trees import assert_same, hashing_settings, ingest, read_tree, violations, write
 
 from rag_core.config import Settings
 from rag_core.errors import BusyError, ConfirmationError, DocumentError, ListingError, SourceError, SpaceError
@@ -74,16 +74,16 @@ class BrokenListing(WatchedSource):
 
 
 def watched(folder: Path) -> WatchedSource:
-    return WatchedSource(open_files_source(hashing(), str(folder)))
+    return WatchedSource(open_files_source(hashing_settings(), str(folder)))
 
 
 def run(
     store: Postgres, *sources: Source, settings: Settings | None = None, options: SyncOptions = DEFAULT_OPTIONS
 ) -> SyncReport:
-    chosen = settings or hashing()
+    chosen = settings or hashing_settings()
     job = replace(build_sync(chosen, store, [], options=options), sources=sources)
     report = job.run(build_inline_runner(chosen))
-    assert broken(store) == []
+    assert violations(store) == []
     return report
 
 
@@ -113,7 +113,7 @@ def test_a_first_sync_adds_every_document_and_accounts_for_each(store: Postgres,
     report = ingest(store, tree)
     assert counts(report, "listed", "added", "changed", "deleted", "same") == (4, 4, 0, 0, 0)
     assert counts(report, "completed", "failed", "skipped", "quarantined") == (4, 0, 0, 0)
-    chunks = sum(len(each) for each in stored(store).chunks.values())
+    chunks = sum(len(each) for each in read_tree(store).chunks.values())
     assert report.chunks == {"stored": chunks, "embedded": chunks, "reused": 0, "deleted": 0}
     assert report.failures == []
     assert report.rate["documents_per_second"] > 0
@@ -123,7 +123,7 @@ def test_a_first_sync_adds_every_document_and_accounts_for_each(store: Postgres,
 
 def test_what_is_stored_is_what_the_files_say(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    held = stored(store)
+    held = read_tree(store)
     assert {name: held.documents[held.uri(name)]["title"] for name in TREE} == {
         "keys.md": "Keys",
         "gates.md": "Gates",
@@ -135,24 +135,24 @@ def test_what_is_stored_is_what_the_files_say(store: Postgres, tree: Path) -> No
 
 def test_a_second_sync_has_nothing_to_do(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     report = ingest(store, tree)
     assert counts(report, "listed", "added", "changed", "deleted", "same", "completed") == (4, 0, 0, 0, 4, 0)
     assert (report.chunks["embedded"], report.chunks["deleted"]) == (0, 0)
-    assert_same(stored(store), before)
-    assert stored(store).ids == before.ids
+    assert_same(read_tree(store), before)
+    assert read_tree(store).ids == before.ids
 
 
 def test_added_changed_and_deleted_documents_are_all_that_is_touched(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     write(tree, {"new.md": "# New\n\nNobody has read this before.\n", "keys.md": KEYS.replace("ninety", "thirty")})
     (tree / "log.txt").unlink()
     report = ingest(store, tree)
     assert counts(report, "listed", "added", "changed", "deleted", "same") == (4, 1, 1, 1, 2)
     assert counts(report, "completed", "failed") == (2, 0)
     assert report.chunks["deleted"] == 2  # of the log, and the old one of the keys
-    after = stored(store)
+    after = read_tree(store)
     assert sorted(after.statuses()) == ["gates.md", "keys.md", "menu.html", "new.md"]
     assert "thirty days" in after.texts("keys.md")[0]
     for name in ("gates.md", "menu.html"):
@@ -164,18 +164,18 @@ def test_a_touched_file_is_read_and_nothing_else_is_done(store: Postgres, tree: 
     settle(tree)
     run(store, watched(tree))
     os.utime(tree / "keys.md", ns=(1_600_000_000_000_000_000, 1_600_000_000_000_000_000))
-    before, touched = stored(store), watched(tree)
+    before, touched = read_tree(store), watched(tree)
     report = run(store, touched)
     assert "keys.md" in touched.reads
     assert counts(report, "listed", "changed", "same", "completed") == (4, 0, 4, 0)
-    assert stored(store).ids == before.ids
+    assert read_tree(store).ids == before.ids
 
 
 def test_a_touched_files_new_time_is_what_filters_and_hits_see(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     os.utime(tree / "keys.md", ns=(1_600_000_000_000_000_000, 1_600_000_000_000_000_000))
     ingest(store, tree)
-    held = stored(store)
+    held = read_tree(store)
     uri = held.uri("keys.md")
     assert held.documents[uri]["modified_ns"] == 1_600_000_000_000_000_000
     (updated_at,) = (text for key, text, _ in held.values[uri] if key == "updated_at")
@@ -184,13 +184,13 @@ def test_a_touched_files_new_time_is_what_filters_and_hits_see(store: Postgres, 
 
 def test_a_moved_document_is_another_one_but_its_texts_are_not_encoded_again(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     (tree / "safety").mkdir()
     (tree / "keys.md").rename(tree / "safety" / "rotation.md")
     report = ingest(store, tree)
     assert counts(report, "added", "deleted", "same", "completed") == (1, 1, 3, 1)
     assert (report.chunks["embedded"], report.chunks["reused"]) == (0, 1)
-    after = stored(store)
+    after = read_tree(store)
     assert after.texts("rotation.md") == before.texts("keys.md")
     assert after.ids[after.uri("rotation.md")] != before.ids[before.uri("keys.md")]
 
@@ -202,7 +202,7 @@ def test_of_two_documents_with_equal_content_one_goes_alone(store: Postgres, tmp
     (folder / "twin.md").unlink()
     report = ingest(store, folder)
     assert (report.chunks["stored"], report.chunks["deleted"]) == (1, 1)
-    assert stored(store).statuses() == {"a.md": "completed"}
+    assert read_tree(store).statuses() == {"a.md": "completed"}
 
 
 def test_an_emptied_file_is_skipped_and_no_longer_searched(store: Postgres, tree: Path) -> None:
@@ -211,7 +211,7 @@ def test_an_emptied_file_is_skipped_and_no_longer_searched(store: Postgres, tree
     report = ingest(store, tree)
     assert counts(report, "changed", "completed", "failed", "skipped") == (1, 0, 0, 1)
     assert [(each["stage"], each["reason"]) for each in report.skipped] == [("parse", "empty")]
-    assert stored(store).texts("keys.md") == []
+    assert read_tree(store).texts("keys.md") == []
     report = ingest(store, tree)
     assert counts(report, "same", "skipped") == (4, 0)
 
@@ -225,44 +225,47 @@ def test_a_file_that_nothing_reads_is_skipped_with_its_reason(store: Postgres, t
 
 def test_a_file_that_becomes_readable_again_is_searched_again(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     (tree / "keys.md").write_bytes(b"%PDF-1.7\n\0")
     ingest(store, tree)
     (tree / "keys.md").write_text(KEYS)
     ingest(store, tree)
-    assert stored(store).ids == before.ids
+    assert read_tree(store).ids == before.ids
 
 
 def test_a_changed_recipe_does_every_document_again_and_encodes_only_what_is_cut_in_another_way(
     store: Postgres, tree: Path
 ) -> None:
     ingest(store, tree)
-    report = ingest(store, tree, settings=hashing("chunking.tokens=23"))
+    report = ingest(store, tree, settings=hashing_settings("chunking.tokens=23"))
     assert counts(report, "changed", "same", "completed") == (4, 0, 4)
     assert (report.chunks["embedded"], report.chunks["reused"], report.chunks["deleted"]) == (0, 4, 0)
-    report = ingest(store, tree, settings=hashing("chunking.tokens=16"))
+    report = ingest(store, tree, settings=hashing_settings("chunking.tokens=16"))
     assert report.documents["changed"] == 4
     assert report.chunks["embedded"] > 0
-    assert_same(stored(store), fresh(store, tree, settings=hashing("chunking.tokens=16")))
+    assert_same(read_tree(store), fresh(store, tree, settings=hashing_settings("chunking.tokens=16")))
 
 
 def fresh(store: Postgres, *folders: Path, settings: Settings | None = None):  # type: ignore[no-untyped-def]
     ingest(store, *folders, collection="fresh", settings=settings)
-    return stored(store, "fresh")
+    return read_tree(store, "fresh")
 
 
 def test_ten_files_changed_in_a_paragraph_encode_ten_chunks_and_keep_all_other_ids(
     store: Postgres, tmp_path: Path
 ) -> None:
-    folder, settings = write(tmp_path, {f"{n:02}.md": paragraphs(n) for n in range(30)}), hashing("chunking.tokens=40")
+    folder, settings = (
+        write(tmp_path, {f"{n:02}.md": paragraphs(n) for n in range(30)}),
+        hashing_settings("chunking.tokens=40"),
+    )
     report = ingest(store, folder, settings=settings)
     assert report.chunks == {"stored": 150, "embedded": 150, "reused": 0, "deleted": 0}
-    before = stored(store)
+    before = read_tree(store)
     write(folder, {f"{n:02}.md": paragraphs(n, changed=2) for n in range(10)})
     report = ingest(store, folder, settings=settings)
     assert counts(report, "changed", "same") == (10, 20)
     assert report.chunks == {"stored": 150, "embedded": 10, "reused": 40, "deleted": 10}
-    after = stored(store)
+    after = read_tree(store)
     assert sum(len(set(before.ids[uri]) - set(after.ids[uri])) for uri in after.ids) == 10
 
 
@@ -280,14 +283,14 @@ def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_with
     store: Postgres, tree: Path
 ) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     for name in ("keys.md", "gates.md", "menu.html"):
         (tree / name).unlink()
     write(tree, {"new.md": KEYS})
     with pytest.raises(ConfirmationError, match=r"3 of the 4 stored documents of file://.*more than 50% .* --yes"):
         ingest(store, tree)
-    assert stored(store).ids == before.ids
-    assert broken(store) == []
+    assert read_tree(store).ids == before.ids
+    assert violations(store) == []
     assert len(jobs(store)) == 1
     report = ingest(store, tree, options=YES)
     assert counts(report, "added", "deleted") == (1, 3)
@@ -310,12 +313,12 @@ def test_without_pruning_what_is_gone_stays_until_a_sync_that_prunes(store: Post
         (tree / name).unlink()
     report = ingest(store, tree, options=SyncOptions(prune=False))
     assert counts(report, "listed", "deleted", "same") == (1, 0, 1)
-    assert len(stored(store).documents) == 4
+    assert len(read_tree(store).documents) == 4
     assert ingest(store, tree, options=YES).documents["deleted"] == 3
 
 
 def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tree: Path) -> None:
-    plan = build_sync(hashing(), store, [str(tree)]).plan()
+    plan = build_sync(hashing_settings(), store, [str(tree)]).plan()
     assert (plan.listed, plan.added, plan.bytes) == (4, 4, sum(len(text) for text in TREE.values()))
     with store.connect() as connection:
         assert Catalog(connection, DEFAULT_TENANT).collections() == []
@@ -324,18 +327,18 @@ def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tr
     ingest(store, tree)
     write(tree, {"keys.md": KEYS + "Always.\n"})
     (tree / "log.txt").unlink()
-    plan = build_sync(hashing(), store, [str(tree)]).plan()
+    plan = build_sync(hashing_settings(), store, [str(tree)]).plan()
     assert (plan.listed, plan.added, plan.deleted, plan.changed + plan.same) == (3, 0, 1, 3)
-    assert len(stored(store).documents) == 4
+    assert len(read_tree(store).documents) == 4
 
 
 def test_a_listing_that_does_not_come_to_its_end_deletes_nothing(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     with pytest.raises(ListingError, match="the disk is gone"):
-        run(store, BrokenListing(open_files_source(hashing(), str(tree))), options=YES)
-    assert stored(store).ids == before.ids
-    assert broken(store) == []
+        run(store, BrokenListing(open_files_source(hashing_settings(), str(tree))), options=YES)
+    assert read_tree(store).ids == before.ids
+    assert violations(store) == []
     assert jobs(store) == [("completed", None)]
 
 
@@ -347,7 +350,7 @@ def test_a_sync_of_one_source_leaves_those_of_another_alone(store: Postgres, tre
         path.unlink()
     report = ingest(store, other, options=YES)
     assert counts(report, "listed", "deleted") == (0, 5)
-    assert stored(store).statuses() == dict.fromkeys(TREE, "completed")
+    assert read_tree(store).statuses() == dict.fromkeys(TREE, "completed")
 
 
 def test_a_source_within_another_of_the_collection_is_refused_by_name(store: Postgres, tree: Path) -> None:
@@ -389,7 +392,7 @@ def test_a_folder_beside_one_whose_name_it_begins_with_does_not_overlap(store: P
 
 
 def test_a_source_that_is_named_twice_is_one(store: Postgres, tree: Path) -> None:
-    assert build_sync(hashing(), store, [str(tree), f"{tree}/."]).plan().added == 4
+    assert build_sync(hashing_settings(), store, [str(tree), f"{tree}/."]).plan().added == 4
     assert ingest(store, tree, tree).documents["added"] == 4
 
 
@@ -424,29 +427,29 @@ def test_a_failure_for_the_moment_is_tried_again_and_the_old_version_is_searched
     store: Postgres, tree: Path
 ) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     write(tree, {"keys.md": KEYS.replace("ninety", "thirty")})
     failing = watched(tree)
     failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
     report = run(store, failing)
     assert counts(report, "changed", "failed") == (1, 1)
     assert [(each["reason"], each["retryable"]) for each in report.failures] == [("connection reset", True)]
-    assert stored(store).statuses()["keys.md"] == "failed"
-    assert stored(store).texts("keys.md") == before.texts("keys.md")
+    assert read_tree(store).statuses()["keys.md"] == "failed"
+    assert read_tree(store).texts("keys.md") == before.texts("keys.md")
     report = run(store, watched(tree))
     assert counts(report, "changed", "completed", "failed") == (1, 1, 0)
-    assert "thirty days" in stored(store).texts("keys.md")[0]
+    assert "thirty days" in read_tree(store).texts("keys.md")[0]
 
 
 def test_a_failure_for_the_moment_is_repaired_also_when_the_bytes_are_the_old_ones(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
+    before = read_tree(store)
     failing = watched(tree)
     failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
     run(store, failing, options=SyncOptions(checksum=True))
-    assert stored(store).statuses()["keys.md"] == "failed"
+    assert read_tree(store).statuses()["keys.md"] == "failed"
     run(store, watched(tree))
-    after = stored(store)
+    after = read_tree(store)
     assert after.statuses()["keys.md"] == "completed"
     assert after.ids == before.ids
 
@@ -470,25 +473,25 @@ def test_a_failure_for_good_is_not_tried_again_before_something_changes(store: P
 def test_a_raised_limit_takes_in_what_was_too_large(store: Postgres, tree: Path) -> None:
     write(tree, {"long.txt": LOG * 20})
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
-    low, high = hashing("limits.file_mb=0.001"), hashing("limits.file_mb=0.002")
+    low, high = hashing_settings("limits.file_mb=0.001"), hashing_settings("limits.file_mb=0.002")
     assert counts(ingest(store, tree, settings=low), "completed", "failed") == (4, 1)
     assert counts(ingest(store, tree, settings=low), "same", "failed") == (5, 0)
     report = ingest(store, tree, settings=high)
     assert counts(report, "changed", "same", "completed") == (1, 4, 1)
-    assert stored(store).statuses()["long.txt"] == "completed"
+    assert read_tree(store).statuses()["long.txt"] == "completed"
 
 
 def test_a_lowered_limit_refuses_only_what_is_read_anew(store: Postgres, tree: Path) -> None:
     write(tree, {"long.txt": LOG * 20})
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
     ingest(store, tree)
-    before = stored(store)
-    low = hashing("limits.file_mb=0.001")
+    before = read_tree(store)
+    low = hashing_settings("limits.file_mb=0.001")
     assert counts(ingest(store, tree, settings=low), "same", "failed") == (5, 0)
-    assert stored(store).ids == before.ids
+    assert read_tree(store).ids == before.ids
     write(tree, {"new.txt": LOG * 20})
     assert counts(ingest(store, tree, settings=low), "added", "failed") == (1, 1)
-    assert stored(store).statuses() == {**before.statuses(), "new.txt": "failed"}
+    assert read_tree(store).statuses() == {**before.statuses(), "new.txt": "failed"}
 
 
 def test_an_uri_may_be_longer_than_an_index_takes(store: Postgres, tree: Path) -> None:
@@ -500,7 +503,7 @@ def test_an_uri_may_be_longer_than_an_index_takes(store: Postgres, tree: Path) -
     report = ingest(store, tree)
     assert counts(report, "added", "completed", "failed") == (6, 5, 1)
     assert counts(ingest(store, tree), "changed", "failed") == (0, 0)
-    assert stored(store).texts("gates.md")
+    assert read_tree(store).texts("gates.md")
     uri = (deep / "keys.md").as_uri()
     with store.connect() as connection:
         assert Catalog(connection, DEFAULT_TENANT).document("default", uri)["status"] == "completed"
@@ -522,7 +525,7 @@ def test_a_document_that_fails_costs_no_other(store: Postgres, tree: Path) -> No
     failing.failing["keys.md"] = DocumentError("read", "permission denied")
     report = run(store, failing)
     assert counts(report, "completed", "failed") == (3, 1)
-    assert stored(store).statuses() == {
+    assert read_tree(store).statuses() == {
         "gates.md": "completed",
         "keys.md": "failed",
         "log.txt": "completed",
@@ -531,17 +534,17 @@ def test_a_document_that_fails_costs_no_other(store: Postgres, tree: Path) -> No
 
 
 def test_an_interrupted_job_is_cancelled_and_the_next_sync_does_the_rest(store: Postgres, tree: Path) -> None:
-    one_at_a_time = hashing("ingestion.group=1")
+    one_at_a_time = hashing_settings("ingestion.group=1")
     stopped = watched(tree)
     stopped.failing["log.txt"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         run(store, stopped, settings=one_at_a_time)
-    assert broken(store) == []
+    assert violations(store) == []
     assert jobs(store) == [("cancelled", "interrupted")]
-    assert 0 < len(stored(store).documents) < 4
+    assert 0 < len(read_tree(store).documents) < 4
     report = run(store, watched(tree), settings=one_at_a_time)
     assert report.documents["completed"] == 4 - report.documents["same"]
-    assert_same(stored(store), fresh(store, tree))
+    assert_same(read_tree(store), fresh(store, tree))
 
 
 def test_a_bug_in_a_stage_ends_the_job_as_failed_with_its_reason(store: Postgres, tree: Path) -> None:
@@ -550,7 +553,7 @@ def test_a_bug_in_a_stage_ends_the_job_as_failed_with_its_reason(store: Postgres
     with pytest.raises(ZeroDivisionError):
         run(store, stopped)
     assert jobs(store) == [("failed", "ZeroDivisionError: a bug")]
-    assert broken(store) == []
+    assert violations(store) == []
 
 
 def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) -> None:
@@ -560,7 +563,7 @@ def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) ->
                 run(store, watched(tree))
             return super().read(entry)
 
-    run(store, Meanwhile(open_files_source(hashing(), str(tree))))
+    run(store, Meanwhile(open_files_source(hashing_settings(), str(tree))))
 
 
 def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path: Path) -> None:
@@ -572,18 +575,18 @@ def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path
 
 def test_another_space_embeds_everything_anew_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    before = stored(store)
-    wider = hashing("embedding.dimension=128")
+    before = read_tree(store)
+    wider = hashing_settings("embedding.dimension=128")
     report = ingest(store, tree, settings=wider)
     assert counts(report, "changed", "completed") == (4, 4)
     assert (report.chunks["embedded"], report.chunks["reused"]) == (4, 0)
-    after = stored(store)
+    after = read_tree(store)
     assert after.ids == before.ids
     assert {rows.shape[1] for rows in after.vectors.values()} == {128}
     assert vector_count(store) == 4
-    with KnowledgeBase(hashing(f"store.url={store.dsn}")) as old, pytest.raises(SpaceError, match="hashing"):
+    with KnowledgeBase(hashing_settings(f"store.url={store.dsn}")) as old, pytest.raises(SpaceError, match="hashing"):
         old.search("keys")
-    with KnowledgeBase(hashing(f"store.url={store.dsn}", "embedding.dimension=128")) as new:
+    with KnowledgeBase(hashing_settings(f"store.url={store.dsn}", "embedding.dimension=128")) as new:
         assert new.search("keys")[0].origin.title == "Keys"
 
 
@@ -592,10 +595,10 @@ def test_a_collection_moves_to_another_space_with_all_its_sources_or_not_at_all(
 ) -> None:
     other = write(tmp_path / "other", {"a.md": LOG})
     ingest(store, tree, other)
-    wider = hashing("embedding.dimension=128")
+    wider = hashing_settings("embedding.dimension=128")
     with pytest.raises(SpaceError, match=r"ingest all its sources in one command; missing: file://.*/other"):
         ingest(store, tree, settings=wider)
-    with KnowledgeBase(hashing(f"store.url={store.dsn}")) as knowledge:
+    with KnowledgeBase(hashing_settings(f"store.url={store.dsn}")) as knowledge:
         assert len(knowledge.search("keys")) == 5
     assert ingest(store, tree, other, settings=wider).notices == []
     assert vector_count(store) == 5
@@ -603,7 +606,7 @@ def test_a_collection_moves_to_another_space_with_all_its_sources_or_not_at_all(
 
 def test_a_refused_sync_leaves_no_collection_behind(store: Postgres, tree: Path) -> None:
     with pytest.raises(ListingError):
-        run(store, BrokenListing(open_files_source(hashing(), str(tree))))
+        run(store, BrokenListing(open_files_source(hashing_settings(), str(tree))))
     with store.connect() as connection:
         assert Catalog(connection, DEFAULT_TENANT).collections() == []
 
@@ -691,6 +694,7 @@ class Edited:
 _numbers = count()
 
 
+@pytest.mark.slow
 @hypothesis_settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -718,7 +722,7 @@ def test_after_any_edits_the_store_is_what_a_fresh_ingest_of_the_tree_would_be(
     for each in last:
         ingest(store, edited.roots[each], collection=kept, options=YES)
     ingest(store, *edited.roots, collection=afresh)
-    one, other = stored(store, kept), stored(store, afresh)
+    one, other = read_tree(store, kept), read_tree(store, afresh)
     assert_same(one, other)
     assert one.ids == expected_ids(one.chunks, kept)
     assert other.ids == expected_ids(other.chunks, afresh)

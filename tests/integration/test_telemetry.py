@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from collector import Collector, Sent, collecting
+from collector import Collector, ReceivedSpan, run_collector
 from hosts import free_port
 from trees import write
 
@@ -57,8 +57,8 @@ class Observed:
         rows = re.findall(rf"^ray_{name}{{(.*)}} (\S+)$", page, re.MULTILINE)
         return [(dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for labels, value in rows]
 
-    def trace(self, trace: str) -> list[Sent]:
-        return self._collector.of(trace)
+    def trace(self, trace: str) -> list[ReceivedSpan]:
+        return self._collector.trace_spans(trace)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def observed(
         "correlation_id": JOB_CORRELATION,
         "traceparent": f"00-{JOB}-{PARENT}-01",
     }
-    with collecting() as collector:
+    with run_collector() as collector:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),

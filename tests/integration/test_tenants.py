@@ -206,6 +206,7 @@ class Tenants(RuleBasedStateMachine):
         return sorted((hit.origin.uri, hit.chunk.text) for hit in hits)
 
 
+@pytest.mark.slow
 def test_whatever_tenants_do_each_finds_its_own_and_nothing_else(store: Postgres) -> None:
     reader = CorpusReader(store)
     with start_blocking_portal() as portal, store.connect() as connection:

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from drafts import TENANT, draft, failed
+from drafts import TENANT, draft, draft_with_failure
 from fakes.legs import ScriptedLeg, ScriptedReranker
 from targets import begin, end, publish, superuser
 
@@ -145,10 +145,10 @@ def test_a_document_that_a_command_deleted(ask: Asked, planted: Postgres) -> Non
 
 
 def test_a_document_that_could_not_be_parsed_is_told_with_the_reason_and_the_job(ask: Asked, planted: Postgres) -> None:
-    target = publish(planted, failed(draft("broken", "text")))
+    target = publish(planted, draft_with_failure(draft("broken", "text")))
     facts = ask("broken")
     assert verdict(facts).step == "ingestion"
-    assert "failed, at read: it was a test" in verdict(facts).reason
+    assert "its status is failed, from stage read: it was a test" in verdict(facts).reason
     assert facts.stored.job == target.job
 
 
@@ -194,7 +194,7 @@ def test_a_document_of_another_collection_that_only_others_may_read_is_not_told_
 
 
 def test_a_failure_that_only_others_may_read_is_not_told_of(ask: Asked, planted: Postgres) -> None:
-    publish(planted, failed(draft(FIRST, "text")))
+    publish(planted, draft_with_failure(draft(FIRST, "text")))
     restrict(planted, FIRST)
     assert verdict(ask(FIRST)).step == "never_stored"
     assert verdict(ask(FIRST, replace(QUERY, groups=("board",)))).step == "ingestion"
@@ -207,7 +207,7 @@ def test_a_document_that_the_filter_excludes(ask: Asked) -> None:
 
 
 def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(ask: Asked, planted: Postgres) -> None:
-    publish(planted, failed(draft(FIRST, "text"), retryable=True))
+    publish(planted, draft_with_failure(draft(FIRST, "text"), retryable=True))
     assert verdict(ask(FIRST)).step == "found"
 
 
@@ -219,7 +219,7 @@ def test_a_document_below_every_legs_depth_has_its_true_rank_and_the_depth_that_
     ]
     assert facts.legs[0].place.score == pytest.approx(0.71)
     found = verdict(facts)
-    assert (found.step, found.remedies) == ("depth", ("a depth of 30, for dense",))
+    assert (found.step, found.remedies) == ("depth", ("a depth of 30 for dense",))
     assert verdict(ask(LAST, depth=30, bm25=falling(FILES[:5]))).step == "k"
 
 
@@ -260,7 +260,7 @@ def long_first() -> dict[str, Any]:
 def test_a_span_whose_chunk_is_one_too_many_of_its_document(ask: Asked) -> None:
     found = verdict(ask("long", span="third part", most=2, **long_first()))
     assert found.step == "max_chunks_per_document"
-    assert "2 chunks of the document rank above it, and 2 may come" in found.reason
+    assert "2 chunks of the document rank above it, and the limit is 2" in found.reason
     assert verdict(ask("long", span="third part", most=3, **long_first())).step == "found"
     assert verdict(ask("long", most=2, **long_first())).step == "found"
 
@@ -268,7 +268,7 @@ def test_a_span_whose_chunk_is_one_too_many_of_its_document(ask: Asked) -> None:
 def test_a_span_that_chunk_borders_cut(ask: Asked) -> None:
     facts = ask("long", span="part of it\n\nthe second", **long_first())
     assert verdict(facts).step == "span"
-    assert "chunks 0 and 1 hold parts of it" in verdict(facts).reason
+    assert "chunks 0 and 1 contain parts of it" in verdict(facts).reason
     assert verdict(ask("long", span="not in it", **long_first())).step == "span"
 
 
@@ -311,7 +311,7 @@ def test_a_leg_by_itself_is_cut_by_k(planted: Postgres) -> None:
             await corpus.close()
 
     found = verdict(asyncio.run(asked()))
-    assert (found.step, found.reason) == ("k", "dense ranks it 14, and 10 were asked for")
+    assert (found.step, found.reason) == ("k", "dense ranks it 14, and k is 10")
 
 
 def test_a_collection_that_is_not_there_is_an_error(ask: Asked) -> None:

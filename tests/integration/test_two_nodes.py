@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from psycopg.conninfo import make_conninfo
-from trees import assert_same, broken, hashing, stored, write
+from trees import assert_same, hashing_settings, read_tree, violations, write
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
@@ -70,21 +70,21 @@ def test_the_embedded_store_and_local_folders_are_refused(
     embedded_store, *local_folders = on_two_nodes((store.dsn, shared), *same)
     assert (embedded_store["nodes"], embedded_store["error"]) == (2, "StoreError")
     assert "store.url" in embedded_store["message"]
-    assert broken(store) == []
+    assert violations(store) == []
     for outcome in local_folders:
         assert (outcome["nodes"], outcome["error"]) == (2, "SourceError")
         assert f"source file://{folder} is a local folder" in outcome["message"]
-    assert stored(store_over_tcp).documents == {}
+    assert read_tree(store_over_tcp).documents == {}
 
 
 def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, shared: str) -> None:
     (outcome,) = on_two_nodes((store_over_tcp.dsn, shared))
     assert outcome["nodes"] == 2, outcome
     assert outcome["documents"]["completed"] == len(FILES)
-    settings = hashing()
+    settings = hashing_settings()
     build_sync(settings, store_over_tcp, [shared], "inline").run(build_inline_runner(settings))
-    assert_same(stored(store_over_tcp), stored(store_over_tcp, "inline"))
-    assert broken(store_over_tcp) == []
+    assert_same(read_tree(store_over_tcp), read_tree(store_over_tcp, "inline"))
+    assert violations(store_over_tcp) == []
 
 
 def on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:

@@ -7,7 +7,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, piece, refusing, serving, streamed
+from fakes.openai_endpoint import (
+    CUT,
+    HANG,
+    Endpoint,
+    ScriptedHttpResponse,
+    error_play,
+    piece,
+    run_endpoint,
+    stream_play,
+)
 
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import (
@@ -73,9 +82,9 @@ def generate_by(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
 
 
 @contextmanager
-def profile_with(monkeypatch: pytest.MonkeyPatch, *plays: Play, **settings: Any) -> Iterator[Endpoint]:
+def profile_with(monkeypatch: pytest.MonkeyPatch, *plays: ScriptedHttpResponse, **settings: Any) -> Iterator[Endpoint]:
     """A profile whose generator is a language model that answers so."""
-    with serving(*plays) as endpoint:
+    with run_endpoint(*plays) as endpoint:
         generate_by(monkeypatch, type="openai", model="llama", base_url=endpoint.url, attempts=1, **settings)
         yield endpoint
 
@@ -96,15 +105,15 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_question_is_expanded_by_terms_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     told = ["serious adverse ev", "ents, SAEs, safety reports,\n- reported, Serious adverse events, filed when."]
-    with profile_with(monkeypatch, streamed(*told)) as endpoint:
+    with profile_with(monkeypatch, stream_play(*told)) as endpoint:
         assert expand_query(QUESTION) == f"{QUESTION} serious adverse events safety reports filed when"
-    [request] = endpoint.asked
+    [request] = endpoint.requests
     assert request.body["temperature"] == 0.1
     assert QUESTION in request.body["messages"][-1]["content"]
 
 
 def test_at_most_eight_terms_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, streamed(", ".join(f"term{n}" for n in range(20)))):
+    with profile_with(monkeypatch, stream_play(", ".join(f"term{n}" for n in range(20)))):
         assert expand_query("which?").split() == ["which?", *(f"term{n}" for n in range(8))]
 
 
@@ -112,7 +121,7 @@ def test_at_most_eight_terms_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_new_terms_a_question_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told: str
 ) -> None:
-    with profile_with(monkeypatch, streamed(told)):
+    with profile_with(monkeypatch, stream_play(told)):
         assert expand_query(QUESTION) == QUESTION
     assert warnings(caplog) == []
 
@@ -120,14 +129,14 @@ def test_without_new_terms_a_question_stays_as_it_is(
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
-        (refusing(401, {"error": {"message": "who are you?"}}), "refused with 401: who are you?"),
-        (Play(steps=[piece("serious "), CUT]), "broke off"),
-        (Play(steps=[b"data: {]\n\n"]), "an invalid chat completion chunk"),
+        (error_play(401, {"error": {"message": "who are you?"}}), "refused with 401: who are you?"),
+        (ScriptedHttpResponse(steps=[piece("serious "), CUT]), "broke off"),
+        (ScriptedHttpResponse(steps=[b"data: {]\n\n"]), "an invalid chat completion chunk"),
     ],
     ids=["refused", "cut", "malformed"],
 )
 def test_a_question_whose_expansion_fails_stays_as_it_is_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, play: Play, reason: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, play: ScriptedHttpResponse, reason: str
 ) -> None:
     with profile_with(monkeypatch, play):
         assert expand_query(QUESTION) == QUESTION
@@ -139,11 +148,11 @@ def test_a_question_whose_expansion_fails_stays_as_it_is_with_a_warning(
 
 
 def test_an_expansion_that_is_late_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(search, "EXPANSION_TIMEOUT", 0.2)
-    with profile_with(monkeypatch, Play(steps=[piece("serious"), HANG])) as endpoint:
+    monkeypatch.setattr(search, "EXPANSION_TIMEOUT", 2.0)
+    with profile_with(monkeypatch, ScriptedHttpResponse(steps=[piece("serious"), HANG])) as endpoint:
         assert expand_query(QUESTION) == QUESTION
-        assert endpoint.left.wait(10)
-    assert warnings(caplog) == [f"{NOT_EXPANDED}expand took longer than 0.200 s"]
+        assert endpoint.client_left.wait(60)
+    assert warnings(caplog) == [f"{NOT_EXPANDED}expand took longer than 2.000 s"]
 
 
 def test_terms_that_reach_their_limit_are_not_used(
@@ -151,7 +160,7 @@ def test_terms_that_reach_their_limit_are_not_used(
 ) -> None:
     cut = {"choices": [{"index": 0, "delta": {"content": "serious"}, "finish_reason": "length"}]}
     steps = [f"data: {json.dumps(cut)}\n\n".encode(), b"data: [DONE]\n\n"]
-    with profile_with(monkeypatch, Play(steps=steps)):
+    with profile_with(monkeypatch, ScriptedHttpResponse(steps=steps)):
         assert expand_query(QUESTION) == QUESTION
     assert warnings(caplog) == [
         f"{NOT_EXPANDED}the model must finish the terms of an expansion, got finish reason length"
@@ -168,10 +177,10 @@ def test_a_profile_without_a_language_model_expands_nothing(caplog: pytest.LogCa
 def test_a_question_that_is_very_long_is_not_sent_to_be_expanded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with profile_with(monkeypatch, streamed("more")) as endpoint:
+    with profile_with(monkeypatch, stream_play("more")) as endpoint:
         assert expand_query("x" * MAX_QUESTION_CHARS) == f"{'x' * MAX_QUESTION_CHARS} more"
         assert expand_query("x" * (MAX_QUESTION_CHARS + 1)) == "x" * (MAX_QUESTION_CHARS + 1)
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
     assert warnings(caplog)[0].endswith("must have 1 to 1000 characters, got 1001")
 
 
@@ -179,7 +188,7 @@ def test_an_event_loop_may_run_where_a_question_is_expanded(monkeypatch: pytest.
     async def ask() -> str:
         return expand_query(QUESTION)
 
-    with profile_with(monkeypatch, streamed("serious adverse events")):
+    with profile_with(monkeypatch, stream_play("serious adverse events")):
         assert asyncio.run(ask()) == f"{QUESTION} serious adverse events"
 
 
@@ -204,10 +213,10 @@ def test_a_question_is_put_on_one_line_whatever_it_is(question: str | None, plai
 
 
 def test_a_question_is_expanded_only_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, streamed("serious adverse events")) as endpoint:
+    with profile_with(monkeypatch, stream_play("serious adverse events")) as endpoint:
         assert preprocess_query(f" {QUESTION}\n") == QUESTION
         assert preprocess_query("\x00", enable_expansion=True) == ""
-        assert endpoint.asked == []
+        assert endpoint.requests == []
         assert preprocess_query(f" {QUESTION}\n", enable_expansion=True) == f"{QUESTION} serious adverse events"
 
 
@@ -222,9 +231,9 @@ def test_an_endpoint_that_cannot_be_asked_does_not_keep_a_question_back(
 
 
 def test_a_question_that_no_request_can_hold_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, streamed("more")) as endpoint:
+    with profile_with(monkeypatch, stream_play("more")) as endpoint:
         assert expand_query("which\ud800?") == "which\ud800?"
-    assert endpoint.asked == []
+    assert endpoint.requests == []
 
 
 def test_settings_that_break_a_rule_do_not_keep_a_question_back(
@@ -292,7 +301,7 @@ def test_a_generator_that_breaks_is_a_runtime_error(scripted: Written) -> None:
 
 
 def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, streamed("Every week ", "[", "2].")) as endpoint:
+    with profile_with(monkeypatch, stream_play("Every week ", "[", "2].")) as endpoint:
         response = generate_answer("How often are keys rotated?", chunks())
     assert response.answer_text == "Every week [2]."
     assert [citation.chunk_id for citation in response.citations] == [KEYS_ID]
@@ -302,20 +311,20 @@ def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_language_model_may_say_that_the_chunks_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, streamed("NOT IN THE ", "PASSAGES.")):
+    with profile_with(monkeypatch, stream_play("NOT IN THE ", "PASSAGES.")):
         assert generate_answer("Who keeps zebras?", chunks()) == GeneratedResponse(answer_text=ABSTENTION)
 
 
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
-        (refusing(500, {"error": {"message": "no memory"}}), "refused with 500: no memory"),
-        (Play(steps=[piece("Every week "), CUT]), "broke off"),
+        (error_play(500, {"error": {"message": "no memory"}}), "refused with 500: no memory"),
+        (ScriptedHttpResponse(steps=[piece("Every week "), CUT]), "broke off"),
     ],
     ids=["refused", "cut"],
 )
 def test_a_language_model_that_fails_is_a_runtime_error(
-    monkeypatch: pytest.MonkeyPatch, play: Play, reason: str
+    monkeypatch: pytest.MonkeyPatch, play: ScriptedHttpResponse, reason: str
 ) -> None:
     with (
         profile_with(monkeypatch, play, fallback="none"),
@@ -327,7 +336,7 @@ def test_a_language_model_that_fails_is_a_runtime_error(
 def test_an_answer_that_is_late_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_ANSWERING__TIMEOUT_MS", "200")
     with (
-        profile_with(monkeypatch, Play(steps=[HANG]), fallback="none"),
+        profile_with(monkeypatch, ScriptedHttpResponse(steps=[HANG]), fallback="none"),
         pytest.raises(RuntimeError, match="generate took longer than 0"),
     ):
         generate_answer("How often are keys rotated?", chunks())
@@ -337,7 +346,7 @@ def test_where_the_model_fails_at_once_sentences_answer_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        profile_with(monkeypatch, refusing(500, "no memory")),
+        profile_with(monkeypatch, error_play(500, "no memory")),
         caplog.at_level(logging.WARNING, "rag_core.contract"),
     ):
         response = generate_answer("Who rotates keys every week?", chunks())

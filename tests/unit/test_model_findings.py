@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fakes.openai_endpoint import refusing, serving, whole
+from fakes.openai_endpoint import error_play, run_endpoint, whole_play
 from tiny_models import bert_files
-from trees import hashing
+from trees import hashing_settings
 
 from rag_cli.doctor_checks import Finding
 from rag_cli.model_checks import check_models
@@ -16,7 +16,7 @@ MISSING = "{type: cross_encoder, model: /not/there}"
 
 
 def found(*settings: str) -> dict[str, Finding]:
-    return {each.name: each for each in check_models(hashing(*settings))}
+    return {each.name: each for each in check_models(hashing_settings(*settings))}
 
 
 def test_a_profile_without_other_models_has_its_embedder_looked_at() -> None:
@@ -25,16 +25,16 @@ def test_a_profile_without_other_models_has_its_embedder_looked_at() -> None:
 
 
 def test_an_endpoint_is_asked_by_each_part_that_needs_it() -> None:
-    with serving(whole("Yes.")) as endpoint:
+    with run_endpoint(whole_play("Yes.")) as endpoint:
         llm = f"{{type: llm, model: grader, base_url: '{endpoint.url}'}}"
         findings = found(WRITTEN.format(endpoint.url), RERANKED.format(llm), f"guard.judge={llm}")
-    assert [asked.body["model"] for asked in endpoint.asked] == ["grader", "llama", "grader"]
+    assert [asked.body["model"] for asked in endpoint.requests] == ["grader", "llama", "grader"]
     assert [findings[name].state for name in ("reranker", "generator", "judge")] == ["ok"] * 3
     assert f"llama at {endpoint.url} answers in" in findings["generator"].detail
 
 
 def test_an_endpoint_that_refuses_is_missing_with_its_reason() -> None:
-    with serving(refusing(404, {"error": "model llama not found"})) as endpoint:
+    with run_endpoint(error_play(404, {"error": "model llama not found"})) as endpoint:
         generator = found(WRITTEN.format(endpoint.url))["generator"]
     assert generator.state == "missing"
     assert generator.detail.endswith("refused with 404: model llama not found")

@@ -1,37 +1,16 @@
 import asyncio
-import selectors
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
 import pytest
+from clock import run_on_clock
 
-from rag_core import stage as module
 from rag_core.errors import FilterError, ModelError, StageTimeoutError
 from rag_core.stage import HEADROOM, attempt, pause_timeout, recording, stage
 from rag_core.types import StageReport
 
 SOON = 0.01
-
-
-class Clock(selectors.SelectSelector):
-    """Time that passes only while an event loop waits, and then at once: all else takes none of it."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.now += timeout or 0.0
-        return super().select(0)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    perf_counter = monotonic
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.SelectorEventLoop(self)
-        loop.time = self.monotonic  # type: ignore[method-assign]
-        return loop
 
 
 class Work:
@@ -56,17 +35,6 @@ def told(reports: list[StageReport]) -> list[tuple[str, str, str]]:
     return [(report.stage, report.parent, report.error) for report in reports]
 
 
-def run(work: Callable[[], Awaitable[list[StageReport]]]) -> list[StageReport]:
-    clock = Clock()
-    with pytest.MonkeyPatch.context() as patched, asyncio.Runner(loop_factory=clock.loop) as runner:
-        patched.setattr(module, "time", clock)
-        return runner.run(_entered(work))
-
-
-async def _entered(work: Callable[[], Awaitable[list[StageReport]]]) -> list[StageReport]:
-    return await work()
-
-
 def test_stages_are_reported_in_the_order_in_which_they_ended() -> None:
     async def work() -> list[StageReport]:
         with recording() as reports:
@@ -76,7 +44,7 @@ def test_stages_are_reported_in_the_order_in_which_they_ended() -> None:
                 pass
         return reports
 
-    reports = run(work)
+    reports = run_on_clock(work())
     assert told(reports) == [("first", "", ""), ("second", "", "")]
     assert [report.seconds for report in reports] == pytest.approx([SOON, 0.0])
 
@@ -93,7 +61,7 @@ def test_a_stage_within_another_names_it_as_its_parent() -> None:
                 pass
         return reports
 
-    assert told(run(work)) == [
+    assert told(run_on_clock(work())) == [
         ("embed", "dense", ""),
         ("dense", "retrieve", ""),
         ("bm25", "retrieve", ""),
@@ -113,7 +81,7 @@ def test_stages_that_run_side_by_side_have_the_same_parent() -> None:
                 await asyncio.gather(leg("slow", 3 * SOON), leg("fast", SOON))
         return reports
 
-    assert told(run(work)) == [("fast", "hybrid", ""), ("slow", "hybrid", ""), ("hybrid", "", "")]
+    assert told(run_on_clock(work())) == [("fast", "hybrid", ""), ("slow", "hybrid", ""), ("hybrid", "", "")]
 
 
 def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> None:
@@ -128,7 +96,7 @@ def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> 
             assert str(raised.value) == "rerank took longer than 0.010 s"
         return reports
 
-    reports = run(work)
+    reports = run_on_clock(work())
     assert slow.cancelled
     assert told(reports) == [("rerank", "", "timeout after 0.010 s")]
 
@@ -140,7 +108,7 @@ def test_a_stage_below_one_that_runs_out_of_time_did_not_go_well() -> None:
                 await asyncio.sleep(60)
         return reports
 
-    assert told(run(work)) == [("inner", "outer", "cancelled"), ("outer", "", "timeout after 0.010 s")]
+    assert told(run_on_clock(work())) == [("inner", "outer", "cancelled"), ("outer", "", "timeout after 0.010 s")]
 
 
 def test_all_stages_share_the_deadline_of_the_recording() -> None:
@@ -156,7 +124,7 @@ def test_all_stages_share_the_deadline_of_the_recording() -> None:
             assert raised.value.time_limit == pytest.approx(2 * SOON)
         return reports
 
-    reports = run(work)
+    reports = run_on_clock(work())
     assert slow.cancelled
     assert reports[1].error == "timeout after 0.020 s"
 
@@ -169,7 +137,7 @@ def test_what_begins_after_the_deadline_is_cancelled_where_it_first_waits() -> N
             assert await attempt("late", slow(), otherwise="skipped") == "skipped"
         return reports
 
-    assert [report.stage for report in run(work)] == ["late"]
+    assert [report.stage for report in run_on_clock(work())] == ["late"]
     assert slow.cancelled
 
 
@@ -180,7 +148,7 @@ def test_an_error_with_a_name_is_reported_and_raised() -> None:
                 await failing()
         return reports
 
-    assert told(run(work)) == [("embed", "", "no weights")]
+    assert told(run_on_clock(work())) == [("embed", "", "no weights")]
 
 
 def test_a_timeout_of_something_else_is_not_called_the_stages() -> None:
@@ -190,7 +158,7 @@ def test_a_timeout_of_something_else_is_not_called_the_stages() -> None:
                 raise TimeoutError("of a socket")
         return reports
 
-    assert [report.stage for report in run(work)] == ["fetch"]
+    assert [report.stage for report in run_on_clock(work())] == ["fetch"]
 
 
 def test_an_attempt_gives_the_works_own_result_when_it_goes_well() -> None:
@@ -202,7 +170,7 @@ def test_an_attempt_gives_the_works_own_result_when_it_goes_well() -> None:
             assert await attempt("answer", answer(), otherwise="nothing") == "answer"
         return reports
 
-    assert told(run(work)) == [("answer", "", "")]
+    assert told(run_on_clock(work())) == [("answer", "", "")]
 
 
 @pytest.mark.parametrize(("work", "error"), [(failing, "no weights"), (Work(), "timeout after 0.010 s")])
@@ -212,7 +180,7 @@ def test_an_attempt_that_fails_degrades_and_says_so(work: Callable[[], Awaitable
             assert await attempt("rerank", work(), otherwise="as fused", timeout=SOON) == "as fused"
         return reports
 
-    assert told(run(request)) == [("rerank", "", error)]
+    assert told(run_on_clock(request())) == [("rerank", "", error)]
 
 
 def test_an_attempt_does_not_hide_a_bug() -> None:
@@ -224,7 +192,7 @@ def test_an_attempt_does_not_hide_a_bug() -> None:
             await attempt("rerank", bug(), otherwise="")
         return reports
 
-    run(work)
+    run_on_clock(work())
 
 
 def test_after_a_recording_nothing_is_recorded_and_nothing_has_a_deadline() -> None:
@@ -235,7 +203,7 @@ def test_after_a_recording_nothing_is_recorded_and_nothing_has_a_deadline() -> N
             await asyncio.sleep(0)
         return reports
 
-    assert run(work) == []
+    assert run_on_clock(work()) == []
 
 
 def test_a_recording_is_reset_also_when_its_request_failed() -> None:
@@ -249,7 +217,7 @@ def test_a_recording_is_reset_also_when_its_request_failed() -> None:
         assert told(inner) == [("inner", "", "no weights")]
         return outer
 
-    assert told(run(work)) == [("outer", "", "")]
+    assert told(run_on_clock(work())) == [("outer", "", "")]
 
 
 def test_concurrent_requests_do_not_see_each_others_reports() -> None:
@@ -264,7 +232,7 @@ def test_concurrent_requests_do_not_see_each_others_reports() -> None:
     async def work() -> list[list[StageReport]]:
         return await asyncio.gather(request("a", SOON), request("b", SOON / 2))
 
-    first, second = asyncio.run(work())
+    first, second = run_on_clock(work())
     assert told(first) == [("a 1", "", ""), ("a 2", "", "")]
     assert told(second) == [("b 1", "", ""), ("b 2", "", "")]
 
@@ -283,7 +251,7 @@ def test_a_report_keeps_the_ranking_that_its_stage_was_given() -> None:
             await attempt("late", Work()(), otherwise="", timeout=SOON)
         return reports
 
-    assert [report.ranking for report in run(work)] == [(first, second), (second, first), ()]
+    assert [report.ranking for report in run_on_clock(work())] == [(first, second), (second, first), ()]
 
 
 def test_what_was_asked_wrongly_is_raised_from_an_attempt() -> None:
@@ -296,7 +264,7 @@ def test_what_was_asked_wrongly_is_raised_from_an_attempt() -> None:
         return reports
 
     with pytest.raises(FilterError):
-        run(work)
+        run_on_clock(work())
 
 
 def test_waiting_costs_a_stage_none_of_its_own_time() -> None:
@@ -308,7 +276,7 @@ def test_waiting_costs_a_stage_none_of_its_own_time() -> None:
                 assert 0 < left <= 0.2
         return reports
 
-    assert told(run(work)) == [("dense", "", "")]
+    assert told(run_on_clock(work())) == [("dense", "", "")]
 
 
 def test_after_waiting_a_stage_has_what_it_had_left() -> None:
@@ -320,7 +288,7 @@ def test_after_waiting_a_stage_has_what_it_had_left() -> None:
         return []
 
     with pytest.raises(StageTimeoutError):
-        run(work)
+        run_on_clock(work())
 
 
 def test_waiting_ends_with_the_deadline() -> None:
@@ -332,7 +300,7 @@ def test_waiting_ends_with_the_deadline() -> None:
         return []
 
     with pytest.raises(StageTimeoutError):
-        run(work)
+        run_on_clock(work())
 
 
 def test_a_stage_ends_before_the_one_around_it_which_goes_on_without_it() -> None:
@@ -344,7 +312,7 @@ def test_a_stage_ends_before_the_one_around_it_which_goes_on_without_it() -> Non
                 assert await attempt("rerank", slow(), otherwise="as fused") == "as fused"
         return reports
 
-    rerank, retrieve = run(work)
+    rerank, retrieve = run_on_clock(work())
     assert slow.cancelled
     assert (rerank.stage, rerank.error_type, retrieve.error) == ("rerank", "StageTimeoutError", "")
     assert rerank.time_limit < retrieve.time_limit
@@ -357,7 +325,7 @@ def test_a_stage_ends_before_the_one_around_it_also_across_one_without_a_limit()
                 assert await attempt("rerank", Work()(), otherwise="as fused", timeout=60) == "as fused"
         return reports
 
-    assert [report.error_type for report in run(work)] == ["StageTimeoutError", "", ""]
+    assert [report.error_type for report in run_on_clock(work())] == ["StageTimeoutError", "", ""]
 
 
 def test_a_stage_that_begins_when_the_one_around_it_has_no_time_left_has_none() -> None:
@@ -367,7 +335,7 @@ def test_a_stage_that_begins_when_the_one_around_it_has_no_time_left_has_none() 
                 assert await attempt("rerank", Work()(), otherwise="as fused", timeout=60) == "as fused"
         return reports
 
-    assert run(work)[0].time_limit == 0
+    assert run_on_clock(work())[0].time_limit == 0
 
 
 def test_the_deadline_ends_a_stage_no_earlier_than_the_one_around_it() -> None:
@@ -377,7 +345,7 @@ def test_the_deadline_ends_a_stage_no_earlier_than_the_one_around_it() -> None:
                 await attempt("bm25", Work()(), otherwise="nothing", timeout=0.5)
         return reports
 
-    assert [report.time_limit for report in run(work)] == [HEADROOM / 2] * 2
+    assert [report.time_limit for report in run_on_clock(work())] == [HEADROOM / 2] * 2
 
 
 def test_waiting_ends_before_the_stage_around() -> None:
@@ -392,4 +360,4 @@ def test_waiting_ends_before_the_stage_around() -> None:
                 assert await attempt("dense", leg(), otherwise="nothing", timeout=0.05) == "nothing"
         return reports
 
-    assert told(run(work))[1] == ("retrieve", "", "")
+    assert told(run_on_clock(work()))[1] == ("retrieve", "", "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from engine import TOKENS, Engine, eventually
-from fakes.serving import listening
+from fakes.serving import serve_graph
 from openai import APIError, AsyncOpenAI, InternalServerError, OpenAI, UnprocessableEntityError
 from tiny_llama import WINDOW
 
@@ -48,7 +48,7 @@ def beside(deployment: "DeploymentHandle", settings: Settings, **generation: Any
     changed = settings.model_copy(update={"generation": settings.generation.model_copy(update=generation)})
     there = connect_models(changed, {"generator": deployment}, VLLM)
     graph = open_graph_resources(changed, there.remote_models, there.dependencies).build_graph(changed)
-    with listening(graph) as address, OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+    with serve_graph(graph) as address, OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 

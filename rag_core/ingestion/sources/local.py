@@ -155,7 +155,7 @@ def _resolve_inside(path: str, root: str) -> str:
 
 @lru_cache(maxsize=64)
 def _find_real_root(root: str, _inode: int) -> str:
-    """A hint: if the folder has been moved since, `_resolve_inside` decides."""
+    """The root with all links resolved. If the folder has been moved since, `_resolve_inside` decides instead."""
     return os.path.realpath(root)
 
 

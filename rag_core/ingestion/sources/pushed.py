@@ -49,7 +49,7 @@ BLOCK_BYTES, BLOCK_DOCUMENTS = 1 << 20, 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedSource:
-    """The pushed documents of one job, by uri. Its listing never holds all documents that the store has of this source.
+    """The pushed documents of one job, by uri. Its listing is partial: the store has more documents of this source.
 
     `blocks` holds, for each id, the ids whose bytes are fetched together with its own. For small documents, the round
     trip takes longer than the reading.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LATE_INTERACTION_TYPES = {"MultiVectorEncoder", "ColBERT"}
 _RESERVED_POSITIONS = 2
-"""Positions that RoBERTa and its relatives count, but do not use."""
+"""Positions that RoBERTa and related models count but cannot use for tokens."""
 
 
 def late_interaction_scorer(
@@ -87,6 +87,7 @@ def _compare_in_fp32(model: "MultiVectorEncoder") -> None:
 
 
 def _widen_embeddings(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:
+    """The hook of `_compare_in_fp32`. It is a module-level function because copies of the model pickle it."""
     return {**features, "token_embeddings": features["token_embeddings"].float()}
 
 

@@ -1,4 +1,4 @@
-"""A reranker by BM25 that only counts the candidates, with the same terms as the lexical index."""
+"""A reranker by BM25 whose statistics are those of the candidates alone. Its terms are those of the lexical index."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -23,7 +23,8 @@ class LexicalReranker:
 class _LuceneBM25(BM25Okapi):  # type: ignore[misc]
     """BM25 with Lucene's idf, ln(1 + (N - df + 1/2) / (df + 1/2)).
 
-    Okapi's idf is zero or negative for terms in half of the texts or more. In a few candidates, most terms are.
+    Okapi's idf is zero or negative for terms in half of the texts or more. Among a few candidates, most terms are that
+    frequent.
     """
 
     def _calc_idf(self, nd: Mapping[str, int]) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from rag_core.errors import GenerationError, RetrievalError
-from rag_core.models.endpoint import ChatMessage, Completer, Completion, word_probability
+from rag_core.models.endpoint import ChatMessage, Completer, word_probability
 from rag_core.models.fence import defuse, fence_text, fresh_nonce
 
 _BEST = 9
@@ -31,7 +31,7 @@ class LlmReranker:
         self._client, self._concurrency = client, concurrency
 
     async def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """Raises RetrievalError if a request fails or its answer has no digit. It cancels the other requests then."""
+        """Raises RetrievalError if a request fails or its answer has no digit, and cancels the other requests."""
         nonce, semaphore = fresh_nonce(), asyncio.Semaphore(self._concurrency)
         try:
             async with asyncio.TaskGroup() as group:
@@ -42,12 +42,18 @@ class LlmReranker:
         return [task.result() for task in tasks]
 
     async def _grade(self, messages: Sequence[ChatMessage], semaphore: asyncio.Semaphore) -> float:
+        """The expected digit, divided by the best grade, of the first token that is most likely a digit."""
         try:
             async with semaphore:
                 completion = await self._client.complete(messages, logprobs=True, max_tokens=_MAX_TOKENS)
         except GenerationError as error:
             raise RetrievalError(f"the request of the reranker failed: {error}") from error
-        return _expected_grade(completion)
+        written = next((character for character in completion.text if character in _DIGITS), None)
+        if written is None:
+            raise RetrievalError(f"the reranker must grade with a digit, got {completion.text[:_MAX_QUOTED_CHARS]!r}")
+        alternatives = next(filter(_is_digit_likeliest, completion.logprobs), {written: 0.0})
+        weights = {digit: word_probability(alternatives, digit) for digit in _DIGITS}
+        return sum(int(digit) * weight for digit, weight in weights.items()) / sum(weights.values()) / _BEST
 
 
 def _grading_messages(question: str, text: str, nonce: str) -> list[ChatMessage]:
@@ -57,16 +63,6 @@ def _grading_messages(question: str, text: str, nonce: str) -> list[ChatMessage]
         {"role": "system", "content": _SYSTEM},
         {"role": "user", "content": f"Question: {defuse(question)}\n\n{passage}\n\nGrade:"},
     ]
-
-
-def _expected_grade(completion: Completion) -> float:
-    """The expected digit of the first token that is most likely a digit, from 0 to 1."""
-    written = next((character for character in completion.text if character in _DIGITS), None)
-    if written is None:
-        raise RetrievalError(f"the reranker must grade with a digit, got {completion.text[:_MAX_QUOTED_CHARS]!r}")
-    alternatives = next(filter(_is_digit_likeliest, completion.logprobs), {written: 0.0})
-    weights = {digit: word_probability(alternatives, digit) for digit in _DIGITS}
-    return sum(int(digit) * weight for digit, weight in weights.items()) / sum(weights.values()) / _BEST
 
 
 def _is_digit_likeliest(alternatives: Mapping[str, float]) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain, combinations, islice
 
 VERSION = 1
-"""The version of the rules, which is part of the recipe. Increase it when a text gets other entities or relations."""
+"""The version of the rules, which is part of the recipe. Increase it when a text yields other entities or relations."""
 
 SAME_SENTENCE, SAME_CHUNK = 1.0, 0.2
 """The weight that a relation gains for each sentence with both entities, and the weight for being in one chunk."""
@@ -18,7 +18,7 @@ MAX_NAME_WORDS = 5
 """The most words of a name. More are a heading or a sentence."""
 
 MAX_NAME_CHARS = 100
-"""The most characters of a name. The index of names has a limit, too."""
+"""The most characters of a name. The index of names also has a size limit."""
 
 MAX_CHUNK_ENTITIES = 40
 """The most entities of a chunk: the most frequent ones. A table can contain hundreds of names."""
@@ -48,15 +48,15 @@ _ENGLISH = (
 _ARTICLES = frozenset({"der", "die", "das", "ein", "eine", "und", "le", "la", "les", "un", "une", "el", "los", "las"})
 """Articles of other languages. If one is capitalized inside a sentence, it is part of a name, as in Los Angeles."""
 _FUNCTION_WORDS = frozenset(_ENGLISH.split()) | _ARTICLES
-"""Words that are no names by themselves."""
+"""Words that are not names by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
     """The entities of one text and their relations, all by normalized name.
 
-    `counts` holds how often each name is mentioned, `labels` how it was first written. `weights` holds the strengths of
-    relations, by pairs of names in ascending order.
+    `counts` holds the number of mentions of each name, and `labels` its first spelling. `weights` holds the strengths
+    of relations, by pairs of names in ascending order.
     """
 
     counts: Mapping[str, int]
@@ -91,8 +91,8 @@ def normalize_name(label: str) -> str:
 def question_phrases(question: str) -> list[str]:
     """Every sequence of at most MAX_NAME_WORDS words of the question, as a normalized name.
 
-    The question is about those that are entities. A single function word is left out, unless it is written as an
-    acronym.
+    Those that exist as entities in the collection are the question's entities. A single function word is left out,
+    unless it is written as an acronym.
     """
     words = [
         (folded, folded not in _FUNCTION_WORDS or _is_acronym(word))
@@ -124,13 +124,13 @@ def _relation_weights(mentions: Sequence[Sequence[str]], names: Set[str]) -> dic
 
 
 def _fold_word(word: str) -> list[str]:
-    """The word without case and genitive. There are several if one of its characters stands for several words."""
+    """The word without case and genitive. There are several if one of its characters expands to several words."""
     folded = unicodedata.normalize("NFKC", word).casefold().replace("’", "'")  # noqa: RUF001
     return [part.removesuffix("'s") for part in _WORD.findall(folded)]
 
 
 def _find_labels(sentence: str) -> Iterator[tuple[str, bool]]:
-    """Yields what can be a name, as it is written, and True if it certainly is one.
+    """Yields each possible name as it is written, and True if it is certainly a name.
 
     A single capitalized word at the beginning of the sentence is uncertain.
     """
@@ -140,14 +140,14 @@ def _find_labels(sentence: str) -> Iterator[tuple[str, bool]]:
             yield quoted.strip(), True
     words = list(_WORD.finditer(sentence))
     yield from ((word[0], True) for word in words if _is_identifier(word[0]) and not word[0][0].isupper())
-    for run in filter(None, _capitalized_runs(sentence, words)):
+    for run in filter(None, _find_name_runs(sentence, words)):
         label = sentence[run[0].start() : run[-1].end()]
         if len(run) <= MAX_NAME_WORDS and len(label) > 1:
             is_first_word = len(run) == 1 and run[0] is words[0]
             yield label, not is_first_word or _is_identifier(label) or _is_acronym(label)
 
 
-def _capitalized_runs(sentence: str, words: Sequence[re.Match[str]]) -> Iterator[list[re.Match[str]]]:
+def _find_name_runs(sentence: str, words: Sequence[re.Match[str]]) -> Iterator[list[re.Match[str]]]:
     """Yields adjacent capitalized words, without function words at both ends. A run can be empty."""
     run: list[re.Match[str]] = []
     for word in words:

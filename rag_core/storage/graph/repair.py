@@ -1,6 +1,6 @@
 """Removes rows of the graph that break its invariants. Ingesting a damaged document again restores its rows.
 
-It waits only for the deletion of the collection. Rows that a publisher has locked are skipped.
+It waits only while the collection is being deleted. Rows that a publisher has locked are skipped.
 """
 
 from psycopg import Connection

@@ -38,22 +38,22 @@ select %(tenant)s, %(collection)s, source, target, document_id, weight
 from unnest(%(sources)s::uuid[], %(targets)s::uuid[], %(documents)s::uuid[], %(weights)s::float8[])
   as r (source, target, document_id, weight)"""
 REMOVE_MENTIONS = """
-with gone as (
+with removed as (
   delete from mentions
   where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[]) returning entity
 )
-select distinct entity from gone"""
+select distinct entity from removed"""
 REMOVE_RELATIONS = """
 delete from relations
 where tenant = %(tenant)s and collection = %(collection)s and document_id = any(%(ids)s::uuid[])"""
 REMOVE_ORPHAN_MENTIONS = """
-with gone as (
+with removed as (
   delete from mentions m where m.tenant = %(tenant)s and m.collection = %(collection)s
     and (%(ids)s::uuid[] is null or m.document_id = any(%(ids)s::uuid[])) and not exists (
       select from documents d where d.tenant = m.tenant and d.collection = m.collection and d.id = m.document_id)
   returning entity
 )
-select distinct entity from gone"""
+select distinct entity from removed"""
 REMOVE_ORPHAN_RELATIONS = """
 delete from relations r where r.tenant = %(tenant)s and r.collection = %(collection)s
   and (%(ids)s::uuid[] is null or r.document_id = any(%(ids)s::uuid[])) and not exists (
@@ -104,7 +104,7 @@ EMPTY_GRAPH = PreparedGraph({})
 
 
 def prepare(drafts: Sequence[Draft]) -> PreparedGraph:
-    """Extracts the graphs of the drafts. It reads nothing from the store, so it runs before the transaction."""
+    """Extracts the graphs of the drafts. It does not use the store, so it can run before the transaction."""
     return PreparedGraph(
         {draft.id: _document_graph(draft.chunks) for draft in drafts if draft.chunks and draft.pending}
     )
@@ -121,21 +121,21 @@ def publish(
 
 
 def remove(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID]) -> list[UUID]:
-    """Removes the mentions and relations of these documents. Returns the mentioned entities, which it leaves."""
+    """Removes the mentions and relations of these documents. Returns their entities, which it does not remove."""
     values = {**scope, "ids": list(documents)}
     connection.execute(REMOVE_RELATIONS, values)
     return [row[0] for row in connection.execute(REMOVE_MENTIONS, values)]
 
 
 def remove_orphans(connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID] | None = None) -> None:
-    """Removes the graphs of documents that are no longer stored: of these documents, or of all in the collection."""
+    """Removes the graphs of documents that are no longer stored, among these or in the entire collection."""
     values = {**scope, "ids": list(documents) if documents is not None else None}
     connection.execute(REMOVE_ORPHAN_RELATIONS, values)
     remove_entities(connection, scope, [row[0] for row in connection.execute(REMOVE_ORPHAN_MENTIONS, values)])
 
 
 def remove_entities(connection: Connection, scope: Mapping[str, Any], entities: Sequence[UUID] | None = None) -> int:
-    """Removes those of the entities, or of all in the collection, that no chunk mentions. Returns how many.
+    """Removes entities that no chunk mentions, among these or in the entire collection. Returns their count.
 
     It must be the last change of the graph in a transaction: other transactions that add mentions wait for it.
     """
@@ -158,7 +158,7 @@ def _add_graphs(connection: Connection, scope: Mapping[str, Any], prepared: Prep
 
 
 def _lock_entities(connection: Connection, entities: Mapping[str, Any]) -> None:
-    """Adds missing entities and locks all. It repeats if an existing one was deleted before it could be locked."""
+    """Adds missing entities and locks all of them. Repeats this if one was deleted before it could be locked."""
     locked = -1
     while locked != len(entities["ids"]):
         connection.execute(ADD_ENTITIES, entities)

@@ -1,5 +1,5 @@
-"""Adds what the lexical index is missing: documents stored before it existed or analyzed by another version, and what
-was damaged. Lost SPLADE weights need the model, so they are restored by the next sync instead.
+"""Adds documents that are missing from the lexical index: stored before it existed, analyzed by another version of the
+text analysis, or damaged. Lost SPLADE weights need the model, so the next sync restores them instead.
 
 It searches for missing documents, so after an interruption it continues where it stopped. Each batch is read and built
 outside a transaction. A document that a publisher has changed meanwhile is left to the publisher.
@@ -23,8 +23,8 @@ from rag_core.text import analysis
 MAX_BATCH_CHUNKS = 10_000
 LOWEST_ID = UUID(int=0)
 
-# Segments whose documents do not match their counts, segments that have lost all postings, and rows that are left of
-# segments that no longer exist.
+# Segments whose counts differ from those of their documents, segments that have lost all postings, and remaining rows
+# of segments that no longer exist.
 BROKEN = """
 with recursive posted as (
   (select min(segment_id) as id from lexical_postings where tenant = %(tenant)s and collection = %(collection)s)
@@ -83,23 +83,20 @@ where l.tenant = %(tenant)s and l.collection = %(collection)s and l.document_id 
 
 
 def backfill(connection: Connection, tenant: str, collection: int) -> int:
-    """Adds all missing documents and returns their count. Several processes can run it at once, also while others
-    publish."""
+    """Adds all missing documents and returns their count.
+
+    Several processes can run it at the same time, even while others publish.
+    """
     scope = {"tenant": tenant, "collection": collection, "max_chunks": MAX_CHUNKS}
     with transaction(connection, tenant):
-        _delete_broken(connection, scope)
+        connection.execute(LOCK_COLLECTION, scope)
+        segments = [row[0] for row in connection.execute(BROKEN, scope)]
+        if segments:  # their documents then count as missing
+            for statement in (LOCK_SEGMENTS, LOCK_DOCUMENTS, *DELETE_SEGMENTS):
+                connection.execute(statement.encode(), {**scope, "segments": segments})
         mark_orphans_dead(connection, scope)
     scope |= {"kind": WORDS, "analysis": analysis.VERSION}
     return sum(_add_documents(connection, scope, ids) for ids in _find_missing(connection, scope))
-
-
-def _delete_broken(connection: Connection, scope: Mapping[str, Any]) -> None:
-    """Deletes broken segments, so that their documents count as missing."""
-    connection.execute(LOCK_COLLECTION, scope)
-    segments = [row[0] for row in connection.execute(BROKEN, scope)]
-    if segments:
-        for statement in (LOCK_SEGMENTS, LOCK_DOCUMENTS, *DELETE_SEGMENTS):
-            connection.execute(statement.encode(), {**scope, "segments": segments})
 
 
 def _find_missing(connection: Connection, scope: Mapping[str, Any]) -> Iterator[list[UUID]]:

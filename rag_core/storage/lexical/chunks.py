@@ -1,4 +1,4 @@
-"""The numbers of a collection's chunks: all segments one after the other, in the order of their ids."""
+"""The numbering of a collection's chunks: segment after segment, in ascending order of the segments' ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -78,7 +78,7 @@ DELETE_SEGMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """The count of a segment's chunks when it was built, and of those that still live.
+    """The count of a segment's chunks when it was built, and the count of those that are not dead.
 
     `analysis` identifies what produced its terms: the version of the text analysis, or a SPLADE model's fingerprint.
     """
@@ -114,7 +114,7 @@ class _LiveDocument:
 
 
 def merge(connection: Connection, tenant: str, collection: int) -> int:
-    """Merges segments until none is due, or another merge holds some of them. Returns how many it replaced."""
+    """Merges segments until none is due, or another merge has locked some of them. Returns the count it replaced."""
     scope = {"tenant": tenant, "collection": collection}
     replaced = 0
     while segments := choose_segments(_read_sizes(connection, tenant, scope)):
@@ -162,7 +162,7 @@ def _read_sizes(connection: Connection, tenant: str, scope: Mapping[str, Any]) -
 
 
 def _merge_segments(connection: Connection, scope: Mapping[str, Any]) -> bool:
-    """Replaces the segments by one; by none if all their chunks are dead.
+    """Replaces the segments by one segment, or only deletes them if all their chunks are dead.
 
     Returns False if the collection no longer exists, or another merge has locked one of the segments.
     """

@@ -1,4 +1,7 @@
-"""Numbers of many rows in one column, eight bytes each: they are read faster than arrays, and arrays than rows."""
+"""Packed columns: the numbers of many rows in one value, eight bytes each.
+
+They are read faster than an SQL array, and an array is read faster than rows.
+"""
 
 from collections.abc import Iterable
 from typing import LiteralString, TypeAlias

@@ -1,6 +1,7 @@
 """Searches of the lexical index by the words of a question.
 
-All statements of a search run in one snapshot, so term frequencies and chunk lengths are exact for what it sees.
+All statements of a search run in one snapshot, so term frequencies and chunk lengths are exact for the documents that
+it sees.
 
 A chunk is stored in a segment, under a local number that counts from 0. Functions identify a segment by its id, or by
 its position in `Overview.segment_ids`.
@@ -86,12 +87,12 @@ async def score(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm2
 
 
 def with_kind(snapshot: Snapshot, kind: str, **parameters: str) -> Snapshot:
-    """A copy of the snapshot whose statements read terms of this kind. They also get the other parameters."""
+    """A copy of the snapshot whose statements read terms of this kind. `parameters` are added to its scope."""
     return replace(snapshot, scope={**snapshot.scope, "kind": kind, **parameters})
 
 
 async def read_scorer(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Scorer:
-    """Reads what the scoring of the question needs. A snapshot reads it only once."""
+    """Reads the overview and the postings that score the question, once per snapshot."""
 
     async def read() -> Scorer:
         overview, question, postings = await read_question_postings(snapshot, cache, query.text)
@@ -202,20 +203,21 @@ async def resolve_ids(snapshot: Snapshot, cache: SegmentCache, chunks: ScoredChu
     Ids that the cache does not hold are read one by one. Only `locate_chunks` reads all ids of a segment.
     """
     cached = {segment: cache.chunks(segment) for segment in set(chunks.segments)}
-    places = list(zip(chunks.segments, chunks.local_numbers, strict=True))
-    read_ids = iter(await _read_ids(snapshot, [place for place in places if cached[place[0]] is None]))
+    locations = list(zip(chunks.segments, chunks.local_numbers, strict=True))
+    uncached = [(segment, local) for segment, local in locations if cached[segment] is None]
+    read_ids = iter(await _read_ids(snapshot, uncached))
     ids = [
         next(read_ids) if (segment_chunks := cached[segment]) is None else segment_chunks.id(local)
-        for segment, local in places
+        for segment, local in locations
     ]
     return list(zip(ids, chunks.scores, strict=True))
 
 
-async def _read_ids(snapshot: Snapshot, places: Sequence[tuple[int, int]]) -> list[UUID]:
-    """The ids of the chunks at these places, which are pairs of a segment id and a local number."""
-    if not places:
+async def _read_ids(snapshot: Snapshot, locations: Sequence[tuple[int, int]]) -> list[UUID]:
+    """The ids of the chunks at these locations, which are pairs of a segment id and a local number."""
+    if not locations:
         return []
-    segments, local_numbers = zip(*places, strict=True)
+    segments, local_numbers = zip(*locations, strict=True)
     parameters = {**snapshot.scope, "segments": list(segments), "local_numbers": list(local_numbers)}
     rows = await snapshot.connection.execute(SINGLE_CHUNK_IDS, parameters, binary=True)
     return [UUID(bytes=id) for (id,) in await rows.fetchall()]
@@ -252,7 +254,7 @@ async def locate_chunks(
 async def _read_segment_chunks(
     snapshot: Snapshot, cache: SegmentCache, segments: Set[int]
 ) -> Mapping[int, SegmentChunks]:
-    """The chunk ids of all these segments, by segment id. Reads and caches what the cache does not hold."""
+    """The chunk ids of these segments, by segment id. Segments that are not cached are read and then cached."""
     segment_chunks = {segment: chunks for segment in segments if (chunks := cache.chunks(segment)) is not None}
     missing = list(segments - segment_chunks.keys())
     if missing:

@@ -185,10 +185,10 @@ def collect_segment(
     count: int,
     max_count: int,
 ) -> int:
-    """Adds the chunks of a segment to `best`, if they can be among them, and resets the accumulator to zeros.
+    """Adds those chunks of a segment to `best` that can still be among the best. Resets the accumulator to zeros.
 
-    The rows from `first_row` to `end_row` are the segment's posting lists. `best` holds `count` chunks, and
-    `max_count` after its worst are dropped. Returns the new count.
+    The rows from `first_row` to `end_row` are the segment's posting lists. `best` holds `count` chunks. When it is
+    full, its worst chunks are dropped, and at most `max_count` remain. Returns the new count.
     """
     segment = postings.segments[first_row]
     first, n_chunks = offsets[segment], offsets[segment + 1] - offsets[segment]
@@ -230,7 +230,7 @@ def _collect_chunks(
 
 @jit
 def take_best(best: BestChunks, count: int, max_count: int) -> tuple[Numbers, Numbers, Scores]:
-    """Segments, local numbers and scores of the first `count` chunks, of which at most `max_count` remain."""
+    """Segments, local numbers and scores of the best of the first `count` chunks, at most `max_count`."""
     count = _drop_worst(best.segments, best.local_numbers, best.scores, count, best.heap[0], max_count)
     return best.segments[:count], best.local_numbers[:count], best.scores[:count]
 
@@ -254,7 +254,7 @@ def _replace_lowest(heap: Scores, score: float) -> None:
 def _drop_worst(
     segments: Numbers, local_numbers: Numbers, scores: Scores, count: int, lowest: float, max_count: int
 ) -> int:
-    """Moves the chunks above `lowest` to the front, and of those equal to it as many as `max_count` permits.
+    """Moves the chunks with scores above `lowest` to the front, and as many that equal it as `max_count` permits.
 
     Returns the count of chunks that remain.
     """

@@ -1,4 +1,4 @@
-"""The cache of what this process has read of segments. They are immutable, so it stays true while they exist."""
+"""The cache of posting lists and chunk ids. Segments are immutable, so a cached value never becomes outdated."""
 
 from collections.abc import Sequence
 from typing import TypeAlias

@@ -67,7 +67,7 @@ async def score(
 
 
 async def _read_scorer(snapshot: Snapshot, cache: SegmentCache, query: Query, weights: TermWeights) -> Scorer:
-    """Reads what the scoring of the question needs. A snapshot reads it only once.
+    """Reads the overview and the postings that score the question, once per snapshot.
 
     Raises SpaceError if the collection has documents, but no weights of this model.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from rag_core.storage.lexical.packing import pack_numbers, unpack_numbers
 
 SEGMENT_BYTES = 100
-"""About the memory that a segment costs besides its postings, even if it does not have the term."""
+"""The approximate memory per segment besides its postings. It is used even if the segment does not have the term."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes of segments, and of dead marks on what they replace, in the transaction that publishes or deletes documents.
+"""Storage of segments, and dead marks on former versions, in the transaction that publishes or deletes documents.
 
 The rows of a segment are sent as a few long texts and arrays, which the server splits. This is faster than a temporary
 table; row-level security forbids `COPY`.
@@ -91,7 +91,7 @@ class PreparedSegments:
 
 
 def prepare(drafts: Sequence[Draft], version: int) -> PreparedSegments:
-    """Builds the segments of the drafts' words. It takes time, so it runs before the transaction.
+    """Builds the segments of the drafts' words. This takes time, so it belongs before the transaction.
 
     Raises DocumentError for a document that does not fit into a segment.
     """
@@ -141,9 +141,9 @@ def mark_dead(
 def mark_orphans_dead(
     connection: Connection, scope: Mapping[str, Any], documents: Sequence[UUID] | None = None
 ) -> Sequence[UUID]:
-    """Marks as dead what belongs to no stored document, or to one with another count of chunks. Returns the ids.
+    """Marks as dead all rows whose document is not stored, or is stored with another count of chunks.
 
-    It looks at these documents, or at the whole collection.
+    Checks these documents, or the entire collection. Returns the ids of the marked documents.
     """
     rows = connection.execute(ORPHANS, {**scope, "ids": None if documents is None else list(documents)})
     orphans = [row[0] for row in rows]

@@ -40,8 +40,8 @@ class BaseVectorStore(Protocol):
     async def add(self, vectors: Sequence[Vector]) -> list[str]:
         """Stores all vectors, or none, and returns their ids in the order given.
 
-        Raises VectorError for a vector of another dimension, with NaN or infinity, or with zeros only. Also for an id
-        or metadata that cannot be stored.
+        Raises VectorError for a vector of another dimension, with NaN or infinity, or with zeros only, and for an id or
+        metadata that cannot be stored.
         """
         ...
 
@@ -51,7 +51,7 @@ class BaseVectorStore(Protocol):
         """Returns at most `top_k` vectors that pass the filter, best first; ties by id.
 
         `filters` follows the grammar of `rag_core.storage.filters`. Raises FilterError if it breaks the grammar, and
-        VectorError for the same vectors as `add`.
+        VectorError for a vector that `add` would not accept.
         """
         ...
 
@@ -61,7 +61,7 @@ class BaseVectorStore(Protocol):
 
 
 def to_embedding(vector: Vector, dimension: int) -> Matrix:
-    """The `unit_vector` of the values. Raises VectorError also if the id or the metadata cannot be stored."""
+    """The `unit_vector` of the values. Also raises VectorError if the id or the metadata cannot be stored."""
     if not vector.id or not is_storable(vector.id):
         raise VectorError(f"id must be non-empty Unicode text without NUL, got {vector.id!r}")
     for key, value in vector.metadata.items():

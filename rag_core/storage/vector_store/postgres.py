@@ -64,7 +64,7 @@ where v.tenant = %(tenant)s and v.store = %(store)s and v.id = existing.id retur
 class PostgresVectorStore:
     """The store `name` of a tenant. Its connections belong to the event loop that uses it first. Close it after use.
 
-    The store is created when it is first used. Then an existing store of another dimension raises SpaceError.
+    The store is created when it is first used. Every method raises SpaceError if it exists with another dimension.
     """
 
     def __init__(self, postgres: Postgres, tenant: str, name: str, dimension: int) -> None:
@@ -150,7 +150,7 @@ class PostgresVectorStore:
 
 
 def _condition(filter: Filter, operands: dict[str, Any], numbers: "count[int]") -> Composed:
-    """The SQL condition of the filter. Adds the parameters that it takes to `operands`, under names with `numbers`."""
+    """The SQL condition of the filter. Adds its parameters to `operands`; `numbers` makes their names distinct."""
     if not isinstance(filter, Comparison):
         parts = [_condition(part, operands, numbers) for part in filter.filters]
         return SQL("({})").format(SQL(f" {filter.type} ").join(parts))

@@ -3,6 +3,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
+from clock import Clock, run_on_clock
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 
 from rag_core.answering.generation.fallback import Fallback
@@ -58,7 +59,7 @@ def pipeline(generator: ScriptedGenerator | None = None, held: Guard | None = No
 
 
 def asked(answering: QueryPipeline, query: Query = QUERY) -> tuple[Reply, list[Event]]:
-    return asyncio.run(_asked(answering, query, []))
+    return run_on_clock(_asked(answering, query, []))
 
 
 async def _asked(answering: QueryPipeline, query: Query, events: list[Event]) -> tuple[Reply, list[Event]]:
@@ -150,7 +151,7 @@ def test_a_generator_that_breaks_before_its_first_word_is_a_named_error() -> Non
     broken = ScriptedGenerator(answers=[[]], error=GenerationError("the endpoint is away"))
     events: list[Event] = []
     with pytest.raises(GenerationError, match="the endpoint is away"):
-        asyncio.run(_asked(pipeline(broken), QUERY, events))
+        run_on_clock(_asked(pipeline(broken), QUERY, events))
     assert events[-1] == RunFailed("the endpoint is away")
 
 
@@ -158,7 +159,7 @@ def test_an_error_of_somebodys_own_generator_gets_a_name() -> None:
     events: list[Event] = []
     failing = pipeline(ScriptedGenerator(answers=[[]], error=ConnectionError("own model away")))
     with pytest.raises(GenerationError, match="ConnectionError: own model away"):
-        asyncio.run(_asked(failing, QUERY, events))
+        run_on_clock(_asked(failing, QUERY, events))
     assert events[-1] == RunFailed("ConnectionError: own model away")
 
 
@@ -173,7 +174,7 @@ def test_a_listener_that_fails_is_no_generator_that_does() -> None:
             raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError):
-        asyncio.run(pipeline().answer(QUERY, hear))
+        run_on_clock(pipeline().answer(QUERY, hear))
 
 
 @dataclass
@@ -226,15 +227,16 @@ def test_a_search_that_fails_is_a_named_error_and_told() -> None:
     events: list[Event] = []
     failing = pipeline(retriever=ScriptedRetriever(hits=[], error=RetrievalError("no leg answered")))
     with pytest.raises(RetrievalError):
-        asyncio.run(_asked(failing, QUERY, events))
+        run_on_clock(_asked(failing, QUERY, events))
     assert events[-1] == RunFailed("no leg answered")
 
 
 def test_one_deadline_ends_the_work_below_and_keeps_what_was_written() -> None:
     endless = ScriptedGenerator(answers=[["Keys are replaced. "] * 1000], seconds=0.01)
-    reply, _ = asked(pipeline(endless, limits=Limits(timeout=0.2)))
+    clock = Clock()
+    reply, _ = run_on_clock(_asked(pipeline(endless, limits=Limits(timeout=0.2)), QUERY, []), clock)
     assert reply.answer.finish == "cut"
-    assert reply.seconds < 1
+    assert 0.1 < clock.now < 1
     assert endless.closed == 1
     assert "generate" in reply.degraded
 
@@ -255,7 +257,7 @@ def test_a_caller_that_goes_away_ends_the_generator() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(leave())
+    run_on_clock(leave())
     assert (len(endless.prompts), endless.closed) == (1, 1)
 
 
@@ -269,7 +271,7 @@ def test_a_session_is_remembered_and_its_history_is_in_the_next_prompt() -> None
         await answering.answer(replace(query, tenant="another-tenant"))
 
     with pytest.raises(GenerationError, match="IndexError"):  # the script has two answers
-        asyncio.run(twice())
+        run_on_clock(twice())
     said = Message(role="user", text=QUERY.text), Message(role="assistant", text=TEXT)
     assert [prompt.history for prompt in generator.prompts] == [(), said, ()]
 
@@ -452,7 +454,7 @@ def test_a_judge_that_is_away_is_no_reason_to_write_again() -> None:
 def test_what_nobody_expected_is_told_without_its_words() -> None:
     events: list[Event] = []
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(
+        run_on_clock(
             _asked(pipeline(retriever=ScriptedRetriever(hits=[], error=ZeroDivisionError("secret"))), QUERY, events)
         )
     assert events[-1] == RunFailed("internal error")

@@ -117,6 +117,7 @@ def text_outside(text: str, chunks: tuple[Chunk, ...]) -> str:
     return "".join(letter for letter, is_covered in zip(text, covered, strict=True) if not is_covered).strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHUNKERS)
 @settings(max_examples=100, deadline=None)
 @given(document=documents())

@@ -44,7 +44,7 @@ def test_a_chunk_is_relevant_with_its_document() -> None:
 
 def test_without_a_relevant_chunk_there_is_nothing_to_learn() -> None:
     found, _ = candidates(1)
-    with pytest.raises(DatasetError, match="no question has relevant chunks"):
+    with pytest.raises(DatasetError, match="no question has relevant chunks and others"):
         fit_coefficients(select_learnable([found], [np.zeros(30, bool)]))
 
 

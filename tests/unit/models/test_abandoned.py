@@ -12,7 +12,7 @@ from rag_core.models.shared_model import BatchScorer, SharedModel
 from rag_core.protocols import Pair
 from rag_core.retrieval.rerankers.lexical import LexicalReranker
 
-PATIENCE = 10
+PATIENCE = 60
 
 
 class Held:

@@ -9,7 +9,19 @@ from time import monotonic
 from typing import Any, TypeVar
 
 import pytest
-from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, end, event, piece, refusing, serving, streamed, whole
+from fakes.openai_endpoint import (
+    CUT,
+    HANG,
+    Endpoint,
+    ScriptedHttpResponse,
+    end,
+    error_play,
+    event,
+    piece,
+    run_endpoint,
+    stream_play,
+    whole_play,
+)
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.errors import ConfigError, GenerationError
@@ -48,8 +60,8 @@ async def read(asked: EndpointClient) -> tuple[str, CompletionDelta | str]:
     return text, last
 
 
-def answered(*plays: Play, **settings: Any) -> tuple[str, CompletionDelta | str]:
-    with serving(*plays) as endpoint:
+def answered(*plays: ScriptedHttpResponse, **settings: Any) -> tuple[str, CompletionDelta | str]:
+    with run_endpoint(*plays) as endpoint:
         return asyncio.run(read(client(endpoint, **settings)))
 
 
@@ -61,11 +73,11 @@ def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> N
     async def deltas(asked: EndpointClient) -> list[CompletionDelta]:
         return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
-    with serving(streamed("Water ", "boils.")) as endpoint:
+    with run_endpoint(stream_play("Water ", "boils.")) as endpoint:
         told = on(endpoint, deltas)
     assert [delta.text for delta in told] == ["Water ", "boils.", ""]
     assert told[-1] == CompletionDelta(finish="stop", usage=Usage(40, 4, 32))
-    (request,) = endpoint.asked
+    (request,) = endpoint.requests
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.body == {
         "model": "llama",
@@ -79,9 +91,9 @@ def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> N
 
 def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENDPOINT_KEY")
-    with serving(streamed("Yes.")) as endpoint:
+    with run_endpoint(stream_play("Yes.")) as endpoint:
         assert on(endpoint, read)[0] == "Yes."
-    assert "authorization" not in endpoint.asked[0].headers
+    assert "authorization" not in endpoint.requests[0].headers
 
 
 def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
@@ -120,7 +132,7 @@ def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
     ],
 )
 def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Sequence[Any], text: str) -> None:
-    got, last = answered(Play(steps=steps))
+    got, last = answered(ScriptedHttpResponse(steps=steps))
     assert (got, isinstance(last, CompletionDelta) and last.finish) == (text, "stop")
 
 
@@ -134,30 +146,32 @@ def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Seque
     ],
 )
 def test_usage_is_told_with_or_without_choices_and_counts(told: object, usage: Usage | None) -> None:
-    text, last = answered(Play(steps=[piece("Yes."), end()[0], event(told), event("[DONE]")]))
+    text, last = answered(ScriptedHttpResponse(steps=[piece("Yes."), end()[0], event(told), event("[DONE]")]))
     assert (text, last) == ("Yes.", CompletionDelta(finish="stop", usage=usage))
 
 
 def test_a_content_type_counts_however_it_is_written() -> None:
-    play = Play(steps=[piece("Yes."), *end()], headers={"Content-Type": "Text/Event-Stream; charset=UTF-8"})
+    play = ScriptedHttpResponse(
+        steps=[piece("Yes."), *end()], headers={"Content-Type": "Text/Event-Stream; charset=UTF-8"}
+    )
     assert answered(play)[0] == "Yes."
 
 
 def test_signs_of_life_are_no_pieces_of_an_answer() -> None:
     steps = [piece("Yes."), *(step for _ in range(3) for step in (b"event: ping\ndata: {}\n\n", b": ping\n\n")), HANG]
-    text, told = answered(Play(steps=steps), stall_timeout=SOON)
+    text, told = answered(ScriptedHttpResponse(steps=steps), stall_timeout=SOON)
     assert (text, told) == ("Yes.", "sent no further piece of its answer within 0.5 s")
 
 
 def test_half_a_character_is_replaced_and_a_whole_one_is_not() -> None:
     steps = [piece("\ud83d\ude00 \\ud83d"), piece("\ud83d"), piece("\ude00 \ud83d!"), *end()]
-    assert answered(Play(steps=steps))[0] == "😀 \\ud83d\ufffd\ufffd \ufffd!"
+    assert answered(ScriptedHttpResponse(steps=steps))[0] == "😀 \\ud83d\ufffd\ufffd \ufffd!"
 
 
 def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> None:
     """Else this test would take a minute, twice."""
     for steps in (end()[:1], end()[:2]):
-        with serving(Play(steps=[piece("Yes."), *steps, HANG])) as endpoint:
+        with run_endpoint(ScriptedHttpResponse(steps=[piece("Yes."), *steps, HANG])) as endpoint:
             began = monotonic()
             text, last = on(endpoint, read)
             assert (text, last.finish if isinstance(last, CompletionDelta) else last) == ("Yes.", "stop")
@@ -182,90 +196,105 @@ def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> No
 def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_anew_and_says_why(
     steps: Sequence[Any], reason: str
 ) -> None:
-    with serving(Play(steps=[piece("Water "), *steps]), streamed("again")) as endpoint:
+    with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), *steps]), stream_play("again")) as endpoint:
         text, told = on(endpoint, read, stall_timeout=SOON if HANG in steps else LONG)
     assert text == "Water "
     assert str(told).startswith(reason)
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("first", "requests"),
     [
-        (Play(steps=[CUT]), 2),
-        (Play(steps=[event({"error": {"message": "loading", "code": 503}})]), 2),
-        (refusing(500, {"error": {"message": "boom"}}), 2),
-        (refusing(408, {}), 2),
-        (refusing(529, {}), 2),
+        (ScriptedHttpResponse(steps=[CUT]), 2),
+        (ScriptedHttpResponse(steps=[event({"error": {"message": "loading", "code": 503}})]), 2),
+        (error_play(500, {"error": {"message": "boom"}}), 2),
+        (error_play(408, {}), 2),
+        (error_play(529, {}), 2),
     ],
 )
-def test_what_may_pass_is_tried_again_until_the_first_word(first: Play, requests: int) -> None:
-    with serving(first, streamed("Yes.")) as endpoint:
+def test_what_may_pass_is_tried_again_until_the_first_word(first: ScriptedHttpResponse, requests: int) -> None:
+    with run_endpoint(first, stream_play("Yes.")) as endpoint:
         assert on(endpoint, read)[0] == "Yes."
-    assert len(endpoint.asked) == requests
+    assert len(endpoint.requests) == requests
 
 
 def test_it_is_tried_again_only_so_many_times() -> None:
-    with serving(refusing(503, {"error": {"message": "loading"}})) as endpoint:
+    with run_endpoint(error_play(503, {"error": {"message": "loading"}})) as endpoint:
         assert on(endpoint, read, attempts=2) == ("", "refused with 503: loading")
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.requests) == 2
 
 
 def test_it_waits_as_long_as_the_endpoint_asks() -> None:
     in_three_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
     for after, least in (("1", 1.0), (in_three_seconds, 0.5)):
-        with serving(refusing(429, {"error": {"message": "slow"}}, retry_after=after), streamed("Yes.")) as endpoint:
+        with run_endpoint(
+            error_play(429, {"error": {"message": "slow"}}, retry_after=after), stream_play("Yes.")
+        ) as endpoint:
             assert on(endpoint, read)[0] == "Yes."
-        assert endpoint.asked[1].at - endpoint.asked[0].at >= least
+        assert endpoint.requests[1].at - endpoint.requests[0].at >= least
 
 
 def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
-    with serving(refusing(429, {"error": {"message": "come tomorrow"}}, retry_after="86400")) as endpoint:
+    with run_endpoint(error_play(429, {"error": {"message": "come tomorrow"}}, retry_after="86400")) as endpoint:
         assert on(endpoint, read) == ("", "refused with 429: come tomorrow")
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
         (
-            refusing(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
+            error_play(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
             "refused with 401: Incorrect API key: ***",
         ),
-        (refusing(404, {"error": "model llama not found"}), "refused with 404: model llama not found"),
-        (refusing(400, {"object": "error", "message": "bad\nTraceback", "code": 400}), "refused with 400: bad"),
-        (refusing(422, {"detail": "no"}), "refused with 422: no"),
+        (error_play(404, {"error": "model llama not found"}), "refused with 404: model llama not found"),
+        (error_play(400, {"object": "error", "message": "bad\nTraceback", "code": 400}), "refused with 400: bad"),
+        (error_play(422, {"detail": "no"}), "refused with 422: no"),
         (
-            refusing(400, {"error": {"message": f"cannot read {PROMPT}"}}),
+            error_play(400, {"error": {"message": f"cannot read {PROMPT}"}}),
             "refused with 400: reason withheld, it quotes the prompt",
         ),
-        (refusing(400, {"error": {"message": "x" * 9000}}), "refused with 400: " + "x" * 300),
-        (refusing(307, {}, location="http://elsewhere/"), "refused with 307"),
-        (refusing(200, {"error": {"message": "no such model", "code": 404}}), "refused with 404: no such model"),
-        (whole("Yes."), "must answer with text/event-stream, got application/json"),
+        (error_play(400, {"error": {"message": "x" * 9000}}), "refused with 400: " + "x" * 300),
+        (error_play(307, {}, location="http://elsewhere/"), "refused with 307"),
+        (error_play(200, {"error": {"message": "no such model", "code": 404}}), "refused with 404: no such model"),
+        (whole_play("Yes."), "must answer with text/event-stream, got application/json"),
         (
-            Play(steps=[b"<html>"], headers={"Content-Type": "text/html"}),
+            ScriptedHttpResponse(steps=[b"<html>"], headers={"Content-Type": "text/html"}),
             "must answer with text/event-stream, got text/html",
         ),
-        (Play(steps=[b"<html>"], headers={}), "must answer with text/event-stream, got no content type"),
-        (Play(status=403, steps=[b"forbidden"], headers={"Content-Type": "text/plain"}), "refused with 403: forbidden"),
+        (
+            ScriptedHttpResponse(steps=[b"<html>"], headers={}),
+            "must answer with text/event-stream, got no content type",
+        ),
+        (
+            ScriptedHttpResponse(status=403, steps=[b"forbidden"], headers={"Content-Type": "text/plain"}),
+            "refused with 403: forbidden",
+        ),
     ],
 )
-def test_what_will_not_pass_is_told_at_once_with_the_endpoints_reason(play: Play, reason: str) -> None:
-    with serving(play) as endpoint:
+def test_what_will_not_pass_is_told_at_once_with_the_endpoints_reason(play: ScriptedHttpResponse, reason: str) -> None:
+    with run_endpoint(play) as endpoint:
         assert on(endpoint, read) == ("", reason)
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
 
 
-@pytest.mark.parametrize("play", [Play(slow=True), Play(steps=[HANG]), Play(status=500, steps=[HANG])])
-def test_without_a_word_in_time_it_is_left(play: Play) -> None:
-    with serving(play) as endpoint:
+@pytest.mark.parametrize(
+    "play",
+    [
+        ScriptedHttpResponse(slow=True),
+        ScriptedHttpResponse(steps=[HANG]),
+        ScriptedHttpResponse(status=500, steps=[HANG]),
+    ],
+)
+def test_without_a_word_in_time_it_is_left(play: ScriptedHttpResponse) -> None:
+    with run_endpoint(play) as endpoint:
         assert on(endpoint, read, first_token_timeout=SOON) == ("", "sent no answer within 0.5 s")
-        assert endpoint.left.wait(LONG)
+        assert endpoint.client_left.wait(LONG)
 
 
 def test_an_endpoint_that_is_not_there_is_named() -> None:
-    with serving() as endpoint:
+    with run_endpoint() as endpoint:
         pass
     text, told = on(endpoint, read)
     assert (text, str(told).partition(":")[0]) == ("", "cannot be reached")
@@ -280,8 +309,8 @@ def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
         await asked.complete(MESSAGES, max_tokens=2)
 
     for work in (streams, completes):
-        for play in (refusing(503, {}), refusing(400, {}), Play(steps=[piece("Water "), CUT])):
-            with serving(play) as endpoint, pytest.raises(GenerationError) as failed:
+        for play in (error_play(503, {}), error_play(400, {}), ScriptedHttpResponse(steps=[piece("Water "), CUT])):
+            with run_endpoint(play) as endpoint, pytest.raises(GenerationError) as failed:
                 on(endpoint, work, attempts=1)
             assert type(failed.value) is GenerationError
 
@@ -290,24 +319,24 @@ def test_a_prompt_that_is_no_unicode_is_refused_unshown() -> None:
     async def asked_of(asked: EndpointClient) -> None:
         await asked.complete([{"role": "user", "content": f"{PROMPT} \udcff"}], max_tokens=2)
 
-    with serving() as endpoint, pytest.raises(GenerationError, match="got half a surrogate pair") as refused:
+    with run_endpoint() as endpoint, pytest.raises(GenerationError, match="got half a surrogate pair") as refused:
         on(endpoint, asked_of)
     assert PROMPT not in str(refused.value)
     assert refused.value.__cause__ is None
-    assert not endpoint.asked
+    assert not endpoint.requests
 
 
 @pytest.mark.parametrize("proxy", ["foo:bar:baz", "ftp://me:hush@proxy"])
 def test_a_proxy_that_is_no_url_is_refused_unshown(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
-    with serving() as endpoint, pytest.raises(ConfigError, match="must be URLs of http or https") as refused:
+    with run_endpoint() as endpoint, pytest.raises(ConfigError, match="must be URLs of http or https") as refused:
         on(endpoint, read)
     assert proxy not in str(refused.value)
 
 
 def test_a_proxy_at_no_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:99999")
-    with serving() as endpoint:
+    with run_endpoint() as endpoint:
         text, told = on(endpoint, read)
     assert (text, str(told).partition(":")[0]) == ("", "broke off")
 
@@ -333,12 +362,12 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
         return "Water " if task.cancelled() else ""
 
     for leaving in (closed, cancelled):
-        with serving(Play(steps=[piece("Water "), HANG])) as endpoint:
+        with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), HANG])) as endpoint:
 
             async def seen(
                 asked: EndpointClient, leaving: Any = leaving, endpoint: Endpoint = endpoint
             ) -> tuple[str, bool]:
-                return await leaving(asked), await asyncio.to_thread(endpoint.left.wait, LONG)
+                return await leaving(asked), await asyncio.to_thread(endpoint.client_left.wait, LONG)
 
             assert on(endpoint, seen) == ("Water ", True)
 
@@ -348,7 +377,7 @@ def test_connections_are_used_again_and_end_with_their_event_loop() -> None:
         for _ in range(3):
             assert (await read(asked))[0] == "Yes."
 
-    with serving(streamed("Yes.")) as endpoint:
+    with run_endpoint(stream_play("Yes.")) as endpoint:
         asked = client(endpoint)
         asyncio.run(thrice(asked))
         assert endpoint.connections == 1
@@ -360,9 +389,9 @@ def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
     async def graded(asked: EndpointClient) -> Completion:
         return await asked.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
 
-    with serving(refusing(503, {}), whole("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
+    with run_endpoint(error_play(503, {}), whole_play("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
         assert on(endpoint, graded) == Completion(text="yes", logprobs=({"yes": -0.1, "no": -2.3},))
-    body = endpoint.asked[1].body
+    body = endpoint.requests[1].body
     assert body["response_format"]["json_schema"]["schema"] == {"type": "integer"}
     assert (body["logprobs"], body["top_logprobs"], body["temperature"]) == (True, 20, 0.0)
     assert "stream" not in body
@@ -375,26 +404,26 @@ def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(al
 
     token = {"token": "yes", "logprob": -0.1, "top_logprobs": alternatives}
     choice = {"message": {"content": "yes"}, "finish_reason": "length", "logprobs": {"content": [token]}}
-    with serving(refusing(200, {"choices": [choice]})) as endpoint:
+    with run_endpoint(error_play(200, {"choices": [choice]})) as endpoint:
         assert on(endpoint, graded) == Completion(text="yes", logprobs=({},))
 
 
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
-        (Play(steps=[b"<html>"]), "sent an invalid chat completion"),
-        (refusing(200, {"choices": [{"text": "x"}]}), "sent an invalid chat completion"),
-        (refusing(200, {"error": "no such model"}), "broke off: no such model"),
-        (refusing(400, {"error": "no schemas"}), "refused with 400: no schemas"),
-        (Play(steps=[b"{", HANG]), "sent no answer within 0.5 s"),
-        (Play(steps=[b"{", CUT]), "broke off: RemoteProtocolError"),
+        (ScriptedHttpResponse(steps=[b"<html>"]), "sent an invalid chat completion"),
+        (error_play(200, {"choices": [{"text": "x"}]}), "sent an invalid chat completion"),
+        (error_play(200, {"error": "no such model"}), "broke off: no such model"),
+        (error_play(400, {"error": "no schemas"}), "refused with 400: no schemas"),
+        (ScriptedHttpResponse(steps=[b"{", HANG]), "sent no answer within 0.5 s"),
+        (ScriptedHttpResponse(steps=[b"{", CUT]), "broke off: RemoteProtocolError"),
     ],
 )
-def test_a_whole_answer_that_is_none_is_named(play: Play, reason: str) -> None:
+def test_a_whole_answer_that_is_none_is_named(play: ScriptedHttpResponse, reason: str) -> None:
     async def completed(asked: EndpointClient) -> Completion:
         return await asked.complete(MESSAGES, max_tokens=2)
 
-    with serving(play) as endpoint, pytest.raises(GenerationError, match=reason):
+    with run_endpoint(play) as endpoint, pytest.raises(GenerationError, match=reason):
         on(endpoint, completed, first_token_timeout=SOON if HANG in play.steps else LONG, attempts=1)
 
 
@@ -409,14 +438,14 @@ def logged_retries() -> Iterator[None]:
 def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     plays = [
-        (streamed("Yes."),),
-        (refusing(401, {"error": {"message": f"Bearer {KEY} is not known"}}),),
-        (refusing(500, {"error": {"message": f"{KEY}: {PROMPT}"}}),),
-        (Play(steps=[piece("Water "), CUT]),),
-        (Play(steps=[event({"error": KEY})]),),
+        (stream_play("Yes."),),
+        (error_play(401, {"error": {"message": f"Bearer {KEY} is not known"}}),),
+        (error_play(500, {"error": {"message": f"{KEY}: {PROMPT}"}}),),
+        (ScriptedHttpResponse(steps=[piece("Water "), CUT]),),
+        (ScriptedHttpResponse(steps=[event({"error": KEY})]),),
     ]
     told = [repr(answered(*each)) for each in plays]
-    with serving() as endpoint:
+    with run_endpoint() as endpoint:
         pass
     told.append(repr(on(endpoint, read)) + repr(client(endpoint)) + str(vars(client(endpoint)).keys()))
     assert {"httpx2", "httpcore2.http11", "stamina"} <= {record.name for record in caplog.records}

@@ -2,7 +2,7 @@ from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
-from zips import zipped
+from zips import zip_bytes
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.archive import open_archive
@@ -26,7 +26,7 @@ def with_size(body: bytes, real: int, claimed: int) -> bytes:
 
 
 def test_entries_are_read_by_name() -> None:
-    archive = open_archive(zipped({"a/b.xml": "one", "c.xml": "two"}))
+    archive = open_archive(zip_bytes({"a/b.xml": "one", "c.xml": "two"}))
     assert archive.names == ("a/b.xml", "c.xml")
     assert (archive.read("a/b.xml"), "c.xml" in archive, "d.xml" in archive) == (b"one", True, False)
     with pytest.raises(DocumentError, match=r"damaged archive: no d\.xml"):
@@ -34,25 +34,25 @@ def test_entries_are_read_by_name() -> None:
 
 
 def test_repacking_keeps_the_entries_with_the_suffixes() -> None:
-    packed = open_archive(zipped({"a.xml": "x" * 1000, "b.png": "y"})).repack((".xml",))
+    packed = open_archive(zip_bytes({"a.xml": "x" * 1000, "b.png": "y"})).repack((".xml",))
     assert open_archive(packed).names == ("a.xml",)
     assert open_archive(packed).read("a.xml") == b"x" * 1000
 
 
 def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked() -> None:
-    bomb = zipped({"a.xml": b"\0" * 20_000_000})
+    bomb = zip_bytes({"a.xml": b"\0" * 20_000_000})
     assert len(bomb) < 30_000
     assert refusal(bomb) == "too large: an archive entry compressed more than 200 times"
 
 
 def test_the_limit_applies_to_the_sum_of_all_entries() -> None:
-    body = zipped({f"{number}.xml": b"ab" * 100_000 for number in range(10)})
+    body = zip_bytes({f"{number}.xml": b"ab" * 100_000 for number in range(10)})
     assert refusal(body, 1.9) == "too large: more than 1.9 MB when decompressed"
     assert len(open_archive(body, 2.0).read("9.xml")) == 200_000
 
 
 def test_reading_one_entry_repeatedly_also_reaches_the_limit() -> None:
-    archive = open_archive(zipped({"a.xml": b"a" * 600_000}), 1.0)
+    archive = open_archive(zip_bytes({"a.xml": b"a" * 600_000}), 1.0)
     archive.read("a.xml")
     with pytest.raises(DocumentError, match="more than 1 MB"):
         archive.read("a.xml")
@@ -60,7 +60,7 @@ def test_reading_one_entry_repeatedly_also_reaches_the_limit() -> None:
 
 def test_a_false_size_in_a_header_does_not_bypass_the_limit() -> None:
     real = 12_345_678
-    lying = with_size(zipped({"a.xml": b"\0" * real}), real, 1000)
+    lying = with_size(zip_bytes({"a.xml": b"\0" * real}), real, 1000)
     assert refusal(lying, 0.1).startswith("damaged archive: Bad CRC-32")
 
 
@@ -73,7 +73,7 @@ def test_too_many_entries_are_refused() -> None:
 
 
 def test_an_encrypted_entry_is_password_protected() -> None:
-    body = bytearray(zipped({"a.xml": "secret"}))
+    body = bytearray(zip_bytes({"a.xml": "secret"}))
     body[body.rindex(b"PK\x01\x02") + 8] |= 1
     assert refusal(bytes(body)) == "password protected"
 
@@ -86,7 +86,7 @@ def test_an_encrypted_office_file_is_password_protected() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"no zip at all", b"PK\x03\x04 nor this", zipped({"a.xml": "x" * 99})[:-30]],
+    [b"no zip at all", b"PK\x03\x04 nor this", zip_bytes({"a.xml": "x" * 99})[:-30]],
     ids=["words", "signature", "cut off"],
 )
 def test_bytes_that_are_not_a_zip_are_damaged(body: bytes) -> None:
@@ -94,7 +94,7 @@ def test_bytes_that_are_not_a_zip_are_damaged(body: bytes) -> None:
 
 
 def test_a_damaged_entry_is_reported() -> None:
-    body = bytearray(zipped({"a.xml": bytes(range(256)) * 40}))
+    body = bytearray(zip_bytes({"a.xml": bytes(range(256)) * 40}))
     body[60:64] = b"\xff\xff\xff\xff"
     assert refusal(bytes(body)).startswith("damaged archive: ")
 

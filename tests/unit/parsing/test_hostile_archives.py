@@ -1,7 +1,7 @@
 """Behaviour of every zip-based parser with malicious bytes."""
 
 import pytest
-from zips import office, zipped
+from zips import office, zip_bytes
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.markup.epub import EpubParser
@@ -27,8 +27,8 @@ def with_main_part(content: str) -> dict[str, tuple[Parser, bytes]]:
         "docx": (WordParser(), office("word/document.xml", {"word/document.xml": content})),
         "pptx": (SlidesParser(), office("ppt/presentation.xml", {"ppt/presentation.xml": content})),
         "xlsx": (SheetsParser(), office("xl/workbook.xml", {"xl/workbook.xml": content})),
-        "odt": (OpenDocumentParser(), zipped({"content.xml": content})),
-        "epub": (EpubParser(), zipped({"META-INF/container.xml": content})),
+        "odt": (OpenDocumentParser(), zip_bytes({"content.xml": content})),
+        "epub": (EpubParser(), zip_bytes({"META-INF/container.xml": content})),
     }
 
 
@@ -81,7 +81,7 @@ def test_a_password_is_reported(name: str, protected: bytes) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_zip_bomb_is_refused(name: str) -> None:
     parser, _ = with_main_part("")[name]
-    assert outcome(parser, zipped({"content.xml": bytes(30_000_000)})).startswith("too large: ")
+    assert outcome(parser, zip_bytes({"content.xml": bytes(30_000_000)})).startswith("too large: ")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -101,5 +101,5 @@ def test_entities_in_a_document_s_text_are_left_out() -> None:
             f'{doctype}<o:d xmlns:o="{schema}:office:1.0" xmlns:t="{schema}:text:1.0"><o:body><o:text>'
             "<t:p>before &f; after</t:p></o:text></o:body></o:d>"
         )
-        text = outcome(OpenDocumentParser(), zipped({"content.xml": content}))
+        text = outcome(OpenDocumentParser(), zip_bytes({"content.xml": content}))
         assert text.startswith(("before ", "damaged XML: Maximum entity amplification"))

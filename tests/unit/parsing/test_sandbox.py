@@ -31,7 +31,7 @@ TEXT = b"The gates are opened at spring tide.\n"
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    sandbox = Sandbox(poison.treacherous, SMALL)
+    sandbox = Sandbox(poison.parse_or_act, SMALL)
     yield sandbox
     sandbox.close()
 
@@ -190,7 +190,7 @@ def test_only_a_signal_gives_the_document_of_a_fresh_child_a_second_try(
 
 
 def test_a_document_above_the_output_limit_is_rejected() -> None:
-    sandbox = Sandbox(poison.boasting, SMALL)
+    sandbox = Sandbox(poison.parse_to_huge_text, SMALL)
     assert failure(sandbox, "file:///a.txt", b"x" * 2000).reason == "output larger than 1 MB"
     assert len(sandbox("file:///a.txt", b"x" * 500).text) == 500_000
     sandbox.close()
@@ -273,7 +273,7 @@ import os, sys, signal
 sys.path[:0] = {path!r}
 import poison
 from rag_core.parsing.sandbox import Sandbox
-sandbox = Sandbox(poison.treacherous)
+sandbox = Sandbox(poison.parse_or_act)
 sandbox("file:///a.txt", b"text")
 print(next(iter(sandbox._children.values()))._process.pid, flush=True)
 {end}

@@ -37,7 +37,7 @@ rankings = st.lists(
 ).map(lambda pairs: sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
-def scored(**legs: list[float]) -> Candidates:
+def candidates_from_scores(**legs: list[float]) -> Candidates:
     """Of A, B, C ... with every score known."""
     return merge_rankings(
         {
@@ -51,7 +51,7 @@ def ids(ranking: Ranking) -> list[UUID]:
     return [id for id, _ in ranking]
 
 
-def test_the_union_has_every_chunk_once_with_its_rank_in_each_leg() -> None:
+def test_merged_rankings_have_every_chunk_once_with_its_rank_in_each_leg() -> None:
     both = merge_rankings({"dense": [(B, 0.9), (A, 0.4)], "bm25": [(C, 7.0), (B, 2.0), (C, 1.0)]})
     assert both.ids == (A, B, C)
     np.testing.assert_array_equal(both.ranks, [[2, 1, np.inf], [np.inf, 2, 1]])
@@ -60,7 +60,7 @@ def test_the_union_has_every_chunk_once_with_its_rank_in_each_leg() -> None:
     assert both.scores_by_leg([C, B]) == [{"bm25": 7.0}, {"dense": 0.9, "bm25": 2.0}]
 
 
-def test_filling_in_gives_a_leg_its_missing_scores_and_no_ranks() -> None:
+def test_with_scores_adds_the_missing_scores_of_a_leg_and_no_ranks() -> None:
     both = merge_rankings({"dense": [(A, 0.4)], "bm25": [(C, 7.0)]})
     full = both.with_scores("dense", [0.1])
     assert full.scores_by_leg([A, C]) == [{"dense": 0.4}, {"dense": 0.1, "bm25": 7.0}]
@@ -68,15 +68,23 @@ def test_filling_in_gives_a_leg_its_missing_scores_and_no_ranks() -> None:
     assert both.find_unscored("dense") == [C]
 
 
-def test_distribution_adds_up_weighted_distances_from_the_means_in_deviations() -> None:
+def test_distribution_is_the_weighted_sum_of_z_scores() -> None:
     # dense: mean 2, deviation sqrt(2/3); bm25: mean 20, deviation sqrt(200/3)
-    fused = dict(fuse_distribution(scored(dense=[3.0, 2.0, 1.0], bm25=[10.0, 30.0, 20.0]), {"dense": 3, "bm25": 1}))
+    fused = dict(
+        fuse_distribution(
+            candidates_from_scores(dense=[3.0, 2.0, 1.0], bm25=[10.0, 30.0, 20.0]), {"dense": 3, "bm25": 1}
+        )
+    )
     one = sqrt(3 / 2)
     assert fused == pytest.approx({A: 0.75 * one - 0.25 * one, B: 0.25 * one, C: -0.75 * one})
 
 
 def test_weighted_scales_each_leg_to_one() -> None:
-    fused = dict(fuse_weighted(scored(dense=[4.0, 3.0, 0.0], bm25=[10.0, 30.0, 20.0]), {"dense": 0.6, "bm25": 0.4}))
+    fused = dict(
+        fuse_weighted(
+            candidates_from_scores(dense=[4.0, 3.0, 0.0], bm25=[10.0, 30.0, 20.0]), {"dense": 0.6, "bm25": 0.4}
+        )
+    )
     assert fused == pytest.approx({A: 0.6, B: 0.6 * 0.75 + 0.4, C: 0.2})
 
 
@@ -86,7 +94,7 @@ def test_rrf_prefers_a_chunk_that_two_rankings_agree_on() -> None:
     assert fused[0][1] == 1 / 62 + 1 / 61
 
 
-def test_rrf_breaks_ties_by_id_in_whatever_order_ranks_were_added() -> None:
+def test_rrf_breaks_ties_by_id_in_any_order_of_the_ranks() -> None:
     first = {
         "a": [(A, 3.0), (B, 2.0), (C, 1.0)],
         "b": [(B, 3.0), (C, 2.0), (A, 1.0)],
@@ -110,15 +118,15 @@ def test_features_are_each_legs_deviation_and_reciprocal_rank() -> None:
     np.testing.assert_allclose(features(both), [[1, 1, 0, 0], [-1, 0.5, 0, 1]])
 
 
-def test_ltr_orders_what_is_almost_certain_too() -> None:
-    fused = fuse_ltr(scored(dense=[1.0, 2.0, 3.0]), 1000.0, {"dense": 5.0}, {})
+def test_ltr_also_orders_chunks_whose_probability_is_almost_1() -> None:
+    fused = fuse_ltr(candidates_from_scores(dense=[1.0, 2.0, 3.0]), 1000.0, {"dense": 5.0}, {})
     assert ids(fused) == [C, B, A]
     assert [score for _, score in fused] == pytest.approx([1, 1, 1])
-    assert fuse_ltr(scored(dense=[1.0, 2.0]), -1e6, {"dense": 5.0}, {})[0][0] == B
+    assert fuse_ltr(candidates_from_scores(dense=[1.0, 2.0]), -1e6, {"dense": 5.0}, {})[0][0] == B
 
 
 @pytest.mark.parametrize("fuse", FUSIONS)
-def test_a_leg_that_gives_all_the_same_score_leaves_the_others_order(fuse: Callable[[Candidates], Ranking]) -> None:
+def test_a_leg_with_equal_scores_does_not_change_the_order_of_the_others(fuse: Callable[[Candidates], Ranking]) -> None:
     same = [(A, 1.0), (B, 1.0), (C, 1.0)]
     if fuse.func in (fuse_distribution, fuse_weighted):  # type: ignore[attr-defined]
         assert ids(fuse(merge_rankings({"dense": same, "bm25": [(C, 3.0), (A, 2.0), (B, 1.0)]}))) == [C, A, B]
@@ -126,21 +134,21 @@ def test_a_leg_that_gives_all_the_same_score_leaves_the_others_order(fuse: Calla
 
 
 @pytest.mark.parametrize("fuse", FUSIONS)
-def test_one_candidate_or_none_is_no_special_case(fuse: Callable[[Candidates], Ranking]) -> None:
+def test_one_candidate_and_none_are_fused(fuse: Callable[[Candidates], Ranking]) -> None:
     assert ids(fuse(merge_rankings({"dense": [(D, 0.3)], "bm25": []}))) == [D]
     assert fuse(merge_rankings({"dense": [], "bm25": []})) == []
     assert fuse(merge_rankings({})) == []
 
 
-def test_a_score_that_no_leg_knows_counts_as_that_legs_lowest() -> None:
+def test_a_missing_score_counts_as_the_lowest_of_the_leg() -> None:
     partly = merge_rankings({"dense": [(A, 3.0), (B, 2.0), (C, 1.0)], "bm25": [(A, 9.0), (B, 5.0)]})
     filled = partly.with_scores("bm25", [5.0])
     assert fuse_distribution(partly, HALVES) == fuse_distribution(filled, HALVES)
     assert fuse_weighted(partly, HALVES) == fuse_weighted(filled, HALVES)
 
 
-def test_the_weights_of_the_legs_that_answered_are_shared_out_anew() -> None:
-    alone = scored(dense=[3.0, 1.0])
+def test_weights_are_divided_by_the_sum_over_the_legs_that_answered() -> None:
+    alone = candidates_from_scores(dense=[3.0, 1.0])
     assert fuse_distribution(alone, {"dense": 0.2, "bm25": 0.8}) == fuse_distribution(alone, {"dense": 1.0})
     assert fuse_distribution(alone, {"bm25": 1.0}) == fuse_distribution(alone, {})
 
@@ -164,7 +172,7 @@ def test_a_fusion_ranks_every_candidate_once_best_first_ties_by_id(
 
 @calmly
 @given(dense=rankings, bm25=rankings, factor=st.sampled_from([0.01, 3.0, 1000.0]), offset=st.integers(-50, 50))
-def test_distribution_and_weighted_do_not_care_for_a_legs_scale(
+def test_distribution_and_weighted_do_not_depend_on_a_legs_scale(
     dense: Ranking, bm25: Ranking, factor: float, offset: int
 ) -> None:
     scaled = [(id, score * factor + offset) for id, score in bm25]
@@ -175,7 +183,7 @@ def test_distribution_and_weighted_do_not_care_for_a_legs_scale(
 
 @calmly
 @given(dense=rankings, bm25=rankings)
-def test_the_order_in_which_legs_are_named_changes_nothing(dense: Ranking, bm25: Ranking) -> None:
+def test_the_order_of_the_legs_changes_nothing(dense: Ranking, bm25: Ranking) -> None:
     for fuse in FUSIONS:
         one, other = merge_rankings({"dense": dense, "bm25": bm25}), merge_rankings({"bm25": bm25, "dense": dense})
         assert fuse(one) == fuse(other)

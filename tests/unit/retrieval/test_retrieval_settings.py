@@ -12,13 +12,13 @@ def retrieval(*overrides: str, profile: str = "default"):  # type: ignore[no-unt
     return load_settings(None, profile, overrides, {}).retrieval
 
 
-def complaint(*overrides: str) -> str:
+def error_message(*overrides: str) -> str:
     with pytest.raises(ConfigError) as raised:
         retrieval(*overrides)
     return str(raised.value)
 
 
-def test_the_default_fuses_vectors_and_words_in_equal_parts() -> None:
+def test_the_default_fuses_dense_and_bm25_with_equal_weights() -> None:
     chosen = retrieval()
     assert isinstance(chosen, HybridRetriever)
     assert {name: leg.type for name, leg in chosen.retrievers.items()} == {"dense": "dense", "bm25": "bm25"}
@@ -38,17 +38,17 @@ def test_the_default_fuses_vectors_and_words_in_equal_parts() -> None:
         ("clinicaltrials", "late_interaction"),
     ],
 )
-def test_a_profile_has_its_reranker_behind_a_hybrid(profile: str, reranker: str) -> None:
+def test_a_profile_reranks_the_hits_of_a_hybrid(profile: str, reranker: str) -> None:
     chosen = retrieval(profile=profile)
     assert isinstance(chosen, RerankedRetriever)
     assert (chosen.reranker.type, chosen.retriever.type) == (reranker, "hybrid")
 
 
-def test_a_weight_of_no_retriever_is_refused_by_name() -> None:
-    assert "fusion.weights must name retrievers (dense, bm25), got splade" in complaint(
+def test_a_weight_for_an_unknown_retriever_is_rejected_by_name() -> None:
+    assert "fusion.weights must name retrievers (dense, bm25), got splade" in error_message(
         "retrieval.fusion.weights.splade=1"
     )
-    assert "timeouts_ms must name retrievers (dense, bm25), got graph" in complaint("retrieval.timeouts_ms.graph=5")
+    assert "timeouts_ms must name retrievers (dense, bm25), got graph" in error_message("retrieval.timeouts_ms.graph=5")
 
 
 SPLADE = "splade={type: sentence_transformers, model: some/splade}"
@@ -63,8 +63,8 @@ SPLADE = "splade={type: sentence_transformers, model: some/splade}"
         "{type: reranked, reranker: {type: lexical}, retriever: {type: splade}}}}",
     ],
 )
-def test_a_splade_retriever_needs_weights_wherever_it_stands(tree: str) -> None:
-    assert complaint(tree).startswith(
+def test_a_splade_retriever_needs_term_weights_at_any_depth(tree: str) -> None:
+    assert error_message(tree).startswith(
         "splade: Value error, a splade retriever requires this section: set it to {type: "
     )
     assert load_settings(None, "default", [tree, SPLADE], {}).splade is not None
@@ -79,14 +79,14 @@ def test_a_splade_retriever_needs_weights_wherever_it_stands(tree: str) -> None:
         "{type: reranked, reranker: {type: lexical}, retriever: {type: graph}}}}",
     ],
 )
-def test_a_graph_retriever_needs_a_graph_wherever_it_stands(tree: str) -> None:
-    assert complaint(tree).startswith(
+def test_a_graph_retriever_needs_a_graph_at_any_depth(tree: str) -> None:
+    assert error_message(tree).startswith(
         "graph: Value error, a graph retriever requires this section: set it to {type: rules}"
     )
     assert load_settings(None, "default", [tree, "graph.type=rules"], {}).graph is not None
 
 
-def test_weights_may_be_made_without_a_retriever_of_theirs() -> None:
+def test_term_weights_can_be_computed_without_a_splade_retriever() -> None:
     assert load_settings(None, "default", [SPLADE], {}).splade is not None
     assert load_settings(None, "default", [], {}).splade is None
 
@@ -100,7 +100,7 @@ def test_weights_may_be_made_without_a_retriever_of_theirs() -> None:
         ("clinicaltrials", {"dense", "bm25", "splade"}, {}),
     ],
 )
-def test_a_profile_has_its_legs(profile: str, legs: set[str], weights: dict[str, float]) -> None:
+def test_the_legs_and_weights_of_a_profile(profile: str, legs: set[str], weights: dict[str, float]) -> None:
     chosen = retrieval(profile=profile)
     assert set(chosen.retriever.retrievers) == legs
     assert chosen.retriever.fusion.weights == weights
@@ -116,36 +116,36 @@ def test_a_profile_has_its_legs(profile: str, legs: set[str], weights: dict[str,
         ("retrieval={type: signals, retriever: {type: dense}, recency: {half_life_days: 1, weight: .inf}}", "finite"),
     ],
 )
-def test_what_scores_are_multiplied_by_is_finite_and_no_weight_of_fusion_is_negative(setting: str, rule: str) -> None:
-    assert rule in complaint(setting)
+def test_factors_must_be_finite_and_fusion_weights_not_negative(setting: str, rule: str) -> None:
+    assert rule in error_message(setting)
 
 
-def test_alpha_is_the_weight_of_the_first_of_two() -> None:
+def test_alpha_is_the_weight_of_the_first_of_two_legs() -> None:
     chosen = retrieval("retrieval.fusion={type: weighted, alpha: 0.7}")
     assert isinstance(chosen.fusion, WeightedFusion)
     weights = build_fusion(chosen.fusion, list(chosen.retrievers)).keywords["weights"]  # type: ignore[attr-defined]
     assert weights == pytest.approx({"dense": 0.7, "bm25": 0.3})
 
 
-def test_alpha_of_three_or_beside_weights_is_refused() -> None:
+def test_alpha_is_rejected_for_three_legs_and_together_with_weights() -> None:
     third = "retrieval.retrievers.title={type: bm25}"
-    assert "fusion.alpha requires exactly two retrievers, got 3" in complaint(
+    assert "fusion.alpha requires exactly two retrievers, got 3" in error_message(
         "retrieval.fusion={type: weighted, alpha: 0.7}", third
     )
     both = "retrieval.fusion={type: weighted, alpha: 0.7, weights: {dense: 1}}"
-    assert "set alpha or weights, not both" in complaint(both)
+    assert "set alpha or weights, not both" in error_message(both)
 
 
-def test_a_complaint_names_a_setting_as_it_is_set_however_deep() -> None:
-    assert complaint("retrieval.retrievers.bm25.b=2").startswith("retrieval.retrievers.bm25.b: ")
+def test_an_error_names_the_full_path_of_a_setting() -> None:
+    assert error_message("retrieval.retrievers.bm25.b=2").startswith("retrieval.retrievers.bm25.b: ")
 
 
-def test_weights_by_a_boolean_are_spelled_as_in_yaml() -> None:
+def test_weights_for_a_boolean_are_written_as_in_yaml() -> None:
     chosen = retrieval("retrieval={type: signals, retriever: {type: dense}, weights: {approved: {true: 0.5}}}")
     assert chosen.weights == {"approved": {"true": 0.5}}
 
 
-def test_retrievers_are_nested_as_deep_as_one_likes() -> None:
+def test_retrievers_can_be_nested_to_any_depth() -> None:
     chosen = retrieval(
         "retrieval={type: per_document, max_chunks_per_document: 2, retriever: {type: signals, "
         "recency: {half_life_days: 30, weight: 0.5}, retriever: {type: reranked, reranker: {type: lexical}, "

@@ -1,4 +1,4 @@
-"""The verdict on a document's way, over facts alone."""
+"""Verdicts on facts about one document."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,23 +27,25 @@ def at(rank: int) -> ChunkRank:
     return ChunkRank(chunk=0, rank=rank, score=1 / (1 + rank))
 
 
-def leg(name: str, rank: int, **more: Any) -> LegFacts:
+def leg(name: str, rank: int, **changes: Any) -> LegFacts:
     place = {"place": at(rank)} if rank else {}
-    return LegFacts(leg=name, **{"depth": 100, "weight": 0.5, "handed_on": 0 < rank <= 100, **place, **more})
+    return LegFacts(leg=name, **{"depth": 100, "weight": 0.5, "handed_on": 0 < rank <= 100, **place, **changes})
 
 
-def step(name: str, rank: int, passes: int = 10, reader: str = "k", **more: Any) -> StepFacts:
-    return StepFacts(step=name, place=at(rank) if rank else UNRANKED, passes=passes, reader=reader, **more)
+def step(name: str, rank: int, passes: int = 10, reader: str = "k", **changes: Any) -> StepFacts:
+    return StepFacts(step=name, place=at(rank) if rank else UNRANKED, passes=passes, reader=reader, **changes)
 
 
-def lost(fused: int, *legs: LegFacts, **more: Any) -> Facts:
-    """A document that is none of the 10 hits."""
-    return Facts(**{"stored": STORED, "k": 10, "legs": legs, "steps": (step("fusion", fused),), **more})
+def lost(fused: int, *legs: LegFacts, **changes: Any) -> Facts:
+    """A document that is not among the 10 hits."""
+    return Facts(**{"stored": STORED, "k": 10, "legs": legs, "steps": (step("fusion", fused),), **changes})
 
 
-def reranked(fused: int, *legs: LegFacts, **more: Any) -> Facts:
-    """By a reranker that reads 20."""
-    return lost(fused, *legs, steps=(step("fusion", fused, passes=20, reader="rerank"), *more.pop("then", ())), **more)
+def reranked(fused: int, *legs: LegFacts, **changes: Any) -> Facts:
+    """The same with a reranker that reads 20 hits."""
+    return lost(
+        fused, *legs, steps=(step("fusion", fused, passes=20, reader="rerank"), *changes.pop("then", ())), **changes
+    )
 
 
 ALONE = lost(1, leg("dense", 1))
@@ -52,18 +54,18 @@ ALONE = lost(1, leg("dense", 1))
 @pytest.mark.parametrize(
     ("facts", "lost_at", "reason", "remedy"),
     [
-        (replace(ALONE, stored=ABSENT), "never_stored", "no job has ever", "`rag ingest` a source that has it"),
+        (replace(ALONE, stored=ABSENT), "never_stored", "no job has ever", "`rag ingest` a source that contains it"),
         (
             replace(ALONE, stored=replace(ABSENT, deleted=True, job=DOCUMENT)),
             "deleted",
             f"job {DOCUMENT} deleted it",
-            "`rag ingest` its source again, if it is still there",
+            "`rag ingest` its source again, if the source still contains it",
         ),
         (
             replace(ALONE, stored=replace(ABSENT, deleted=True)),
             "deleted",
             "deleted by command",
-            "`rag ingest` its source again, if it is still there",
+            "`rag ingest` its source again, if the source still contains it",
         ),
         (
             replace(ALONE, stored=replace(ABSENT, other_collections=("manuals", "old"))),
@@ -74,97 +76,97 @@ ALONE = lost(1, leg("dense", 1))
         (
             replace(ALONE, stored=replace(ABSENT, status="failed", stage="parse", reason="no text layer")),
             "ingestion",
-            "failed, at parse: no text layer",
-            "repair the document at its source, then `rag ingest`",
+            "its status is failed, from stage parse: no text layer",
+            "repair the document in its source, then `rag ingest`",
         ),
         (
             replace(ALONE, stored=replace(ABSENT, status="failed", stage="read", reason="away", retryable=True)),
             "ingestion",
-            "failed, at read: away",
-            "`rag ingest` its source again: it is tried anew",
+            "its status is failed, from stage read: away",
+            "`rag ingest` its source again: the document will be retried",
         ),
         (
             replace(ALONE, stored=replace(ABSENT, status="quarantined", stage="scan", reason="macros")),
             "ingestion",
-            "quarantined, at scan: macros",
+            "its status is quarantined, from stage scan: macros",
             "`rag documents release` it, then `rag ingest`",
         ),
         (
             replace(ALONE, stored=replace(STORED, passing_chunks=frozenset())),
             "filter",
-            "none of its 1 chunk pass",
-            "ask without --filter, or with a wider one",
+            "none of its 1 chunk passes",
+            "search without --filter, or with a wider one",
         ),
         (
             replace(ALONE, stored=TWO_PAGES, span=SpanFacts(words="locks", whole=(1,))),
             "filter",
-            "no chunk pass that holds the span: 1",
-            "ask without --filter, or with a wider one",
+            "the filter excludes every chunk with the span: 1",
+            "search without --filter, or with a wider one",
         ),
         (
             replace(ALONE, span=SpanFacts(words="the keys", parts=(3, 4))),
             "span",
-            "chunks 3 and 4 hold parts",
+            "chunks 3 and 4 contain parts",
             "a higher chunking.overlap or chunking.tokens, then `rag ingest`",
         ),
         (
             replace(ALONE, span=SpanFacts(words="the locks")),
             "span",
-            "does not hold the span",
-            "spell it as `rag documents text` does",
+            "does not contain the span",
+            "copy the span from the output of `rag documents text`",
         ),
         (
             lost(0, leg("dense", 143), leg("bm25", 0)),
             "depth",
-            "dense ranks it 143, and hands on 100; bm25 does not rank it at all",
-            "a depth of 143, for dense",
+            "dense ranks it 143 and passes on 100; bm25 does not rank it",
+            "a depth of 143 for dense",
         ),
         (
             lost(0, leg("dense", 143), leg("bm25", 2, handed_on=False, error="timeout after 0.050 s")),
             "leg",
-            "bm25, which ranks it 2, failed: timeout after 0.050 s",
-            "an answer of bm25",
+            "bm25 ranks it 2 but failed: timeout after 0.050 s",
+            "an answer from bm25",
         ),
         (
             lost(0, leg("dense", 143), leg("bm25", 0, unknown=True, error="no index")),
             "leg",
             "bm25 failed: no index",
-            "an answer of bm25",
+            "an answer from bm25",
         ),
         (
             lost(0, leg("dense", 7, handed_on=False)),
             "leg",
-            "dense, which ranks it 7, missed it: its index is approximate",
-            "an answer of dense",
+            "dense ranks it 7 but missed it: its index is approximate",
+            "an answer from dense",
         ),
         (
             lost(14, leg("dense", 90), leg("bm25", 2, weight=0.3, weight_needed=0.55)),
             "fusion",
-            "bm25 ranks it 2 but weighs 0.30; the fusion ranks it 14, and 10 go on",
+            "bm25 ranks it 2 but weighs 0.30; the fusion ranks it 14 and passes on 10",
             "a weight of 0.55 for bm25",
         ),
         (
             lost(14, leg("dense", 12), leg("bm25", 15)),
             "k",
-            "fusion ranks it 14, and 10 were asked for",
+            "fusion ranks it 14, and k is 10",
             "-k 14",
         ),
         (
             lost(14, leg("dense", 90), leg("bm25", 2)),
             "k",
-            "fusion ranks it 14, and 10 were asked for",
+            "fusion ranks it 14, and k is 10",
             "-k 14",
         ),
         (
             lost(5, leg("dense", 5), steps=(step("dense", 5), step("per_document", 0, most=2, in_document=3))),
             "max_chunks_per_document",
-            "2 chunks of the document rank above it, and 2 may come",
+            "2 chunks of the document rank above it, and the limit is 2",
             "max_chunks_per_document 3",
         ),
         (
             lost(50, leg("dense", 50), steps=(step("dense", 50, passes=30, reader="per_document"),)),
             "per_document_depth",
-            "dense ranks it 50, and the cap by document reads 30",
+            "dense ranks it 50, and the limit per document reads 30",
             "per_document_depth 50",
         ),
         (
@@ -182,13 +184,13 @@ ALONE = lost(1, leg("dense", 1))
         (
             reranked(4, leg("dense", 5), then=[step("rerank", 13)]),
             "rerank",
-            "the reranker moved it from 4 to 13, and 10 go on",
+            "the reranker moved it from 4 to 13 and passes on 10",
             "-k 13",
         ),
         (
             reranked(15, leg("dense", 15), then=[step("rerank", 13)]),
             "k",
-            "reranker ranks it 13, and 10 were asked for",
+            "reranker ranks it 13, and k is 10",
             "-k 13",
         ),
         (
@@ -199,29 +201,29 @@ ALONE = lost(1, leg("dense", 1))
         ),
     ],
 )
-def test_the_first_step_that_lost_it_is_named_with_what_would_have_kept_it(
+def test_the_verdict_names_the_first_step_that_lost_the_document_and_remedies(
     facts: Facts, lost_at: str, reason: str, remedy: str
 ) -> None:
-    found = verdict(facts)
-    assert found.step == lost_at
-    assert reason in found.reason
-    assert remedy in found.remedies
+    conclusion = verdict(facts)
+    assert conclusion.step == lost_at
+    assert reason in conclusion.reason
+    assert remedy in conclusion.remedies
 
 
-def test_a_document_among_the_hits_is_found_whatever_its_legs_did() -> None:
+def test_a_document_among_the_hits_is_found_even_if_a_leg_missed_it() -> None:
     facts = replace(lost(9, leg("dense", 143), leg("bm25", 4)), hit=at(9))
     assert verdict(facts).step == "found"
-    assert verdict(facts).reason == "it is hit 9 of the 10 asked for"
+    assert verdict(facts).reason == "it is hit 9 of the 10 requested"
 
 
-def test_what_cannot_be_explained_is_said_so() -> None:
-    found = verdict(lost(3, leg("own", 3)))
-    assert (found.step, found.remedies) == ("unexplained", ())
-    assert "fusion ranks it so that it would be a hit" in found.reason
+def test_a_retriever_whose_rankings_are_not_repeatable_is_unexplained() -> None:
+    conclusion = verdict(lost(3, leg("own", 3)))
+    assert (conclusion.step, conclusion.remedies) == ("unexplained", ())
+    assert "fusion ranks it high enough for a hit" in conclusion.reason
 
 
-def test_the_store_is_asked_before_the_rankings() -> None:
-    """Each state loses the document by itself; the earliest one is named."""
+def test_the_stored_state_is_checked_before_the_rankings() -> None:
+    """Each of these states alone loses the document; the verdict names the earliest."""
     filtered = replace(STORED, passing_chunks=frozenset())
     assert verdict(replace(ALONE, stored=filtered, span=SpanFacts(words="x"))).step == "filter"
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from anyio import to_thread
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
-from fakes.serving import NOWHERE, listening, scripted_graph
+from fakes.serving import NOWHERE, scripted_graph, serve_graph
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
@@ -428,7 +428,7 @@ def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pyt
     endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.01)
     body = {"question": "?", "stream": True}
     with (
-        listening(graph(generator=endless)) as address,
+        serve_graph(graph(generator=endless)) as address,
         httpx2.stream("POST", f"{address}/v1/answer", json=body) as response,
     ):
         next(response.iter_lines())

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import httpx2
+import pytest
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage
 from fakes.serving import scripted_graph
 from hypothesis import Phase, given, settings
@@ -30,6 +31,7 @@ JUDGED: list[dict[str, Grade]] = [{}, {"Keys": "unsupported"}, {"": "unsupported
 Frames = Sequence[tuple[str, Any]]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])  # a failure is not shrunk: minutes
 @given(
     text=st.lists(st.sampled_from(PARTS), max_size=10).map("".join),

@@ -25,6 +25,7 @@ def test_the_cached_model_ranks_as_the_librarys_does(tmp_path: Path) -> None:
     assert cached.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_damaged_model_is_unpacked_again(tmp_path: Path) -> None:
     unpacked = rank_languages(tmp_path)
     (cached,) = tmp_path.iterdir()

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 from fakes.answering import ScriptedGenerator, passage
-from fakes.openai_endpoint import CUT, HANG, Endpoint, Play, end, piece, refusing, serving, streamed
+from fakes.openai_endpoint import (
+    CUT,
+    HANG,
+    Endpoint,
+    ScriptedHttpResponse,
+    end,
+    error_play,
+    piece,
+    run_endpoint,
+    stream_play,
+)
 
 from rag_core.answering.generation.fallback import Fallback
 from rag_core.answering.generation.openai import OpenAIGenerator
@@ -59,22 +69,22 @@ def told(answering: Generator) -> Told:
     return asyncio.run(listened())
 
 
-def answered(*plays: Play, **settings: Any) -> Told:
-    with serving(*plays) as endpoint:
+def answered(*plays: ScriptedHttpResponse, **settings: Any) -> Told:
+    with run_endpoint(*plays) as endpoint:
         return told(generator(endpoint, **settings))
 
 
 def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
-    with serving(streamed("At ", "100 °C", " [1].")) as endpoint:
+    with run_endpoint(stream_play("At ", "100 °C", " [1].")) as endpoint:
         assert told(generator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
     (messages,) = endpoint.prompts
     assert [message["role"] for message in messages] == ["system", "user"]
     assert "Water boils at 100 °C." in messages[-1]["content"]
-    assert (endpoint.asked[0].body["temperature"], endpoint.asked[0].body["max_tokens"]) == (0.1, 64)
+    assert (endpoint.requests[0].body["temperature"], endpoint.requests[0].body["max_tokens"]) == (0.1, 64)
 
 
 def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None:
-    (report,) = answered(streamed("At 100 °C [1].")).stages
+    (report,) = answered(stream_play("At 100 °C [1].")).stages
     counted = {name: value for name, value in report.figures.items() if name != "first_token"}
     assert counted == {"prompt_tokens": 40, "completion_tokens": 4, "cached_tokens": 32}
     assert 0 < report.figures["first_token"] <= report.seconds
@@ -82,7 +92,7 @@ def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None
 
 def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
     for pieces in (["NOT IN ", "THE PASSAGES"], ["NOT IN THE PASSAGES."], ['"NOT IN THE PASSAGES"\n'], [" "], []):
-        heard = answered(streamed(*pieces))
+        heard = answered(stream_play(*pieces))
         assert (heard.text.strip(), heard.error) == ("", "")
 
 
@@ -98,7 +108,7 @@ def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
     ],
 )
 def test_what_is_said_after_that_or_in_other_letters_is_not_told_either(pieces: Sequence[str]) -> None:
-    heard = answered(streamed(*pieces))
+    heard = answered(stream_play(*pieces))
     assert (heard.text, heard.error) == ("", "")
 
 
@@ -108,12 +118,12 @@ def test_a_sentence_that_goes_on_is_told() -> None:
         "The answer is NOT IN THE PASSAGES.",
         "NOT IN THE PASSAGESX",
     ):
-        assert answered(streamed(*text)).text == text
+        assert answered(stream_play(*text)).text == text
 
 
 def test_what_only_begins_like_that_is_told() -> None:
-    assert answered(streamed("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
-    assert answered(streamed("NOT")).text == "NOT"
+    assert answered(stream_play("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
+    assert answered(stream_play("NOT")).text == "NOT"
 
 
 @pytest.mark.parametrize(
@@ -126,26 +136,26 @@ def test_what_only_begins_like_that_is_told() -> None:
     ],
 )
 def test_an_answer_that_is_cut_is_told_as_far_as_it_came(steps: Sequence[Any], reason: str) -> None:
-    heard = answered(Play(steps=[piece("At "), *steps]), stall_timeout=0.5 if HANG in steps else LONG)
+    heard = answered(ScriptedHttpResponse(steps=[piece("At "), *steps]), stall_timeout=2.0 if HANG in steps else LONG)
     assert heard.text == "At "
     assert reason in heard.error
     assert reason in heard.stages[0].error
 
 
 def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
-    with serving(Play(steps=[piece("At "), HANG])) as endpoint:
+    with run_endpoint(ScriptedHttpResponse(steps=[piece("At "), HANG])) as endpoint:
 
         async def left() -> bool:
             async with aclosing(generator(endpoint).stream(PROMPT)) as pieces:
                 assert await anext(pieces) == "At "
-            return await asyncio.to_thread(endpoint.left.wait, LONG)
+            return await asyncio.to_thread(endpoint.client_left.wait, LONG)
 
         assert asyncio.run(left())
 
 
 def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_report_says_so() -> None:
     quoting = ScriptedGenerator(answers=[["Water boils at 100 °C. [1]"]])
-    with serving(refusing(503, {"error": {"message": "loading"}})) as endpoint:
+    with run_endpoint(error_play(503, {"error": {"message": "loading"}})) as endpoint:
         heard = told(Fallback(generator(endpoint), quoting))
     assert (heard.text, heard.error) == ("Water boils at 100 °C. [1]", "")
     model, around = heard.stages
@@ -155,9 +165,9 @@ def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_repo
 
 
 def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that_nothing_does() -> None:
-    for play, text in ((streamed("At ", "100 °C [1]."), "At 100 °C [1]."), (streamed("NOT IN THE PASSAGES"), "")):
+    for play, text in ((stream_play("At ", "100 °C [1]."), "At 100 °C [1]."), (stream_play("NOT IN THE PASSAGES"), "")):
         quoting = ScriptedGenerator(answers=[])
-        with serving(play) as endpoint:
+        with run_endpoint(play) as endpoint:
             heard = told(Fallback(generator(endpoint), quoting))
         assert (heard.text, [report.error for report in heard.stages]) == (text, ["", ""])
         assert quoting.prompts == []
@@ -165,7 +175,7 @@ def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that
 
 def test_an_answer_that_breaks_off_is_not_continued_by_another() -> None:
     quoting = ScriptedGenerator(answers=[])
-    with serving(Play(steps=[piece("At "), CUT])) as endpoint:
+    with run_endpoint(ScriptedHttpResponse(steps=[piece("At "), CUT])) as endpoint:
         heard = told(Fallback(generator(endpoint), quoting))
     assert heard.text == "At "
     assert "broke off" in heard.error

@@ -1,5 +1,5 @@
 import pytest
-from zips import zipped
+from zips import zip_bytes
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.markup.epub import EpubParser
@@ -30,7 +30,7 @@ def epub(chapters: dict[str, str], spine: tuple[str, ...], old_contents: str = "
         '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">'
         f"<metadata>{METADATA}</metadata><manifest>{manifest}</manifest><spine>{order}</spine></package>"
     )
-    return zipped(
+    return zip_bytes(
         {
             "META-INF/container.xml": CONTAINER,
             "OPS/book of.opf": package,
@@ -98,4 +98,4 @@ def test_fonts_can_be_obfuscated_but_chapters_cannot() -> None:
 
 def test_a_zip_that_is_not_a_book_is_damaged() -> None:
     with pytest.raises(DocumentError, match=r"damaged archive: no META-INF/container\.xml"):
-        EpubParser().parse("a.epub", zipped({"a": "b"}))
+        EpubParser().parse("a.epub", zip_bytes({"a": "b"}))

@@ -219,6 +219,7 @@ def test_many_paragraphs_of_html_are_converted_together(monkeypatch: pytest.Monk
     assert convert.call_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)  # in proportion seconds, squared many minutes
 @pytest.mark.parametrize(
     "unit",

@@ -1,4 +1,4 @@
-from zips import relations, zipped
+from zips import relations, zip_bytes
 
 from rag_core.parsing.archive import open_archive
 from rag_core.parsing.blocks import join_blocks
@@ -12,7 +12,7 @@ NAMESPACES = (
 
 
 def parse_chart(*series: str, more: str = "") -> str:
-    body = zipped(
+    body = zip_bytes(
         {
             "drawing.xml": f'<c:chart {NAMESPACES} r:id="chart"/>',
             "_rels/drawing.xml.rels": relations({"chart": "chart.xml"}),

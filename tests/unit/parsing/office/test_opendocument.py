@@ -1,5 +1,5 @@
 import pytest
-from zips import zipped
+from zips import zip_bytes
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.office.opendocument import OpenDocumentParser
@@ -20,7 +20,7 @@ META = (
 
 def odf(kind: str, content: str, automatic: str = "", meta: str = "", **files: str) -> bytes:
     body = f"<office:body><office:{kind}>{content}</office:{kind}></office:body>"
-    return zipped(
+    return zip_bytes(
         {
             "content.xml": document(f"<office:automatic-styles>{automatic}</office:automatic-styles>{body}"),
             "meta.xml": document(f"<office:meta>{meta}</office:meta>"),
@@ -164,7 +164,7 @@ def test_each_slide_is_a_section_and_a_page() -> None:
 
 def test_an_encrypted_document_is_password_protected() -> None:
     manifest = '<m:manifest xmlns:m="urn:m"><m:file-entry><m:encryption-data/></m:file-entry></m:manifest>'
-    body = zipped({"META-INF/manifest.xml": manifest, "content.xml": b"\x00\x01"})
+    body = zip_bytes({"META-INF/manifest.xml": manifest, "content.xml": b"\x00\x01"})
     with pytest.raises(DocumentError, match="password protected"):
         OpenDocumentParser().parse("a.odt", body)
 

@@ -143,6 +143,7 @@ def test_mails_nested_10_000_deep_are_refused() -> None:
         parse(b"Subject: s\n" + b"Content-Type: message/rfc822\n\n" * 10_000)
 
 
+@pytest.mark.slow
 def test_900_multiparts_are_read() -> None:
     deep = b"".join(b'Content-Type: multipart/mixed; boundary="%d"\n\n--%d\n' % (n, n) for n in range(900))
     assert parse(b"Subject: s\n" + deep + b"\nend").text == "Subject: s\n\nend\n"

@@ -18,20 +18,20 @@ def test_bm25_by_hand() -> None:
     assert second == pytest.approx(idf * 2 * 2.5 / (2 + 1.5 * (0.25 + 0.75 * 4 / 3)))
 
 
-def test_a_word_that_most_candidates_have_still_counts_for_them() -> None:
+def test_a_word_of_most_candidates_still_adds_to_their_scores() -> None:
     having, lacking = scores("keys", ["the keys turn", "keys", "keys and doors", "doors"])[2:]
     assert having > lacking == 0
 
 
-def test_words_meet_by_their_stems_and_stop_words_not_at_all() -> None:
+def test_words_match_by_their_stems_and_stop_words_do_not_match() -> None:
     assert scores("rotating the key", ["the doors", "rotate keys"])[0] == 0
     assert scores("rotating the key", ["the doors", "rotate keys"])[1] > 0
 
 
-def test_the_language_names_the_stemmer() -> None:
+def test_the_language_selects_the_stemmer() -> None:
     assert scores("Häuser", ["Hauses"], language="de")[0] > 0
     assert scores("Häuser", ["Hauses"], language="en") == [0]
 
 
-def test_texts_without_terms_score_nothing() -> None:
+def test_texts_without_terms_score_0() -> None:
     assert scores("keys", ["", "?", "the"]) == [0, 0, 0]

@@ -27,11 +27,11 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.multi_vector_files(tmp_path_factory.mktemp("colbert"))
 
 
-def crossing(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
+def cross_encoder_model(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
     return cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
-def interacting(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
+def late_interaction_model(folder: Path, batch_size: int = 2) -> SharedModel[Any]:
     return late_interaction_scorer(lambda: load_multi_vector_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
@@ -47,7 +47,7 @@ def test_a_cross_encoder_gives_the_sigmoid_of_what_transformers_computes(folder:
     with torch.inference_mode():
         logits = [model(**tokenizer([QUESTION], [text], return_tensors="pt")).logits.item() for text in TEXTS]
     expected = 1 / (1 + np.exp(-np.array(logits)))
-    assert scores(crossing(folder), QUESTION, TEXTS) == pytest.approx(expected.tolist(), abs=1e-5)
+    assert scores(cross_encoder_model(folder), QUESTION, TEXTS) == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def token_vectors(folder: Path, text: str) -> np.ndarray:
@@ -60,10 +60,10 @@ def token_vectors(folder: Path, text: str) -> np.ndarray:
     return torch.nn.functional.normalize(read.last_hidden_state[0], dim=-1).numpy()
 
 
-def test_of_a_model_that_is_not_trained_for_it_the_tokens_own_vectors_meet(bert: Path) -> None:
+def test_a_text_encoder_compares_its_token_vectors(bert: Path) -> None:
     question = token_vectors(bert, QUESTION)
     expected = [(question @ token_vectors(bert, text).T).max(axis=1).sum() for text in TEXTS]
-    assert scores(interacting(bert), QUESTION, TEXTS) == pytest.approx(expected, abs=1e-4)
+    assert scores(late_interaction_model(bert), QUESTION, TEXTS) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_model_trained_for_late_interaction_keeps_its_projection(colbert: Path) -> None:
@@ -75,18 +75,18 @@ def test_a_model_trained_for_late_interaction_keeps_its_projection(colbert: Path
     expected = [
         (question @ document.T).max(axis=1).sum() for document in model.encode_document(TEXTS, convert_to_numpy=True)
     ]
-    assert scores(interacting(colbert), QUESTION, TEXTS) == pytest.approx(expected, abs=1e-4)
+    assert scores(late_interaction_model(colbert), QUESTION, TEXTS) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
-def test_a_batch_equals_singles(folder: Path, colbert: Path, batch_size: int) -> None:
-    for chosen in (crossing(folder, batch_size), interacting(colbert, batch_size)):
+def test_batches_and_single_pairs_have_the_same_scores(folder: Path, colbert: Path, batch_size: int) -> None:
+    for chosen in (cross_encoder_model(folder, batch_size), late_interaction_model(colbert, batch_size)):
         alone = [scores(chosen, QUESTION, [text])[0] for text in TEXTS]
         assert scores(chosen, QUESTION, TEXTS) == pytest.approx(alone, abs=1e-4)
 
 
-def test_what_is_too_long_for_the_window_is_cut_at_its_end(folder: Path, colbert: Path) -> None:
-    for chosen in (crossing(folder), interacting(colbert)):
+def test_a_text_longer_than_the_window_is_cut_at_its_end(folder: Path, colbert: Path) -> None:
+    for chosen in (cross_encoder_model(folder), late_interaction_model(colbert)):
         assert len(LONG.split()) > 4 * tiny_models.WINDOW
         whole, begun = scores(chosen, QUESTION, [LONG, " ".join(LONG.split()[: tiny_models.WINDOW])])
         assert whole == pytest.approx(begun, abs=1e-4)
@@ -101,48 +101,48 @@ def test_a_model_trained_on_short_passages_reads_longer_ones(colbert: Path, tmp_
     short.save_pretrained(str(tmp_path), create_model_card=False)
     assert MultiVectorEncoder(str(tmp_path), device="cpu")[0].document_length == 8
     passage = " ".join(LONG.split()[: tiny_models.WINDOW // 2]) + " by night"
-    expected = scores(interacting(colbert), QUESTION, [passage])
-    assert scores(interacting(tmp_path), QUESTION, [passage]) == pytest.approx(expected, abs=1e-4)
+    expected = scores(late_interaction_model(colbert), QUESTION, [passage])
+    assert scores(late_interaction_model(tmp_path), QUESTION, [passage]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_event_loop_runs_on_while_a_model_computes(folder: Path) -> None:
-    """Each pass of the model waits for the loop: were it held up, the pass would never go on."""
+def test_the_event_loop_continues_while_a_model_computes(folder: Path) -> None:
+    """Each pass of the model waits for the loop. A blocked loop would make it time out."""
     passed = asyncio.Event()
-    chosen = crossing(folder)
+    chosen = cross_encoder_model(folder)
 
-    async def searching() -> list[float]:
+    async def score_in_loop() -> list[float]:
         loop = asyncio.get_running_loop()
 
-        def waiting(_module: object, _inputs: object) -> None:
-            asyncio.run_coroutine_threadsafe(passing(), loop).result(timeout=30)
+        def wait_for_loop(_module: object, _inputs: object) -> None:
+            asyncio.run_coroutine_threadsafe(set_passed(), loop).result(timeout=30)
 
-        async def passing() -> None:
+        async def set_passed() -> None:
             passed.set()
 
         model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
-        model.register_forward_pre_hook(waiting)
+        model.register_forward_pre_hook(wait_for_loop)
         return await PairReranker(cross_encoder_scorer(lambda: model, 2)).score(QUESTION, TEXTS)
 
-    assert asyncio.run(searching()) == pytest.approx(scores(chosen, QUESTION, TEXTS), abs=1e-5)
+    assert asyncio.run(score_in_loop()) == pytest.approx(scores(chosen, QUESTION, TEXTS), abs=1e-5)
     assert passed.is_set()
 
 
-def test_work_that_nobody_waits_for_ends_with_its_batch(folder: Path) -> None:
+def test_work_of_a_cancelled_caller_ends_with_its_batch(folder: Path) -> None:
     from threading import Event
 
     entered, cancelled = Event(), Event()
     passes: list[int] = []
     model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
-    def counted(_module: object, _inputs: object) -> None:
+    def count_batch(_module: object, _inputs: object) -> None:
         passes.append(1)
         entered.set()
         cancelled.wait(timeout=30)
 
-    model.register_forward_pre_hook(counted)
+    model.register_forward_pre_hook(count_batch)
     chosen = cross_encoder_scorer(lambda: model, 1)
 
-    async def abandoned() -> None:
+    async def cancel_search() -> None:
         scoring = asyncio.create_task(PairReranker(chosen).score(QUESTION, TEXTS))
         await asyncio.to_thread(entered.wait, 30)
         scoring.cancel()
@@ -150,19 +150,19 @@ def test_work_that_nobody_waits_for_ends_with_its_batch(folder: Path) -> None:
             await scoring
         cancelled.set()
 
-    asyncio.run(abandoned())
+    asyncio.run(cancel_search())
     chosen.load()  # waits for the model to be free
     assert len(passes) == 1
 
 
-def test_a_model_is_loaded_once_and_before_the_first_question_if_asked(folder: Path) -> None:
+def test_a_model_is_loaded_once_and_on_request_before_the_first_question(folder: Path) -> None:
     loads: list[int] = []
 
-    def loading() -> object:
+    def load_model() -> object:
         loads.append(1)
         return load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
-    chosen = cross_encoder_scorer(loading, 2)
+    chosen = cross_encoder_scorer(load_model, 2)
     assert loads == []
     chosen.load()
     scores(chosen, QUESTION, TEXTS)
@@ -170,18 +170,18 @@ def test_a_model_is_loaded_once_and_before_the_first_question_if_asked(folder: P
     assert loads == [1]
 
 
-def test_a_model_that_could_not_be_loaded_is_looked_for_again_after_a_while(
+def test_a_model_that_could_not_be_loaded_is_retried_after_a_while(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = [ModelError("the hub is away"), load_reranking_cross_encoder(folder, torch.float32, "cpu")]
 
-    def loading() -> object:
+    def load_model() -> object:
         outcome = outcomes.pop(0)
         if isinstance(outcome, ModelError):
             raise outcome
         return outcome
 
-    chosen = cross_encoder_scorer(loading, 2)
+    chosen = cross_encoder_scorer(load_model, 2)
     for _ in range(3):
         with pytest.raises(ModelError, match="the hub is away"):
             scores(chosen, QUESTION, TEXTS)
@@ -202,7 +202,7 @@ def test_profiles_with_the_same_settings_share_a_model(folder: Path) -> None:
         LateInteractionReranker(type="late_interaction", model="acme/not-there"),
     ],
 )
-def test_a_model_that_is_not_there_is_named_when_it_is_needed(
+def test_a_missing_model_is_named_when_it_is_needed(
     settings: CrossEncoderReranker | LateInteractionReranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -216,34 +216,34 @@ def test_a_model_that_is_not_there_is_named_when_it_is_needed(
         asyncio.run(chosen.score(QUESTION, TEXTS))
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+def test_an_empty_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be loaded as a cross-encoder: give the folder of a cross-encoder"):
-        crossing(tmp_path).load()
+        cross_encoder_model(tmp_path).load()
     with pytest.raises(
         ModelError,
         match="cannot be loaded as a model for late interaction: give the folder of a model for late interaction",
     ):
-        interacting(tmp_path).load()
+        late_interaction_model(tmp_path).load()
 
 
 @pytest.mark.parametrize("damage", ["cut", "other"])
-def test_damaged_weights_are_refused(tmp_path: Path, damage: str) -> None:
+def test_damaged_weights_are_rejected(tmp_path: Path, damage: str) -> None:
     damaged = tiny_models.bert_files(tmp_path, "ForSequenceClassification")
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100] if damage == "cut" else b"<html>no weights</html>")
     with pytest.raises(ModelError, match="cannot be loaded as a cross-encoder"):
-        crossing(damaged).load()
+        cross_encoder_model(damaged).load()
     with pytest.raises(ModelError, match="cannot be loaded as a model for late interaction"):
-        interacting(damaged).load()
+        late_interaction_model(damaged).load()
 
 
-def test_a_classifier_is_no_cross_encoder(tmp_path: Path) -> None:
+def test_a_classifier_is_not_a_cross_encoder(tmp_path: Path) -> None:
     classifier = tiny_models.bert_files(tmp_path, "ForSequenceClassification", labels=3)
     with pytest.raises(ModelError, match="must return one score per pair, got 3: use a cross-encoder"):
-        crossing(classifier).load()
+        cross_encoder_model(classifier).load()
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_an_error_with_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match=r"reranker\.device is cuda:1, but PyTorch .* set reranker\.device to cpu"):
         load_reranker(CrossEncoderReranker(type="cross_encoder", model=str(folder), device="cuda:1"))
@@ -251,13 +251,13 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(folder: Path, monkey
         load_reranker(LateInteractionReranker(type="late_interaction", model=str(folder), device="cuda"))
 
 
-def test_memory_that_runs_out_is_named(folder: Path) -> None:
+def test_running_out_of_memory_is_named(folder: Path) -> None:
     model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
-    def exhausted(_module: object, _inputs: object) -> None:
+    def run_out_of_memory(_module: object, _inputs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore of it.")
 
-    model.register_forward_pre_hook(exhausted)
+    model.register_forward_pre_hook(run_out_of_memory)
     with pytest.raises(
         ModelError,
         match=r"the reranker could not compute: .*, or device cpu \(CUDA out of memory\. Tried .*\)$",
@@ -265,22 +265,22 @@ def test_memory_that_runs_out_is_named(folder: Path) -> None:
         scores(cross_encoder_scorer(lambda: model, 2), QUESTION, TEXTS)
 
 
-def test_a_score_that_is_no_number_is_refused(folder: Path) -> None:
+def test_a_score_that_is_not_a_number_is_rejected(folder: Path) -> None:
     model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
     next(model.parameters()).data.fill_(torch.nan)
     with pytest.raises(ModelError, match="a score that is not a finite number: try precision fp32"):
         scores(cross_encoder_scorer(lambda: model, 2), QUESTION, TEXTS)
 
 
-def test_bf16_is_near_fp32_and_its_scores_are_as_fine(folder: Path, bert: Path) -> None:
+def test_bf16_is_close_to_fp32_and_its_scores_are_as_fine(folder: Path, bert: Path) -> None:
     halved = scores(
         cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.bfloat16, "cpu"), 2), QUESTION, TEXTS
     )
-    assert halved == pytest.approx(scores(crossing(folder), QUESTION, TEXTS), abs=0.1)
+    assert halved == pytest.approx(scores(cross_encoder_model(folder), QUESTION, TEXTS), abs=0.1)
     logits = torch.tensor(halved).logit()
     assert (logits - logits.bfloat16()).abs().max() > 1e-4
     meeting_halved = late_interaction_scorer(lambda: load_multi_vector_encoder(bert, torch.bfloat16, "cpu"), 2)
     meeting = scores(meeting_halved, QUESTION, TEXTS)
-    assert meeting == pytest.approx(scores(interacting(bert), QUESTION, TEXTS), abs=0.2)
+    assert meeting == pytest.approx(scores(late_interaction_model(bert), QUESTION, TEXTS), abs=0.2)
     steps = np.array(meeting) * 2**14
     assert np.abs(steps - steps.round()).max() > 1e-3

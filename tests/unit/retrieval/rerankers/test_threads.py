@@ -30,7 +30,7 @@ def scores(chosen: SharedModel[object], threads: int) -> list[float]:
     return asyncio.run(chosen.score(PAIRS))
 
 
-def test_several_score_as_one_does(folder: Path, bert: Path) -> None:
+def test_several_threads_and_one_have_the_same_scores(folder: Path, bert: Path) -> None:
     made: list[Callable[[], SharedModel[object]]] = [
         lambda: cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.float32, "cpu"), 4),
         lambda: late_interaction_scorer(lambda: load_multi_vector_encoder(bert, torch.float32, "cpu"), 4),
@@ -39,18 +39,18 @@ def test_several_score_as_one_does(folder: Path, bert: Path) -> None:
         assert scores(make(), 3) == pytest.approx(scores(make(), 1), abs=1e-6)
 
 
-def test_copies_share_their_weights_and_nothing_that_changes(folder: Path) -> None:
+def test_copies_share_their_weights_but_no_mutable_state(folder: Path) -> None:
     model = load_reranking_cross_encoder(folder, torch.float32, "cpu")
     same, other = copy_for_threads(model, 2)
     assert same is model
-    addresses = [[weight.data_ptr() for weight in each.parameters()] for each in (model, other)]
+    addresses = [[weight.data_ptr() for weight in copy.parameters()] for copy in (model, other)]
     assert addresses[0] == addresses[1]
     assert other.tokenizer is not model.tokenizer
     assert torch.get_num_threads() == 1
 
 
 class Meeting:
-    """A model whose batches are scored once there is one in each thread, and fail where a test says."""
+    """A model that scores batches when each thread has one. The batch `failing` fails."""
 
     def __init__(self, threads: int, failing: int = -1) -> None:
         self.barrier, self.lock, self.failing = Barrier(threads, timeout=30), Lock(), failing
@@ -58,7 +58,7 @@ class Meeting:
 
 
 def meeting(model: Meeting, _pairs: Sequence[Pair]) -> BatchScorer:
-    def scoring(pairs: Sequence[Pair]) -> list[float]:
+    def score_batch(pairs: Sequence[Pair]) -> list[float]:
         with model.lock:
             model.batches.append([text for _, text in pairs])
             number = len(model.batches)
@@ -67,17 +67,17 @@ def meeting(model: Meeting, _pairs: Sequence[Pair]) -> BatchScorer:
             raise RuntimeError("out of memory")
         return [float(len(text)) for _, text in pairs]
 
-    return scoring
+    return score_batch
 
 
-def test_each_thread_has_a_batch_and_all_are_about_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_thread_has_a_batch_of_about_the_same_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag_core.models.thread_copies.copy_for_threads", lambda model, count: [model] * count)
     model = Meeting(2)
     assert scores(SharedModel("reranker", lambda: model, meeting, 8), 2) == [len(text) for _, text in PAIRS]
     assert [len(batch) for batch in sorted(model.batches, key=len)] == [5, 6, 6, 6]
 
 
-def test_a_batch_that_fails_fails_the_request_once_all_threads_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_batch_fails_the_request_after_all_threads_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag_core.models.thread_copies.copy_for_threads", lambda model, count: [model] * count)
     model = Meeting(2, failing=1)
     chosen = SharedModel("reranker", lambda: model, meeting, 12)

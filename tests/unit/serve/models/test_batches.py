@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import quiet_serve  # noqa: F401
-from fakes.replica import replica_here
+from fakes.replica import replica_context
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +42,7 @@ def batching(model: Model, tokens: int = 50) -> Batches[str, list[int]]:
 
 @pytest.fixture(autouse=True, scope="module")
 def replica() -> Iterator[None]:
-    with replica_here():
+    with replica_context():
         yield
 
 

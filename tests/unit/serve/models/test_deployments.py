@@ -10,7 +10,7 @@ import pytest
 import quiet_serve  # noqa: F401
 import tiny_models
 from fakes.embedding import HELD, batches
-from fakes.replica import replica_here
+from fakes.replica import replica_context
 from ray import serve
 
 from rag_core.breaker import Breaker
@@ -28,7 +28,7 @@ from serve.routes.job_events import MAX_WATCHERS
 
 @pytest.fixture(autouse=True, scope="module")
 def replica() -> Iterator[None]:
-    with replica_here():
+    with replica_context():
         yield
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, citation, passage
-from fakes.serving import Listening, listening, scripted_graph
+from fakes.serving import RecordingRetriever, scripted_graph, serve_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, UnprocessableEntityError
@@ -55,7 +55,7 @@ def chat_graph(generator: ScriptedGenerator | None = None, **parts: Any) -> Grap
 
 @contextmanager
 def client(graph: Graph | None = None) -> Iterator[OpenAI]:
-    with listening(graph or chat_graph()) as address, OpenAI(base_url=f"{address}/v1", **KEYLESS) as asking:
+    with serve_graph(graph or chat_graph()) as address, OpenAI(base_url=f"{address}/v1", **KEYLESS) as asking:
         yield asking
 
 
@@ -121,7 +121,7 @@ def test_a_stream_tells_its_role_then_its_sources_then_its_text_and_why_it_ended
 
 
 def test_the_stream_ends_with_done_and_is_not_to_be_kept() -> None:
-    with listening(chat_graph()) as address:
+    with serve_graph(chat_graph()) as address:
         response = httpx2.post(f"{address}/v1/chat/completions", json={**ASKED, "stream": True})
     assert response.text.endswith("data: [DONE]\n\n")
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -148,7 +148,7 @@ def test_a_stream_that_nobody_reads_on_stops_its_generator() -> None:
         while not endless.closed:
             await asyncio.sleep(0.01)
 
-    with listening(chat_graph(endless)) as address:
+    with serve_graph(chat_graph(endless)) as address:
         asyncio.run(asyncio.wait_for(read_one(address), 30))
 
 
@@ -182,7 +182,7 @@ def test_the_asynchronous_client_reads_the_same() -> None:
             stream = await asking.chat.completions.create(**ASKED, stream=True)
             return whole(answer.model_dump(exclude_unset=True)), folded([dumped(chunk) async for chunk in stream])
 
-    with listening(chat_graph()) as address:
+    with serve_graph(chat_graph()) as address:
         answer, streamed = asyncio.run(both(address))
     assert untimed(streamed) == untimed(answer)
 
@@ -237,10 +237,10 @@ def test_a_long_history_is_read_from_its_end() -> None:
     ],
 )
 def test_the_model_names_the_collection(model: str, rag: dict[str, str], collection: str) -> None:
-    retriever = Listening(hits=HITS)
+    retriever = RecordingRetriever(hits=HITS)
     with client(chat_graph(retriever=retriever)) as asking:
         asking.chat.completions.create(model=model, messages=[USER], extra_body={"rag": rag})
-    (heard,) = retriever.heard
+    (heard,) = retriever.queries
     assert (heard.collection, heard.session_id, heard.tenant) == (collection, "", "default-tenant")
 
 
@@ -321,10 +321,10 @@ def test_a_question_of_32000_characters_is_read_whole() -> None:
     ],
 )
 def test_what_is_searched_with_is_the_beginning_of_a_long_question_to_a_words_end(question: str, searched: str) -> None:
-    retriever = Listening(hits=HITS)
+    retriever = RecordingRetriever(hits=HITS)
     hits = asyncio.run(ShortQueryRetriever(retriever).retrieve(Query(text=question, collection="docs"), 1))
     assert hits == HITS[:1]
-    assert retriever.heard == [Query(text=searched, collection="docs")]
+    assert retriever.queries == [Query(text=searched, collection="docs")]
 
 
 @pytest.mark.parametrize("asked", [{"model": "default:pmc"}, {"rag": {"profile": "pmc"}}])
@@ -355,7 +355,7 @@ def test_a_fault_after_the_sources_is_told_in_the_stream_before_its_end(
     error: Exception, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = chat_graph(ScriptedGenerator(answers=[[]] * 2, error=error))
-    with listening(graph) as address:
+    with serve_graph(graph) as address:
         text = httpx2.post(f"{address}/v1/chat/completions", json={**ASKED, "stream": True}).text
         with OpenAI(base_url=f"{address}/v1", **KEYLESS) as asking, pytest.raises(APIError) as raised:
             list(asking.chat.completions.create(**ASKED, stream=True))
@@ -370,7 +370,7 @@ def test_a_fault_after_the_sources_is_told_in_the_stream_before_its_end(
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_late_search_is_a_problem_with_its_own_status(stream: bool) -> None:
     late: RagError = StageTimeoutError("retrieve", 1.0)
-    with listening(chat_graph(retriever=ScriptedRetriever(hits=[], error=late))) as address:
+    with serve_graph(chat_graph(retriever=ScriptedRetriever(hits=[], error=late))) as address:
         response = httpx2.post(f"{address}/v1/chat/completions", json={**ASKED, "stream": stream})
     assert (response.status_code, response.json()["failed_stage"]) == (504, "retrieve")
 
@@ -380,7 +380,7 @@ def test_a_search_that_is_silent_begins_the_stream_with_comments_and_its_fault_i
 ) -> None:
     monkeypatch.setattr(streaming, "KEEP_ALIVE_SECONDS", 0.02)
     slow = ScriptedRetriever(hits=[], seconds=0.2, error=StageTimeoutError("retrieve", 0.2))
-    with listening(chat_graph(retriever=slow)) as address:
+    with serve_graph(chat_graph(retriever=slow)) as address:
         response = httpx2.post(f"{address}/v1/chat/completions", json={**ASKED, "stream": True})
     frames = response.text.removesuffix("\n\n").split("\n\n")
     assert (response.status_code, frames[0], frames[-1]) == (200, ": keep-alive", "data: [DONE]")

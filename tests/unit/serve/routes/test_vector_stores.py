@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes.answering import ScriptedRetriever, passage
-from fakes.serving import Listening, listening, scripted_graph
+from fakes.serving import RecordingRetriever, scripted_graph, serve_graph
 from openai import NotFoundError, OpenAI, UnprocessableEntityError
 
 from rag_core.errors import NotFoundError as Missing
@@ -27,7 +27,7 @@ def described(hit: Hit) -> Hit:
 @contextmanager
 def client(retriever: Retriever) -> Iterator[OpenAI]:
     with (
-        listening(scripted_graph(retriever)) as address,
+        serve_graph(scripted_graph(retriever)) as address,
         OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as asking,
     ):
         yield asking
@@ -52,12 +52,12 @@ def test_attributes_are_what_filters_compare() -> None:
 
 
 def test_what_is_asked_is_the_collection_the_filter_and_how_many() -> None:
-    retriever = Listening(hits=[KEYS, LOCKS])
+    retriever = RecordingRetriever(hits=[KEYS, LOCKS])
     with client(retriever) as asking:
         page = asking.vector_stores.search(
             "docs", query=["keys"], max_num_results=1, filters={"type": "eq", "key": "language", "value": "en"}
         )
-    (heard,) = retriever.heard
+    (heard,) = retriever.queries
     assert (heard.text, heard.collection) == ("keys", "docs")
     assert heard.filters == Comparison(key="language", type="eq", value="en")
     assert len(page.data) == 1

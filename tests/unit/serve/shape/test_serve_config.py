@@ -99,8 +99,8 @@ def test_every_unknown_key_is_told_at_once() -> None:
     shape["http_options"]["prt"] = 1
     deployment_of(shape, "Judge")["max_ongoing_request"] = 1
     assert refusal(shape).splitlines() == [
-        "http_options: there is no key prt; did you mean port?",
-        "applications[0].deployments[3]: there is no key max_ongoing_request; did you mean max_ongoing_requests?",
+        "http_options: unknown key prt; did you mean port?",
+        "applications[0].deployments[3]: unknown key max_ongoing_request; did you mean max_ongoing_requests?",
     ]
 
 
@@ -179,7 +179,7 @@ def test_a_refusal_names_the_file(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document() | {"applicationss": []}))
     with pytest.raises(ConfigError) as refused:
         read_serve_config(file)
-    assert str(refused.value).startswith(f"{file}: the file: there is no key applicationss; did you mean applications?")
+    assert str(refused.value).startswith(f"{file}: the file: unknown key applicationss; did you mean applications?")
 
 
 def test_a_serve_config_is_known_by_its_applications(tmp_path: Path) -> None:
@@ -263,5 +263,5 @@ def test_what_a_serve_config_says_is_not_said_beside_it() -> None:
     done = subprocess.run([*command, "--config", shape], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith(
-        f"error: --tenant cannot be used with the Serve config {shape}; set it in the args there\n"
+        f"error: --tenant cannot be used with the Serve config {shape}; set it in the `args` there\n"
     )
