@@ -4,6 +4,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 VLLM := .venv-vllm
 PYTEST := -n 2 --dist loadgroup
+# tests start many processes: none of them compiles the modules again, whatever the environment says
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help

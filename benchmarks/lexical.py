@@ -118,7 +118,7 @@ def _measure_writing(postgres: Postgres, target: Target, documents: Sequence[Dra
             building += seconds
             publishing += _time(partial(_publish, connection, target, prepared))[1]
         print(f"build     words to segments of {BATCH}    {count / building:9,.0f} chunks/s")
-        print(f"publish   one transaction per segment {count / publishing:9,.0f} chunks/s")
+        print(f"publish   one transaction per segment   {count / publishing:9,.0f} chunks/s")
         print(f"both      in one process {count / (building + publishing):23,.0f} chunks/s")
         _drop_segments(postgres)
         # like a job on Ray

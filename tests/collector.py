@@ -1,4 +1,4 @@
-"""An OTLP/HTTP receiver that keeps the spans that it is sent."""
+"""An OTLP/HTTP receiver that keeps the spans that it receives."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedSpan:
-    """Ids in hexadecimal; `parent` is empty for the first of a trace."""
+    """A span. Its ids are hexadecimal; `parent` is empty for the first span of a trace."""
 
     service: str
     name: str
@@ -55,7 +55,9 @@ def run_collector() -> Iterator[Collector]:
 
 def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
     for resource in request.resource_spans:
-        service = {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"]
+        service = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}[
+            "service.name"
+        ]
         for span in (span for scope in resource.scope_spans for span in scope.spans):
             yield ReceivedSpan(
                 service=service,
@@ -63,5 +65,5 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
                 trace=span.trace_id.hex(),
                 id=span.span_id.hex(),
                 parent=span.parent_span_id.hex(),
-                attributes={each.key: each.value.string_value for each in span.attributes},
+                attributes={attribute.key: attribute.value.string_value for attribute in span.attributes},
             )

@@ -1,4 +1,4 @@
-"""Small OLE2 compound files, as old Office programs write them: 512-byte sectors, every stream in the mini stream."""
+"""Small OLE2 compound files like those of old Office programs: 512-byte sectors, every stream in the mini stream."""
 
 import struct
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class _Entry:
 
 
 def compound(streams: Mapping[str, bytes]) -> bytes:
-    """Streams by their path, such as `folder/stream`; each shorter than 4096 bytes."""
+    """A compound file of these streams. Keys are paths such as `folder/stream`. Streams have less than 4096 bytes."""
     entries = _entries(streams)
     mini, mini_fat, starts = bytearray(), [], {}
     for number, entry in enumerate(entries):
@@ -29,14 +29,14 @@ def compound(streams: Mapping[str, bytes]) -> bytes:
             mini += entry.content.ljust(sectors * MINI, b"\0")
             mini_fat += [*range(first + 1, first + sectors), END]
     directory = b"".join(_directory(entry, starts.get(number, END)) for number, entry in enumerate(entries))
-    parts = [_padded(directory), _padded(bytes(mini)), _padded(struct.pack(f"<{len(mini_fat)}I", *mini_fat), b"\xff")]
+    parts = [_pad(directory), _pad(bytes(mini)), _pad(struct.pack(f"<{len(mini_fat)}I", *mini_fat), b"\xff")]
     fat, firsts = [FAT], []
     for part in parts:
         firsts.append(len(fat) if part else END)
         fat += [*range(len(fat) + 1, len(fat) + len(part) // SECTOR), END] if part else []
     assert len(fat) <= SECTOR // 4
     table = struct.pack("<128I", *fat, *[FREE] * (128 - len(fat)))
-    directory_with_root = _rooted(parts[0], firsts[1], len(mini))
+    directory_with_root = _with_root(parts[0], firsts[1], len(mini))
     header = struct.pack(
         "<8s16sHHHHH6xIIIIIIIII109I",
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -74,9 +74,9 @@ def _directory(entry: _Entry, start: int) -> bytes:
     )
 
 
-def _rooted(directory: bytes, start: int, size: int) -> bytes:
+def _with_root(directory: bytes, start: int, size: int) -> bytes:
     return directory[:116] + struct.pack("<IQ", start, size) + directory[128:]
 
 
-def _padded(content: bytes, fill: bytes = b"\0") -> bytes:
+def _pad(content: bytes, fill: bytes = b"\0") -> bytes:
     return content.ljust(-(-len(content) // SECTOR) * SECTOR, fill)

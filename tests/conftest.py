@@ -24,7 +24,7 @@ from rag_core.telemetry.metrics import discard, install_sink
 from rag_core.telemetry.traces import install_tracer
 
 SMALL_MODEL_BYTES = 20_000_000
-"""More than the tiny models of tests have, less than MiniLM has."""
+"""A limit above the tests' tiny models and below MiniLM."""
 
 _numbers = count()
 
@@ -108,7 +108,7 @@ def postgres(short_folder: Path) -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres: Postgres) -> str:
+def template_database(postgres: Postgres) -> str:
     """The name of the database that stores are copied from."""
     name = "migrated"
     _maintain(postgres, SQL("create database {}").format(Identifier(name)))
@@ -117,23 +117,25 @@ def migrated(postgres: Postgres) -> str:
 
 
 @pytest.fixture
-def store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
+def store(postgres: Postgres, template_database: str) -> Iterator[Postgres]:
     """An empty store."""
-    with _new_store(postgres, migrated) as store:
+    with _new_store(postgres, template_database) as store:
         yield store
 
 
 @pytest.fixture(scope="module")
-def module_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
+def module_store(postgres: Postgres, template_database: str) -> Iterator[Postgres]:
     """A store that the tests of a module share, empty before the first."""
-    with _new_store(postgres, migrated) as store:
+    with _new_store(postgres, template_database) as store:
         yield store
 
 
 @contextmanager
-def _new_store(postgres: Postgres, migrated: str) -> Iterator[Postgres]:
+def _new_store(postgres: Postgres, template_database: str) -> Iterator[Postgres]:
     name = f"store_{next(_numbers)}"
-    create = SQL("create database {} template {} strategy file_copy").format(Identifier(name), Identifier(migrated))
+    create = SQL("create database {} template {} strategy file_copy").format(
+        Identifier(name), Identifier(template_database)
+    )
     _maintain(postgres, create)
     yield Postgres(make_conninfo(postgres.dsn, dbname=name))
     _maintain(postgres, SQL("drop database {} with (force)").format(Identifier(name)))

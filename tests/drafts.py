@@ -1,4 +1,4 @@
-"""Drafts as the stages of ingestion leave them, made of a few words each."""
+"""Drafts of a few words each, in the states that the stages of ingestion produce."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,25 +32,25 @@ BREAK = "\n\n"
 
 
 def vector(text: str) -> Matrix:
-    """Shape (dimension,), of length 1; the same for the same text."""
+    """Shape (dimension,), length 1. The same text always has the same vector."""
     row = np.random.default_rng(int.from_bytes(text_hash(text))).standard_normal(SPACE.dimension)
     return (row / np.linalg.norm(row)).astype(np.float32)
 
 
 def weights(text: str) -> TermWeights:
-    """Of its words, in (0, 3); the same for the same text."""
+    """Weights of the text's words, in (0, 3). The same text always has the same weights."""
     terms = tuple(dict.fromkeys(text.split()))
-    drawn = np.random.default_rng(int.from_bytes(text_hash(text))).uniform(0.001, 3, len(terms))
-    return TermWeights(terms, drawn.astype(np.float32))
+    values = np.random.default_rng(int.from_bytes(text_hash(text))).uniform(0.001, 3, len(terms))
+    return TermWeights(terms, values.astype(np.float32))
 
 
 def document(uri: str, texts: Sequence[str], metadata: Metadata | None = None, title: str = "A title") -> Document:
-    """Of those texts, with an empty line between each two."""
+    """A document of these texts, separated by empty lines."""
     return Document(uri=uri, text=BREAK.join(texts), title=title, language="en", metadata=metadata or {})
 
 
 def chunks(document_id: UUID, texts: Sequence[str], prefix: str = "", **metadata: Any) -> tuple[Chunk, ...]:
-    """One a text, where `document` puts it."""
+    """One chunk per text, at its position in the text of `document`."""
     starts = np.cumsum([0, *(len(text) + len(BREAK) for text in texts)]).tolist()
     return tuple(
         Chunk(
@@ -68,7 +68,7 @@ def chunks(document_id: UUID, texts: Sequence[str], prefix: str = "", **metadata
 
 
 def blank_draft(uri: str, tenant: str = TENANT, collection: str = DEFAULT_COLLECTION) -> Draft:
-    """A draft that no stage has seen yet."""
+    """A draft that no stage has processed yet."""
     entry = Entry(uri=uri, size=len(uri), modified_ns=MODIFIED_NS)
     return Draft(id=document_id(tenant, collection, uri), source=1, entry=entry, recipe="recipe")
 
@@ -82,7 +82,7 @@ def draft(
     prefix: str = "",
     about_chunks: Metadata | None = None,
 ) -> Draft:
-    """Read, split into those texts, and embedded."""
+    """A draft that was read, split into these texts, and embedded."""
     read = document(uri, texts, metadata)
     blank = blank_draft(uri, tenant, collection)
     return embed_draft(
@@ -110,6 +110,6 @@ def draft_with_failure(draft: Draft, retryable: bool = False, skipped: bool = Fa
 
 
 def same_draft(draft: Draft, modified_ns: int = MODIFIED_NS) -> Draft:
-    """As listed anew, with the bytes that are stored."""
+    """The draft of a file that was listed again, with the same bytes as stored."""
     blank = replace(draft, document=None, chunks=(), vectors=None, weights=(), embedded=0)
     return replace(blank, same=True, entry=replace(draft.entry, modified_ns=modified_ns))

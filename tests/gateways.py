@@ -1,4 +1,4 @@
-"""The gateway's application, asked without a server."""
+"""Requests to the gateway's application without a server."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,9 +16,12 @@ T = TypeVar("T")
 def run_with_gateway(
     graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None
 ) -> T:
-    """What comes of the work. The graph is closed then: its connections belong to an event loop that ends here."""
+    """Runs `work` with a client of the gateway and returns its result.
 
-    async def called() -> T:
+    Closes the graph afterwards, because its connections belong to an event loop that ends here.
+    """
+
+    async def run() -> T:
         app = build_app(graph)
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
@@ -29,4 +32,4 @@ def run_with_gateway(
             finally:
                 await graph.close()
 
-    return asyncio.run(called())
+    return asyncio.run(run())

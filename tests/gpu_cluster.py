@@ -1,7 +1,7 @@
-"""A sync on a Ray of this machine with GPUs that only Ray believes in: `python gpu_cluster.py DSN FOLDER CASES`.
+"""A sync on a local Ray that counts GPUs which do not exist: `python gpu_cluster.py DSN FOLDER CASES`.
 
-A process of its own, because one process knows one cluster. `CASES` is a list of [GPUs there, GPUs asked for, settings]
-in JSON; what came of each is printed as JSON.
+It is a separate process, because a process can use only one cluster. `CASES` is a JSON list of [GPUs of the cluster,
+requested GPUs, settings]. It prints the outcome of each case as JSON.
 """
 
 import json
@@ -24,13 +24,13 @@ def main(dsn: str, folder: str, cases: str) -> None:
     print(json.dumps([outcome(dsn, folder, *case) for case in json.loads(cases)]))
 
 
-def outcome(dsn: str, folder: str, there: int, asked: int, overrides: Sequence[str]) -> dict[str, Any]:
+def outcome(dsn: str, folder: str, cluster_gpus: int, requested_gpus: int, overrides: Sequence[str]) -> dict[str, Any]:
     settings = load_settings(overrides=overrides, environment={})
-    ray.init(address="local", num_cpus=2, num_gpus=there, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, num_gpus=cluster_gpus, include_dashboard=False, log_to_driver=False)
     start_ray()
     try:
-        runner = RayRunner(settings, Resources(gpus=asked))
-        report = build_sync(settings, Postgres.open(dsn), [folder], f"of-{there}-{asked}").run(runner)
+        runner = RayRunner(settings, Resources(gpus=requested_gpus))
+        report = build_sync(settings, Postgres.open(dsn), [folder], f"of-{cluster_gpus}-{requested_gpus}").run(runner)
         return {"documents": report.documents}
     except RagError as error:
         return {"error": type(error).__name__, "message": str(error)}

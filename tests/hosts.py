@@ -1,4 +1,4 @@
-"""Hosts of the tests that kill, fill and freeze: a store of its own each, and the commands that use it."""
+"""Stores for the tests that kill processes, fill disks and freeze servers, and commands that use them."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ RAG = [sys.executable, "-m", "rag_cli"]
 
 @dataclass(frozen=True)
 class Host:
-    """A store of its own, and commands that use it."""
+    """A separate store, and commands that use it."""
 
     home: Path
     folder: Path
@@ -50,7 +50,12 @@ def free_port() -> int:
 
 
 def with_interrupts(command: Sequence[str]) -> list[str]:
-    """A shell that runs the tests in the background has interrupts ignored, and children inherit it. What to do between
-    fork and exec instead (`preexec_fn`) would run gRPC's handlers of forks, which abort where its threads are busy."""
-    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
-    return [sys.executable, "-c", heed, *command]
+    """The command, started by a Python process that restores the default handling of SIGINT.
+
+    A shell that runs the tests in the background ignores SIGINT, and child processes inherit this. `preexec_fn` is not
+    an alternative: it runs gRPC's fork handlers, which abort if gRPC's threads are busy.
+    """
+    restore = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-c", restore, *command]

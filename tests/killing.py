@@ -1,4 +1,4 @@
-"""Embedding models that no process survives, or that no process lives to see the end of."""
+"""Embedding models that kill their process, or that sleep longer than any test."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ class Killing:
 
     def embed(self, texts: Sequence[str]) -> NoReturn:
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError(f"embedded {len(texts)} texts after its end")
+        raise AssertionError(f"embedded {len(texts)} texts after the process was killed")
 
 
 class Sleeping:
@@ -25,4 +25,4 @@ class Sleeping:
 
     def embed(self, texts: Sequence[str]) -> NoReturn:
         time.sleep(600)
-        raise AssertionError(f"slept well over {len(texts)} texts")
+        raise AssertionError(f"the test did not stop the sleep over {len(texts)} texts")

@@ -1,5 +1,8 @@
-"""A gateway, a model's deployment and an ingest job on one Ray, as a program of its own: its arguments are those of
-`Arguments` as JSON. It prints a line when it answers, and ends with its standard input."""
+"""A program with a gateway, a model's deployment and an ingest job on one Ray.
+
+Its argument is `Arguments` as JSON. It prints a line when the gateway can answer, and exits at the end of its standard
+input.
+"""
 
 import json
 import logging
@@ -38,7 +41,7 @@ _log = logging.getLogger("serve.observed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """Ports of this machine; folders; `traceparent` is the ingest job's."""
+    """Ports of this machine, and folders. `traceparent` is that of the ingest job."""
 
     port: int
     metrics_port: int
@@ -51,7 +54,7 @@ class Arguments:
 
 @serve.deployment(name="Reader", ray_actor_options={"num_cpus": 0})
 class Reader:
-    """In place of a model."""
+    """A replacement of a model."""
 
     def __init__(self) -> None:
         configure_telemetry("reader", load_settings(environment={}).telemetry)
@@ -67,38 +70,42 @@ class Reader:
 
 @serve.deployment(name="Runner", ray_actor_options={"num_cpus": 0})
 class Runner:
-    """In place of the queue's."""
+    """A replacement of the runner of queued jobs."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        self._asked = Arguments(**arguments)
-        self._settings = load_settings(overrides=(*HASHING, f"store.url={self._asked.dsn}"), environment={})
+        self._arguments = Arguments(**arguments)
+        self._settings = load_settings(overrides=(*HASHING, f"store.url={self._arguments.dsn}"), environment={})
         configure_telemetry("ingest", self._settings.telemetry)
 
     def run(self) -> int:
-        asked, settings, postgres = self._asked, self._settings, Postgres(self._asked.dsn)
+        job_arguments, settings, postgres = self._arguments, self._settings, Postgres(self._arguments.dsn)
         Thread(target=poll_queue_depths, args=(postgres, Event(), 0.5), daemon=True).start()
-        with job_operation(asked.correlation_id, asked.traceparent, settings.tenant, settings.profile) as job:
-            report = build_sync(settings, postgres, [asked.documents]).run(RayRunner(settings, Resources(cpus=1)))
+        with job_operation(
+            job_arguments.correlation_id, job_arguments.traceparent, settings.tenant, settings.profile
+        ) as job:
+            report = build_sync(settings, postgres, [job_arguments.documents]).run(
+                RayRunner(settings, Resources(cpus=1))
+            )
             job.counts = report.documents
         return report.documents["added"]
 
 
-class AskingReader:
-    """A retriever that finds nothing, with what another process says of it; one of its legs is always broken."""
+class CallingRetriever:
+    """A retriever that calls a deployment in another process and finds nothing. One of its legs always fails."""
 
     def __init__(self, reader: DeploymentHandle) -> None:
         self._reader = reader
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:  # noqa: ARG002
         await attempt("rerank", self._read(query), otherwise=0)
-        await attempt("dense", self._broken(query), otherwise=None)
+        await attempt("dense", self._break(query), otherwise=None)
         return []
 
     async def _read(self, query: Query) -> int:
         read: int = await self._reader.read.remote(query.text, outgoing_values())
         return read
 
-    async def _broken(self, query: Query) -> None:
+    async def _break(self, query: Query) -> None:
         try:
             await self._reader.break_down.remote(query.text)
         except ValueError as error:
@@ -109,7 +116,7 @@ class AskingReader:
 @serve.ingress()
 class ObservedGateway:
     def __init__(self, reader: DeploymentHandle) -> None:
-        self._graph = scripted_graph(AskingReader(reader))
+        self._graph = scripted_graph(CallingRetriever(reader))
         configure_telemetry("gateway", self._graph.settings.telemetry)
         record_breaker_state("reader", "half_open")
 
@@ -117,16 +124,16 @@ class ObservedGateway:
         return build_app(self._graph)
 
 
-def main(asked: Arguments) -> None:
+def main(arguments: Arguments) -> None:
     os.environ.update(RAY_ENVIRONMENT)
     ray.init(
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,
-        _temp_dir=asked.session,
-        _metrics_export_port=asked.metrics_port,
+        _temp_dir=arguments.session,
+        _metrics_export_port=arguments.metrics_port,
     )
-    serve.start(http_options={"host": "127.0.0.1", "port": asked.port})
+    serve.start(http_options={"host": "127.0.0.1", "port": arguments.port})
     runner = serve.run(Runner.bind(json.loads(sys.argv[1])), name="runner", route_prefix=None)  # type: ignore[attr-defined]
     serve.run(ObservedGateway.bind(Reader.bind()), name="gateway")  # type: ignore[attr-defined]
     documents = runner.run.remote().result(timeout_s=120)

@@ -1,4 +1,4 @@
-"""BM25 as others compute it, over the same terms."""
+"""BM25 scores of other libraries, over the same terms."""
 
 from collections.abc import Sequence
 from math import log
@@ -12,16 +12,16 @@ from rag_core.storage.lexical.parameters import Bm25
 
 
 def rank_bm25_scores(chunks: Sequence[Sequence[str]], question: Sequence[str], bm25: Bm25) -> NDArray[np.float64]:
-    """With Lucene's idf in place of its own, which depends on the whole vocabulary."""
+    """The scores of rank_bm25, with Lucene's idf. Its own idf depends on the whole vocabulary."""
     oracle = BM25Okapi([list(chunk) for chunk in chunks], k1=bm25.k1, b=bm25.b)
-    having = {term: sum(term in frequencies for frequencies in oracle.doc_freqs) for term in question}
-    oracle.idf = {term: log(1 + (len(chunks) - n + 0.5) / (n + 0.5)) for term, n in having.items()}
+    document_counts = {term: sum(term in frequencies for frequencies in oracle.doc_freqs) for term in question}
+    oracle.idf = {term: log(1 + (len(chunks) - n + 0.5) / (n + 0.5)) for term, n in document_counts.items()}
     scores: NDArray[np.float64] = oracle.get_scores(list(question))
     return scores
 
 
 def bm25s_scores(chunks: Sequence[Sequence[str]], question: Sequence[str], bm25: Bm25) -> NDArray[np.float64]:
-    """Its `lucene` leaves out the constant factor k1 + 1."""
+    """The scores of bm25s, times k1 + 1: its method `lucene` leaves out this constant factor."""
     oracle = bm25s.BM25(k1=bm25.k1, b=bm25.b, method="lucene", dtype="float64")
     oracle.index([list(chunk) for chunk in chunks], show_progress=False)
     scores: NDArray[np.float64] = oracle.get_scores(list(question))

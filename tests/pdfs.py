@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def pdf(*pages: Sequence[str]) -> bytes:
-    """A page for each list of lines, in Helvetica of 12 points."""
+    """A PDF with one page per list of lines, in 12 point Helvetica."""
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
@@ -12,8 +12,8 @@ def pdf(*pages: Sequence[str]) -> bytes:
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     for i, lines in enumerate(pages):
-        drawn = "".join(f"1 0 0 1 72 {600 - 16 * row} Tm ({line}) Tj " for row, line in enumerate(lines))
-        content = f"BT /F1 12 Tf {drawn}ET"
+        operators = "".join(f"1 0 0 1 72 {600 - 16 * row} Tm ({line}) Tj " for row, line in enumerate(lines))
+        content = f"BT /F1 12 Tf {operators}ET"
         place = "/Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
         objects += [
             f"<< /Type /Page {place} /Contents {5 + 2 * i} 0 R >>",

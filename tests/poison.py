@@ -1,4 +1,4 @@
-"""Files that mean harm to whoever reads them, and parsers that do what such files bring parsers to do."""
+"""Files that attack their parser, and parsers that misbehave like an attacked one."""
 
 import ctypes
 import os
@@ -27,12 +27,12 @@ WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 NUL_CONTAINER = b"""<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
 <rootfile full-path="a%00.opf"/></rootfiles></container>"""
 IN_2300, IN_1600 = 10_413_792_000 * 10**9, -11_676_096_000 * 10**9
-"""Nanoseconds beyond the store's numbers; some file systems hold them."""
+"""Times in nanoseconds outside the range of the store. Some file systems can have them."""
 STORY = "The gates are opened at spring tide, never more than two at once."
 
 
 def docx(text: str, **parts: bytes) -> bytes:
-    """`parts` are further entries, whose names have `__` for `/` and `_dot_` for `.`."""
+    """A DOCX file. `parts` are further entries; in their names `__` means `/` and `_dot_` means `.`."""
     body = f'<w:document xmlns:w="{WORD}"><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>'
     named = {name.replace("__", "/").replace("_dot_", "."): part for name, part in parts.items()}
     return zip_bytes({"[Content_Types].xml": CONTENT_TYPES.encode(), "word/document.xml": body.encode(), **named})
@@ -47,7 +47,7 @@ def zip_bytes(entries: dict[str, bytes]) -> bytes:
 
 
 def zip_bomb() -> bytes:
-    """A hundred kilobytes that say they are a document of a hundred megabytes."""
+    """A file of 100 kB that expands to a document of 100 MB."""
     head = f'<w:document xmlns:w="{WORD}"><w:body><w:p><w:r><w:t>'.encode()
     return zip_bytes({"[Content_Types].xml": CONTENT_TYPES.encode(), "word/document.xml": head + b"A" * 100_000_000})
 
@@ -86,7 +86,7 @@ def write_poison(folder: Path) -> Path:
 
 
 def parse_or_act(uri: str, body: bytes) -> Document:
-    """As the file's name says; what says nothing is parsed."""
+    """Runs the act that the file's name names, then parses the file. Other files are only parsed."""
     act = ACTS.get(uri.rpartition("/")[2].partition(".")[0])
     if act:
         act()
@@ -103,9 +103,9 @@ def wait_in_c() -> None:
 
 
 def hog() -> None:
-    kept = []
+    blocks = []
     while True:
-        kept.append(bytes(16_000_000))
+        blocks.append(bytes(16_000_000))
 
 
 def crash() -> None:
@@ -134,7 +134,10 @@ def refuse() -> None:
 
 
 def sleep(process: int) -> list[str]:
-    """The command of those whom a parser of that process leaves asleep: several run their tests at the same time."""
+    """The command that a parser started by this process leaves running.
+
+    It contains the process id, because several processes run their tests at the same time.
+    """
     return ["sleep", f"{3600 + process}.25"]
 
 
@@ -172,7 +175,7 @@ def parse_to_huge_text(uri: str, body: bytes) -> Document:
 
 
 class Opaque(str):
-    """A text that is no plain `str`, as some libraries return."""
+    """A text of a subclass of `str`, like those that some libraries return."""
 
 
 def opaque(uri: str, body: bytes) -> Document:

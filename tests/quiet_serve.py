@@ -1,4 +1,4 @@
-"""Importing it imports Ray Serve, without the warnings that Ray's own code gives rise to."""
+"""Imports Ray Serve without the warnings that Ray's own code causes."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""A reader of the corpus, for one question."""
+"""A corpus reader for one question."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ T = TypeVar("T")
 def query_corpus(
     store: Postgres, question: Callable[[CorpusReader], Awaitable[T]], cached_bytes: int = CACHE_BYTES
 ) -> T:
-    async def asked() -> T:
+    async def run() -> T:
         reader = CorpusReader(store, cached_bytes)
         try:
             return await question(reader)
         finally:
             await reader.close()
 
-    return asyncio.run(asked())
+    return asyncio.run(run())

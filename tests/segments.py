@@ -1,4 +1,4 @@
-"""A segment's posting lists and ranges of chunks, as tests look at them."""
+"""A segment's posting lists and ranges of chunks, in a form that tests can compare."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -16,5 +16,5 @@ def lists(segment: Segment) -> dict[str, bytes]:
 
 
 def ranges(rows: Sequence[tuple[int, int, int]]) -> Ranges:
-    """Of (place of the segment, first, count)."""
+    """Ranges from rows of (position of the segment, first, count)."""
     return Ranges(*np.array(rows, np.int64).reshape(-1, 3).T)

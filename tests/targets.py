@@ -1,4 +1,4 @@
-"""Jobs to write as, in a real store, and a look behind its roles."""
+"""Jobs that write to a real store, and a connection that bypasses the store's roles."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,20 +23,20 @@ def begin(
     space: Space = SPACE,
     splade: str = "",
 ) -> Target:
-    """A job with those documents to do, by nobody: it holds no source."""
+    """Begins a job for these documents. It locks no source."""
     with store.connect() as connection:
         catalog = Catalog(connection, tenant)
-        known, vectors = catalog.ensure_collection(collection), catalog.ensure_space(space)
-        if known.space is None:
-            catalog.move_to_space(known.id, vectors)
+        collection_row, space_number = catalog.ensure_collection(collection), catalog.ensure_space(space)
+        if collection_row.space is None:
+            catalog.move_to_space(collection_row.id, space_number)
         items = [(draft.id, draft.entry.uri, "add") for draft in drafts]
         items += [(draft.id, draft.entry.uri, "delete") for draft in deleted]
-        job = Ledger(connection, tenant).begin(known.id, [1], "test", {}, 0, items)
+        job = Ledger(connection, tenant).begin(collection_row.id, [1], "test", {}, 0, items)
     return Target(
         postgres=store,
         tenant=tenant,
-        collection=known.id,
-        space=vectors,
+        collection=collection_row.id,
+        space=space_number,
         job=job.id,
         run=job.run,
         listed_ns=MODIFIED_NS,
@@ -44,9 +44,9 @@ def begin(
     )
 
 
-def publish(store: Postgres, *drafts: Draft, **place: Any) -> Target:
-    """By a job of their own, which ends with it."""
-    target = begin(store, drafts, **place)
+def publish(store: Postgres, *drafts: Draft, **options: Any) -> Target:
+    """Publishes the drafts in a new job, and ends it."""
+    target = begin(store, drafts, **options)
     write(target, drafts)
     end(target)
     return target
@@ -66,5 +66,5 @@ def end(target: Target) -> None:
 
 
 def superuser(store: Postgres) -> "Connection[Any]":
-    """Sees and may do everything; commits each statement."""
+    """A superuser's connection, which commits each statement."""
     return psycopg.connect(store.dsn, options=OPTIONS, autocommit=True)

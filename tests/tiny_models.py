@@ -1,16 +1,19 @@
-"""Models of random weights, small enough for a test to make, in the files that real ones come in."""
+"""Small models with random weights, in the same files as real models."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 WORDS = tuple("how do i rotate turn the keys key weekly doors are of oak and a house has two by night".split())  # noqa: SIM905
 WINDOW = 32
-"""Tokens that such a model reads."""
+"""The window of these models, in tokens."""
 
 
 def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32, names: Sequence[str] = ()) -> Path:
-    """A two-layer BERT below the `head`, one of transformers' auto classes without its `AutoModel`. It counts its
-    positions, and says nothing else of its window. Of a classifier `names` are its classes'."""
+    """A two-layer BERT with a head.
+
+    `head` is the name of a transformers auto class without `AutoModel`. Only the number of positions limits its texts.
+    `names` are the class names of a classifier.
+    """
     import torch
     import transformers
 
@@ -31,7 +34,7 @@ def bert_files(folder: Path, head: str, labels: int = 1, width: int = 32, names:
 
 
 def roberta_files(folder: Path, padding: int) -> Path:
-    """A two-layer RoBERTa: `padding` is the id of its padding, after which its positions begin."""
+    """A two-layer RoBERTa. `padding` is the id of its padding token; its positions begin after this number."""
     import torch
     import transformers
 
@@ -53,7 +56,7 @@ def roberta_files(folder: Path, padding: int) -> Path:
 
 
 def multi_vector_files(folder: Path) -> Path:
-    """A model trained for late interaction, as sentence-transformers stores one: a projection to 8 numbers a token."""
+    """A late-interaction model in the files of sentence-transformers. It projects each token to 8 numbers."""
     import torch
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
@@ -68,16 +71,16 @@ def multi_vector_files(folder: Path) -> Path:
 
 
 def splade_files(folder: Path) -> Path:
-    """SPLADE as sentence-transformers stores it. Of random logits, a text has about half of all terms."""
+    """A SPLADE model in the files of sentence-transformers. With random logits, a text has about half of all terms."""
     from sentence_transformers import SparseEncoder
 
-    made = SparseEncoder(str(bert_files(folder / "bert", "ForMaskedLM", width=16)), device="cpu")
-    made.save_pretrained(str(folder / "saved"), create_model_card=False)
+    encoder = SparseEncoder(str(bert_files(folder / "bert", "ForMaskedLM", width=16)), device="cpu")
+    encoder.save_pretrained(str(folder / "saved"), create_model_card=False)
     return folder / "saved"
 
 
 def two_sided_splade_files(folder: Path) -> Path:
-    """SPLADE that looks up what a question's own words weigh, as sentence-transformers stores it."""
+    """A SPLADE model that looks up the weights of a question's words, in the files of sentence-transformers."""
     import torch
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import Router, Transformer

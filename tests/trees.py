@@ -1,4 +1,4 @@
-"""Small trees of files, ingested with the hashing embedder, and what the store holds of them afterwards."""
+"""Small file trees, ingested with the hashing embedder, and their stored documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +40,11 @@ where c.name = %(collection)s order by f.document_id, f.key, f.text_value, f.num
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTree:
-    """`documents` by uri and without their ids; `chunks` by uri in order and without theirs, which `ids` holds;
-    `vectors` has one row a chunk; `values` is what filters compare."""
+    """The stored documents of a collection, by uri.
+
+    `documents` and `chunks` are without ids; `ids` has those of the chunks. `chunks` are in order. `vectors` has one
+    row per chunk. `values` are the values that filters compare.
+    """
 
     documents: Mapping[str, Mapping[str, Any]]
     chunks: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -50,7 +53,7 @@ class StoredTree:
     values: Mapping[str, Sequence[tuple[Any, ...]]]
 
     def statuses(self) -> dict[str, str]:
-        """By file name."""
+        """The status of each document, by file name."""
         return {uri.rpartition("/")[2]: document["status"] for uri, document in self.documents.items()}
 
     def texts(self, name: str) -> list[str]:
@@ -80,10 +83,10 @@ def ingest(
     settings: Settings | None = None,
     options: SyncOptions = DEFAULT_OPTIONS,
 ) -> SyncReport:
-    """In this process; the store keeps all its promises afterwards."""
-    chosen = settings or hashing_settings()
-    report = build_sync(chosen, store, [str(folder) for folder in folders], collection, options).run(
-        build_inline_runner(chosen)
+    """Ingests the folders in this process, and asserts that the store's invariants hold."""
+    settings = settings or hashing_settings()
+    report = build_sync(settings, store, [str(folder) for folder in folders], collection, options).run(
+        build_inline_runner(settings)
     )
     assert violations(store) == []
     return report
@@ -96,28 +99,34 @@ def violations(store: Postgres) -> list[Violation]:
 
 def read_tree(store: Postgres, collection: str = DEFAULT_COLLECTION) -> StoredTree:
     with store.connect("rag_worker") as connection, connection.cursor(row_factory=dict_row) as cursor:
-        named = {"collection": collection}
-        documents = cursor.execute(DOCUMENTS, named).fetchall()
-        chunks = cursor.execute(CHUNKS, named).fetchall()
-        values = cursor.execute(VALUES, named).fetchall()
+        parameters = {"collection": collection}
+        documents = cursor.execute(DOCUMENTS, parameters).fetchall()
+        chunks = cursor.execute(CHUNKS, parameters).fetchall()
+        values = cursor.execute(VALUES, parameters).fetchall()
     uris = {document.pop("id"): document["uri"] for document in documents}
 
-    def of(rows: Sequence[dict[str, Any]], id: UUID) -> list[dict[str, Any]]:
+    def rows_of(rows: Sequence[dict[str, Any]], id: UUID) -> list[dict[str, Any]]:
         return [row for row in rows if row["document_id"] == id]
 
-    facts = ("ordinal", "start_offset", "end_offset", "prefix", "text", "metadata")
-    compared = ("key", "text_value", "number_value")
+    columns = ("ordinal", "start_offset", "end_offset", "prefix", "text", "metadata")
+    value_columns = ("key", "text_value", "number_value")
     return StoredTree(
         documents={document["uri"]: document for document in documents},
-        chunks={uri: [{fact: row[fact] for fact in facts} for row in of(chunks, id)] for id, uri in uris.items()},
-        ids={uri: [row["id"] for row in of(chunks, id)] for id, uri in uris.items()},
-        vectors={uri: np.array([row["vector"] for row in of(chunks, id)], np.float32) for id, uri in uris.items()},
-        values={uri: [tuple(row[fact] for fact in compared) for row in of(values, id)] for id, uri in uris.items()},
+        chunks={
+            uri: [{column: row[column] for column in columns} for row in rows_of(chunks, id)]
+            for id, uri in uris.items()
+        },
+        ids={uri: [row["id"] for row in rows_of(chunks, id)] for id, uri in uris.items()},
+        vectors={uri: np.array([row["vector"] for row in rows_of(chunks, id)], np.float32) for id, uri in uris.items()},
+        values={
+            uri: [tuple(row[column] for column in value_columns) for row in rows_of(values, id)]
+            for id, uri in uris.items()
+        },
     )
 
 
 def assert_same(one: StoredTree, other: StoredTree) -> None:
-    """But for the ids, which hold the collection's name; vectors to half precision."""
+    """Asserts equal trees, except for ids, which depend on the collection's name. Vectors have half precision."""
     assert one.documents == other.documents
     assert one.chunks == other.chunks
     assert one.values == other.values
@@ -127,6 +136,6 @@ def assert_same(one: StoredTree, other: StoredTree) -> None:
 
 
 def assert_identical(one: StoredTree, other: StoredTree) -> None:
-    """Two collections of one name, made of the same files."""
+    """Asserts equal trees and ids: of two collections with the same name and files."""
     assert_same(one, other)
     assert one.ids == other.ids

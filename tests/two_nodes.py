@@ -1,6 +1,6 @@
 """A Ray cluster of two nodes on this machine, and syncs on it: `python two_nodes.py DSN LOCATION [DSN LOCATION ...]`.
 
-A process of its own, because one process knows one cluster. It prints what came of each sync, as a list in JSON.
+It is a separate process, because a process can use only one cluster. It prints the outcomes of the syncs as JSON.
 """
 
 import json

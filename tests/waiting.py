@@ -1,4 +1,4 @@
-"""Waiting for what comes by itself."""
+"""Waiting for conditions and for the end of processes."""
 
 import time
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from collections.abc import Callable
 import psutil
 
 TIMEOUT = 60.0
-"""Seconds."""
+"""Seconds that a condition can take."""
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(is_true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TIMEOUT
-    while not true():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT:g} s"
+    while not is_true():
+        assert time.monotonic() < deadline, f"the condition was not met within {TIMEOUT:g} s"
         time.sleep(0.02)
 
 
 def wait_for_end(process: int) -> None:
-    """A signal that kills is on its way for a moment; and what nobody has reaped has ended, too."""
+    """Waits until the process has ended or is a zombie. A signal takes a moment to arrive."""
     wait_until(lambda: not _alive(process))
 
 

@@ -1,4 +1,4 @@
-"""An embedder that tells which processes embedded, and waits until enough of them do."""
+"""An embedder that records which processes embed, and waits until enough of them do."""
 
 import os
 import time
@@ -9,21 +9,24 @@ from rag_core.models.encoders.hashing import HashingEncoder, hashing_space
 from rag_core.models.encoders.tokens import WordTokenizer
 from rag_core.types import Matrix
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Witness:
-    """The hashing embedder. Every process that embeds leaves a file in the folder, named by its id, that says what Ray
-    gave it; none goes on before `among` of them are there, or it has waited long enough."""
+    """The hashing embedder, with a record of its processes.
 
-    def __init__(self, folder: str, among: int = 1) -> None:
+    Every process that embeds writes a file to the folder. Its name is the process id, its content the GPUs that Ray
+    assigned. A process then waits until there are `processes` files, or until `TIMEOUT`.
+    """
+
+    def __init__(self, folder: str, processes: int = 1) -> None:
         self.space, self.tokenizer = hashing_space(64, 512), WordTokenizer()
-        self._inner, self._folder, self._among = HashingEncoder(64), Path(folder), among
-        self._deadline = time.monotonic() + PATIENCE
+        self._inner, self._folder, self._processes = HashingEncoder(64), Path(folder), processes
+        self._deadline = time.monotonic() + TIMEOUT
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         (self._folder / str(os.getpid())).write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-        while len(list(self._folder.iterdir())) < self._among and time.monotonic() < self._deadline:
+        while len(list(self._folder.iterdir())) < self._processes and time.monotonic() < self._deadline:
             time.sleep(0.01)
         return self._inner.embed(texts)
 
@@ -31,7 +34,12 @@ class Witness:
         return self._inner.embed_questions(texts)
 
 
-def witness_settings(folder: Path, among: int = 1) -> tuple[str, ...]:
-    """Settings that embed with it. The folder must be there, and empty."""
-    embedder = ("type=python", "object=witness:Witness", f"arguments.folder={folder}", f"arguments.among={among}")
+def witness_settings(folder: Path, processes: int = 1) -> tuple[str, ...]:
+    """Settings with this embedder. The folder must exist and be empty."""
+    embedder = (
+        "type=python",
+        "object=witness:Witness",
+        f"arguments.folder={folder}",
+        f"arguments.processes={processes}",
+    )
     return ("chunking.tokens=24", "chunking.overlap=0", *(f"embedding.{setting}" for setting in embedder))

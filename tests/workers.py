@@ -1,4 +1,4 @@
-"""Somebody who does what is queued."""
+"""A worker for the queued jobs of a test."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from rag_core.config import Settings
 
 @contextmanager
 def run_worker(settings: Settings) -> Iterator[None]:
-    """Until the block ends, in a thread."""
+    """Runs a worker in a thread until the block ends."""
     worker = Worker(settings, poll_seconds=0.1)
     thread = threading.Thread(target=worker.run)
     thread.start()

@@ -1,4 +1,4 @@
-"""Zip-based documents from the text of their parts."""
+"""Zip-based documents, made from the text of their parts."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -13,7 +13,7 @@ _CORE = (
 
 
 def zip_bytes(files: Mapping[str, str | bytes]) -> bytes:
-    """Without the time: the bytes of the same parts are the same."""
+    """A zip file without times, so that equal parts give equal bytes."""
     out = BytesIO()
     with ZipFile(out, "w") as file:
         for name, content in files.items():
@@ -22,15 +22,15 @@ def zip_bytes(files: Mapping[str, str | bytes]) -> bytes:
 
 
 def relations(targets: Mapping[str, str]) -> str:
-    """Targets by kind; the ids are the kinds, and a kind may be told twice by a number behind it: slide2."""
-    each = "".join(
+    """The relationships XML of targets by kind. The ids are the kinds; a number can follow a repeated kind: slide2."""
+    relationships = "".join(
         f'<Relationship Id="{id}" Type="{_TYPE}/{id.rstrip("0123456789")}" Target="{target}"/>'
         for id, target in targets.items()
     )
-    return f'<Relationships xmlns="{_RELATIONS}">{each}</Relationships>'
+    return f'<Relationships xmlns="{_RELATIONS}">{relationships}</Relationships>'
 
 
 def office(main: str, files: Mapping[str, str], core: str = "") -> bytes:
-    """A package whose main part has this name; `core` is what its core properties say."""
+    """A package whose main part has this name. `core` is the XML of its core properties."""
     root = relations({"officeDocument": main, "core-properties": "docProps/core.xml"})
     return zip_bytes({"_rels/.rels": root, "docProps/core.xml": _CORE.format(core), **files})

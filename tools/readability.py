@@ -55,7 +55,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(slots=True)
 class Readability:
-    """The counts of some files, and the places of what counts against them."""
+    """The counts of some files, and the positions of their offenders."""
 
     lines: int = 0
     functions: int = 0
@@ -82,8 +82,8 @@ class Readability:
     def broken_limits(self) -> list[str]:
         return [name for name, limit in LIMITS.items() if self.figures[name] > limit]
 
-    def add(self, kind: str, place: str) -> None:
-        self.offenders.setdefault(kind, []).append(place)
+    def add(self, kind: str, position: str) -> None:
+        self.offenders.setdefault(kind, []).append(position)
 
     def _count(self, kind: str) -> int:
         return len(self.offenders.get(kind, []))
@@ -143,7 +143,7 @@ def _measure_file(readability: Readability, file: Path) -> None:
 
 
 def _bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Every variable and parameter that is bound, but `self` and `cls`."""
+    """Every variable and parameter that is bound, except `self` and `cls`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
@@ -152,7 +152,7 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _used_once(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Private functions that a single place of their file names."""
+    """Private functions that are used at only one position of their file."""
     uses = Counter(
         node.id if isinstance(node, ast.Name) else node.attr
         for node in ast.walk(tree)
@@ -179,8 +179,10 @@ def _print_table(rows: dict[str, Readability]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, help="files or folders; the project's packages if none is named")
-    parser.add_argument("--compare", nargs="*", type=Path, default=[], help="folders of other projects, a row each")
+    parser.add_argument("paths", nargs="*", type=Path, help="files or folders; default: the project's packages")
+    parser.add_argument(
+        "--compare", nargs="*", type=Path, default=[], help="folders of other projects; each gets a row"
+    )
     parser.add_argument("--list", type=int, default=0, metavar="N", help="print at most N offenders of each kind")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
@@ -190,9 +192,9 @@ def main() -> int:
         print(json.dumps({name: readability.figures for name, readability in rows.items()}))
     else:
         _print_table(rows)
-        for kind, places in project.offenders.items():
-            for place in places[: arguments.list]:
-                print(f"  {kind}: {place}")
+        for kind, positions in project.offenders.items():
+            for position in positions[: arguments.list]:
+                print(f"  {kind}: {position}")
     return 1 if project.broken_limits else 0
 
 

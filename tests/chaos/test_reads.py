@@ -4,8 +4,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from concurrent_reads import NOTES, PARTS, TENANTS, publish_first, read_during_writes, read_while
 from hosts import Host
-from reading_beside import NOTES, PARTS, TENANTS, publish_first, read_during_writes, read_while
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres

@@ -1,4 +1,4 @@
-"""The corpus in memory. tests/contract/test_corpus.py holds it to what the real one promises."""
+"""The corpus in memory. tests/contract/test_corpus.py checks that it keeps the promises of the real one."""
 
 import operator
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -35,7 +35,7 @@ ORDERINGS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": op
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDocument:
-    """A document as it is searched; without chunks, only its version is remembered."""
+    """A document that can be searched. Without chunks it only records a version."""
 
     version: int
     uri: str
@@ -48,56 +48,59 @@ class MemoryDocument:
     vectors: Mapping[UUID, Matrix] = field(default_factory=dict)
 
 
-Place: TypeAlias = tuple[str, str]
-"""A tenant's collection."""
+CollectionKey: TypeAlias = tuple[str, str]
+"""A tenant and the name of a collection."""
 
 Shelf: TypeAlias = Mapping[UUID, MemoryDocument]
-"""A collection's documents by id. Never changed, only put in place of another: whoever holds one holds a snapshot."""
+"""A collection's documents by id. It never changes, it is only replaced: so a reference to it is a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCorpus:
-    """Written as one run of one tenant; read by any query. `dataclasses.replace` makes another writer of the same."""
+    """A corpus that one run of one tenant writes and that any query reads.
+
+    `dataclasses.replace` makes another writer of the same corpus.
+    """
 
     tenant: str
     collection: str
     space: Space
     run: int = 1
-    shelves: dict[Place, Shelf] = field(default_factory=dict)
-    spaces: dict[Place, Space] = field(default_factory=dict)
+    shelves: dict[CollectionKey, Shelf] = field(default_factory=dict)
+    spaces: dict[CollectionKey, Space] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.shelves.setdefault(self._place, {})
-        self.spaces.setdefault(self._place, self.space)
+        self.shelves.setdefault(self._key, {})
+        self.spaces.setdefault(self._key, self.space)
 
     def close(self) -> None:
         pass
 
     def publish(self, drafts: Sequence[Draft]) -> None:
-        shelf = dict(self.shelves[self._place])
+        shelf = dict(self.shelves[self._key])
         for draft in drafts:
-            if kept := self._published(draft, shelf.get(draft.id)):
-                shelf[draft.id] = kept
-        self.shelves[self._place] = shelf
+            if document := self._next_version(draft, shelf.get(draft.id)):
+                shelf[draft.id] = document
+        self.shelves[self._key] = shelf
 
     def delete(self, documents: Sequence[UUID]) -> None:
-        shelf = self.shelves[self._place]
+        shelf = self.shelves[self._key]
         gone = {id for id in documents if id in shelf and shelf[id].version < self.run}
-        self.shelves[self._place] = {id: kept for id, kept in shelf.items() if id not in gone}
+        self.shelves[self._key] = {id: document for id, document in shelf.items() if id not in gone}
 
     def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
-        own = [shelf for place, shelf in self.shelves.items() if place[0] == self.tenant]
+        tenant_shelves = [shelf for key, shelf in self.shelves.items() if key[0] == self.tenant]
         stored = {
-            text_hash(chunk.embedded_text): kept.vectors[chunk.id].astype(np.float32)
-            for shelf in own
-            for kept in shelf.values()
-            for chunk in kept.chunks.values()
+            text_hash(chunk.embedded_text): document.vectors[chunk.id].astype(np.float32)
+            for shelf in tenant_shelves
+            for document in shelf.values()
+            for chunk in document.chunks.values()
         }
         return {key: stored[key] for key in hashes if key in stored}
 
     def restrict(self, document: UUID, groups: Sequence[str]) -> None:
-        shelf = self.shelves[self._place]
-        self.shelves[self._place] = {**shelf, document: replace(shelf[document], groups=tuple(groups))}
+        shelf = self.shelves[self._key]
+        self.shelves[self._key] = {**shelf, document: replace(shelf[document], groups=tuple(groups))}
 
     @asynccontextmanager
     async def reading(self, query: Query) -> AsyncIterator[None]:
@@ -130,10 +133,10 @@ class MemoryCorpus:
                 )
             scored = [
                 (id, _product(row, vector))
-                for kept in shelf.values()
-                if _readable(kept, query.groups)
-                for id, row in kept.vectors.items()
-                if query.filters is None or passes(query.filters, _values(kept, kept.chunks[id]))
+                for document in shelf.values()
+                if _is_readable(document, query.groups)
+                for id, row in document.vectors.items()
+                if query.filters is None or passes(query.filters, _values(document, document.chunks[id]))
             ]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
 
@@ -143,7 +146,7 @@ class MemoryCorpus:
 
     async def fetch_hits(self, query: Query, stage: str, ranking: Sequence[tuple[UUID, float]]) -> list[Hit]:
         async with self.snapshot(query) as shelf:
-            owners = {id: kept for kept in shelf.values() for id in kept.chunks}
+            owners = {id: document for document in shelf.values() for id in document.chunks}
             return [
                 Hit(chunk=owners[id].chunks[id], origin=_origin(owners[id]), score=score, scores={stage: score})
                 for id, score in ranking
@@ -152,14 +155,14 @@ class MemoryCorpus:
 
     async def fetch_neighbours(self, query: Query, hits: Sequence[Hit], before: int, after: int) -> list[list[Chunk]]:
         async with self.snapshot(query) as shelf:
-            owners = {id: kept for kept in shelf.values() for id in kept.chunks}
-            return [_around(owners[hit.chunk.id], hit.chunk.id, before, after) for hit in hits]
+            owners = {id: document for document in shelf.values() for id in document.chunks}
+            return [_neighbours(owners[hit.chunk.id], hit.chunk.id, before, after) for hit in hits]
 
     @property
-    def _place(self) -> Place:
+    def _key(self) -> CollectionKey:
         return self.tenant, self.collection
 
-    def _published(self, draft: Draft, old: MemoryDocument | None) -> MemoryDocument | None:
+    def _next_version(self, draft: Draft, old: MemoryDocument | None) -> MemoryDocument | None:
         updated_at = datetime.fromtimestamp(draft.entry.modified_ns / 1e9, UTC)
         if old and (old.version >= self.run):
             return old
@@ -180,19 +183,19 @@ class MemoryCorpus:
         )
 
 
-_open: ContextVar[Mapping[Place, Shelf]] = ContextVar("open", default={})  # noqa: B039  # never changed, only replaced
+_open: ContextVar[Mapping[CollectionKey, Shelf]] = ContextVar("open", default={})  # noqa: B039  # never changed, only replaced
 
 
 def passes(filter: Filter, values: Mapping[str, Sequence[Value]]) -> bool:
-    """A document that lacks the key has no value that is equal to anything: `ne` and `nin` let it pass."""
+    """True if the values pass the filter. A document without the key passes `ne` and `nin`."""
     if isinstance(filter, Comparison):
         negative = filter.type in ("ne", "nin")
-        return negative != any(_holds(filter, value) for value in values.get(filter.key, ()))
+        return negative != any(_matches(filter, value) for value in values.get(filter.key, ()))
     quantifier = all if filter.type == "and" else any
-    return quantifier(passes(each, values) for each in filter.filters)
+    return quantifier(passes(part, values) for part in filter.filters)
 
 
-def _holds(filter: Comparison, value: Value) -> bool:
+def _matches(filter: Comparison, value: Value) -> bool:
     operands = filter.value if isinstance(filter.value, list | tuple) else [filter.value]
     compare = ORDERINGS.get(filter.type, operator.eq)
     return any(_kind(value) is _kind(operand) and compare(value, operand) for operand in operands)
@@ -202,24 +205,24 @@ def _kind(value: Value) -> type:
     return type(value) if isinstance(value, str | bool) else float
 
 
-def _values(kept: MemoryDocument, chunk: Chunk) -> Mapping[str, Sequence[Value]]:
-    own = {key: [chunk.metadata[key]] if key in chunk.metadata else [] for key in CHUNK_KEYS}
-    return {**kept.values, **own}
+def _values(document: MemoryDocument, chunk: Chunk) -> Mapping[str, Sequence[Value]]:
+    chunk_values = {key: [chunk.metadata[key]] if key in chunk.metadata else [] for key in CHUNK_KEYS}
+    return {**document.values, **chunk_values}
 
 
-def _around(kept: MemoryDocument, id: UUID, before: int, after: int) -> list[Chunk]:
-    place = kept.chunks[id].ordinal
-    near = [chunk for chunk in kept.chunks.values() if place - before <= chunk.ordinal <= place + after]
+def _neighbours(document: MemoryDocument, id: UUID, before: int, after: int) -> list[Chunk]:
+    ordinal = document.chunks[id].ordinal
+    near = [chunk for chunk in document.chunks.values() if ordinal - before <= chunk.ordinal <= ordinal + after]
     return sorted((chunk for chunk in near if chunk.id != id), key=lambda chunk: chunk.ordinal)
 
 
-def _readable(kept: MemoryDocument, groups: Sequence[str]) -> bool:
-    return not kept.groups or not set(kept.groups).isdisjoint(groups)
+def _is_readable(document: MemoryDocument, groups: Sequence[str]) -> bool:
+    return not document.groups or not set(document.groups).isdisjoint(groups)
 
 
 def _product(row: Matrix, vector: Matrix) -> float:
     return float((row.astype(np.float64) * vector.astype(np.float16).astype(np.float64)).sum())
 
 
-def _origin(kept: MemoryDocument) -> Origin:
-    return Origin(uri=kept.uri, title=kept.title, updated_at=kept.updated_at, metadata=kept.metadata)
+def _origin(document: MemoryDocument) -> Origin:
+    return Origin(uri=document.uri, title=document.title, updated_at=document.updated_at, metadata=document.metadata)

@@ -1,4 +1,4 @@
-"""An encoder that writes down what it was given, and can be held up: from whatever process it runs in."""
+"""An encoder that records its texts in a file and can be paused, from any process."""
 
 import json
 import os
@@ -15,8 +15,7 @@ HELD = "held"
 
 
 class WitnessedEncoder:
-    """A row for a text: its length, and 1. While the folder has a file `held`, nothing that has begun comes to its
-    end."""
+    """The row of a text is its length and 1. While the folder has a file `held`, no call returns."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -30,14 +29,14 @@ class WitnessedEncoder:
 
 
 def batches(folder: Path) -> list[dict[str, Any]]:
-    """Those begun so far, without probes."""
-    told = folder / "batches"
-    read = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
-    return [batch for batch in read if batch["texts"] != ["ready"]]
+    """The batches that have begun, without health checks."""
+    file = folder / "batches"
+    begun = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [batch for batch in begun if batch["texts"] != ["ready"]]
 
 
 def configured_app(arguments: dict[str, str]) -> Any:
-    """Of settings in JSON, as a configuration file of Serve would have it built."""
+    """Builds the embedder's application from settings in JSON, like a Serve config does."""
     from rag_core.config import Settings
     from serve.models.deployments import embedder_app
 

@@ -1,4 +1,4 @@
-"""Legs and rerankers that do as they are told. tests/contract/ holds both to what real ones promise."""
+"""Scripted legs and rerankers. tests/contract/ checks that they keep the promises of real ones."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from rag_core.types import Query
 
 @dataclass(kw_only=True)
 class ScriptedLeg:
-    """Knows these scores, and ranks the first `known` of them. It takes `seconds`, and then raises `error` if any."""
+    """A leg with these scores. It ranks the best `max_ranked` after `seconds`, or raises `error` if there is one."""
 
     scores: Mapping[UUID, float]
     max_ranked: int = 1000
@@ -36,7 +36,7 @@ class ScriptedLeg:
 
 @dataclass(kw_only=True)
 class ScriptedReranker:
-    """The score of a text is how often it has `word`. It takes `seconds`, and then raises `error` if any."""
+    """A reranker that counts `word` in each text. It answers after `seconds`, or raises `error` if there is one."""
 
     word: str
     seconds: float = 0.0

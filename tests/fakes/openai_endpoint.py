@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on the loopback, over real sockets, that answers as a test tells it."""
+"""A scripted OpenAI-compatible endpoint on loopback, over real sockets."""
 
 import asyncio
 import json
@@ -10,17 +10,17 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 HANG: Literal["hang"] = "hang"
-"""Nothing more, until the client leaves or the endpoint stops."""
+"""The endpoint sends nothing more until the client disconnects or the endpoint stops."""
 
 CUT: Literal["cut"] = "cut"
-"""The connection is dropped, in the middle of what it is in."""
+"""The endpoint drops the connection in the middle of the response."""
 
 Step: TypeAlias = bytes | Literal["hang", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedHttpResponse:
-    """One response: its body step by step. With `slow`, the headers do not come either until the client leaves."""
+    """A response: its body step by step. With `slow`, it never sends even the headers."""
 
     steps: Sequence[Step] = ()
     status: int = 200
@@ -37,9 +37,12 @@ class ReceivedRequest:
 
 @dataclass(slots=True)
 class Endpoint:
-    """Plays in their order, the last one again and again. `left` is set when a client leaves a response unread."""
+    """Sends the responses in order, and repeats the last one.
 
-    plays: Sequence[ScriptedHttpResponse]
+    `client_left` is set when a client disconnects before the end of a response.
+    """
+
+    responses: Sequence[ScriptedHttpResponse]
     requests: list[ReceivedRequest] = field(default_factory=list)
     client_left: Event = field(default_factory=Event)
     connections: int = 0
@@ -64,16 +67,16 @@ class Endpoint:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(await _read(reader))
-        play = self.plays[min(len(self.requests), len(self.plays)) - 1]
-        gone = asyncio.create_task(reader.read(1))
-        if play.slow:
-            await self._hang(gone)
+        response = self.responses[min(len(self.requests), len(self.responses)) - 1]
+        client_gone = asyncio.create_task(reader.read(1))
+        if response.slow:
+            await self._hang(client_gone)
             return False
-        writer.write(_head(play))
-        for step in play.steps:
+        writer.write(_head(response))
+        for step in response.steps:
             await writer.drain()
             if step == HANG:
-                await self._hang(gone)
+                await self._hang(client_gone)
                 return False
             if step == CUT:
                 writer.transport.abort()
@@ -81,21 +84,21 @@ class Endpoint:
             writer.write(b"%x\r\n%b\r\n" % (len(step), step))
         writer.write(b"0\r\n\r\n")
         await writer.drain()
-        gone.cancel()
+        client_gone.cancel()
         with suppress(asyncio.CancelledError):
-            await gone
+            await client_gone
         return True
 
-    async def _hang(self, gone: "asyncio.Task[bytes]") -> None:
+    async def _hang(self, client_gone: "asyncio.Task[bytes]") -> None:
         with suppress(ConnectionError):
-            await gone
+            await client_gone
         self.client_left.set()
 
 
 @contextmanager
-def run_endpoint(*plays: ScriptedHttpResponse) -> Iterator[Endpoint]:
-    endpoint, started, stop = Endpoint(plays), Event(), Event()
-    thread = Thread(target=lambda: asyncio.run(_served(endpoint, started, stop)), daemon=True)
+def run_endpoint(*responses: ScriptedHttpResponse) -> Iterator[Endpoint]:
+    endpoint, started, stop = Endpoint(responses), Event(), Event()
+    thread = Thread(target=lambda: asyncio.run(_run_server(endpoint, started, stop)), daemon=True)
     thread.start()
     assert started.wait(60)
     try:
@@ -105,7 +108,7 @@ def run_endpoint(*plays: ScriptedHttpResponse) -> Iterator[Endpoint]:
         thread.join()
 
 
-async def _served(endpoint: Endpoint, started: Event, stop: Event) -> None:
+async def _run_server(endpoint: Endpoint, started: Event, stop: Event) -> None:
     server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0)
     endpoint.port = server.sockets[0].getsockname()[1]
     started.set()
@@ -121,14 +124,14 @@ async def _read(reader: asyncio.StreamReader) -> ReceivedRequest:
     return ReceivedRequest(headers=headers, body=json.loads(body), at=monotonic())
 
 
-def _head(play: ScriptedHttpResponse) -> bytes:
-    headers = {**play.headers, "Transfer-Encoding": "chunked"}
-    lines = [f"HTTP/1.1 {play.status} Told", *(f"{name}: {value}" for name, value in headers.items())]
+def _head(response: ScriptedHttpResponse) -> bytes:
+    headers = {**response.headers, "Transfer-Encoding": "chunked"}
+    lines = [f"HTTP/1.1 {response.status} Scripted", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def event(told: Any) -> bytes:
-    return f"data: {told if isinstance(told, str) else json.dumps(told)}\n\n".encode()
+def event(data: Any) -> bytes:
+    return f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
 
 
 def piece(text: str) -> bytes:
@@ -136,33 +139,35 @@ def piece(text: str) -> bytes:
 
 
 def end(finish: str = "stop", prompt: int = 40, completion: int = 4, cached: int = 32) -> list[bytes]:
-    """The chunks that a whole stream ends with."""
+    """The last chunks of a complete stream."""
     details = {"cached_tokens": cached}
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": details}
     finished = {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
     return [event(finished), event({"choices": [], "usage": usage}), event("[DONE]")]
 
 
-def stream_play(*texts: str) -> ScriptedHttpResponse:
-    """As vLLM and OpenAI do it: first the role, then the text, then why it ended, then the usage."""
+def stream_response(*texts: str) -> ScriptedHttpResponse:
+    """A stream like those of vLLM and OpenAI: the role, the text, the finish reason, the usage."""
     role = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
     return ScriptedHttpResponse(steps=[role, *map(piece, texts), *end()])
 
 
-def whole_play(text: str, logprobs: Sequence[Mapping[str, float]] = ()) -> ScriptedHttpResponse:
-    """Not streamed; `logprobs` are each token's alternatives."""
+def whole_response(text: str, logprobs: Sequence[Mapping[str, float]] = ()) -> ScriptedHttpResponse:
+    """A response that is not streamed. `logprobs` has the alternatives of each token."""
     choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     if logprobs:
-        tops = [[{"token": token, "logprob": value} for token, value in each.items()] for each in logprobs]
+        tops = [
+            [{"token": token, "logprob": value} for token, value in alternatives.items()] for alternatives in logprobs
+        ]
         choice["logprobs"] = {"content": [{"token": "", "logprob": 0.0, "top_logprobs": top} for top in tops]}
     return _json(200, {"choices": [choice]})
 
 
-def error_play(status: int, told: Any, **headers: str) -> ScriptedHttpResponse:
-    return _json(status, told, **{name.replace("_", "-"): value for name, value in headers.items()})
+def error_response(status: int, body: Any, **headers: str) -> ScriptedHttpResponse:
+    return _json(status, body, **{name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def _json(status: int, told: Any, **headers: str) -> ScriptedHttpResponse:
+def _json(status: int, body: Any, **headers: str) -> ScriptedHttpResponse:
     return ScriptedHttpResponse(
-        status=status, steps=[json.dumps(told).encode()], headers={"Content-Type": "application/json", **headers}
+        status=status, steps=[json.dumps(body).encode()], headers={"Content-Type": "application/json", **headers}
     )

@@ -1,4 +1,4 @@
-"""What `serve.batch` asks of the replica that it runs in, for tests that run it in their own process."""
+"""The replica context that `serve.batch` requires, for tests that run it in their own process."""
 
 import gc
 from collections.abc import Iterator
@@ -10,7 +10,10 @@ import pytest
 
 @contextmanager
 def replica_context() -> Iterator[None]:
-    """Serve's queues are collected before it ends: one that is collected outside of a loop would open a new one."""
+    """Replaces the replica context.
+
+    Collects Serve's queues at the end: a queue that is collected outside of a loop would open a new one.
+    """
     context = SimpleNamespace(_deployment_config=SimpleNamespace(max_ongoing_requests=100_000))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ray.serve.get_replica_context", lambda: context)

@@ -1,4 +1,4 @@
-"""A gateway over scripted parts, and one that listens."""
+"""A gateway with scripted parts, and a server for it."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ NOWHERE = Postgres("host=/nowhere")
 
 @dataclass(kw_only=True)
 class RecordingRetriever:
-    """A retriever that keeps what it was asked."""
+    """A retriever that keeps its queries."""
 
     hits: Sequence[Hit]
     queries: list[Query] = field(default_factory=list)
@@ -43,44 +43,44 @@ def scripted_graph(
     judge: ScriptedJudge | None = None,
     postgres: Postgres = NOWHERE,
 ) -> Graph:
-    """`guard` is its mode, and what it streams."""
+    """A graph of scripted parts. `guard` is the mode and the stream setting of the guard."""
     settings = load_settings(environment={})
-    chosen = settings.guard.model_copy(update={"mode": guard[0], "stream": guard[1]})
-    found = retriever or ScriptedRetriever(hits=[])
-    held = Guard(
+    guard_settings = settings.guard.model_copy(update={"mode": guard[0], "stream": guard[1]})
+    retriever = retriever or ScriptedRetriever(hits=[])
+    scripted_guard = Guard(
         judge=judge or ScriptedJudge(),
-        mode=chosen.mode,
-        stream=chosen.stream,
+        mode=guard_settings.mode,
+        stream=guard_settings.stream,
         on_judge_error="allow_flagged",
         timeout=5.0,
     )
     answerer = QueryPipeline(
-        retriever=found,
+        retriever=retriever,
         pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[]),
-        guard=held,
+        guard=scripted_guard,
         conversations=InMemoryConversations(),
         style=Style(),
         limits=Limits(timeout=30.0),
     )
     return Graph(
-        settings=settings.model_copy(update={"guard": chosen}),
+        settings=settings.model_copy(update={"guard": guard_settings}),
         postgres=postgres,
         corpus=CorpusReader(postgres),
-        retriever=found,
+        retriever=retriever,
         answerer=answerer,
         limits={},
-        dependencies={"store": Dependency(_there, required=True)},
+        dependencies={"store": Dependency(_check_store, required=True)},
     )
 
 
-async def _there() -> None:
-    """What is scripted needs no store."""
+async def _check_store() -> None:
+    """Reports the store as ready, because scripted parts do not use it."""
 
 
 @contextmanager
 def serve_graph(graph: Graph) -> Iterator[str]:
-    """The address of a server on this machine's loopback, in a thread of its own."""
+    """Runs a server on loopback in a separate thread, and yields its address."""
     server = uvicorn.Server(uvicorn.Config(build_app(graph), port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()

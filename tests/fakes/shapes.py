@@ -1,5 +1,7 @@
-"""The graph with a language model that is scripted, deployed and asked as one of `ray.serve.llm` is: for where vLLM is
-not installed. A Serve config names it as `fakes.shapes:build`."""
+"""A graph with a scripted language model, for machines without vLLM.
+
+The model is deployed and called like one of `ray.serve.llm`. A Serve config names it as `fakes.shapes:build`.
+"""
 
 import asyncio
 import json
@@ -19,7 +21,7 @@ PIECES = ("Keys are replaced ", "every 45 days [1].")
 
 @serve.deployment(max_ongoing_requests=64)
 class Scripted:
-    """It says always the same, counts how often, and can be held up in the middle."""
+    """A model that always gives the same answer, counts its calls, and can be paused in the middle."""
 
     def __init__(self) -> None:
         self._asked, self._goes_on = 0, asyncio.Event()

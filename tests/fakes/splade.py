@@ -8,7 +8,7 @@ from rag_core.types import TermWeights
 
 
 class WordWeights:
-    """Words weigh what they weigh in drafts. `fingerprint` is whatever the test says."""
+    """A weigher with the same word weights as `drafts`. The test chooses `fingerprint`."""
 
     def __init__(self, fingerprint: str = "one") -> None:
         self.fingerprint = fingerprint

@@ -1,12 +1,11 @@
 import json
-import os
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.openai_endpoint import HANG, ScriptedHttpResponse, error_play, piece, run_endpoint, stream_play
+from commands import Rag, rag_in_process
+from fakes.openai_endpoint import HANG, ScriptedHttpResponse, error_response, piece, run_endpoint, stream_response
 from hosts import RAG
 from trees import write
 
@@ -22,39 +21,46 @@ FILES = {
 }
 
 
+@pytest.fixture(scope="module")
+def corpus(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Postgres:
+    with open_knowledge_base(module_store.dsn) as knowledge:
+        knowledge.ingest(write(tmp_path_factory.mktemp("documents"), FILES))
+    return module_store
+
+
 @pytest.fixture
-def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
-    with open_knowledge_base(store.dsn) as knowledge:
-        knowledge.ingest(write(tmp_path, FILES))
-    return {**os.environ, "RAG_STORE__URL": store.dsn, "RAG_ANSWERING__BUDGET": "none"}
+def rag(corpus: Postgres, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
+    monkeypatch.setenv("RAG_STORE__URL", corpus.dsn)
+    monkeypatch.setenv("RAG_ANSWERING__BUDGET", "none")
+    return rag_in_process(capfd)
 
 
-def run(environment: dict[str, str], *arguments: str, code: int = 0) -> str:
-    done = subprocess.run([*RAG, *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout
+def run(rag: Rag, *arguments: str, code: int = 0) -> str:
+    ran = rag(*arguments)
+    assert ran.code == code, ran.err
+    return ran.out
 
 
-def asked(environment: dict[str, str], *arguments: str, code: int = 0) -> dict[str, Any]:
-    reply: dict[str, Any] = json.loads(run(environment, "ask", *arguments, "--json", code=code))
+def asked(rag: Rag, *arguments: str, code: int = 0) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(run(rag, "ask", *arguments, "--json", code=code))
     return reply
 
 
-def test_every_citation_is_verbatim_in_its_stored_document(environment: dict[str, str]) -> None:
-    reply = asked(environment, "How often are the signing keys replaced?")
+def test_every_citation_is_verbatim_in_its_stored_document(rag: Rag) -> None:
+    reply = asked(rag, "How often are the signing keys replaced?")
     assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
     assert reply["verdict"]["verdict"] == "supported"
     assert reply["verdict"]["method"] == "verbatim"
     assert reply["confidence"] == 1.0
     for citation in reply["citations"]:
-        text = run(environment, "documents", "text", citation["url"]).removesuffix("\n")
+        text = run(rag, "documents", "text", citation["url"]).removesuffix("\n")
         assert text[citation["start"] : citation["end"]] == citation["quote"]
         for span in citation["spans"]:
             assert reply["answer"][span["start"] : span["end"]] == f"[{citation['n']}]"
 
 
-def test_a_reply_tells_its_stages_and_what_they_did_not_do(environment: dict[str, str]) -> None:
-    reply = asked(environment, "How often are the signing keys replaced?", "--explain")
+def test_a_reply_tells_its_stages_and_what_they_did_not_do(rag: Rag) -> None:
+    reply = asked(rag, "How often are the signing keys replaced?", "--explain")
     stages = {stage["stage"]: stage for stage in reply["stages"]}
     assert next(iter(stages)) == "history"
     assert stages["history"]["skipped"] == "no session"
@@ -65,8 +71,8 @@ def test_a_reply_tells_its_stages_and_what_they_did_not_do(environment: dict[str
     assert reply["passages"][0]["n"] == 1
 
 
-def test_a_pipe_gets_plain_text_with_its_sources_and_its_verdict(environment: dict[str, str]) -> None:
-    printed = run(environment, "ask", "When does the sea lock open?")
+def test_a_pipe_gets_plain_text_with_its_sources_and_its_verdict(rag: Rag) -> None:
+    printed = run(rag, "ask", "When does the sea lock open?")
     answer, _, rest = printed.partition("\n\n")
     assert answer == "The sea lock opens two hours before high water. [1]"
     assert "[1] Locks · today" in rest
@@ -75,28 +81,28 @@ def test_a_pipe_gets_plain_text_with_its_sources_and_its_verdict(environment: di
     assert "\x1b" not in printed
 
 
-def test_what_the_sources_do_not_say_is_not_made_up(environment: dict[str, str]) -> None:
-    reply = asked(environment, "Which enzyme does ribavirin inhibit?")
+def test_what_the_sources_do_not_say_is_not_made_up(rag: Rag) -> None:
+    reply = asked(rag, "Which enzyme does ribavirin inhibit?")
     assert reply["finish"] == "abstained"
     assert reply["answer"].startswith("The sources do not answer this. Closest to the question: ")
     assert reply["citations"] == []
 
 
-def test_verbose_shows_every_stage_as_a_bar(environment: dict[str, str]) -> None:
-    printed = run(environment, "ask", "When does the sea lock open?", "-v")
+def test_verbose_shows_every_stage_as_a_bar(rag: Rag) -> None:
+    printed = run(rag, "ask", "When does the sea lock open?", "-v")
     for stage in ("retrieve", "select", "generate", "judge"):
         assert f"\n{stage}" in printed
     assert "█" in printed
 
 
-def test_a_collection_that_is_not_there_is_a_usage_error(environment: dict[str, str]) -> None:
-    reply = asked(environment, "anything", "--collection", "nowhere", code=2)
+def test_a_collection_that_is_not_there_is_a_usage_error(rag: Rag) -> None:
+    reply = asked(rag, "anything", "--collection", "nowhere", code=2)
     assert "no collection 'nowhere'" in reply["error"]["message"]
 
 
-def test_a_setting_that_contradicts_itself_is_refused_by_name(environment: dict[str, str]) -> None:
+def test_a_setting_that_contradicts_itself_is_refused_by_name(rag: Rag) -> None:
     settings = ["--set", "guard.mode=regenerate", "--set", "guard.stream=sentence"]
-    reply = asked(environment, "anything", *settings, code=2)
+    reply = asked(rag, "anything", *settings, code=2)
     assert "stream must be after or buffer, got sentence" in reply["error"]["message"]
 
 
@@ -105,10 +111,10 @@ def openai(url: str, **settings: str) -> list[str]:
     return [part for key, value in chosen.items() for part in ("--set", f"generation.{key}={value}")]
 
 
-def test_a_language_model_is_held_to_its_sources(environment: dict[str, str]) -> None:
-    written = stream_play("Signing keys are replaced every 45 days [1", "]. They cost 900 crowns [1]. More [7].")
+def test_a_language_model_is_held_to_its_sources(rag: Rag) -> None:
+    written = stream_response("Signing keys are replaced every 45 days [1", "]. They cost 900 crowns [1]. More [7].")
     with run_endpoint(written) as endpoint:
-        reply = asked(environment, "How often are the signing keys replaced?", *openai(endpoint.url))
+        reply = asked(rag, "How often are the signing keys replaced?", *openai(endpoint.url))
     text = "Signing keys are replaced every 45 days [1]. They cost 900 crowns [1]. More."
     assert reply["answer"] == text
     grades = [(text[claim["start"] : claim["end"]], claim["verdict"]) for claim in reply["verdict"]["claims"]]
@@ -119,33 +125,33 @@ def test_a_language_model_is_held_to_its_sources(environment: dict[str, str]) ->
     assert generated["figures"]["prompt_tokens"] == 40
 
 
-def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(environment: dict[str, str]) -> None:
+def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(rag: Rag) -> None:
     settings = openai("http://127.0.0.1:9/v1", attempts="1")
-    reply = asked(environment, "How often are the signing keys replaced?", *settings)
+    reply = asked(rag, "How often are the signing keys replaced?", *settings)
     assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
     assert reply["degraded"] == ["model"]
 
 
 def test_an_endpoint_that_refuses_without_a_fallback_is_a_named_error_without_the_key(
-    environment: dict[str, str],
+    rag: Rag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_endpoint(error_play(401, {"error": {"message": "bad key"}})) as endpoint:
+    monkeypatch.setenv("SECRET", "sk-canary-1234")
+    with run_endpoint(error_response(401, {"error": {"message": "bad key"}})) as endpoint:
         settings = [*openai(endpoint.url, fallback="none", api_key_env="SECRET"), "-v"]
-        told = {**environment, "SECRET": "sk-canary-1234"}
-        command = [*RAG, "ask", "How often are keys replaced?", *settings, "--json"]
-        done = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert "401" in json.loads(done.stdout)["error"]["message"]
-    assert "canary" not in done.stdout + done.stderr
+        ran = rag("ask", "How often are keys replaced?", *settings, "--json")
+    assert ran.code == 3
+    assert "401" in ran.json["error"]["message"]
+    assert "canary" not in ran.out + ran.err
 
 
-def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict[str, str]) -> None:
+@pytest.mark.usefixtures("rag")
+def test_an_interrupt_ends_the_answer_and_the_request_below_it() -> None:
     """A shell that runs the tests in the background has interrupts ignored, and children inherit that."""
     with run_endpoint(ScriptedHttpResponse(steps=[piece("Signing keys are replaced "), HANG])) as endpoint:
         command = [*RAG, "ask", "How often are the signing keys replaced?", *openai(endpoint.url)]
         heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **heed}
-        with subprocess.Popen(command, env=environment, **pipes) as process:
+        with subprocess.Popen(command, **pipes) as process:
             assert process.stdout is not None
             assert process.stdout.read(8) == "Signing "
             process.send_signal(signal.SIGINT)
@@ -163,9 +169,9 @@ def test_an_interrupt_ends_the_answer_and_the_request_below_it(environment: dict
         ("x" * 10_001, "question must have at most 10000 characters, got 10001"),
     ],
 )
-def test_what_is_no_question_is_refused(environment: dict[str, str], question: str, complaint: str) -> None:
-    assert asked(environment, question, code=2)["error"]["message"] == complaint
+def test_what_is_no_question_is_refused(rag: Rag, question: str, complaint: str) -> None:
+    assert asked(rag, question, code=2)["error"]["message"] == complaint
 
 
-def test_half_a_character_in_a_question_harms_nobody(environment: dict[str, str]) -> None:
-    assert asked(environment, "When does the sea lock open? \udcff")["finish"] == "stop"
+def test_half_a_character_in_a_question_harms_nobody(rag: Rag) -> None:
+    assert asked(rag, "When does the sea lock open? \udcff")["finish"] == "stop"

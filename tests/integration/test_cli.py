@@ -1,22 +1,21 @@
 """The `rag` command from its arguments to its exit code, with the hashing embedder."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 import click
 import psycopg
 import pytest
 import typer.main
+from commands import Rag, rag_in_process
 from hosts import RAG, with_interrupts
 from psycopg.conninfo import make_conninfo
 from trees import HASHING, violations, write
@@ -38,27 +37,11 @@ TREE = {
 }
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The one document of standard output."""
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
 class Terminal(StringIO):
     """Standard input with somebody at it."""
 
     def isatty(self) -> bool:
         return True
-
-
-Rag: TypeAlias = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -69,20 +52,11 @@ def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def rag(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Rag]:
+def rag(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
     """The command, in this process."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-
-    def run(*arguments: object) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            app([str(argument) for argument in arguments])
-        captured = capfd.readouterr()
-        return Ran(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
+    return rag_in_process(capfd)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from uuid import UUID
 
 import pytest
-from fakes.openai_endpoint import run_endpoint, stream_play
+from fakes.openai_endpoint import run_endpoint, stream_response
 
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import (
@@ -91,7 +91,7 @@ def test_an_expanded_question_is_searched_and_the_original_one_answered(
     stored: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words_only = QueryOptions(expand_query=True, enable_vector_search=False)
-    with run_endpoint(stream_play("locks, oiled"), stream_play("Ada does [1].")) as endpoint:
+    with run_endpoint(stream_response("locks, oiled"), stream_response("Ada does [1].")) as endpoint:
         generate_by(monkeypatch, type="openai", model="llama", base_url=endpoint.url)
         response = chat_with_documents("shop", "Who lubricates bolts?", words_only)
     assert response.answer_text == "Ada does [1]."

@@ -43,7 +43,7 @@ def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
 ) -> None:
     seen = tmp_path / "actors"
     seen.mkdir()
-    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(seen, among=2)))
+    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(seen, processes=2)))
     assert outcome["documents"]["completed"] == len(FILES)
     assert len({each.read_text() for each in seen.iterdir()}) == len(list(seen.iterdir())) == 2
     assert violations(store) == []

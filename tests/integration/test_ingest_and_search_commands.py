@@ -1,11 +1,9 @@
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import RAG
+from commands import Rag, rag_in_process
 from trees import write
 
 from rag_core.storage.postgres import Postgres
@@ -24,41 +22,43 @@ OPTIONS = {
 
 
 @pytest.fixture
-def environment(store: Postgres) -> dict[str, str]:
-    return {**os.environ, **OPTIONS, "RAG_STORE__URL": store.dsn}
+def run(store: Postgres, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
+    for name, value in {**OPTIONS, "RAG_STORE__URL": store.dsn}.items():
+        monkeypatch.setenv(name, value)
+    return rag_in_process(capfd)
 
 
-def rag(environment: dict[str, str], *arguments: str, code: int = 0) -> Any:
-    return json.loads(printed(environment, *arguments, "--json", code=code))
+def rag(run: Rag, *arguments: str, code: int = 0) -> Any:
+    return json.loads(printed(run, *arguments, "--json", code=code))
 
 
-def printed(environment: dict[str, str], *arguments: str, code: int = 0) -> str:
-    done = subprocess.run([*RAG, *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout
+def printed(run: Rag, *arguments: str, code: int = 0) -> str:
+    ran = run(*arguments)
+    assert ran.code == code, ran.err
+    return ran.out
 
 
-def test_a_hit_is_shown_with_the_chunks_around_it(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_hit_is_shown_with_the_chunks_around_it(run: Rag, tmp_path: Path) -> None:
     folder = write(tmp_path, {"keys.md": STORY})
-    rag(environment, "ingest", str(folder), "--runner", "inline")
-    [best, *_] = rag(environment, "search", "Nobody opens it", "-k", "1", "--context", "1")["results"]
+    rag(run, "ingest", str(folder), "--runner", "inline")
+    [best, *_] = rag(run, "search", "Nobody opens it", "-k", "1", "--context", "1")["results"]
     before, after = best["context"]["before"], best["context"]["after"]
     assert " ".join(f"{before} {best['text']} {after}".split()).endswith(STORY[STORY.index("They") :])
-    [plain, *_] = rag(environment, "search", "Nobody opens it", "-k", "1")["results"]
+    [plain, *_] = rag(run, "search", "Nobody opens it", "-k", "1")["results"]
     assert "context" not in plain
 
 
-def test_the_context_stands_around_the_passage(environment: dict[str, str], tmp_path: Path) -> None:
-    rag(environment, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline")
-    shown = printed(environment, "search", "The box is red", "-k", "1", "--context", "9")
+def test_the_context_stands_around_the_passage(run: Rag, tmp_path: Path) -> None:
+    rag(run, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline")
+    shown = printed(run, "search", "The box is red", "-k", "1", "--context", "9")
     assert " ".join(STORY.removeprefix("# Keys").split()) in " ".join(shown.split())
 
 
-def test_meta_is_metadata_of_all_documents(environment: dict[str, str], tmp_path: Path) -> None:
-    rag(environment, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline", "--meta", "kind=story")
+def test_meta_is_metadata_of_all_documents(run: Rag, tmp_path: Path) -> None:
+    rag(run, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline", "--meta", "kind=story")
     only = '{"key": "kind", "type": "eq", "value": "%s"}'
-    assert rag(environment, "search", "keys", "--filter", only % "story")["results"]
-    assert not rag(environment, "search", "keys", "--filter", only % "memo")["results"]
+    assert rag(run, "search", "keys", "--filter", only % "story")["results"]
+    assert not rag(run, "search", "keys", "--filter", only % "memo")["results"]
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_meta_is_metadata_of_all_documents(environment: dict[str, str], tmp_path
     ],
 )
 def test_the_profile_of_a_source_is_detected_unless_it_is_named(
-    environment: dict[str, str], tmp_path: Path, arguments: list[str], profile: str
+    run: Rag, tmp_path: Path, arguments: list[str], profile: str
 ) -> None:
     folder = write(tmp_path / "docs", {"keys.md": STORY})
     (tmp_path / "rag.yaml").write_text("profiles: {acme: {detect: {source: [acme]}, chunking: {overlap: 4}}}")
     named = ["--config", str(tmp_path / "rag.yaml"), *arguments]
-    rag(environment, "ingest", str(folder), "--runner", "inline", *named)
-    [job] = rag(environment, "jobs", "list")
+    rag(run, "ingest", str(folder), "--runner", "inline", *named)
+    [job] = rag(run, "jobs", "list")
     assert job["profile"] == profile
 
 
-def test_meta_without_a_value_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
+def test_meta_without_a_value_is_refused(run: Rag, tmp_path: Path) -> None:
     folder = write(tmp_path, {"keys.md": STORY})
-    error = rag(environment, "ingest", str(folder), "--meta", "source", code=2)["error"]
+    error = rag(run, "ingest", str(folder), "--meta", "source", code=2)["error"]
     assert error["message"] == "--meta must be KEY=VALUE with a key without dots, got 'source'"

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from commands import Rag, Ran, rag_in_process
 from drafts import TENANT
 from fakes.serving import serve_graph
 from hosts import RAG, with_interrupts
@@ -50,26 +51,32 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "docs", FILES)
 
 
-def rag(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """From a machine without the store."""
-    environment = {**os.environ, "RAG_STORE__URL": "host=/nowhere"}
-    command = [*INGEST, *arguments, "--server", url]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+@pytest.fixture
+def rag(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
+    """The command, as on a machine without the store."""
+    monkeypatch.setenv("RAG_STORE__URL", "host=/nowhere")
+    return rag_in_process(capfd)
 
 
-def report(url: str, *arguments: str, code: int = 0) -> Any:
-    return json.loads(rag(url, *arguments, "--json", code=code).stdout)
+def push(rag: Rag, url: str, *arguments: str, code: int = 0) -> Ran:
+    ran = rag("ingest", *arguments, "--server", url)
+    assert ran.code == code, ran.err
+    assert "Traceback" not in ran.err
+    return ran
 
 
-def test_a_folder_is_pushed_and_is_there_when_the_command_ends(store: Postgres, url: str, folder: Path) -> None:
+def report(rag: Rag, url: str, *arguments: str, code: int = 0) -> Any:
+    return json.loads(push(rag, url, *arguments, "--json", code=code).out)
+
+
+def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
+    rag: Rag, store: Postgres, url: str, folder: Path
+) -> None:
     with worker(store):
-        told = report(url, str(folder), "--collection", "docs", "--meta", "team=locks")
-        again = report(url, str(folder), "--collection", "docs", "--meta", "team=locks")
+        told = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
+        again = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
         (folder / "keys.md").write_text("# Keys\n\nReplaced daily.\n")
-        changed = report(url, str(folder), "--collection", "docs", "--meta", "team=locks")
+        changed = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
     assert told["documents"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
     assert (told["collection"], told["failures"], len(told["job_ids"])) == ("docs", [], 1)
     assert again["documents"].items() >= {"listed": 2, "same": 2, "added": 0}.items()
@@ -82,12 +89,12 @@ def test_a_folder_is_pushed_and_is_there_when_the_command_ends(store: Postgres, 
     assert violations(store) == []
 
 
-def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(store: Postgres, url: str, folder: Path) -> None:
+def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(rag: Rag, store: Postgres, url: str, folder: Path) -> None:
     (folder / "torn.pdf").write_bytes(b"%PDF-1.7 torn")
     (folder / "large.txt").write_bytes(b"x" * 50_000_001)
     (folder / "empty.md").write_text("\n")
     with worker(store):
-        told = report(url, str(folder), code=1)
+        told = report(rag, url, str(folder), code=1)
     assert told["documents"].items() >= {"listed": 5, "completed": 2, "failed": 2, "skipped": 1}.items()
     failures = {failure["uri"]: (failure["stage"], failure["reason"]) for failure in told["failures"]}
     large = failures.pop((folder / "large.txt").as_uri())
@@ -110,9 +117,9 @@ def test_many_files_go_in_batches(store: Postgres, url: str, tmp_path: Path, mon
     assert list(sent.jobs.values()) == [2, 2, 1]
 
 
-def test_a_uri_that_the_server_can_list_is_sent_as_a_source(store: Postgres, url: str) -> None:
+def test_a_uri_that_the_server_can_list_is_sent_as_a_source(rag: Rag, store: Postgres, url: str) -> None:
     with worker(store):
-        told = report(url, "memory://nothing/here", code=2)
+        told = report(rag, url, "memory://nothing/here", code=2)
     assert told["error"]["type"] == "SourceError"
     assert "memory://nothing/here" in told["error"]["message"]
 
@@ -129,12 +136,14 @@ def test_a_uri_that_the_server_can_list_is_sent_as_a_source(store: Postgres, url
         (["/nowhere/at/all"], "cannot be used as a source"),
     ],
 )
-def test_what_means_nothing_there_is_refused_by_name(url: str, folder: Path, arguments: list[str], said: str) -> None:
-    assert said in report(url, str(folder), *arguments, code=2)["error"]["message"]
+def test_what_means_nothing_there_is_refused_by_name(
+    rag: Rag, url: str, folder: Path, arguments: list[str], said: str
+) -> None:
+    assert said in report(rag, url, str(folder), *arguments, code=2)["error"]["message"]
 
 
-def test_a_server_that_is_not_there_is_said_so_at_once(folder: Path) -> None:
-    told = report("http://127.0.0.1:9", str(folder), code=3)
+def test_a_server_that_is_not_there_is_said_so_at_once(rag: Rag, folder: Path) -> None:
+    told = report(rag, "http://127.0.0.1:9", str(folder), code=3)
     assert "cannot reach the server" in told["error"]["message"]
 
 

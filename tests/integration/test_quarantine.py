@@ -1,13 +1,11 @@
 """What a scan keeps out, from file to store, and how it is let in."""
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from hosts import RAG
+from commands import Rag, rag_in_process
 from trees import hashing_settings, ingest, read_tree, violations, write
 
 from rag_core.errors import NotFoundError
@@ -38,10 +36,10 @@ def ends(report: SyncReport) -> tuple[int, ...]:
     return tuple(report.documents[name] for name in ENDS)
 
 
-def rag(*arguments: str) -> Any:
-    done = subprocess.run([*RAG, *arguments, "--json"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def rag(run: Rag, *arguments: str) -> Any:
+    ran = run(*arguments, "--json")
+    assert ran.code == 0, ran.err
+    return ran.json
 
 
 def release(store: Postgres, uri: str) -> str:
@@ -82,19 +80,20 @@ def test_a_document_that_turns_bad_is_searched_no_more(store: Postgres, tree: Pa
 
 
 def test_the_commands_show_and_release_what_is_in_quarantine(
-    store: Postgres, tree: Path, monkeypatch: pytest.MonkeyPatch
+    store: Postgres, tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {**COMMAND, "RAG_STORE__URL": store.dsn}.items():
         monkeypatch.setenv(name, value)
-    report = rag("ingest", str(tree), "--runner", "inline")
+    run = rag_in_process(capfd)
+    report = rag(run, "ingest", str(tree), "--runner", "inline")
     assert report["documents"]["quarantined"] == 1
     (told,) = report["quarantined"]
-    (listed,) = rag("documents", "list", "--status", "quarantined")
+    (listed,) = rag(run, "documents", "list", "--status", "quarantined")
     assert (listed["uri"], listed["chunks"]) == (told["uri"], 0)
-    assert rag("jobs", "show", report["job_id"])["counts"]["quarantined"] == 1
-    assert rag("documents", "release", told["uri"])["reason"] == told["reason"]
-    assert rag("ingest", str(tree), "--runner", "inline")["documents"]["completed"] == 1
-    assert rag("documents", "list", "--status", "quarantined") == []
+    assert rag(run, "jobs", "show", report["job_id"])["counts"]["quarantined"] == 1
+    assert rag(run, "documents", "release", told["uri"])["reason"] == told["reason"]
+    assert rag(run, "ingest", str(tree), "--runner", "inline")["documents"]["completed"] == 1
+    assert rag(run, "documents", "list", "--status", "quarantined") == []
 
 
 def test_a_second_sync_leaves_the_quarantine_alone(store: Postgres, tree: Path) -> None:

@@ -145,7 +145,7 @@ def test_the_parts_of_one_very_large_document_reach_more_than_one_actor(store: P
     paragraphs = (f"Lock {n} was opened by pilot {n * 7}, who shut it {n % 60} minutes later.\n" for n in range(20_000))
     folder = write(tmp_path / "docs", {"large.txt": "\n".join(paragraphs)})
     (tmp_path / "actors").mkdir()
-    settings = load_settings(overrides=witness_settings(tmp_path / "actors", among=2), environment={})
+    settings = load_settings(overrides=witness_settings(tmp_path / "actors", processes=2), environment={})
     report = on_ray(store, folder, "default", settings)
     assert (report.documents["completed"], report.chunks["stored"] >= 10_000) == (1, True)
     assert len(list((tmp_path / "actors").iterdir())) >= 2

@@ -1,7 +1,7 @@
 """A few hundred of the reads that `tests/chaos/test_reads.py` makes by the thousand."""
 
 import pytest
-from reading_beside import TENANTS, read_during_writes
+from concurrent_reads import TENANTS, read_during_writes
 
 from rag_core.storage.postgres import Postgres
 

@@ -12,10 +12,10 @@ from fakes.openai_endpoint import (
     HANG,
     Endpoint,
     ScriptedHttpResponse,
-    error_play,
+    error_response,
     piece,
     run_endpoint,
-    stream_play,
+    stream_response,
 )
 
 from rag_core.answering.pipeline import ABSTENTION
@@ -105,7 +105,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_question_is_expanded_by_terms_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     told = ["serious adverse ev", "ents, SAEs, safety reports,\n- reported, Serious adverse events, filed when."]
-    with profile_with(monkeypatch, stream_play(*told)) as endpoint:
+    with profile_with(monkeypatch, stream_response(*told)) as endpoint:
         assert expand_query(QUESTION) == f"{QUESTION} serious adverse events safety reports filed when"
     [request] = endpoint.requests
     assert request.body["temperature"] == 0.1
@@ -113,7 +113,7 @@ def test_a_question_is_expanded_by_terms_that_it_does_not_have(monkeypatch: pyte
 
 
 def test_at_most_eight_terms_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, stream_play(", ".join(f"term{n}" for n in range(20)))):
+    with profile_with(monkeypatch, stream_response(", ".join(f"term{n}" for n in range(20)))):
         assert expand_query("which?").split() == ["which?", *(f"term{n}" for n in range(8))]
 
 
@@ -121,7 +121,7 @@ def test_at_most_eight_terms_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_new_terms_a_question_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told: str
 ) -> None:
-    with profile_with(monkeypatch, stream_play(told)):
+    with profile_with(monkeypatch, stream_response(told)):
         assert expand_query(QUESTION) == QUESTION
     assert warnings(caplog) == []
 
@@ -129,7 +129,7 @@ def test_without_new_terms_a_question_stays_as_it_is(
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
-        (error_play(401, {"error": {"message": "who are you?"}}), "refused with 401: who are you?"),
+        (error_response(401, {"error": {"message": "who are you?"}}), "refused with 401: who are you?"),
         (ScriptedHttpResponse(steps=[piece("serious "), CUT]), "broke off"),
         (ScriptedHttpResponse(steps=[b"data: {]\n\n"]), "an invalid chat completion chunk"),
     ],
@@ -177,7 +177,7 @@ def test_a_profile_without_a_language_model_expands_nothing(caplog: pytest.LogCa
 def test_a_question_that_is_very_long_is_not_sent_to_be_expanded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with profile_with(monkeypatch, stream_play("more")) as endpoint:
+    with profile_with(monkeypatch, stream_response("more")) as endpoint:
         assert expand_query("x" * MAX_QUESTION_CHARS) == f"{'x' * MAX_QUESTION_CHARS} more"
         assert expand_query("x" * (MAX_QUESTION_CHARS + 1)) == "x" * (MAX_QUESTION_CHARS + 1)
     assert len(endpoint.requests) == 1
@@ -188,7 +188,7 @@ def test_an_event_loop_may_run_where_a_question_is_expanded(monkeypatch: pytest.
     async def ask() -> str:
         return expand_query(QUESTION)
 
-    with profile_with(monkeypatch, stream_play("serious adverse events")):
+    with profile_with(monkeypatch, stream_response("serious adverse events")):
         assert asyncio.run(ask()) == f"{QUESTION} serious adverse events"
 
 
@@ -213,7 +213,7 @@ def test_a_question_is_put_on_one_line_whatever_it_is(question: str | None, plai
 
 
 def test_a_question_is_expanded_only_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, stream_play("serious adverse events")) as endpoint:
+    with profile_with(monkeypatch, stream_response("serious adverse events")) as endpoint:
         assert preprocess_query(f" {QUESTION}\n") == QUESTION
         assert preprocess_query("\x00", enable_expansion=True) == ""
         assert endpoint.requests == []
@@ -231,7 +231,7 @@ def test_an_endpoint_that_cannot_be_asked_does_not_keep_a_question_back(
 
 
 def test_a_question_that_no_request_can_hold_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, stream_play("more")) as endpoint:
+    with profile_with(monkeypatch, stream_response("more")) as endpoint:
         assert expand_query("which\ud800?") == "which\ud800?"
     assert endpoint.requests == []
 
@@ -301,7 +301,7 @@ def test_a_generator_that_breaks_is_a_runtime_error(scripted: Written) -> None:
 
 
 def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, stream_play("Every week ", "[", "2].")) as endpoint:
+    with profile_with(monkeypatch, stream_response("Every week ", "[", "2].")) as endpoint:
         response = generate_answer("How often are keys rotated?", chunks())
     assert response.answer_text == "Every week [2]."
     assert [citation.chunk_id for citation in response.citations] == [KEYS_ID]
@@ -311,14 +311,14 @@ def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_language_model_may_say_that_the_chunks_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with profile_with(monkeypatch, stream_play("NOT IN THE ", "PASSAGES.")):
+    with profile_with(monkeypatch, stream_response("NOT IN THE ", "PASSAGES.")):
         assert generate_answer("Who keeps zebras?", chunks()) == GeneratedResponse(answer_text=ABSTENTION)
 
 
 @pytest.mark.parametrize(
     ("play", "reason"),
     [
-        (error_play(500, {"error": {"message": "no memory"}}), "refused with 500: no memory"),
+        (error_response(500, {"error": {"message": "no memory"}}), "refused with 500: no memory"),
         (ScriptedHttpResponse(steps=[piece("Every week "), CUT]), "broke off"),
     ],
     ids=["refused", "cut"],
@@ -346,7 +346,7 @@ def test_where_the_model_fails_at_once_sentences_answer_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        profile_with(monkeypatch, error_play(500, "no memory")),
+        profile_with(monkeypatch, error_response(500, "no memory")),
         caplog.at_level(logging.WARNING, "rag_core.contract"),
     ):
         response = generate_answer("Who rotates keys every week?", chunks())

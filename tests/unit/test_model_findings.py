@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fakes.openai_endpoint import error_play, run_endpoint, whole_play
+from fakes.openai_endpoint import error_response, run_endpoint, whole_response
 from tiny_models import bert_files
 from trees import hashing_settings
 
@@ -25,7 +25,7 @@ def test_a_profile_without_other_models_has_its_embedder_looked_at() -> None:
 
 
 def test_an_endpoint_is_asked_by_each_part_that_needs_it() -> None:
-    with run_endpoint(whole_play("Yes.")) as endpoint:
+    with run_endpoint(whole_response("Yes.")) as endpoint:
         llm = f"{{type: llm, model: grader, base_url: '{endpoint.url}'}}"
         findings = found(WRITTEN.format(endpoint.url), RERANKED.format(llm), f"guard.judge={llm}")
     assert [asked.body["model"] for asked in endpoint.requests] == ["grader", "llama", "grader"]
@@ -34,7 +34,7 @@ def test_an_endpoint_is_asked_by_each_part_that_needs_it() -> None:
 
 
 def test_an_endpoint_that_refuses_is_missing_with_its_reason() -> None:
-    with run_endpoint(error_play(404, {"error": "model llama not found"})) as endpoint:
+    with run_endpoint(error_response(404, {"error": "model llama not found"})) as endpoint:
         generator = found(WRITTEN.format(endpoint.url))["generator"]
     assert generator.state == "missing"
     assert generator.detail.endswith("refused with 404: model llama not found")

@@ -15,12 +15,12 @@ from fakes.openai_endpoint import (
     Endpoint,
     ScriptedHttpResponse,
     end,
-    error_play,
+    error_response,
     event,
     piece,
     run_endpoint,
-    stream_play,
-    whole_play,
+    stream_response,
+    whole_response,
 )
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
@@ -73,7 +73,7 @@ def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> N
     async def deltas(asked: EndpointClient) -> list[CompletionDelta]:
         return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
-    with run_endpoint(stream_play("Water ", "boils.")) as endpoint:
+    with run_endpoint(stream_response("Water ", "boils.")) as endpoint:
         told = on(endpoint, deltas)
     assert [delta.text for delta in told] == ["Water ", "boils.", ""]
     assert told[-1] == CompletionDelta(finish="stop", usage=Usage(40, 4, 32))
@@ -91,7 +91,7 @@ def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> N
 
 def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENDPOINT_KEY")
-    with run_endpoint(stream_play("Yes.")) as endpoint:
+    with run_endpoint(stream_response("Yes.")) as endpoint:
         assert on(endpoint, read)[0] == "Yes."
     assert "authorization" not in endpoint.requests[0].headers
 
@@ -196,7 +196,7 @@ def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> No
 def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_anew_and_says_why(
     steps: Sequence[Any], reason: str
 ) -> None:
-    with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), *steps]), stream_play("again")) as endpoint:
+    with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), *steps]), stream_response("again")) as endpoint:
         text, told = on(endpoint, read, stall_timeout=SOON if HANG in steps else LONG)
     assert text == "Water "
     assert str(told).startswith(reason)
@@ -208,19 +208,19 @@ def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_anew_and_says_why
     [
         (ScriptedHttpResponse(steps=[CUT]), 2),
         (ScriptedHttpResponse(steps=[event({"error": {"message": "loading", "code": 503}})]), 2),
-        (error_play(500, {"error": {"message": "boom"}}), 2),
-        (error_play(408, {}), 2),
-        (error_play(529, {}), 2),
+        (error_response(500, {"error": {"message": "boom"}}), 2),
+        (error_response(408, {}), 2),
+        (error_response(529, {}), 2),
     ],
 )
 def test_what_may_pass_is_tried_again_until_the_first_word(first: ScriptedHttpResponse, requests: int) -> None:
-    with run_endpoint(first, stream_play("Yes.")) as endpoint:
+    with run_endpoint(first, stream_response("Yes.")) as endpoint:
         assert on(endpoint, read)[0] == "Yes."
     assert len(endpoint.requests) == requests
 
 
 def test_it_is_tried_again_only_so_many_times() -> None:
-    with run_endpoint(error_play(503, {"error": {"message": "loading"}})) as endpoint:
+    with run_endpoint(error_response(503, {"error": {"message": "loading"}})) as endpoint:
         assert on(endpoint, read, attempts=2) == ("", "refused with 503: loading")
     assert len(endpoint.requests) == 2
 
@@ -229,14 +229,14 @@ def test_it_waits_as_long_as_the_endpoint_asks() -> None:
     in_three_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
     for after, least in (("1", 1.0), (in_three_seconds, 0.5)):
         with run_endpoint(
-            error_play(429, {"error": {"message": "slow"}}, retry_after=after), stream_play("Yes.")
+            error_response(429, {"error": {"message": "slow"}}, retry_after=after), stream_response("Yes.")
         ) as endpoint:
             assert on(endpoint, read)[0] == "Yes."
         assert endpoint.requests[1].at - endpoint.requests[0].at >= least
 
 
 def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
-    with run_endpoint(error_play(429, {"error": {"message": "come tomorrow"}}, retry_after="86400")) as endpoint:
+    with run_endpoint(error_response(429, {"error": {"message": "come tomorrow"}}, retry_after="86400")) as endpoint:
         assert on(endpoint, read) == ("", "refused with 429: come tomorrow")
     assert len(endpoint.requests) == 1
 
@@ -245,20 +245,20 @@ def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
     ("play", "reason"),
     [
         (
-            error_play(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
+            error_response(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
             "refused with 401: Incorrect API key: ***",
         ),
-        (error_play(404, {"error": "model llama not found"}), "refused with 404: model llama not found"),
-        (error_play(400, {"object": "error", "message": "bad\nTraceback", "code": 400}), "refused with 400: bad"),
-        (error_play(422, {"detail": "no"}), "refused with 422: no"),
+        (error_response(404, {"error": "model llama not found"}), "refused with 404: model llama not found"),
+        (error_response(400, {"object": "error", "message": "bad\nTraceback", "code": 400}), "refused with 400: bad"),
+        (error_response(422, {"detail": "no"}), "refused with 422: no"),
         (
-            error_play(400, {"error": {"message": f"cannot read {PROMPT}"}}),
+            error_response(400, {"error": {"message": f"cannot read {PROMPT}"}}),
             "refused with 400: reason withheld, it quotes the prompt",
         ),
-        (error_play(400, {"error": {"message": "x" * 9000}}), "refused with 400: " + "x" * 300),
-        (error_play(307, {}, location="http://elsewhere/"), "refused with 307"),
-        (error_play(200, {"error": {"message": "no such model", "code": 404}}), "refused with 404: no such model"),
-        (whole_play("Yes."), "must answer with text/event-stream, got application/json"),
+        (error_response(400, {"error": {"message": "x" * 9000}}), "refused with 400: " + "x" * 300),
+        (error_response(307, {}, location="http://elsewhere/"), "refused with 307"),
+        (error_response(200, {"error": {"message": "no such model", "code": 404}}), "refused with 404: no such model"),
+        (whole_response("Yes."), "must answer with text/event-stream, got application/json"),
         (
             ScriptedHttpResponse(steps=[b"<html>"], headers={"Content-Type": "text/html"}),
             "must answer with text/event-stream, got text/html",
@@ -309,7 +309,11 @@ def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
         await asked.complete(MESSAGES, max_tokens=2)
 
     for work in (streams, completes):
-        for play in (error_play(503, {}), error_play(400, {}), ScriptedHttpResponse(steps=[piece("Water "), CUT])):
+        for play in (
+            error_response(503, {}),
+            error_response(400, {}),
+            ScriptedHttpResponse(steps=[piece("Water "), CUT]),
+        ):
             with run_endpoint(play) as endpoint, pytest.raises(GenerationError) as failed:
                 on(endpoint, work, attempts=1)
             assert type(failed.value) is GenerationError
@@ -377,7 +381,7 @@ def test_connections_are_used_again_and_end_with_their_event_loop() -> None:
         for _ in range(3):
             assert (await read(asked))[0] == "Yes."
 
-    with run_endpoint(stream_play("Yes.")) as endpoint:
+    with run_endpoint(stream_response("Yes.")) as endpoint:
         asked = client(endpoint)
         asyncio.run(thrice(asked))
         assert endpoint.connections == 1
@@ -389,7 +393,7 @@ def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
     async def graded(asked: EndpointClient) -> Completion:
         return await asked.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
 
-    with run_endpoint(error_play(503, {}), whole_play("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
+    with run_endpoint(error_response(503, {}), whole_response("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
         assert on(endpoint, graded) == Completion(text="yes", logprobs=({"yes": -0.1, "no": -2.3},))
     body = endpoint.requests[1].body
     assert body["response_format"]["json_schema"]["schema"] == {"type": "integer"}
@@ -404,7 +408,7 @@ def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(al
 
     token = {"token": "yes", "logprob": -0.1, "top_logprobs": alternatives}
     choice = {"message": {"content": "yes"}, "finish_reason": "length", "logprobs": {"content": [token]}}
-    with run_endpoint(error_play(200, {"choices": [choice]})) as endpoint:
+    with run_endpoint(error_response(200, {"choices": [choice]})) as endpoint:
         assert on(endpoint, graded) == Completion(text="yes", logprobs=({},))
 
 
@@ -412,9 +416,9 @@ def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(al
     ("play", "reason"),
     [
         (ScriptedHttpResponse(steps=[b"<html>"]), "sent an invalid chat completion"),
-        (error_play(200, {"choices": [{"text": "x"}]}), "sent an invalid chat completion"),
-        (error_play(200, {"error": "no such model"}), "broke off: no such model"),
-        (error_play(400, {"error": "no schemas"}), "refused with 400: no schemas"),
+        (error_response(200, {"choices": [{"text": "x"}]}), "sent an invalid chat completion"),
+        (error_response(200, {"error": "no such model"}), "broke off: no such model"),
+        (error_response(400, {"error": "no schemas"}), "refused with 400: no schemas"),
         (ScriptedHttpResponse(steps=[b"{", HANG]), "sent no answer within 0.5 s"),
         (ScriptedHttpResponse(steps=[b"{", CUT]), "broke off: RemoteProtocolError"),
     ],
@@ -438,9 +442,9 @@ def logged_retries() -> Iterator[None]:
 def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     plays = [
-        (stream_play("Yes."),),
-        (error_play(401, {"error": {"message": f"Bearer {KEY} is not known"}}),),
-        (error_play(500, {"error": {"message": f"{KEY}: {PROMPT}"}}),),
+        (stream_response("Yes."),),
+        (error_response(401, {"error": {"message": f"Bearer {KEY} is not known"}}),),
+        (error_response(500, {"error": {"message": f"{KEY}: {PROMPT}"}}),),
         (ScriptedHttpResponse(steps=[piece("Water "), CUT]),),
         (ScriptedHttpResponse(steps=[event({"error": KEY})]),),
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fakes.answering import ScriptedGenerator, passage
-from fakes.openai_endpoint import error_play, run_endpoint, stream_play
+from fakes.openai_endpoint import error_response, run_endpoint, stream_response
 
 from rag_core.answering.generation.extractive import SentenceExtractor
 from rag_core.config import LlmReranker, Settings
@@ -61,7 +61,7 @@ def test_without_a_language_model_sentences_are_quoted() -> None:
 
 
 def test_an_endpoint_writes_and_where_it_does_not_sentences_are_quoted() -> None:
-    with run_endpoint(stream_play("At 100 °C [1]."), error_play(503, {"error": "loading"})) as endpoint:
+    with run_endpoint(stream_response("At 100 °C [1]."), error_response(503, {"error": "loading"})) as endpoint:
         settings = openai(endpoint.url, "generation.fallback=extractive")
         assert answered(settings) == ("At 100 °C [1].", [""])
         _, (error,) = answered(settings)
@@ -69,7 +69,7 @@ def test_an_endpoint_writes_and_where_it_does_not_sentences_are_quoted() -> None
 
 
 def test_without_a_fallback_the_endpoint_is_alone() -> None:
-    with run_endpoint(stream_play("At 100 °C [1].")) as endpoint:
+    with run_endpoint(stream_response("At 100 °C [1].")) as endpoint:
         assert answered(openai(endpoint.url, "generation.fallback=none")) == ("At 100 °C [1].", [])
 
 
@@ -122,6 +122,6 @@ def test_a_models_own_tokenizer_counts_exactly_and_needs_no_weights(tmp_path: Pa
 
 
 def test_a_language_model_reranks() -> None:
-    with run_endpoint(error_play(500, {})) as endpoint:
+    with run_endpoint(error_response(500, {})) as endpoint:
         settings = LlmReranker(type="llm", model="llama", base_url=endpoint.url, attempts=1, concurrency=2)
         assert asyncio.run(build_reranker(settings).score("?", [])) == []  # type: ignore[arg-type]

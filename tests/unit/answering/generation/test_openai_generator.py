@@ -14,10 +14,10 @@ from fakes.openai_endpoint import (
     Endpoint,
     ScriptedHttpResponse,
     end,
-    error_play,
+    error_response,
     piece,
     run_endpoint,
-    stream_play,
+    stream_response,
 )
 
 from rag_core.answering.generation.fallback import Fallback
@@ -75,7 +75,7 @@ def answered(*plays: ScriptedHttpResponse, **settings: Any) -> Told:
 
 
 def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
-    with run_endpoint(stream_play("At ", "100 °C", " [1].")) as endpoint:
+    with run_endpoint(stream_response("At ", "100 °C", " [1].")) as endpoint:
         assert told(generator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
     (messages,) = endpoint.prompts
     assert [message["role"] for message in messages] == ["system", "user"]
@@ -84,7 +84,7 @@ def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
 
 
 def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None:
-    (report,) = answered(stream_play("At 100 °C [1].")).stages
+    (report,) = answered(stream_response("At 100 °C [1].")).stages
     counted = {name: value for name, value in report.figures.items() if name != "first_token"}
     assert counted == {"prompt_tokens": 40, "completion_tokens": 4, "cached_tokens": 32}
     assert 0 < report.figures["first_token"] <= report.seconds
@@ -92,7 +92,7 @@ def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None
 
 def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
     for pieces in (["NOT IN ", "THE PASSAGES"], ["NOT IN THE PASSAGES."], ['"NOT IN THE PASSAGES"\n'], [" "], []):
-        heard = answered(stream_play(*pieces))
+        heard = answered(stream_response(*pieces))
         assert (heard.text.strip(), heard.error) == ("", "")
 
 
@@ -108,7 +108,7 @@ def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
     ],
 )
 def test_what_is_said_after_that_or_in_other_letters_is_not_told_either(pieces: Sequence[str]) -> None:
-    heard = answered(stream_play(*pieces))
+    heard = answered(stream_response(*pieces))
     assert (heard.text, heard.error) == ("", "")
 
 
@@ -118,12 +118,12 @@ def test_a_sentence_that_goes_on_is_told() -> None:
         "The answer is NOT IN THE PASSAGES.",
         "NOT IN THE PASSAGESX",
     ):
-        assert answered(stream_play(*text)).text == text
+        assert answered(stream_response(*text)).text == text
 
 
 def test_what_only_begins_like_that_is_told() -> None:
-    assert answered(stream_play("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
-    assert answered(stream_play("NOT")).text == "NOT"
+    assert answered(stream_response("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
+    assert answered(stream_response("NOT")).text == "NOT"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
 
 def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_report_says_so() -> None:
     quoting = ScriptedGenerator(answers=[["Water boils at 100 °C. [1]"]])
-    with run_endpoint(error_play(503, {"error": {"message": "loading"}})) as endpoint:
+    with run_endpoint(error_response(503, {"error": {"message": "loading"}})) as endpoint:
         heard = told(Fallback(generator(endpoint), quoting))
     assert (heard.text, heard.error) == ("Water boils at 100 °C. [1]", "")
     model, around = heard.stages
@@ -165,7 +165,10 @@ def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_repo
 
 
 def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that_nothing_does() -> None:
-    for play, text in ((stream_play("At ", "100 °C [1]."), "At 100 °C [1]."), (stream_play("NOT IN THE PASSAGES"), "")):
+    for play, text in (
+        (stream_response("At ", "100 °C [1]."), "At 100 °C [1]."),
+        (stream_response("NOT IN THE PASSAGES"), ""),
+    ):
         quoting = ScriptedGenerator(answers=[])
         with run_endpoint(play) as endpoint:
             heard = told(Fallback(generator(endpoint), quoting))

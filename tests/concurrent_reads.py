@@ -1,6 +1,6 @@
-"""Hybrid reads of notes that are replaced all together, over and over, and what must hold of each read.
+"""Hybrid reads while all notes are replaced again and again, and the checks of each read.
 
-Two tenants have the same notes. What a read finds says which version it saw: its number stands in every chunk.
+Two tenants have the same notes. Every chunk contains the number of its version, so a read shows which version it saw.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ SECURED = "select current_user, row_security_active('chunks')"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """`began` and `ended` on the monotonic clock; `version` is 0, and `chunks` too, if it failed.
+    """A read. `began` and `ended` are monotonic times; `version` and `chunks` are 0 if it failed.
 
-    `errors` are those of its stages, too: a hybrid retriever answers without a leg that fails.
+    `errors` includes those of stages, because a hybrid retriever answers without a leg that fails.
     """
 
     tenant: str
@@ -63,36 +63,39 @@ def publish_first(store: Postgres) -> None:
 
 
 def read_during_writes(store: Postgres, n_reads: int, n_versions: int) -> tuple[list[Read], int]:
-    """At least so many reads, beside the writing of at least so many versions; and how often segments were merged."""
+    """Reads while another thread writes.
+
+    Returns at least `n_reads` reads, during at least `n_versions` versions, and the number of segment merges.
+    """
     compile_all()
     publish_first(store)
-    done, merges = Event(), list[int]()
+    stop, merges = Event(), list[int]()
     with ThreadPoolExecutor() as threads:
-        writing = threads.submit(_write, store, done, merges)
+        writing = threads.submit(_write, store, stop, merges)
 
-        def going(n_read: int) -> bool:
+        def goes_on(n_read: int) -> bool:
             return (n_read < n_reads or len(merges) < n_versions) and not writing.done()
 
         try:
-            reads = read_while(store, going)
+            reads = read_while(store, goes_on)
         finally:
-            done.set()
+            stop.set()
         writing.result()
     return reads, sum(merges)
 
 
-def read_while(store: Postgres, going: Callable[[int], bool], pause: float = 0.0) -> list[Read]:
-    """As readers of both tenants side by side, on one pool; `going` is told how many reads there were."""
-    return asyncio.run(_read_while(store, going, pause))
+def read_while(store: Postgres, goes_on: Callable[[int], bool], pause: float = 0.0) -> list[Read]:
+    """Reads concurrently for both tenants, on one pool, while `goes_on(number of reads)` is true."""
+    return asyncio.run(_read_while(store, goes_on, pause))
 
 
-async def _read_while(store: Postgres, going: Callable[[int], bool], pause: float) -> list[Read]:
+async def _read_while(store: Postgres, goes_on: Callable[[int], bool], pause: float) -> list[Read]:
     corpus, reads = CorpusReader(store), list[Read]()
     legs = {"dense": DenseLeg(corpus, Vectors(), SPACE), "bm25": Bm25Leg(corpus, Bm25(k1=1.5, b=0.75))}
     hybrid = Hybrid(corpus=corpus, legs=legs, fusion=partial(fuse_distribution, weights={}))
 
     async def read_on(tenant: str) -> None:
-        while going(len(reads)):
+        while goes_on(len(reads)):
             reads.append(await _read(hybrid, tenant, WORDS[len(reads) % len(WORDS)]))
             await asyncio.sleep(pause)
 
@@ -131,16 +134,19 @@ async def _read(retriever: Retriever, tenant: str, word: str) -> Read:
 
 
 def _version(tenant: str, hits: Sequence[Hit]) -> int:
-    """An AssertionError unless the hits are all that the tenant had at one moment, each with the scores of all legs."""
-    found = {hit.chunk.id: hit.chunk.text for hit in hits}
-    assert len(found) == len(hits)
-    assert all(found.values())
-    versions = {int(text.split()[1]) for text in found.values()}
+    """The version of the hits.
+
+    Asserts that they are all chunks that the tenant had at one moment, each with the scores of all legs.
+    """
+    texts = {hit.chunk.id: hit.chunk.text for hit in hits}
+    assert len(texts) == len(hits)
+    assert all(texts.values())
+    versions = {int(text.split()[1]) for text in texts.values()}
     assert len(versions) == 1, versions
     (version,) = versions
-    assert found in _states(tenant, version)
+    assert texts in _states(tenant, version)
     assert all(hit.scores.keys() == hits[0].scores.keys() for hit in hits)
-    assert all(hit.scores.get("bm25", 1.0) > 0 for hit in hits)  # the index knows every one of them
+    assert all(hit.scores.get("bm25", 1.0) > 0 for hit in hits)  # the index contains all of them
     return version
 
 
@@ -158,28 +164,31 @@ def _text(version: int, number: int, part: int) -> str:
 
 @cache
 def _states(tenant: str, version: int) -> list[dict[UUID, str]]:
-    """The texts of all notes, and of those that each deletion leaves."""
+    """The texts of all notes, and of the notes that remain after each deletion."""
     return [
-        {chunk.id: chunk.text for note in notes(tenant, version) if note not in gone for chunk in note.chunks}
-        for gone in ((), *_deletions(tenant, version))
+        {chunk.id: chunk.text for note in notes(tenant, version) if note not in deleted for chunk in note.chunks}
+        for deleted in ((), *_deletions(tenant, version))
     ]
 
 
 def _deletions(tenant: str, version: int) -> tuple[Sequence[Draft], Sequence[Draft]]:
-    """The first leaves too much dead in the segment of the version, the second in that of what was added again."""
+    """Two deletions. The first causes a merge of the version's segment, the second of the segment of re-added notes."""
     return notes(tenant, version)[::3], notes(tenant, version)[::6]
 
 
-def _write(store: Postgres, done: Event, merges: list[int]) -> None:
-    """One version after another; of each it is counted how many merges came after it."""
+def _write(store: Postgres, stop: Event, merges: list[int]) -> None:
+    """Writes one version after another, and appends the number of merges after each to `merges`."""
     for version in count(2):
-        if done.is_set():
+        if stop.is_set():
             return
         merges.append(sum(_replace(store, tenant, version) for tenant in TENANTS))
 
 
 def _replace(store: Postgres, tenant: str, version: int) -> int:
-    """All notes at once; some are deleted, added again, and some of these deleted again. How many merges it took."""
+    """Replaces all notes at once, deletes some, adds them again, and deletes some of these again.
+
+    Returns the number of merges.
+    """
     many, few = _deletions(tenant, version)
     publish(store, *notes(tenant, version), tenant=tenant)
     _delete(store, tenant, many)
