@@ -3,7 +3,6 @@
 So nothing is padded or masked, and matrix products have the size of a full batch, for any mix of lengths.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain, groupby
@@ -32,9 +31,7 @@ def _compile_forward() -> Callable[..., Tensor]:
     With the lock, it would wait for all threads that run Python, at every layer. `torch.jit.script` is deprecated in
     favour of `torch.compile`, but that compiles for half a minute and holds the lock.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        compiled: Callable[..., Tensor] = torch.jit.script(forward)
+    compiled: Callable[..., Tensor] = torch.jit.script(forward)
     return compiled
 
 

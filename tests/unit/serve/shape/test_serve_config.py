@@ -257,6 +257,7 @@ def test_a_shape_that_names_no_host_would_be_open_to_all() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_what_a_serve_config_says_is_not_said_beside_it() -> None:
     command = [*RAG, "serve", "--tenant", "tenant-of-mine"]
     shape = str(SHIPPED / "local.yaml")
