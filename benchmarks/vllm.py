@@ -193,12 +193,12 @@ async def _measure(
 
 
 async def _prompts(settings: Settings) -> list[Prompt]:
-    from serve.graph import open_graph_resources
+    from serve.services import open_shared_resources
 
     questions = [row["question"] for row in json_lines(DEMO / "questions.jsonl")]
     engine = _RecordingEngine()
     client = HandleClient(engine.chat, model="recording", first_token_timeout=TIMEOUT, stall_timeout=TIMEOUT)
-    graph = open_graph_resources(settings, RemoteModels(chat=client)).build_graph(settings)
+    graph = open_shared_resources(settings, RemoteModels(chat=client)).build_services(settings)
     for question in questions:
         await graph.answerer.answer(Query(text=question))
     await graph.close()

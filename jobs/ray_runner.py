@@ -19,7 +19,7 @@ from rag_core.errors import ClusterError, SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
 from rag_core.protocols import Source
 from rag_core.storage.embedded import rag_home
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.telemetry.operation import Operation, current_operation
 from rag_core.types import Draft
 
@@ -83,7 +83,7 @@ class RayRunner:
     settings: Settings
     resources: Resources = UNLIMITED
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         """Processes the drafts on the cluster that RAY_ADDRESS names, else on a local one, which outlives the job."""
         requested = time.time()
         from rag_core.telemetry.propagation import propagation_values
@@ -176,7 +176,7 @@ def actor_cpus(cpus: int) -> float:
     return 1 - LIGHT_TASK_CPUS if cpus > 1 else 1 - 2 * LIGHT_TASK_CPUS
 
 
-def _check_cluster(resources: Resources, target: Target, sources: Mapping[int, Source]) -> None:
+def _check_cluster(resources: Resources, target: WriteTarget, sources: Mapping[int, Source]) -> None:
     """Raises ClusterError if GPUs are missing, because Ray would wait until they are added.
 
     Raises StoreError or SourceError if some nodes of the cluster cannot reach the store or a source.

@@ -18,7 +18,7 @@ from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Preparation
 from rag_core.protocols import Source
 from rag_core.storage.parts import split_draft
-from rag_core.storage.publishing import CorpusWriter, Target
+from rag_core.storage.publishing import CorpusWriter, WriteTarget
 from rag_core.telemetry.reporting import reporting_batch
 from rag_core.types import Draft
 from rag_core.wiring.ingestion import build_embedding, build_preparation
@@ -36,7 +36,7 @@ class JobSpec:
     """
 
     settings: Settings
-    target: Target
+    target: WriteTarget
     sources: Mapping[int, Source]
     operation_values: Mapping[str, str] = field(default_factory=dict)
 

@@ -68,9 +68,9 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
     from serve.shape.config import is_serve_config, read_serve_config
 
     if options.config is None or not is_serve_config(options.config):
-        from serve.app import build_local_app
+        from serve.app import build_local_application
 
-        build_app = partial(build_local_app, options.settings)
+        build_app = partial(build_local_application, options.settings)
         with serve_locally(build_app, host or HOST, port or PORT, terminal.print) as url:
             yield url
         return

@@ -2,7 +2,7 @@
 
 Every section with a `type` is a union: another type is another class. A profile's YAML file selects the types; this
 module holds the defaults within each type. `settings.py` merges YAML, environment and command line into one
-`Settings`; `wiring/` builds objects from it.
+`Settings`; `wiring/` builds objects from it. The classes here have the names of the objects that they configure.
 """
 
 import json

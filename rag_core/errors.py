@@ -28,7 +28,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   └── StageTimeoutError              a stage of a request ran out of time
 ├── DocumentError             a row    one document failed; the job continues
 │   └── TransientError                 its source failed temporarily: it is read again later
-└── FencedError               a worker a newer run has taken over the job
+└── FencedError               a worker another worker has taken over the job
 
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
 """
@@ -171,7 +171,7 @@ class TransientError(DocumentError):
 
 
 class FencedError(RagError):
-    """A newer run has taken over the job, so this worker's write was rejected."""
+    """The job was cancelled or taken over by another worker, so this worker's write was rejected."""
 
 
 def error_from_reason(reason: str) -> RagError:

@@ -1,4 +1,4 @@
-"""Every role of the system, one method each. An object that has the method has the role; there is nothing to inherit.
+"""Every role of the system, with one or two methods. An object with these methods has the role; nothing is inherited.
 
 The query path is async, the ingest path is sync. Only the embedder and the SPLADE weigher exist in both forms: they
 encode documents in bulk and questions one at a time.

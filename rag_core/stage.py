@@ -1,7 +1,7 @@
-"""Timed parts of a request: the only place with timeouts, timings and degradation.
+"""Timed parts of a request: their timeouts, their reports, and how a request continues without one of them.
 
-`recording()` collects the reports of all stages below it and gives them one deadline; `stage()` is one of them;
-`attempt()` is a stage that the request can do without.
+`recording()` collects the reports of all stages in its block and gives them a common deadline. `stage()` runs a block
+as one stage. `attempt()` runs work as a stage that the request can do without.
 """
 
 import asyncio
@@ -23,12 +23,21 @@ T = TypeVar("T")
 
 NO_LIMITS: Mapping[str, float] = {}
 HEADROOM = 0.01
-"""Seconds by which a stage ends before its enclosing stage, which then has time to continue without it. A computing
-thread can hold the event loop for 5 ms, so with no headroom both would be late at once."""
+"""Seconds by which a stage ends before its enclosing stage, which then has time to continue without it.
+
+Another thread can delay the event loop by 5 ms. Without headroom, the loop could notice both timeouts in the same turn,
+and the enclosing stage could not continue.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
+    """The reports so far, and what their stages share.
+
+    `deadline` is a time of `time.monotonic`, `started` one of `time.perf_counter`. `limits` holds the timeouts of
+    single stages, in seconds, by name.
+    """
+
     reports: list[StageReport] = field(default_factory=list)
     deadline: float = inf
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -37,7 +46,7 @@ class _Recording:
 
 @dataclass(slots=True)
 class Stage:
-    """A running stage. Its report will hold `ranking`, the chunks that it let through, best first, and `figures`."""
+    """A running stage. Its report will have this `ranking`, chunk ids with the best first, and these `figures`."""
 
     ranking: tuple[UUID, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
@@ -45,8 +54,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """The timeout of a stage. `is_own`: set for this stage itself; `enclosing`: inherited from the nearest enclosing
-    stage that has one of its own."""
+    """The timeout of a running stage.
+
+    `is_own` is true if the stage has a limit of its own; otherwise `timeout` ends at the recording's deadline.
+    `enclosing` is the timeout of the nearest enclosing stage with a limit of its own, if there is one.
+    """
 
     timeout: asyncio.Timeout
     is_own: bool
@@ -54,35 +66,35 @@ class _Limit:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds that the stage could have from now on, its own timeout aside."""
+        """The seconds that the deadline and the enclosing stage leave to the stage from now on."""
         return _seconds_until(self.enclosing if self.is_own else None)
 
 
 _recording: ContextVar[_Recording | None] = ContextVar("recording", default=None)
-_parent: ContextVar[str] = ContextVar("parent", default="")
-_stage: ContextVar[Stage | None] = ContextVar("stage", default=None)
-_limit: ContextVar[_Limit | None] = ContextVar("limit", default=None)
+_innermost_name: ContextVar[str] = ContextVar("innermost_name", default="")
+_innermost_stage: ContextVar[Stage | None] = ContextVar("innermost_stage", default=None)
+_innermost_limit: ContextVar[_Limit | None] = ContextVar("innermost_limit", default=None)
 
 
 @contextmanager
 def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> Iterator[list[StageReport]]:
     """Yields the reports of the block's stages, in the order in which they end.
 
-    The stages share `timeout` seconds; `limits` holds the timeouts of single stages, in seconds, by name. The current
-    operation receives the reports too.
+    The stages share `timeout` seconds; `limits` holds the timeouts of single stages, in seconds, by name. When the
+    block ends, the current operation receives the reports and the type of the block's error.
     """
-    recorded = _Recording(deadline=time.monotonic() + timeout, limits=limits)
-    token = _recording.set(recorded)
+    current = _Recording(deadline=time.monotonic() + timeout, limits=limits)
+    token = _recording.set(current)
     failure = ""
     try:
-        yield recorded.reports
+        yield current.reports
     except BaseException as error:
         failure = type(error).__name__
         raise
     finally:
         _recording.reset(token)
         if (operation := current_operation()) is not None:
-            operation.stages += recorded.reports
+            operation.stages += current.reports
             operation.failure = failure
 
 
@@ -90,20 +102,23 @@ def recording(timeout: float = inf, limits: Mapping[str, float] = NO_LIMITS) -> 
 async def stage(name: str, timeout: float = inf) -> AsyncIterator[Stage]:
     """Times the block and cancels it when its time is over.
 
-    Raises StageTimeoutError after `timeout` seconds, at the deadline, or shortly before the enclosing stage would end,
-    whichever comes first.
+    Raises StageTimeoutError after `timeout` seconds, after the recording's limit for this name, or at the deadline. A
+    stage with a limit of its own also ends shortly before the enclosing stage would. One without is cancelled with it.
     """
-    own = min(timeout, _current().limits.get(name, inf))
+    own_limit = min(timeout, _current_recording().limits.get(name, inf))
     enclosing = _enclosing_timeout()
-    time_limit = max(0.0, min(own, _seconds_until(enclosing if own < inf else None)))
-    limit = asyncio.timeout(None if time_limit == inf else time_limit)
+    time_limit = max(0.0, min(own_limit, _seconds_until(enclosing if own_limit < inf else None)))
+    asyncio_timeout = asyncio.timeout(None if time_limit == inf else time_limit)
     running = Stage()
-    with _report(name, running, time_limit), _enter(name, running, _Limit(limit, own < inf, enclosing)):
+    with (
+        _append_report(name, running, time_limit),
+        _make_innermost(name, running, _Limit(asyncio_timeout, own_limit < inf, enclosing)),
+    ):
         try:
-            async with limit:
+            async with asyncio_timeout:
                 yield running
         except TimeoutError as expired:
-            if not limit.expired():  # something in the block timed out, without a name of ours
+            if not asyncio_timeout.expired():  # the block raised this error itself; the stage's time was not over
                 raise
             raise StageTimeoutError(name, time_limit) from expired
 
@@ -115,9 +130,10 @@ async def attempt(
     timeout: float = inf,
     ranking: Callable[[T], Iterable[UUID]] = lambda _: (),
 ) -> T:
-    """Returns the result of `work`, or `otherwise` if it raises a RagError or times out; the report says which.
+    """Returns the result of `work`, or `otherwise` if it raises a RagError or times out.
 
-    A UsageError is raised: the same question would fail again. The stage's report holds `ranking` of the result.
+    The stage's report then has the error; without one it has the `ranking` of the result. A UsageError is passed on,
+    because the request itself is wrong, and so is any error that is not a RagError.
     """
     try:
         async with stage(name, timeout) as running:
@@ -131,43 +147,47 @@ async def attempt(
 
 
 def skip_stage(name: str, reason: str) -> None:
-    """Reports a stage that the settings leave out."""
-    current = _current()
+    """Reports a stage that does not run, with the reason."""
+    current = _current_recording()
     started = time.perf_counter() - current.started
-    current.reports.append(StageReport(stage=name, seconds=0.0, parent=_parent.get(), started=started, skipped=reason))
+    current.reports.append(
+        StageReport(stage=name, seconds=0.0, parent=_innermost_name.get(), started=started, skipped=reason)
+    )
 
 
 def record_figures(**figures: float) -> None:
     """Adds figures to the report of the innermost stage; does nothing outside a stage."""
-    if (running := _stage.get()) is not None:
+    if (running := _innermost_stage.get()) is not None:
         running.figures.update(figures)
 
 
 @contextmanager
 def pause_timeout() -> Iterator[float]:
-    """Stops the innermost stage's own timeout during the block: only the deadline and the enclosing stage still count.
+    """Stops the clock of the innermost stage's own timeout during the block.
 
-    Yields the seconds that the stage has left for its own work.
+    The block is for waiting that is not the stage's work, such as for a connection. The deadline and the enclosing
+    stage still count. Yields the seconds that the stage has left. They are infinite if nothing limits the stage, or if
+    its time is already over.
     """
-    limit = _limit.get()
+    limit = _innermost_limit.get()
     when = limit.timeout.when() if limit else None
     if limit is None or when is None or limit.timeout.expired():
         yield inf
         return
-    now = asyncio.get_running_loop().time
-    own_left, seconds_left = when - now(), limit.seconds_left
-    limit.timeout.reschedule(None if seconds_left == inf else now() + seconds_left)
+    loop = asyncio.get_running_loop()
+    own_left, seconds_left = when - loop.time(), limit.seconds_left
+    limit.timeout.reschedule(None if seconds_left == inf else loop.time() + seconds_left)
     try:
         yield own_left
     finally:
         if not limit.timeout.expired():
-            limit.timeout.reschedule(now() + min(own_left, limit.seconds_left))
+            limit.timeout.reschedule(loop.time() + min(own_left, limit.seconds_left))
 
 
 @contextmanager
-def _report(name: str, running: Stage, time_limit: float) -> Iterator[None]:
-    """Appends the report of the block to the current recording, however the block ends."""
-    parent, started = _parent.get(), time.perf_counter()
+def _append_report(name: str, running: Stage, time_limit: float) -> Iterator[None]:
+    """Times the block and appends its report to the current recording, even if the block raises."""
+    parent, started = _innermost_name.get(), time.perf_counter()
     span = start_span(name)
     error = error_type = ""
     try:
@@ -176,7 +196,7 @@ def _report(name: str, running: Stage, time_limit: float) -> Iterator[None]:
         error, error_type = _describe(failure, name), type(failure).__name__
         raise
     finally:
-        current = _current()
+        current = _current_recording()
         report = StageReport(
             stage=name,
             seconds=time.perf_counter() - started,
@@ -192,9 +212,9 @@ def _report(name: str, running: Stage, time_limit: float) -> Iterator[None]:
         end_stage(span, report)
 
 
-def _describe(failure: BaseException, stage: str) -> str:
+def _describe(failure: BaseException, name: str) -> str:
     match failure:
-        case StageTimeoutError() if failure.stage == stage:
+        case StageTimeoutError() if failure.stage == name:
             return f"timeout after {failure.time_limit:.3f} s"
         case asyncio.CancelledError():
             return "cancelled"
@@ -205,31 +225,37 @@ def _describe(failure: BaseException, stage: str) -> str:
 
 
 @contextmanager
-def _enter(name: str, running: Stage, limit: _Limit) -> Iterator[None]:
-    """Makes the stage the innermost one for the block."""
-    tokens = _parent.set(name), _stage.set(running), _limit.set(limit)
+def _make_innermost(name: str, running: Stage, limit: _Limit) -> Iterator[None]:
+    """Makes the stage the innermost one during the block."""
+    tokens = _innermost_name.set(name), _innermost_stage.set(running), _innermost_limit.set(limit)
     try:
         yield
     finally:
-        _parent.reset(tokens[0])
-        _stage.reset(tokens[1])
-        _limit.reset(tokens[2])
+        _innermost_name.reset(tokens[0])
+        _innermost_stage.reset(tokens[1])
+        _innermost_limit.reset(tokens[2])
 
 
 def _enclosing_timeout() -> asyncio.Timeout | None:
-    """The timeout of the nearest stage with a limit of its own, as seen by a new stage."""
-    if (limit := _limit.get()) is None:
+    """The timeout of the innermost running stage with a limit of its own, if there is one."""
+    if (limit := _innermost_limit.get()) is None:
         return None
     return limit.timeout if limit.is_own else limit.enclosing
 
 
 def _seconds_until(enclosing: asyncio.Timeout | None) -> float:
-    """The seconds until the deadline, or until `HEADROOM` before the enclosing timeout if that is well before it."""
-    left = _current().deadline - time.monotonic()
+    """The seconds until the recording's deadline, or until `HEADROOM` before the enclosing timeout if that is earlier.
+
+    Callers pass None for a stage without a limit of its own: it is cancelled together with the enclosing stage. An
+    enclosing stage that ends with the deadline, or less than `HEADROOM` before it, leaves no headroom. No stage has
+    time to continue after the deadline.
+    """
+    deadline_left = _current_recording().deadline - time.monotonic()
     when = enclosing.when() if enclosing else None
     enclosing_left = inf if when is None else when - asyncio.get_running_loop().time()
-    return enclosing_left - HEADROOM if enclosing_left < left - HEADROOM else left
+    return enclosing_left - HEADROOM if enclosing_left < deadline_left - HEADROOM else deadline_left
 
 
-def _current() -> _Recording:
+def _current_recording() -> _Recording:
+    """The current recording; outside of one, an empty one that nobody reads."""
     return _recording.get() or _Recording()

@@ -271,8 +271,9 @@ class Answer:
 class StageReport:
     """How one timed part of a request went. `error` is empty if it succeeded; `ranking` holds chunk ids, best first.
 
-    `started` is in seconds since the recording started, and `time_limit` is the stage's own limit in seconds. `skipped`
-    is the reason why the stage did not run. `figures` holds what it measured, by name. `error_type` is the name of the
+    `started` is in seconds since the recording started. `time_limit` is the stage's limit in seconds when it
+    started. The deadline and the enclosing stage can make it shorter than the stage's own limit. `skipped` is the
+    reason why the stage did not run. `figures` holds what it measured, by name. `error_type` is the name of the
     error's class.
     """
 

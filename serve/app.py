@@ -1,4 +1,4 @@
-"""The gateway as a deployment of Ray Serve, and the application that consists of it and the model deployments."""
+"""The gateway as a deployment of Ray Serve, and the application of gateway, models and ingest runner."""
 
 import asyncio
 import logging
@@ -11,11 +11,11 @@ from ray.serve import Application
 
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, RagError
-from serve.gateway import build_app
-from serve.graph import open_graph_resources
+from serve.gateway import build_fastapi
 from serve.ingest_runner import runner_app
 from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
 from serve.readiness import Dependency
+from serve.services import open_shared_resources
 from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, settings_from_arguments
 from serve.shape.garbage_collection import freeze_loaded_objects
 from serve.shape.reload import parse_user_config, reload_settings
@@ -40,33 +40,42 @@ _log = logging.getLogger(__name__)
 )
 @serve.ingress()
 class Gateway:
-    """The HTTP API. Each replica builds its own FastAPI application; Serve would pickle one that is passed to it."""
+    """The HTTP API. Each replica builds its own FastAPI application.
 
-    def __init__(self, settings: str, handles: Mapping[str, Handle], engine: Engine) -> None:
-        self._settings, self._is_serving, self._reload_error = Settings.model_validate_json(settings), False, ""
+    It is not passed to `serve.ingress`, which would pickle it.
+    """
+
+    def __init__(self, settings_json: str, handles: Mapping[str, Handle], engine: Engine) -> None:
+        self._settings = Settings.model_validate_json(settings_json)
+        self._is_serving = False
+        self._reload_error = ""
         configure_telemetry("gateway", self._settings.telemetry)
         connected = connect_models(self._settings, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}
-        self._resources = open_graph_resources(self._settings, connected.remote_models, dependencies)
-        self._app = build_app(self._resources.build_graph(self._settings))
+        self._resources = open_shared_resources(self._settings, connected.remote_models, dependencies)
+        self._app = build_fastapi(self._resources.build_services(self._settings))
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         return self._app
 
     async def check_health(self) -> None:
-        """Records that the replica has started: Serve makes its first health check then."""
+        """Always healthy. Serve calls it first when the replica has started.
+
+        From then on a failed reload is only reported.
+        """
         self._is_serving = True
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Applies changed settings to new requests; running requests keep the settings that they started with.
 
-        Raises ConfigError while the replica starts. Later, an invalid change is logged and reported by /readyz, and the
-        settings stay as they are, because Serve would stop a replica that raises.
+        While the replica starts, an invalid change raises its error (ConfigError or ModelError). Later it is only
+        logged and reported by `/readyz`, because Serve would stop a replica that raises. The settings then stay as they
+        are.
         """
         try:
-            self._app.state.graph = await asyncio.to_thread(
-                lambda: self._resources.build_graph(reload_settings(self._settings, parse_user_config(config).set))
+            self._app.state.services = await asyncio.to_thread(
+                lambda: self._resources.build_services(reload_settings(self._settings, parse_user_config(config).set))
             )
             self._reload_error = ""
             if self._is_serving:
@@ -90,18 +99,22 @@ def build(arguments: Arguments) -> Application:
     return build_application(settings_from_arguments(arguments), arguments)
 
 
-def build_local_app(settings: Settings) -> Application:
-    """The application with all models in the gateway's process, for machines with two CPUs."""
+def build_local_application(settings: Settings) -> Application:
+    """The application with all models in the gateway's process. Two CPUs are enough."""
     return build_application(settings, Parts())
 
 
 def build_application(settings: Settings, parts: Parts, engine: Engine = VLLM) -> Application:
-    """Raises ConfigError if the settings do not match the deployments."""
+    """The gateway, bound to the deployments in `parts`. `engine` deploys and calls the language model.
+
+    Raises ConfigError if the settings do not match the deployments.
+    """
     check_parts(settings, parts)
-    handles: dict[str, Application] = {role: model_deployment(settings, role) for role in sorted(parts.deployments)}
+    # Serve passes a handle in place of each
+    children: dict[str, Application] = {role: model_deployment(settings, role) for role in sorted(parts.deployments)}
     if parts.generator:
-        handles["generator"] = engine.deployment(parts.generator)
+        children["generator"] = engine.deployment(parts.generator)
     if parts.ingest:
-        handles["ingest"] = runner_app(settings)
-    app: Application = Gateway.bind(settings.model_dump_json(), handles, engine)  # type: ignore[attr-defined]
+        children["ingest"] = runner_app(settings)
+    app: Application = Gateway.bind(settings.model_dump_json(), children, engine)  # type: ignore[attr-defined]
     return app

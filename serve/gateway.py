@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.bodies.openapi import COMMON_PROBLEMS, fix_problem_media_types
-from serve.graph import Graph
 from serve.http.problems import add_problem_handlers, error_response
 from serve.routes import (
     answers,
@@ -31,11 +30,12 @@ from serve.routes import (
     sources,
     vector_stores,
 )
+from serve.services import Services
 from serve.telemetry import report_request, request_operation
 from serve.variants import current_variants
 
 API_VERSION = "1.0"
-VENDOR = "application/vnd.medkg.orchestration."
+VENDOR = "application/vnd.medkg.orchestration."  # of the shared API: existing clients send it
 VENDOR_JSON = f"{VENDOR}v1+json"
 BODY_LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.MAX_UPLOAD_BYTES}
 """The largest request body in bytes, by path prefix. The longest matching prefix applies."""
@@ -43,8 +43,12 @@ CLIENT_CLOSED_REQUEST = 499
 """The status that is logged when a client disconnects before the response ends. It is never sent."""
 MAX_REQUEST_ID_CHARS = 200
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-SAME_SITE = ("same-origin", "none")
-"""The values of `Sec-Fetch-Site` in requests from the gateway's own pages, and for addresses that the user entered."""
+TRUSTED_FETCH_SITES = ("same-origin", "none")
+"""The values of `Sec-Fetch-Site` that are accepted.
+
+`same-origin` is for the gateway's own pages, `none` for an address that the user entered. `same-site` (another port or
+subdomain) is refused.
+"""
 ROUTE_MODULES = (
     retrieval,
     vector_stores,
@@ -61,16 +65,16 @@ ROUTE_MODULES = (
 )
 
 
-def build_app(graph: Graph) -> FastAPI:
-    """The HTTP application. It closes the graph when it shuts down."""
+def build_fastapi(services: Services) -> FastAPI:
+    """The HTTP application. It closes the first services when it shuts down; later ones share their connections."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        await graph.close()
+        await services.close()
 
     app = FastAPI(title="rag-on-ray", version=version_of("rag-on-ray"), lifespan=lifespan)
-    app.state.graph = graph
+    app.state.services = services
     add_problem_handlers(app)
     app.add_middleware(GatewayMiddleware)
     for module in ROUTE_MODULES:
@@ -80,7 +84,7 @@ def build_app(graph: Graph) -> FastAPI:
 
 @dataclass(frozen=True, slots=True)
 class GatewayMiddleware:
-    """Checks every request and adds the common headers to every response. It does not buffer bodies."""
+    """The checks of every request, and the common headers of every response. Bodies are not buffered."""
 
     app: ASGIApp
 
@@ -92,7 +96,7 @@ class GatewayMiddleware:
         id = _correlation_id(headers.get("x-correlation-id", ""))
         scope["state"] = {**scope.get("state", {}), "correlation_id": id}
         exchange = _Exchange(scope, receive, send, headers, id, bytes_left=_body_limit(scope["path"]))
-        with request_operation(scope, id, scope["app"].state.graph.settings.profile) as operation:
+        with request_operation(scope, id, scope["app"].state.services.settings.profile) as operation:
             try:
                 exchange.check_request()
                 await self.app(scope, exchange.receive, exchange.send)
@@ -128,6 +132,10 @@ class _Exchange:
 
     @property
     def final_status(self) -> int:
+        """The status to log.
+
+        500 for a response that failed midway, 499 for one that the client did not receive.
+        """
         if self.failed_midway:
             return 500
         return self.status if self.complete and not self.disconnected else CLIENT_CLOSED_REQUEST
@@ -146,6 +154,7 @@ class _Exchange:
     async def receive(self) -> Message:
         message = await self.server_receive()
         self.disconnected = self.disconnected or (message["type"] == "http.disconnect" and not self.status)
+        # after the start of the response 413 can no longer be sent
         if message["type"] == "http.request" and not self.status:
             self.bytes_left -= len(message.get("body", b""))
             if self.bytes_left < 0:
@@ -160,13 +169,15 @@ class _Exchange:
         self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
     def _add_headers(self, headers: MutableHeaders) -> None:
-        version = self.scope["state"].get("pipeline_version") or current_variants(self.scope["app"]).pipeline_version
+        # the request's variant, else the profile
+        variant_version = self.scope["state"].get("pipeline_version")
+        pipeline_version = variant_version or current_variants(self.scope["app"]).pipeline_version
         headers["X-Correlation-ID"] = self.correlation_id
         request_id = self.headers.get("x-request-id", "")
         is_valid = len(request_id) <= MAX_REQUEST_ID_CHARS and request_id.isascii() and request_id.isprintable()
         headers["X-Request-ID"] = (request_id if is_valid else "") or self.correlation_id
         headers["X-API-Version"] = API_VERSION
-        headers["X-Pipeline-Version"] = quote(version, safe=":+")  # a YAML file can give a profile any name
+        headers["X-Pipeline-Version"] = quote(pipeline_version, safe=":+")  # a YAML file can give a profile any name
         headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - self.started):.1f}")
         if headers.get("content-type") == "application/json" and VENDOR_JSON in self.headers.get("accept", ""):
             headers["Content-Type"] = VENDOR_JSON
@@ -184,21 +195,21 @@ def _check_version(accept: str) -> None:
     """Raises HTTPException if the client accepts only other versions of the vendor media type."""
     media_types = [media_type.partition(";")[0].strip() for media_type in accept.split(",")]
     if all(media_type.startswith(VENDOR) and media_type != VENDOR_JSON for media_type in media_types):
-        raise HTTPException(406, f"the only supported media type of {VENDOR}* is {VENDOR_JSON}, got {accept}")
+        raise HTTPException(406, f"Accept must allow {VENDOR_JSON} or application/json, got {accept}")
 
 
 def _check_origin(headers: Headers) -> None:
-    """Raises HTTPException for a browser's request from another site.
+    """Raises HTTPException for a browser's request from another origin.
 
     Otherwise any web page could send forms and uploads, even to a gateway that listens on the user's loopback only.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site:
-        is_same_site = site in SAME_SITE
+        is_trusted = site in TRUSTED_FETCH_SITES
     else:  # older browsers send only `Origin`, which can be `null`; clients that are not browsers send neither header
-        is_same_site = not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
-    if not is_same_site:
-        raise HTTPException(403, f"cross-site requests are not allowed, got one from {origin or site}")
+        is_trusted = not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+    if not is_trusted:
+        raise HTTPException(403, f"cross-origin requests are not allowed, got one from {origin or site}")
 
 
 def _correlation_id(header: str) -> str:

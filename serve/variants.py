@@ -34,7 +34,7 @@ from rag_core.protocols import Answerer, Retriever
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.pipeline import build_packer
 from rag_core.wiring.retrieval import build_retriever
-from serve.graph import Graph
+from serve.services import Services
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -89,15 +89,15 @@ class AnswerVariant:
 
 @dataclass(kw_only=True)
 class Variants:
-    """A cache of the recently used variants of one graph."""
+    """A cache of the recently used variants of the current services."""
 
-    graph: Graph
+    services: Services
     searches: dict[SearchOptions, SearchVariant] = field(default_factory=dict)
     answers: dict[AnswerOptions, AnswerVariant] = field(default_factory=dict)
 
     @cached_property
     def pipeline_version(self) -> str:
-        return self.graph.settings.pipeline_version
+        return self.services.settings.pipeline_version
 
     def search_variant(self, options: SearchOptions) -> SearchVariant:
         """Raises UsageError if the profile does not support the options."""
@@ -108,25 +108,25 @@ class Variants:
         return _get_or_build(self.answers, options, self._build_answer)
 
     def _build_search(self, options: SearchOptions) -> SearchVariant:
-        graph = self.graph
+        services = self.services
         if options == SearchOptions():
             return SearchVariant(
-                retriever=graph.retriever,
-                limits=graph.limits,
-                depth=ranking_depth(graph.settings.retrieval),
+                retriever=services.retriever,
+                limits=services.limits,
+                depth=ranking_depth(services.settings.retrieval),
                 pipeline_version=self.pipeline_version,
             )
-        retrieval = apply_search_options(graph.settings.retrieval, options)
-        settings = graph.settings.model_copy(update={"retrieval": retrieval})
+        retrieval = apply_search_options(services.settings.retrieval, options)
+        settings = services.settings.model_copy(update={"retrieval": retrieval})
         return SearchVariant(
-            retriever=build_retriever(settings, graph.corpus, graph.remote_models),
+            retriever=build_retriever(settings, services.corpus, services.remote_models),
             limits=stage_limits(settings.answering.budget, retrieval),
             depth=ranking_depth(retrieval),
             pipeline_version=settings.pipeline_version,
         )
 
     def _build_answer(self, options: AnswerOptions) -> AnswerVariant:
-        settings, answerer = self.graph.settings, self.graph.answerer
+        settings, answerer = self.services.settings, self.services.answerer
         if options == AnswerOptions():
             return AnswerVariant(answerer=answerer, settings=settings, pipeline_version=self.pipeline_version)
         if not isinstance(answerer, QueryPipeline):
@@ -142,10 +142,10 @@ class Variants:
 
 
 def current_variants(app: FastAPI) -> Variants:
-    """The variants of the application's current graph."""
+    """The variants of the application's current services."""
     variants: Variants | None = getattr(app.state, "variants", None)
-    if variants is None or variants.graph is not app.state.graph:
-        variants = app.state.variants = Variants(graph=app.state.graph)
+    if variants is None or variants.services is not app.state.services:
+        variants = app.state.variants = Variants(services=app.state.services)
     return variants
 
 

@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from serve.gateway import build_app
-from serve.graph import Graph
+from serve.gateway import build_fastapi
 from serve.http.caller import Caller, identify_caller
+from serve.services import Services
 
 T = TypeVar("T")
 
 
 def run_with_gateway(
-    graph: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None
+    graph: Services, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None
 ) -> T:
     """Runs `work` with a client of the gateway and returns its result.
 
@@ -22,7 +22,7 @@ def run_with_gateway(
     """
 
     async def run() -> T:
-        app = build_app(graph)
+        app = build_fastapi(graph)
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

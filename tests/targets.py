@@ -6,11 +6,12 @@ from typing import Any
 import psycopg
 from drafts import MODIFIED_NS, SPACE, TENANT
 from psycopg import Connection
+from waiting import wait_until
 
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import OPTIONS, Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_COLLECTION, Draft, Space
 
 
@@ -22,7 +23,7 @@ def begin(
     collection: str = DEFAULT_COLLECTION,
     space: Space = SPACE,
     splade: str = "",
-) -> Target:
+) -> WriteTarget:
     """Begins a job for these documents. It locks no source."""
     with store.connect() as connection:
         catalog = Catalog(connection, tenant)
@@ -32,7 +33,7 @@ def begin(
         items = [(draft.id, draft.entry.uri, "add") for draft in drafts]
         items += [(draft.id, draft.entry.uri, "delete") for draft in deleted]
         job = Ledger(connection, tenant).begin(collection_row.id, [1], "test", {}, 0, items)
-    return Target(
+    return WriteTarget(
         postgres=store,
         tenant=tenant,
         collection=collection_row.id,
@@ -44,7 +45,7 @@ def begin(
     )
 
 
-def publish(store: Postgres, *drafts: Draft, **options: Any) -> Target:
+def publish(store: Postgres, *drafts: Draft, **options: Any) -> WriteTarget:
     """Publishes the drafts in a new job, and ends it."""
     target = begin(store, drafts, **options)
     write(target, drafts)
@@ -52,7 +53,7 @@ def publish(store: Postgres, *drafts: Draft, **options: Any) -> Target:
     return target
 
 
-def write(target: Target, drafts: Sequence[Draft]) -> None:
+def write(target: WriteTarget, drafts: Sequence[Draft]) -> None:
     writer = target.open()
     try:
         writer.publish(drafts)
@@ -60,7 +61,7 @@ def write(target: Target, drafts: Sequence[Draft]) -> None:
         writer.close()
 
 
-def end(target: Target) -> None:
+def end(target: WriteTarget) -> None:
     with target.postgres.connect() as connection:
         Ledger(connection, target.tenant).end(target.job, "completed")
 
@@ -68,3 +69,13 @@ def end(target: Target) -> None:
 def superuser(store: Postgres) -> "Connection[Any]":
     """A superuser's connection, which commits each statement."""
     return psycopg.connect(store.dsn, options=OPTIONS, autocommit=True)
+
+
+def wait_until_unlocked(store: Postgres) -> None:
+    """Waits until the server has noticed that a job's connection is closed, which ends the locks on its sources."""
+    locks = (
+        "select from pg_locks l join pg_database d on d.oid = l.database"
+        " where l.locktype = 'advisory' and d.datname = current_database()"
+    )
+    with superuser(store) as connection:
+        wait_until(lambda: connection.execute(locks).fetchone() is None)

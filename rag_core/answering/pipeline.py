@@ -1,4 +1,4 @@
-"""The pipeline from a question to a reply: recall, retrieve, select, generate, judge, remember."""
+"""The pipeline from a question to a reply, in the stages history, retrieve, select, generate, judge and remember."""
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -40,16 +40,18 @@ MAX_CLOSEST_DOCUMENTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of one answer. `timeout` is in seconds; `stages` holds the shorter timeouts of stages, by name.
+class AnswerLimits:
+    """The limits of one answer.
 
-    `depth` is the number of hits to retrieve. The history has at most `history` messages and `history_tokens` tokens.
+    `timeout` is in seconds, for all stages together. `stage_timeouts` holds the timeouts of single stages, in seconds,
+    by name. `depth` is the number of hits to retrieve. The prompt's history has at most `history_messages` messages and
+    `history_tokens` tokens.
     """
 
     timeout: float = inf
-    stages: Mapping[str, float] = field(default_factory=dict)
+    stage_timeouts: Mapping[str, float] = field(default_factory=dict)
     depth: int = 40
-    history: int = 10
+    history_messages: int = 10
     history_tokens: int = 3000
 
 
@@ -57,8 +59,9 @@ class Limits:
 class QueryPipeline:
     """An Answerer that retrieves, generates and judges.
 
-    `pack` selects and numbers the passages. Links to `hosts` are allowed, besides the hosts of the cited documents.
-    `disabled` maps stages that the settings leave out to the reason. `lengths` counts the generator's tokens in texts.
+    `pack` selects and numbers the passages. Answers can link to `hosts`, and to the hosts of the documents they cite.
+    `disabled` holds, by stage name, why the settings leave out a part of the retrieval, such as `rerank`. `lengths`
+    returns the number of tokens of each text for the generator; by default an estimate.
     """
 
     retriever: Retriever
@@ -67,40 +70,46 @@ class QueryPipeline:
     guard: Guard
     conversations: Conversations
     style: Style
-    limits: Limits
+    limits: AnswerLimits
     hosts: frozenset[str] = frozenset()
     disabled: Mapping[str, str] = field(default_factory=dict)
     lengths: Callable[[Sequence[str]], list[int]] = EstimatedTokens().lengths
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
-        """Answers from the passages that the retriever finds; optional stages that fail are reported as degraded.
+        """Answers from the passages that the retriever finds. Without passages the answer is an abstention.
 
-        Raises RagError if there is nothing to answer with. Cancelling the caller cancels the work below.
+        A failure of the history, the reranker, the judge, the memory or one of several legs is reported as degraded.
+        Raises RagError if the retrieval fails, or the generator before its first text. Cancelling the caller cancels
+        the models' work, too.
         """
-        async with _start_turn(query, emit, self.limits) as turn:
-            history = await self._recall(turn)
+        async with _open_turn(query, emit, self.limits) as turn:
+            history = await self._load_history(turn)
             hits = await self._retrieve(turn)
             passages = await self._select(turn, hits)
             prompt = Prompt(query=query, passages=passages, hits=hits, history=history, style=self.style)
-            answer = await self.guard.answer(prompt, partial(self._write, turn), emit)
+            # The guard calls _generate, a second time if it regenerates, and can hold back what _generate emits.
+            answer = await self.guard.answer(prompt, partial(self._generate, turn), emit)
             answer = await self._complete_abstention(turn, prompt, answer)
             await self._remember(turn, answer)
-            return await turn.finish(answer, passages)
+            return await turn.build_reply(answer, passages)
 
-    async def _recall(self, turn: "_Turn") -> tuple[Message, ...]:
+    async def _load_history(self, turn: "_Turn") -> tuple[Message, ...]:
+        """The last messages of the session, or else of the query, that fit the limits."""
         messages: Sequence[Message]
         if turn.query.session_id:
-            history = self.conversations.history(turn.query, self.limits.history)
+            history = self.conversations.history(turn.query, self.limits.history_messages)
             messages = await attempt("history", history, otherwise=[])
         else:
             skip_stage("history", "no session")
-            messages = turn.query.history[max(0, len(turn.query.history) - self.limits.history) :]
+            first = max(0, len(turn.query.history) - self.limits.history_messages)
+            messages = turn.query.history[first:]  # [-0:] would be everything
         if not messages:
             return ()
+        # In a thread, because counting tokens would block the event loop.
         return await to_thread.run_sync(recent_messages, messages, self.limits.history_tokens, self.lengths)
 
     async def _retrieve(self, turn: "_Turn") -> tuple[Hit, ...]:
-        async with turn.stage("retrieve") as running:
+        async with turn.run_stage("retrieve") as running:
             hits = await self.retriever.retrieve(turn.query, self.limits.depth)
             running.ranking = tuple(hit.chunk.id for hit in hits)
             for name, reason in self.disabled.items():
@@ -108,29 +117,33 @@ class QueryPipeline:
         return tuple(hits)
 
     async def _select(self, turn: "_Turn", hits: Sequence[Hit]) -> tuple[Passage, ...]:
-        async with turn.stage("select") as running:
+        """Packs the hits into passages, as the stage `select`."""
+        async with turn.run_stage("select") as running:
+            # In a thread, because counting tokens would block the event loop.
             passages = await to_thread.run_sync(self.pack, hits)
             running.ranking = tuple(chunk.id for passage in passages for chunk in passage.chunks)
         await turn.emit(Sources(passages))
         return passages
 
-    async def _write(self, turn: "_Turn", prompt: Prompt, emit: Listener) -> Answer:
+    async def _generate(self, turn: "_Turn", prompt: Prompt, emit: Listener) -> Answer:
         """Generates and cites an answer; without passages it is an abstention without text.
 
-        Text that a generator wrote before it failed is kept, as an answer that is `cut` or `broken`.
+        `emit` is the guard's, which can hold the text back; the stage's events go to `turn.emit` at once. Text that a
+        generator wrote before it failed is kept, as an answer that is `cut` or `broken`. Raises the generator's error
+        if there is no text yet.
         """
         if not prompt.passages:
             skip_stage("generate", "no hits")
             return Answer(text="", finish="abstained")
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, self.hosts)
-        finish: Finish = "stop"
+        reason: Finish = "stop"
         stages_before = len(turn.stages)
         try:
-            async with turn.stage("generate"), aclosing(self._stream(prompt)) as pieces:
+            async with turn.run_stage("generate"), aclosing(self._stream(prompt)) as pieces:
                 async for piece in pieces:
                     await _emit_all(citer.feed(piece), emit)
         except (GenerationError, StageTimeoutError) as error:
-            finish = "cut" if isinstance(error, TruncatedError | StageTimeoutError) else "broken"
+            reason = "cut" if isinstance(error, TruncatedError | StageTimeoutError) else "broken"
             await _emit_all(citer.finish(), emit)
             if not citer.answer.text.strip():
                 raise
@@ -138,10 +151,10 @@ class QueryPipeline:
             await _emit_all(citer.finish(), emit)
         await _emit_usage(turn.stages[stages_before:], emit)
         answer = citer.answer
-        return replace(answer, finish=finish if answer.text else "abstained")
+        return replace(answer, finish=reason if answer.text else "abstained")  # generators abstain by writing nothing
 
     async def _stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """Yields the generator's pieces; its foreign errors become GenerationError."""
+        """Yields the generator's pieces. Its errors that are not RagErrors become GenerationErrors."""
         try:
             async with aclosing(self.generator.stream(prompt)) as pieces:
                 async for piece in pieces:
@@ -168,16 +181,25 @@ class QueryPipeline:
 
 @dataclass(slots=True, kw_only=True)
 class _Turn:
-    """One question being answered. The first `emitted` of its stages have been emitted as events."""
+    """One question being answered.
+
+    `stages` grows whenever a stage ends; the first `n_emitted` reports have been emitted. `started` is a time of
+    `time.perf_counter`.
+    """
 
     query: Query
     emit: Listener
     stages: list[StageReport]
     started: float
-    emitted: int = 0
+    n_emitted: int = 0
 
     @asynccontextmanager
-    async def stage(self, name: str) -> AsyncIterator[Stage]:
+    async def run_stage(self, name: str) -> AsyncIterator[Stage]:
+        """Runs the block as a stage and emits its start and its end.
+
+        If the block raises, the next call of `emit_stages` emits the end. Stages that other code opens are emitted when
+        they have ended, without a start.
+        """
         await self.emit_stages()
         await self.emit(StageStarted(name))
         async with stage(name) as running:
@@ -185,20 +207,21 @@ class _Turn:
         await self.emit_stages()
 
     async def emit_stages(self) -> None:
-        """Emits the stages that have ended since the last call."""
-        ended, self.emitted = self.stages[self.emitted :], len(self.stages)
+        """Emits the stages that have ended since the last call, each with Degraded if it failed."""
+        ended, self.n_emitted = self.stages[self.n_emitted :], len(self.stages)
         for report in ended:
             await self.emit(StageFinished(report))
             if report.error:
                 await self.emit(Degraded(report.stage, report.error))
 
-    async def finish(self, answer: Answer, passages: tuple[Passage, ...]) -> Reply:
+    async def build_reply(self, answer: Answer, passages: tuple[Passage, ...]) -> Reply:
+        """Emits the remaining stages and RunFinished, and returns the reply."""
         await self.emit_stages()
         seconds = time.perf_counter() - self.started
         await self.emit(RunFinished(answer.finish, answer.confidence, seconds))
         return Reply(
             query=self.query,
-            standalone=self.query.text,
+            standalone=self.query.text,  # questions are not rewritten yet
             answer=answer,
             passages=passages,
             stages=tuple(self.stages),
@@ -207,9 +230,10 @@ class _Turn:
 
 
 @asynccontextmanager
-async def _start_turn(query: Query, emit: Listener, limits: Limits) -> AsyncIterator[_Turn]:
+async def _open_turn(query: Query, emit: Listener, limits: AnswerLimits) -> AsyncIterator[_Turn]:
+    """Records the turn. Emits RunStarted, and RunFailed if the block raises, except after a cancellation."""
     record_question(query.text)
-    with recording(min(limits.timeout, query.timeout), limits.stages) as stages:
+    with recording(min(limits.timeout, query.timeout), limits.stage_timeouts) as stages:
         turn = _Turn(query=query, emit=emit, stages=stages, started=time.perf_counter())
         await emit(RunStarted(query))
         try:
@@ -226,7 +250,11 @@ async def _emit_all(events: Sequence[Event], emit: Listener) -> None:
 
 
 async def _emit_usage(reports: Sequence[StageReport], emit: Listener) -> None:
-    """Emits the sum over the stages: waiting for a model's first word is a stage with tokens of its own."""
+    """Emits the token counts of these stages, added up, if there are any.
+
+    The counts are in the report of the stage that ran when the endpoint sent them. With a fallback, that is `model`
+    before the first piece, then `generate`.
+    """
     figures = [report.figures for report in reports if "prompt_tokens" in report.figures]
     if figures:
         names = ("prompt_tokens", "completion_tokens", "cached_tokens")
@@ -234,7 +262,10 @@ async def _emit_usage(reports: Sequence[StageReport], emit: Listener) -> None:
 
 
 def _abstention_text(prompt: Prompt, hosts: frozenset[str]) -> str:
-    """Titles come from documents, so they are filtered as an answer's text is."""
+    """The abstention, with the titles of the closest documents.
+
+    They are filtered as an answer's text is, because documents choose their titles.
+    """
     titles = list(dict.fromkeys(hit.origin.title or hit.origin.uri for hit in prompt.hits))[:MAX_CLOSEST_DOCUMENTS]
     closest = ", ".join(filter(None, (sanitize_title(title, hosts) for title in titles)))
     return f"{ABSTENTION} Closest to the question: {closest}." if closest else ABSTENTION

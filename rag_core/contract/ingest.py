@@ -29,7 +29,7 @@ from rag_core.parsing.outline import with_outline
 from rag_core.protocols import Chunker, DocumentEmbedder, Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, Metadata, chunk_id, document_id
 from rag_core.wiring.embedding import build_tokenizer, embedding_space
 
@@ -246,7 +246,7 @@ class _PublishingRunner:
 
     def run(
         self,
-        target: Target,
+        target: WriteTarget,
         sources: Mapping[int, Source],  # noqa: ARG002 - the document has been read
         drafts: Sequence[Draft],
     ) -> RunTimes:

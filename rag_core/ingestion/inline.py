@@ -11,7 +11,7 @@ from itertools import chain, takewhile
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.protocols import Source
-from rag_core.storage.publishing import CorpusWriter, Target
+from rag_core.storage.publishing import CorpusWriter, WriteTarget
 from rag_core.types import Draft
 
 FIRST_GROUP_SIZE = 16
@@ -31,7 +31,7 @@ class InlineRunner:
     group_size: int
     readers: int = 1
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         groups = list(_split_into_groups(drafts, self.group_size))
         prepare = self.build_preparation(sources)
         if len(groups) == 1:

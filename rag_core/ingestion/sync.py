@@ -17,7 +17,7 @@ from rag_core.storage.catalog import Catalog, Collection
 from rag_core.storage.ledger import NO_JOB, Action, Job, Ledger, fencing_error
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, retry_attempts
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft, Entry, StoredDocument, document_id
 
 DELETE_BATCH = 1_000
@@ -30,7 +30,7 @@ during a load need them for good plans."""
 
 
 class Runner(Protocol):
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         """Passes every draft through all stages into the store. Documents that fail are published as failed."""
         ...
 
@@ -60,8 +60,9 @@ DEFAULT_MAINTENANCE = Maintenance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """One sync of one collection. `settings` are stored with the job; `graph` and `splade` are explained at `Target`.
+    """One sync of one collection. `settings` are stored with the job.
 
+    `graph` and `splade` become `builds_graph` and `splade` of the `WriteTarget`, which explains them.
     `partial_uris` are the uris of sources that list only some of their documents: nothing of them is deleted. `job` and
     `fence` belong to a queued job that this process has leased; without them, the sync creates a job itself.
     """
@@ -156,7 +157,7 @@ class _Run:
         self._listing_seconds = time.perf_counter() - self._started
         return deltas
 
-    def begin(self, deltas: Mapping[int, Delta], plan: Plan) -> Target:
+    def begin(self, deltas: Mapping[int, Delta], plan: Plan) -> WriteTarget:
         """Records the job and all its documents in the ledger."""
         sync, collection = self._sync, self._collection.id
         items = [item for delta in deltas.values() for item in self._list_items(delta)]
@@ -166,7 +167,7 @@ class _Run:
         else:
             job = self._ledger.begin(collection, list(deltas), sync.profile, sync.settings, plan.same, items)
         self._job = job
-        return Target(
+        return WriteTarget(
             postgres=sync.postgres,
             tenant=sync.tenant,
             collection=collection,
@@ -176,11 +177,11 @@ class _Run:
             listed_ns=self._listed_ns,
             fence=job.fence,
             store_timeout=sync.store_timeout,
-            graph=sync.graph,
+            builds_graph=sync.graph,
             splade=sync.splade,
         )
 
-    def ingest(self, runner: Runner, target: Target, deltas: Mapping[int, Delta]) -> RunTimes:
+    def ingest(self, runner: Runner, target: WriteTarget, deltas: Mapping[int, Delta]) -> RunTimes:
         """Ingests the added and the changed documents, and deletes the missing ones.
 
         Skips documents that an earlier run of the job has finished.
@@ -204,7 +205,7 @@ class _Run:
                         writer.delete(deleted[first : first + DELETE_BATCH])
         return times
 
-    def finish(self, target: Target, plan: Plan, times: RunTimes) -> SyncReport:
+    def finish(self, target: WriteTarget, plan: Plan, times: RunTimes) -> SyncReport:
         """Ends the job and reads its report from the ledger. Raises FencedError if another process ended the job."""
         self._reconnect()
         if self._sync.is_queued:
@@ -234,7 +235,7 @@ class _Run:
             notices=notices,
         )
 
-    def abandon(self, target: Target, error: BaseException) -> None:
+    def abandon(self, target: WriteTarget, error: BaseException) -> None:
         """Ends the job as failed or cancelled; does nothing if it is a queued one."""
         if self._sync.is_queued:
             return

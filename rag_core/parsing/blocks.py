@@ -1,4 +1,7 @@
-"""Blocks of Markdown, and the text that they form."""
+"""Blocks of Markdown, and the text that they form.
+
+The VERSIONs of `markdown`, `delimited` and `pdf` together cover this module.
+"""
 
 import re
 from collections.abc import Iterable

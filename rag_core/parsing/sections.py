@@ -1,4 +1,7 @@
-"""Headings, and the sections that they open."""
+"""Headings, and the sections that they open.
+
+The VERSIONs of `markdown`, `text` and `pdf` together cover this module.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple

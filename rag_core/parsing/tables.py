@@ -1,4 +1,7 @@
-"""Markdown tables from cells, and the separate tables of one sheet."""
+"""Markdown tables from cells, and the separate tables of one sheet.
+
+The VERSIONs of `markdown`, `delimited` and `pdf` together cover this module.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum

@@ -191,7 +191,7 @@ class Job:
 
 def fencing_error(job: UUID) -> FencedError:
     """The error to raise when a job may no longer write."""
-    return FencedError(f"job {job} was ended: it was cancelled, or a newer run has taken over")
+    return FencedError(f"job {job} was ended: it was cancelled, or another worker has taken over")
 
 
 async def job_notifications(postgres: Postgres) -> AsyncGenerator[str, None]:

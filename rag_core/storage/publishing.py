@@ -1,8 +1,12 @@
 """Publishing: writes documents into the corpus, one transaction per batch.
 
 Two numbers protect documents from outdated writers. A job's `fence` changes whenever another worker takes the job over.
-Every transaction compares it, so a worker that lost its job writes nothing. A document's `version` is the number of the
-run that wrote it last. A run replaces only documents of older runs, so publishing a batch again changes nothing.
+Every transaction that writes compares the writer's fence with the job's row, and is rolled back if they differ. So a
+worker that lost its job writes nothing.
+
+The other number is a document's `version`: the number of the job that wrote it last. A job's number is called its
+`run`; later jobs have higher numbers. A job replaces only documents with a lower version, so publishing a batch again
+changes nothing.
 
 Postgres refuses `COPY` into tables with row-level security. Rows are therefore copied into temporary tables and
 inserted from there. Unchanged chunks keep their rows and their vectors.
@@ -14,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, LiteralString, TypeVar
+from typing import Any, LiteralString, TypeAlias, TypeVar
 from uuid import UUID
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 from psycopg import Connection
@@ -30,10 +35,16 @@ from rag_core.storage.ledger import ADD_EVENT, JOIN_WRITERS, fencing_error
 from rag_core.storage.lexical import writing as lexical
 from rag_core.storage.parts import dump_draft, join_drafts, load_draft
 from rag_core.storage.postgres import Postgres, retry_attempts, transaction, translate_connection_errors
-from rag_core.types import Draft, Entry, Failure, Matrix, Value, comparison_text, text_hash
+from rag_core.types import Draft, Entry, Failure, Value, comparison_text, text_hash
 
 T = TypeVar("T")
+StoredVector: TypeAlias = NDArray[np.float32]
+"""One vector, of shape (dimension,)."""
 
+# In these statements, `%(collection)s` is the collection's id, and "values" are those that filters compare.
+
+# The table, DOCUMENT_TYPES, COPY_DOCUMENTS and `_document_row` list the same columns in the same order. The same holds
+# for the table, the types and the function of filter values, and for those of chunks.
 CREATE_STAGING = """
 create temp table if not exists staged_documents (
   id uuid, source int, uri text, status text, stage text, reason text, retryable boolean, size bigint,
@@ -45,31 +56,35 @@ create temp table if not exists staged_values (
 create temp table if not exists staged_chunks (
   id uuid, document_id uuid, ordinal int, start_offset int, end_offset int, page int, prefix text, text text,
   metadata jsonb, content_hash bytea, embedding halfvec) on commit delete rows"""
-DOCUMENT_TYPES = (
-    *("uuid", "int4", "text", "text", "text", "text", "bool", "int8", "int8", "int8", "text", "bytea"),
-    *("text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "text"),
-)
+DOCUMENT_TYPES = [
+    "uuid", "int4", "text", "text", "text", "text", "bool", "int8", "int8", "int8", "text",
+    "bytea", "text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "text",
+]  # fmt: skip
 COPY_DOCUMENTS = """
 copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag,
   sha256, recipe, title, media_type, language, metadata, n_chunks, embedded, seconds, text)
 from stdin (format binary)"""
-VALUE_TYPES = ["uuid", "text", "text", "float8"]
-COPY_VALUES = "copy staged_values from stdin (format binary)"
+FILTER_VALUE_TYPES = ["uuid", "text", "text", "float8"]
+COPY_FILTER_VALUES = "copy staged_values from stdin (format binary)"
 CHUNK_TYPES = ["uuid", "uuid", "int4", "int4", "int4", "int4", "text", "text", "jsonb", "bytea", "halfvec"]
 COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 
-# While a collection is being loaded, the planner has no statistics of it and assumes that it is empty. Joins would then
-# read the whole collection for every batch. The statements below therefore pass ids as arrays and upsert rows.
+# While a collection is being loaded, the planner has no statistics of it and assumes that it is empty. A join of staged
+# and stored rows would then read the whole collection for every batch. Each such join is therefore repeated as
+# `= any(array(select ...))`, which makes the planner use the index. New rows are upserted, which needs no join.
 # Statements that remove rows are skipped for a batch of new documents.
 
-# The first statement of a batch after staging. Every statement that locks rows locks them in the order of ids, so two
-# batches with common documents wait for each other and do not deadlock.
+# The first statement of a batch after its documents are staged. Every statement that locks documents locks them in the
+# order of their ids. Of two batches with common documents, one therefore waits for the other: they cannot deadlock.
 LOCK_DOCUMENTS = """
 select from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s
   and d.id = any(array(select id from staged_documents)) order by d.id for no key update"""
-# Does not change rows that this run or a newer one wrote. After a temporary failure the stored contents stay
-# searchable. After a permanent failure they are removed, because the source no longer has these contents.
-# `existed`: the document was stored before. Postgres sets `xmax` of a row that was updated, but not of an inserted one.
+# Does not change rows that this run or a newer one wrote. After a temporary failure (`retryable`), the columns that
+# describe the contents keep their values, and the stored contents stay searchable. After a permanent failure these
+# columns are emptied, because the source no longer has these contents. The statements named REMOVE_* delete the rest.
+#
+# `existed` is true if the document was stored before. Postgres sets `xmax` of a row that was updated, but not of an
+# inserted one.
 UPSERT_DOCUMENTS = """
 insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size,
   modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
@@ -87,7 +102,7 @@ on conflict (tenant, collection, id) do update set
   metadata = case when excluded.retryable then d.metadata else excluded.metadata end,
   n_chunks = case when excluded.retryable then d.n_chunks else excluded.n_chunks end
 where d.version < excluded.version returning d.id, d.xmax <> 0 as existed"""
-# For documents whose bytes have not changed.
+# For documents whose bytes have not changed. They have the status 'same'.
 TOUCH_DOCUMENTS = """
 update documents d set version = %(run)s, size = s.size, modified_ns = s.modified_ns, changed_ns = s.changed_ns,
   etag = s.etag, listed_ns = %(listed_ns)s
@@ -110,6 +125,8 @@ with removed_chunks as (
 update staged_documents s set removed = counts.n
 from (select document_id, count(*) as n from removed_chunks group by document_id) counts
 where s.id = counts.document_id"""
+# `text` is never updated: an equal id means an equal text (see `chunk_id`). `content_hash` is not compared, because it
+# follows from prefix and text.
 ADD_CHUNKS = """
 insert into chunks as c (tenant, collection, id, document_id, ordinal, start_offset, end_offset, page, prefix, text,
   metadata, content_hash)
@@ -126,17 +143,17 @@ select %(tenant)s, %(collection)s, %(space)s, id, document_id, content_hash, emb
 on conflict (tenant, collection, space, chunk_id) do update
 set content_hash = excluded.content_hash, embedding = excluded.embedding
 where v.content_hash <> excluded.content_hash"""
-REMOVE_VALUES = """
+REMOVE_FILTER_VALUES = """
 delete from document_values v using staged_documents s
 where v.tenant = %(tenant)s and v.collection = %(collection)s
   and v.document_id = any(array(select id from staged_documents)) and v.document_id = s.id
   and s.status <> 'same' and not s.retryable"""
-ADD_VALUES = """
+ADD_FILTER_VALUES = """
 insert into document_values (tenant, collection, document_id, key, text_value, number_value)
 select %(tenant)s, %(collection)s, v.document_id, v.key, v.text_value, v.number_value
 from staged_values v join staged_documents s on s.id = v.document_id where s.status <> 'same'"""
-# A document with unchanged bytes has one staged value: its new modification time.
-TOUCH_VALUES = """
+# A document with unchanged bytes has one staged filter value: its new modification time.
+TOUCH_FILTER_VALUES = """
 update document_values v set text_value = n.text_value
 from staged_values n join staged_documents s on s.id = n.document_id and s.status = 'same'
 where v.tenant = %(tenant)s and v.collection = %(collection)s
@@ -154,11 +171,13 @@ update job_items i set status = s.status, stage = s.stage, reason = s.reason, re
   chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
 from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
   and i.document_id = any(array(select id from staged_documents)) and i.document_id = s.id"""
-# Reserves numbers for `count` events, at the end of every transaction of a job. Returns no row if the job has ended or
-# has another fence; the transaction must then be rolled back.
+# Checks the fence and reserves numbers for `count` events, at the end of a transaction that publishes or deletes.
+# Returns no row if the job has ended or has another fence; the transaction must then be rolled back.
+# A transaction that only stores a part of a document has no events: it uses CHECK_FENCE.
 RESERVE_EVENTS = """
 update jobs set events = events + %(count)s
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
+# From any collection of the tenant with this space.
 FIND_VECTORS = """
 select distinct on (content_hash) content_hash, embedding from vectors
 where tenant = %(tenant)s and space = %(space)s and content_hash = any(%(hashes)s::bytea[]) order by content_hash"""
@@ -178,6 +197,7 @@ with deleted_parts as (
   returning part, draft
 )
 select draft from deleted_parts order by part"""
+# Returns no row if the job has ended or has another fence.
 CHECK_FENCE = """
 select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running'"""
 
@@ -207,21 +227,24 @@ update job_items i set status = 'deleted', finished_at = clock_timestamp(),
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s::uuid[])"""
 
 MAX_FILTER_BYTES = 2000
-"""The maximum size of a metadata key and its value together, in UTF-8, for filters to compare them. A longer value,
-such as an abstract, does not fit in an index entry."""
+"""The maximum size of a metadata key and its value together, in UTF-8, that metadata filters can compare. A longer
+value, such as an abstract, does not fit in an index entry. It is not stored for filters: they treat it as missing."""
 
 ENCODING_ERRORS = (UnicodeError, OverflowError)
 """The exceptions that psycopg raises for a text or a number that no column can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The collection and the job that a writer writes for. It is small and picklable: each worker opens its own writer.
+class WriteTarget:
+    """The collection that a writer writes to, and the job it writes for.
 
-    `run` is the version of the documents that are written. `fence` is the job's fence while this process has the job.
-    `listed_ns` is the time at which the sources were listed, in nanoseconds since 1970. `store_timeout` is the number
-    of seconds for which a writer retries while the store is unavailable. `graph`: documents are also added to the
-    graph. `splade` is the fingerprint of the SPLADE model, or empty if there is none.
+    It is small and picklable: each worker receives it and opens its own writer.
+
+    `collection` and `space` are ids. `run` is the version of the documents that are written. `fence` is the job's fence
+    while this process has the job. `listed_ns` is the time at which the sources were listed, in nanoseconds since 1970.
+    `store_timeout` is the number of seconds for which a writer retries while the store is unavailable. `builds_graph`
+    is true if the graph is built from the documents. `splade` is the fingerprint of the SPLADE model, or empty if there
+    is none.
     """
 
     postgres: Postgres
@@ -233,7 +256,7 @@ class Target:
     listed_ns: int
     fence: int = 0
     store_timeout: float = 60.0
-    graph: bool = False
+    builds_graph: bool = False
     splade: str = ""
 
     def open(self) -> "CorpusWriter":
@@ -243,7 +266,7 @@ class Target:
 class CorpusWriter:
     """Publishes documents over one connection. It must be used by one thread at a time."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self._target = target
         self._connection = self._connect()
         self._scope = {
@@ -259,10 +282,10 @@ class CorpusWriter:
     def close(self) -> None:
         self._connection.close()
 
-    def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
-        """The stored vectors of texts with these hashes, by hash; each has the shape (dimension,)."""
+    def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, StoredVector]:
+        """The stored vectors of texts with these hashes, by hash."""
 
-        def read_vectors() -> dict[bytes, Matrix]:
+        def read_vectors() -> dict[bytes, StoredVector]:
             with transaction(self._connection, self._target.tenant):
                 rows = self._connection.execute(FIND_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
                 return {bytes(key): np.asarray(vector.to_numpy(), dtype=np.float32) for key, vector in rows}
@@ -270,11 +293,11 @@ class CorpusWriter:
         return self._retry(read_vectors)
 
     def publish(self, drafts: Sequence[Draft]) -> None:
-        """Publishes the drafts in one transaction. If that fails, publishes each document in its own transaction.
+        """Publishes all whole documents in one transaction, and each part of a document in its own.
 
-        A document that cannot be written is published as failed; the others are not affected. A document that this run
-        or a newer one has already written is left unchanged. A draft that is only a part of a document is stored until
-        the last part arrives; then the whole document is published.
+        If the contents of one document are refused, each document is published in its own transaction. That document is
+        then published as failed. A document that this run or a newer one has already written is left unchanged. A part
+        is stored until the last part of its document arrives; then the whole document is published.
 
         Raises FencedError if the job has ended or another worker has it. Raises StoreError if the store stays
         unavailable for longer than the target's `store_timeout`.
@@ -286,15 +309,19 @@ class CorpusWriter:
                 self._retry(partial(self._publish_part, draft))
 
     def delete(self, documents: Sequence[UUID]) -> None:
-        """Deletes documents and all their rows in one transaction. Raises the same errors as `publish`."""
+        """Deletes these documents and all their rows in one transaction. Raises the same errors as `publish`.
+
+        A document that this run or a newer one has already written is left unchanged.
+        """
 
         def delete_documents() -> None:
             with self._write_transaction():
                 for statement in (LOCK_DELETED, DELETE_DOCUMENTS):
                     self._connection.execute(statement, {**self._scope, "ids": sorted(documents)})
+                # orphans are the rows of documents that are no longer stored: unchanged documents must stay searchable
                 lexical.mark_orphans_dead(self._connection, self._scope, documents)
                 graph.remove_orphans(self._connection, self._scope, documents)
-                self._add_events("delete", "deleted", {"deleted": len(documents)})
+                self._check_fence_and_add_events("delete", "deleted", {"deleted": len(documents)})
 
         self._retry(delete_documents)
 
@@ -329,6 +356,11 @@ class CorpusWriter:
             yield
 
     def _publish_batch(self, drafts: Sequence[Draft]) -> None:
+        """Publishes whole documents in one transaction.
+
+        If the contents of one are refused, publishes each document alone, and that one as failed. Raises StoreError if
+        the connection is lost, which is not the fault of a document.
+        """
         try:
             segments = self._prepare_segments(drafts)
             with self._write_transaction():
@@ -342,23 +374,32 @@ class CorpusWriter:
             else:
                 self._publish_batch([drafts[0].with_failure(_publishing_failure(error))])
 
-    def _publish_part(self, part: Draft) -> None:
+    def _publish_part(self, draft: Draft) -> None:
+        """Stores a draft that is a part of a document. Publishes the whole document if no part is missing any more.
+
+        If the contents are refused, publishes the document as failed.
+        """
         try:
             with self._write_transaction():
-                if draft := self._add_part(part):
-                    self._publish_documents([draft], self._prepare_segments([draft]))
+                if whole_draft := self._add_part(draft):
+                    # inside the transaction, because the whole document is known only here
+                    segments = self._prepare_segments([whole_draft])
+                    self._publish_documents([whole_draft], segments)
                 elif self._connection.execute(CHECK_FENCE, self._scope).fetchone() is None:
-                    raise fencing_error(self._target.job)
+                    raise fencing_error(self._target.job)  # nothing was published, so nothing has checked the fence yet
         except (psycopg.Error, DocumentError, *ENCODING_ERRORS) as error:
-            self._publish_batch([replace(part, part=(0, 1)).with_failure(_publishing_failure(error))])
+            self._publish_batch([replace(draft, part=(0, 1)).with_failure(_publishing_failure(error))])
 
-    def _add_part(self, part: Draft) -> Draft | None:
-        """Stores a part of a document. Returns the whole document if this was the last missing part, else None."""
-        number, count = part.part
-        scope = {**self._scope, "document": part.id, "part": number, "parts": count}
+    def _add_part(self, draft: Draft) -> Draft | None:
+        """Stores a part of a document. Returns the whole document if this was the last missing part, else None.
+
+        Returns None as well if the document has already been published or has failed; the part is then not stored.
+        """
+        number, count = draft.part
+        scope = {**self._scope, "document": draft.id, "part": number, "parts": count}
         if self._connection.execute(LOCK_ITEM, scope).fetchone() is None:
             return None
-        self._connection.execute(ADD_PART, {**scope, "draft": dump_draft(part)})
+        self._connection.execute(ADD_PART, {**scope, "draft": dump_draft(draft)})
         row = self._connection.execute(COUNT_PARTS, scope).fetchone()
         if row is None or row[0] != count:
             return None
@@ -366,30 +407,39 @@ class CorpusWriter:
         return join_drafts([load_draft(body) for (body,) in rows])
 
     def _prepare_segments(self, drafts: Sequence[Draft]) -> list[lexical.PreparedSegments]:
+        """Builds the segments of the lexical index: those of the drafts' words, and those of their SPLADE terms.
+
+        Without a SPLADE model there are only the first. See `lexical/segment.py`.
+        """
         words = lexical.prepare(drafts, self._target.run)
         if not self._target.splade:
             return [words]
         return [words, lexical.prepare_weights(drafts, self._target.run, self._target.splade)]
 
     def _publish_documents(self, drafts: Sequence[Draft], segments: Sequence[lexical.PreparedSegments]) -> None:
-        """Writes whole documents and their events in the current transaction. `segments` belong to `drafts`."""
-        prepared_graph = graph.prepare(drafts) if self._target.graph else graph.EMPTY_GRAPH
-        existed = self._upsert_documents(drafts)
-        accepted = [draft for draft in drafts if draft.id in existed]
+        """Writes whole documents and their events in the current transaction.
+
+        `segments` were prepared from all `drafts`; those of rejected documents are left out here.
+        """
+        prepared_graph = graph.prepare(drafts) if self._target.builds_graph else graph.EMPTY_GRAPH
+        existed_by_accepted_id = self._upsert_documents(drafts)
+        accepted_ids = existed_by_accepted_id.keys()
+        accepted = [draft for draft in drafts if draft.id in accepted_ids]
         if len(accepted) < len(drafts):
-            self._connection.execute(UNSTAGE_REJECTED, {"accepted": list(existed)})
-        self._write_contents(accepted, any_existed=any(existed.values()))
-        replaced = [draft.id for draft in accepted if existed[draft.id] and _replaces_contents(draft)]
+            self._connection.execute(UNSTAGE_REJECTED, {"accepted": list(accepted_ids)})
+        self._write_contents(accepted, any_existed=any(existed_by_accepted_id.values()))
+        replaced = [draft.id for draft in accepted if existed_by_accepted_id[draft.id] and _replaces_contents(draft)]
         lexical.mark_dead(self._connection, self._scope, replaced)
         for prepared in segments:
-            lexical.add(self._connection, self._scope, prepared.restrict_to(existed))
-        graph.publish(self._connection, self._scope, prepared_graph.restrict_to(existed), replaced)
+            lexical.add_segments(self._connection, self._scope, prepared.restrict_to(accepted_ids))
+        graph.publish(self._connection, self._scope, prepared_graph.restrict_to(accepted_ids), replaced)
         failures = [_failure_detail(draft, draft.failure) for draft in accepted if draft.failure]
+        # skipped documents are counted, but have no event of their own
         reported = [failure for failure in failures if failure["status"] != "skipped"]
-        self._add_events("publish", "published", Counter(map(_draft_status, accepted)), reported)
+        self._check_fence_and_add_events("publish", "published", Counter(map(_draft_status, accepted)), reported)
 
     def _upsert_documents(self, drafts: Sequence[Draft]) -> dict[UUID, bool]:
-        """Writes the rows of `documents`. Returns the accepted ids, with True for documents that existed before.
+        """Writes the rows of `documents`. Returns the accepted ids, with True for documents that were stored before.
 
         A document is rejected if this run or a newer one has already written it.
         """
@@ -399,21 +449,27 @@ class CorpusWriter:
         return dict(row for statement in statements for row in self._connection.execute(statement, self._scope))
 
     def _write_contents(self, drafts: Sequence[Draft], any_existed: bool) -> None:
-        """Writes values, chunks, vectors and texts of accepted documents, and ends their job items."""
-        _copy_rows(self._connection, COPY_VALUES, VALUE_TYPES, (row for draft in drafts for row in _value_rows(draft)))
-        _copy_rows(self._connection, COPY_CHUNKS, CHUNK_TYPES, (row for draft in drafts for row in _chunk_rows(draft)))
-        removals = (REMOVE_CHUNKS, REMOVE_VALUES, TOUCH_VALUES) if any_existed else ()
-        for statement in (*removals, ADD_CHUNKS, ADD_VECTORS, ADD_VALUES, ADD_TEXTS, FINISH_ITEMS):
+        """Writes filter values, chunks, vectors and texts, and records each document's outcome in its job.
+
+        `any_existed` is true if any of these documents was stored before.
+        """
+        filter_value_rows = (row for draft in drafts for row in _filter_value_rows(draft))
+        _copy_rows(self._connection, COPY_FILTER_VALUES, FILTER_VALUE_TYPES, filter_value_rows)
+        chunk_rows = (row for draft in drafts for row in _chunk_rows(draft))
+        _copy_rows(self._connection, COPY_CHUNKS, CHUNK_TYPES, chunk_rows)
+        for_stored_documents = (REMOVE_CHUNKS, REMOVE_FILTER_VALUES, TOUCH_FILTER_VALUES) if any_existed else ()
+        for statement in (*for_stored_documents, ADD_CHUNKS, ADD_VECTORS, ADD_FILTER_VALUES, ADD_TEXTS, FINISH_ITEMS):
             self._connection.execute(statement, self._scope)
         if failed_ids := sorted(draft.id for draft in drafts if draft.failure and not draft.failure.retryable):
             self._connection.execute(REMOVE_TEXTS, {**self._scope, "ids": failed_ids})
 
-    def _add_events(
+    def _check_fence_and_add_events(
         self, stage: str, status: str, counts: Mapping[str, int], failures: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Adds an event for each failure, and one with the counts.
+        """Checks the job's fence, then adds an event for each failure, and one with the counts.
 
-        Raises FencedError if the job has ended or another worker has it.
+        Raises FencedError if the job has ended or another worker has it. `stage` and `status` are those of the event
+        with the counts.
         """
         events = [("document", str(failure["status"]), failure) for failure in failures] + [(stage, status, counts)]
         row = self._connection.execute(RESERVE_EVENTS, {**self._scope, "count": len(events)}).fetchone()
@@ -421,8 +477,8 @@ class CorpusWriter:
             raise fencing_error(self._target.job)
         first = int(row[0]) - len(events) + 1
         rows = [
-            {**self._scope, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
-            for seq, (stage, status, detail) in enumerate(events, first)
+            {**self._scope, "seq": seq, "stage": event_stage, "status": event_status, "detail": Jsonb(detail)}
+            for seq, (event_stage, event_status, detail) in enumerate(events, first)
         ]
         with self._connection.cursor() as cursor:
             cursor.executemany(ADD_EVENT, rows)
@@ -519,7 +575,7 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
     )
 
 
-def _value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float | None]]:
+def _filter_value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float | None]]:
     """Rows of document id, key, text value and number value. One of the two values is None."""
     if draft.same:
         return [(draft.id, "updated_at", _modification_time(draft.entry), None)]

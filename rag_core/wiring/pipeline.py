@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from rag_core.answering.generation.packing import Packing, pack
 from rag_core.answering.judging.guard import Guard
-from rag_core.answering.pipeline import Limits, QueryPipeline
+from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.config import Settings, find_reranked_retriever
 from rag_core.protocols import Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
@@ -44,11 +44,11 @@ def build_pipeline(
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(guard.link_hosts),
         disabled={} if find_reranked_retriever(settings.retrieval) else {"rerank": "the profile has no reranker"},
-        limits=Limits(
+        limits=AnswerLimits(
             timeout=answering.timeout_ms / 1000,
-            stages=stage_limits(answering.budget, settings.retrieval),
+            stage_timeouts=stage_limits(answering.budget, settings.retrieval),
             depth=answering.depth,
-            history=answering.history,
+            history_messages=answering.history,
             history_tokens=answering.history_tokens,
         ),
         lengths=build_token_counter(settings).lengths,

@@ -114,7 +114,10 @@ EXAMPLE: JsonDict = {
 
 
 class Chat(Strict):
-    """`model` is `collection` or `collection:profile`; the profile must exist."""
+    """The body of a request for a chat completion.
+
+    `model` is `collection` or `collection:profile`, with the served profile.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
@@ -162,7 +165,7 @@ def _single_query(query: object) -> object:
 
 
 class Search(Strict):
-    """`max_num_results` counts passages; a file can have several."""
+    """The body of a request for a search of a vector store. `max_num_results` counts hits; a file can have several."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "signing keys", "max_num_results": 3}]})
 

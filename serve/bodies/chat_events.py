@@ -29,8 +29,8 @@ FINISH_REASONS: dict[Finish, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionSettings:
-    """The values that all parts of one completion share, and the options of its client.
+class Envelope:
+    """The values that all parts of one completion share, and the client's options for it.
 
     `created` is in Unix seconds. `hold_text`: the text is sent when the answer is complete.
     """
@@ -50,36 +50,36 @@ def can_retract(guard: GuardSettings) -> bool:
     return guard.stream == "after" and guard.mode in ("block", "regenerate")
 
 
-def completion_json(reply: Reply, settings: CompletionSettings, now: datetime) -> dict[str, Any]:
+def completion_json(reply: Reply, envelope: Envelope, now: datetime) -> dict[str, Any]:
     message = {
         "role": "assistant",
-        "content": reply.answer.text + _markdown_sources(reply, settings),
+        "content": reply.answer.text + _markdown_sources(reply, envelope),
         "refusal": None,
-        **_closing_members(reply, settings, now),
+        **_closing_members(reply, envelope, now),
     }
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": FINISH_REASONS[reply.answer.finish]}
-    return {**_envelope("chat.completion", settings), "choices": [choice], "usage": completion_usage(reply)}
+    return {**_common_members("chat.completion", envelope), "choices": [choice], "usage": completion_usage(reply)}
 
 
-def event_chunks(event: Event, settings: CompletionSettings) -> Iterator[dict[str, Any]]:
+def event_chunks(event: Event, envelope: Envelope) -> Iterator[dict[str, Any]]:
     """Yields the chunks for an event, before the answer is complete. The sources precede all text."""
     match event:
         case Sources(passages):
-            yield _chunk(settings, {"role": "assistant", "content": ""})
-            yield _chunk(settings, {"rag": {"sources": [source_json(passage) for passage in passages]}})
-        case TextDelta(text) if not settings.hold_text:
-            yield _chunk(settings, {"content": text})
+            yield _chunk(envelope, {"role": "assistant", "content": ""})
+            yield _chunk(envelope, {"rag": {"sources": [source_json(passage) for passage in passages]}})
+        case TextDelta(text) if not envelope.hold_text:
+            yield _chunk(envelope, {"content": text})
 
 
-def closing_chunks(reply: Reply, settings: CompletionSettings, now: datetime) -> Iterator[dict[str, Any]]:
+def closing_chunks(reply: Reply, envelope: Envelope, now: datetime) -> Iterator[dict[str, Any]]:
     """Yields the chunks of a complete reply that `event_chunks` has not yielded."""
-    held_text = reply.answer.text if settings.hold_text else ""
-    if content := held_text + _markdown_sources(reply, settings):
-        yield _chunk(settings, {"content": content})
-    yield _chunk(settings, _closing_members(reply, settings, now))
-    yield _chunk(settings, {}, FINISH_REASONS[reply.answer.finish])
-    if settings.usage:
-        yield {**_envelope("chat.completion.chunk", settings), "choices": [], "usage": completion_usage(reply)}
+    held_text = reply.answer.text if envelope.hold_text else ""
+    if content := held_text + _markdown_sources(reply, envelope):
+        yield _chunk(envelope, {"content": content})
+    yield _chunk(envelope, _closing_members(reply, envelope, now))
+    yield _chunk(envelope, {}, FINISH_REASONS[reply.answer.finish])
+    if envelope.usage:
+        yield {**_common_members("chat.completion.chunk", envelope), "choices": [], "usage": completion_usage(reply)}
 
 
 def completion_usage(reply: Reply) -> dict[str, Any]:
@@ -118,32 +118,32 @@ def _markdown_link(title: str, uri: str) -> str:
     return f"[{text}](<{uri}>)" if host else text
 
 
-def _markdown_sources(reply: Reply, settings: CompletionSettings) -> str:
-    return sources_block(reply.answer.citations) if settings.citations == "markdown" else ""
+def _markdown_sources(reply: Reply, envelope: Envelope) -> str:
+    return sources_block(reply.answer.citations) if envelope.citations == "markdown" else ""
 
 
-def _closing_members(reply: Reply, settings: CompletionSettings, now: datetime) -> dict[str, Any]:
+def _closing_members(reply: Reply, envelope: Envelope, now: datetime) -> dict[str, Any]:
     """The members of a message that need the complete answer."""
-    annotated = reply.answer.citations if settings.citations == "annotations" else ()
+    annotated = reply.answer.citations if envelope.citations == "annotations" else ()
     rag = {
         "citations": citations_json(reply.answer, now),
         "conversation_id": reply.query.session_id,
         "grounding": verdict_json(reply.answer.verdict),
         "degraded": list(reply.degraded),
-        "pipeline_version": settings.pipeline_version,
+        "pipeline_version": envelope.pipeline_version,
         "confidence": round(reply.answer.confidence, 4),
         "timings_ms": timings_ms(reply),
     }
-    if settings.explain:
+    if envelope.explain:
         stages = stage_rows(public_stages(reply.stages))
         rag["explain"] = {"standalone_question": reply.standalone, "stages": stages}
     return {"annotations": url_citations(annotated), "rag": rag}
 
 
-def _chunk(settings: CompletionSettings, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+def _chunk(envelope: Envelope, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return {**_envelope("chat.completion.chunk", settings), "choices": [choice]}
+    return {**_common_members("chat.completion.chunk", envelope), "choices": [choice]}
 
 
-def _envelope(object_type: str, settings: CompletionSettings) -> dict[str, Any]:
-    return {"id": settings.id, "object": object_type, "created": settings.created, "model": settings.model}
+def _common_members(object_type: str, envelope: Envelope) -> dict[str, Any]:
+    return {"id": envelope.id, "object": object_type, "created": envelope.created, "model": envelope.model}

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from rag_core.types import UNSTORABLE
-from serve.graph import MAX_QUERY_CHARS
+from serve.services import MAX_QUERY_CHARS
 
 MAX_FILTER_LEVELS = 16
 """The deepest nesting of a filter."""

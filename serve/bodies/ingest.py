@@ -54,6 +54,8 @@ class SourceBody(Strict):
 
 
 class IngestBody(Strict):
+    """The body of a request with documents, a source, or both."""
+
     collection: Name = DEFAULT_COLLECTION
     profile: Name | None = None
     documents: Annotated[

@@ -26,6 +26,8 @@ class SearchScope(BaseModel):
 
 
 class Retrieve(SearchScope):
+    """The body of a request for hits."""
+
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"query": "How often are the signing keys replaced?", "top_k": 3}]}
     )
@@ -78,6 +80,8 @@ class Retrieve(SearchScope):
 
 
 class Answer(SearchScope):
+    """The body of a request for an answer."""
+
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"question": "How often are the signing keys replaced?", "stream": False}]}
     )

@@ -1,4 +1,4 @@
-"""The caller of a request. All routes depend on `identify_caller`, where authentication would be added."""
+"""The caller of a request. All `/v1` routes depend on `identify_caller`, where authentication would be added."""
 
 from dataclasses import dataclass
 
@@ -19,6 +19,6 @@ class Caller:
 
 async def identify_caller(request: Request) -> Caller:
     """A caller of the tenant in the settings. It is not authenticated, so the gateway listens on loopback only."""
-    caller = Caller(tenant=request.app.state.graph.settings.tenant)
+    caller = Caller(tenant=request.app.state.services.settings.tenant)
     record_tenant(caller.tenant)
     return caller

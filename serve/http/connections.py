@@ -5,17 +5,17 @@ from contextlib import contextmanager
 
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
-from serve.graph import Graph
 from serve.http.caller import Caller
+from serve.services import Services
 
 
 @contextmanager
-def open_catalog(graph: Graph, caller: Caller) -> Iterator[Catalog]:
-    with graph.postgres.connect() as connection:
+def open_catalog(services: Services, caller: Caller) -> Iterator[Catalog]:
+    with services.postgres.connect() as connection:
         yield Catalog(connection, caller.tenant)
 
 
 @contextmanager
-def open_ledger(graph: Graph, caller: Caller) -> Iterator[Ledger]:
-    with graph.postgres.connect() as connection:
+def open_ledger(services: Services, caller: Caller) -> Iterator[Ledger]:
+    with services.postgres.connect() as connection:
         yield Ledger(connection, caller.tenant)

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
 from rag_core.wire import json_bytes
-from serve.graph import Graph
 from serve.http.caller import Caller
+from serve.services import Services
 
 MAX_ROWS = 200
 SIGNATURE_BYTES = sha256().digest_size
@@ -79,5 +79,5 @@ class Listing:
         return hmac.digest(self.secret, json_bytes(self.name) + last, sha256)
 
 
-def build_listing(graph: Graph, caller: Caller, key: str, *name: str | None) -> Listing:
-    return Listing(key=key, name=(caller.tenant, *name), secret=sha256(graph.postgres.dsn.encode()).digest())
+def build_listing(services: Services, caller: Caller, key: str, *name: str | None) -> Listing:
+    return Listing(key=key, name=(caller.tenant, *name), secret=sha256(services.postgres.dsn.encode()).digest())

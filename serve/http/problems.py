@@ -109,7 +109,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 async def _handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StageTimeoutError):
-        error = await explain_timeout(request.app.state.graph.dependencies["store"], error)
+        error = await explain_timeout(request.app.state.services.dependencies["store"], error)
     response = error_response(error, request.url.path, request.state.correlation_id)
     if response.status_code == 405:  # Starlette lists only the methods of the first route with that path
         scopes = {method: {**request.scope, "method": method} for method in METHODS}

@@ -26,20 +26,20 @@ from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
 from serve.bodies.responses import Answered
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentVariants
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import problem_body
 from serve.http.responses import json_response, server_timing, timings_ms
-from serve.variants import AnswerVariant, check_profile, current_variants
+from serve.variants import AnswerVariant, check_profile
 
 router = APIRouter()
 
 
 @router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
-async def answer(body: Answer, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
-    """Answers a question; each sentence cites its source. With `stream`, sends the events of the answer instead."""
-    check_profile(body.profile, graph.settings)
-    variant = current_variants(request.app).answer_variant(body.options)
+async def answer(body: Answer, caller: CurrentCaller, variants: CurrentVariants, request: Request) -> Response:
+    """Answers a question, with citations. With `stream`, sends the events of the answer instead."""
+    check_profile(body.profile, variants.services.settings)
+    variant = variants.answer_variant(body.options)
     request.state.pipeline_version = variant.pipeline_version
     query = build_query(body, body.question, caller, body.conversation_id)
     if body.stream:
@@ -72,18 +72,20 @@ async def _stream_answer(
 ) -> AsyncGenerator[tuple[str, str] | None, None]:
     """Yields the events as pairs of name and data, and None for a keep-alive.
 
-    After any failure the last event is `run_failed`. Its data is the problem that a request without `stream` receives.
+    After any failure the last event is `run_failed`, with a problem as its data. An answer that the model broke off
+    ends with `run_finished` and then `run_failed`. Without `stream` it is a normal response with the `finish_reason`
+    `broken`. A timeout is not traced to an unreachable store here.
     """
     correlation_id = request.state.correlation_id
-    writer = _EventWriter(variant=variant, correlation_id=correlation_id)
+    formatter = _EventFormatter(variant=variant, correlation_id=correlation_id)
     answerer = RecordingAnswerer(variant.answerer)
     failure: Exception | None = None
     try:
         async with aclosing(stream_events(answerer, query)) as events:
             async for event in events:
-                if not isinstance(event, RunFailed):
-                    yield None if event is None else writer.write(event)
-        failure = writer.generation_error or answerer.error
+                if not isinstance(event, RunFailed):  # replaced by the problem below
+                    yield None if event is None else formatter.format(event)
+        failure = formatter.generation_error or answerer.error
     except Exception as error:  # noqa: BLE001 - a stream must end with an event, whatever fails
         failure = error
     if failure:
@@ -91,8 +93,12 @@ async def _stream_answer(
 
 
 @dataclass(slots=True, kw_only=True)
-class _EventWriter:
-    """Writes the events of one answer. A citation's number is its position in `citations`, from 1."""
+class _EventFormatter:
+    """A converter of the events of one answer to names and data.
+
+    The number in a citation's id (`cit_01`) is its position in `citations`, from 1. The marker's number is
+    `citation.n`. `generation_error` is the error that cut the answer short.
+    """
 
     variant: AnswerVariant
     correlation_id: str
@@ -100,7 +106,8 @@ class _EventWriter:
     stages: list[StageReport] = field(default_factory=list)
     generation_error: Exception | None = None
 
-    def write(self, event: Event) -> tuple[str, str]:
+    def format(self, event: Event) -> tuple[str, str]:
+        """Converts an event to its name and data, and remembers what `run_failed` needs."""
         number = 0
         match event:
             case StageFinished(report):
@@ -115,7 +122,7 @@ class _EventWriter:
         data = event_json(event, number, datetime.now(UTC))
         if isinstance(event, RunStarted):
             run = {
-                "run_id": _answer_id(),
+                "run_id": _answer_id(),  # the stream's name for the id of the answer
                 "correlation_id": self.correlation_id,
                 "profile": self.variant.settings.profile,
                 "pipeline_version": self.variant.pipeline_version,

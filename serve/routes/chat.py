@@ -1,4 +1,7 @@
-"""`/v1/chat/completions`: chat completions for OpenAI clients, answered from a collection instead of by a model."""
+"""`/v1/chat/completions`: chat completions for OpenAI clients.
+
+`model` names the collection whose documents the answer is written from.
+"""
 
 import time
 from collections.abc import AsyncGenerator
@@ -17,55 +20,63 @@ from rag_core.settings import list_shipped_profiles
 from rag_core.types import Message, Query
 from rag_core.wire import json_text
 from serve.bodies.chat import Chat
-from serve.bodies.chat_events import CompletionSettings, can_retract, closing_chunks, completion_json, event_chunks
+from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, completion_json, event_chunks
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
 from serve.bodies.responses import Completion, Models
 from serve.http.caller import Caller
 from serve.http.connections import open_catalog
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices, CurrentVariants
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import problem_body
 from serve.http.responses import json_response, server_timing
-from serve.variants import AnswerVariant, check_profile, current_variants
+from serve.variants import AnswerVariant, check_profile
 
 Frame: TypeAlias = tuple[str, str] | None
+"""The name of an event, which OpenAI's format leaves empty, and its data. None is a keep-alive."""
 
 router = APIRouter()
 
-MAX_MODELS = 1000
+MAX_LISTED_COLLECTIONS = 1000
 
 
 @router.post("/v1/chat/completions", responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
-async def complete(body: Chat, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
-    """Answers the user's last message. The earlier messages are the history, unless `rag.conversation_id` is set."""
-    query = _build_chat_query(body, caller, graph.settings)
-    variant = current_variants(request.app).answer_variant(body.rag.options)
+async def complete(body: Chat, caller: CurrentCaller, variants: CurrentVariants, request: Request) -> Response:
+    """Answers the user's last message.
+
+    The history is the earlier messages or, with `rag.conversation_id`, the stored conversation.
+    """
+    query = _build_chat_query(body, caller, variants.services.settings)
+    variant = variants.answer_variant(body.rag.options)
     request.state.pipeline_version = variant.pipeline_version
-    settings = _completion_settings(body, variant)
+    envelope = _build_envelope(body, variant)
     if body.stream:
-        return await _stream_response(_stream_chunks(variant.answerer, query, settings), request)
+        return await _stream_response(_stream_chunks(variant.answerer, query, envelope), request)
     reply = await variant.answerer.answer(query)
-    return json_response(completion_json(reply, settings, datetime.now(UTC)), headers=server_timing(reply.stages))
+    return json_response(completion_json(reply, envelope, datetime.now(UTC)), headers=server_timing(reply.stages))
 
 
 @router.get("/v1/models", responses=success_response(Models))
-def models(caller: CurrentCaller, graph: CurrentGraph) -> dict[str, Any]:
+def models(caller: CurrentCaller, services: CurrentServices) -> dict[str, Any]:
     """Lists each collection twice: by its name, and by its name with the served profile."""
-    with open_catalog(graph, caller) as catalog:
-        names = [row["name"] for row in catalog.readable_collections(caller.groups, "", MAX_MODELS)]
-    ids = [id for name in names for id in (name, f"{name}:{graph.settings.profile}")]
+    with open_catalog(services, caller) as catalog:
+        names = [row["name"] for row in catalog.readable_collections(caller.groups, "", MAX_LISTED_COLLECTIONS)]
+    ids = [id for name in names for id in (name, f"{name}:{services.settings.profile}")]
     data = [{"id": id, "object": "model", "created": 0, "owned_by": "rag-on-ray"} for id in ids]
     return {"object": "list", "data": data}
 
 
 def _build_chat_query(body: Chat, caller: Caller, settings: Settings) -> Query:
-    """Raises UsageError if the request names a profile that is not served."""
+    """The query of a chat request.
+
+    `model` is read as `collection:profile` if the part after the last colon is a known profile, else as a collection.
+    Raises UsageError for a profile that is not served, and FilterError for a filter that breaks the grammar.
+    """
     rag = body.rag
     collection, _, profile = body.model.rpartition(":")
     if not collection or profile not in {*list_shipped_profiles(), settings.profile}:
-        collection, profile = body.model, ""  # a collection's name can contain a colon
+        collection, profile = body.model, ""  # no colon, or one that belongs to the collection's name
     check_profile(rag.profile or profile, settings)
     scope = SearchScope(collection=rag.collection or collection, filters=rag.filters)
     query = build_query(scope, body.messages[-1].content, caller, rag.conversation_id)
@@ -79,8 +90,8 @@ def _build_chat_query(body: Chat, caller: Caller, settings: Settings) -> Query:
     return replace(query, history=history)
 
 
-def _completion_settings(body: Chat, variant: AnswerVariant) -> CompletionSettings:
-    return CompletionSettings(
+def _build_envelope(body: Chat, variant: AnswerVariant) -> Envelope:
+    return Envelope(
         id=f"chatcmpl-{uuid4().hex}",
         created=int(time.time()),
         model=body.model,
@@ -93,13 +104,20 @@ def _completion_settings(body: Chat, variant: AnswerVariant) -> CompletionSettin
 
 
 async def _stream_response(frames: AsyncGenerator[Frame, None], request: Request) -> Response:
-    """Waits for the first frame, which has the sources. An earlier failure is a problem with its own status."""
+    """Waits for the first frame.
+
+    It is the opening chunk, sent when the passages are known, or a keep-alive after `KEEP_ALIVE_SECONDS`. A failure
+    before it is a problem with its own status; a later one is an error frame.
+    """
     first = await anext(frames)
     return EventStream(format_frames(_end_with_done(first, frames, request)))
 
 
-async def _stream_chunks(answerer: Answerer, query: Query, settings: CompletionSettings) -> AsyncGenerator[Frame, None]:
-    """Yields the chunks of the reply, and None for a keep-alive. Raises the error if the reply fails."""
+async def _stream_chunks(answerer: Answerer, query: Query, envelope: Envelope) -> AsyncGenerator[Frame, None]:
+    """Yields the chunks of the reply, and None for a keep-alive.
+
+    Raises the error of the reply, also after the last chunk if the model broke off.
+    """
     reply_events: list[Event] = []
     recording = RecordingAnswerer(answerer)
     async with aclosing(stream_events(recording, query)) as events:
@@ -108,12 +126,12 @@ async def _stream_chunks(answerer: Answerer, query: Query, settings: CompletionS
                 yield None
                 continue
             reply_events.append(event)
-            for chunk in event_chunks(event, settings):
+            for chunk in event_chunks(event, envelope):
                 yield "", json_text(chunk)
     if recording.error:
         raise recording.error
     reply = fold(reply_events)
-    for chunk in closing_chunks(reply, settings, datetime.now(UTC)):
+    for chunk in closing_chunks(reply, envelope, datetime.now(UTC)):
         yield "", json_text(chunk)
     if error := generation_error(reply.answer.finish, reply.stages):
         raise error

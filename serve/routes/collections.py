@@ -8,18 +8,18 @@ from serve.bodies.openapi import success_response
 from serve.bodies.responses import Collections
 from serve.http.connections import open_catalog
 from serve.http.cursors import PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
 
 router = APIRouter()
 
 
 @router.get("/v1/collections", responses=success_response(Collections))
-def collections(page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def collections(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
     """Lists collections by name, with their embedding model and the number of documents that the caller can read."""
-    listing = build_listing(graph, caller, "name", "collections")
+    listing = build_listing(services, caller, "name", "collections")
     after = listing.decode_cursor(page.cursor, "")
-    with open_catalog(graph, caller) as catalog:
+    with open_catalog(services, caller) as catalog:
         rows = catalog.readable_collections(caller.groups, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
     return json_response({"data": data, **paging})

@@ -1,4 +1,7 @@
-"""`/v1/documents`: the documents of a collection, including the reasons why some are not in the index."""
+"""`/v1/documents`: the documents of a collection with their status.
+
+A single document also has the reason if it is not in the index.
+"""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,56 +21,60 @@ from serve.bodies.responses import Chunks, ShownDocument
 from serve.bodies.responses import Documents as DocumentsPage
 from serve.http.connections import open_catalog
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
 
 router = APIRouter()
 
 BUSY_TIMEOUT = 2.0
-"""Seconds for which a deletion waits for another job on the same source, such as another deletion."""
+"""Seconds for which a deletion waits while a job or another deletion has locked the source."""
 LISTED_KEYS = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
 DOCUMENT_KEYS = (*LISTED_KEYS, "collection", "stage", "reason")
 PLAIN_TEXT_HEADERS = {"X-Content-Type-Options": "nosniff"}
 TEXT_RESPONSE: Responses = {200: {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
-class Documents(PageParameters):
+class DocumentFilter(PageParameters):
+    """The query parameters of the listing of documents."""
+
     collection: Text = DEFAULT_COLLECTION
     status: DocumentStatus | None = None
 
 
 @router.get("/v1/documents", responses=success_response(DocumentsPage))
-def documents(page: Annotated[Documents, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def documents(page: Annotated[DocumentFilter, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
     """Lists documents in the order of their ids."""
-    listing = build_listing(graph, caller, "id", "documents", page.collection, page.status)
+    listing = build_listing(services, caller, "id", "documents", page.collection, page.status)
     after = UUID(listing.decode_cursor(page.cursor, NIL_ID))
-    with open_catalog(graph, caller) as catalog:
+    with open_catalog(services, caller) as catalog:
         rows = catalog.readable_documents(page.collection, caller.groups, page.status, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
     return json_response({"data": [_pick(LISTED_KEYS, row) for row in data], **paging})
 
 
 @router.get("/v1/documents/{id}", responses=success_response(ShownDocument))
-def document(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
-    with open_catalog(graph, caller) as catalog:
+def document(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
+    with open_catalog(services, caller) as catalog:
         return json_response(_pick(DOCUMENT_KEYS, catalog.readable_document(id, caller.groups)))
 
 
 @router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT_RESPONSE)
-def content(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def content(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
     """Returns the stored text, which the offsets of chunks and citations refer to."""
-    with open_catalog(graph, caller) as catalog:
+    with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
         text = catalog.content(document["collection_id"], id)
     return Response(text, media_type="text/plain", headers=PLAIN_TEXT_HEADERS)
 
 
 @router.get("/v1/documents/{id}/chunks", responses=success_response(Chunks))
-def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def chunks(
+    id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
+) -> Response:
     """Lists the chunks of a document in text order."""
-    listing = build_listing(graph, caller, "ordinal", "chunks", str(id))
+    listing = build_listing(services, caller, "ordinal", "chunks", str(id))
     after = int(listing.decode_cursor(page.cursor, "-1"))
-    with open_catalog(graph, caller) as catalog:
+    with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
         rows = catalog.chunk_page(document["collection_id"], id, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
@@ -75,13 +82,15 @@ def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCa
 
 
 @router.delete("/v1/documents/{id}", status_code=204, responses=CONFLICT_PROBLEMS)
-def delete(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> None:
+def delete(id: UUID, caller: CurrentCaller, services: CurrentServices) -> None:
     """Deletes a document and everything derived from it. The next sync adds it again if its source still has it.
 
     Responds with 409 if another job works on the source and does not end within 2 seconds.
     """
-    with open_catalog(graph, caller) as catalog:
+    with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
+        # Locks the source, so that no sync writes the document meanwhile, and ends jobs on it that were killed. Closing
+        # the ledger unlocks the source.
         with closing(Ledger(catalog.connection, caller.tenant)) as ledger:
             for attempt in retry_attempts(BUSY_TIMEOUT, BusyError):
                 with attempt:

@@ -4,7 +4,7 @@ import asyncio
 
 from fastapi import APIRouter, Response
 
-from serve.http.dependencies import CurrentGraph
+from serve.http.dependencies import CurrentServices
 from serve.http.responses import json_response
 
 router = APIRouter()
@@ -16,9 +16,9 @@ async def alive() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def ready(graph: CurrentGraph) -> Response:
+async def ready(services: CurrentServices) -> Response:
     """Returns the status of each dependency; responds with 503 if a required one is unavailable."""
-    statuses = await asyncio.gather(*(dependency.status() for dependency in graph.dependencies.values()))
+    statuses = await asyncio.gather(*(dependency.status() for dependency in services.dependencies.values()))
     ok = all(status.ok or not status.required for status in statuses)
-    checks = {name: status.to_json() for name, status in zip(graph.dependencies, statuses, strict=True)}
+    checks = {name: status.to_json() for name, status in zip(services.dependencies, statuses, strict=True)}
     return json_response({"ok": ok, "checks": checks}, 200 if ok else 503)

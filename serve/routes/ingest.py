@@ -1,4 +1,7 @@
-"""`/v1/ingest`: queues a job that ingests documents of the request, or sources that the gateway can list."""
+"""`/v1/ingest`: queues an ingest job.
+
+The job ingests the documents of the request, a source that the gateway can list, or both.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -27,21 +30,21 @@ from serve.bodies.ingest_requests import (
 )
 from serve.bodies.openapi import BODY_PROBLEMS, Responses
 from serve.bodies.uploads import open_upload_form
-from serve.graph import Graph
 from serve.http.caller import Caller
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.problems import RejectedDocumentsError, problem_body
 from serve.http.request_headers import IdempotencyKey, WaitSeconds
 from serve.http.responses import json_response
 from serve.routes.ingest_outcome import JobOutcome, Submission, describe_outcome, wait_for_job
+from serve.services import Services
 
 router = APIRouter()
 
 MAX_JSON_BYTES = 16 * MEGABYTE
 MAX_UPLOAD_BYTES = 128 * MEGABYTE
-"""The maximum size of all files of a request together. They are on this machine's disk while they are received."""
-MAX_UPLOADS = 8
-"""The maximum number of uploads that are in memory at the same time; further ones wait."""
+"""The largest body of an ingest request, in bytes. Uploaded files are on this machine's disk until they are read."""
+MAX_PARALLEL_FORMS = 8
+"""The maximum number of form requests whose files are in memory at the same time; further ones wait."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII | re.IGNORECASE)
@@ -81,16 +84,16 @@ RESPONSES: Responses = {
 
 @router.post("/v1/ingest", status_code=202, responses=RESPONSES, openapi_extra=REQUEST_BODY)
 async def ingest(
-    request: Request, caller: CurrentCaller, graph: CurrentGraph, key: IdempotencyKey, wait: WaitSeconds
+    request: Request, caller: CurrentCaller, services: CurrentServices, key: IdempotencyKey, wait: WaitSeconds
 ) -> Response:
     """Queues an ingest job. Sending the same `id` again replaces the document.
 
-    The default `id` of a document is its `uri`, and that of a file is its name. Without these it is a hash of the
-    bytes, so the same text sent twice is one document. A request that is repeated within 24 hours with the same
-    `Idempotency-Key` returns the first job.
+    A document without an `id` is identified by its `uri`, a file by its name. If that is missing too, the `id` is a
+    hash of the bytes, so the same text sent twice is one document. A request that is repeated within 24 hours with the
+    same `Idempotency-Key` returns the first job. The same key with another request is an error (422).
     """
-    submission = await _submit(request, caller, graph, key)
-    outcome = await wait_for_job(graph, caller, submission, wait) if wait else JobOutcome()
+    submission = await _submit(request, caller, services, key)
+    outcome = await wait_for_job(services, caller, submission, wait) if wait else JobOutcome()
     to_problem = partial(problem_body, instance=request.url.path, correlation_id=request.state.correlation_id)
     body, status = describe_outcome(submission, outcome, to_problem)
     applied = {"Preference-Applied": f"wait={wait}"} if outcome.waited else {}
@@ -98,25 +101,26 @@ async def ingest(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestCall:
-    """An ingest request without its body."""
+class RequestContext:
+    """The caller, the services and the headers of an ingest request."""
 
     caller: Caller
-    graph: Graph
+    services: Services
     idempotency_key: str
     correlation_id: str
     traceparent: str
 
 
-async def _submit(request: Request, caller: Caller, graph: Graph, idempotency_key: str) -> Submission:
+async def _submit(request: Request, caller: Caller, services: Services, idempotency_key: str) -> Submission:
     """Reads the body and queues the job.
 
     Raises HTTPException if the body is incomplete or its media type is not supported.
     """
+    # this request's own span if traces are exported, else the client's
     traceparent = trace_headers().get("traceparent", request.headers.get("traceparent", ""))
-    call = IngestCall(
+    context = RequestContext(
         caller=caller,
-        graph=graph,
+        services=services,
         idempotency_key=idempotency_key,
         correlation_id=request.state.correlation_id,
         traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
@@ -125,11 +129,11 @@ async def _submit(request: Request, caller: Caller, graph: Graph, idempotency_ke
     try:
         if _JSON.fullmatch(media_type):
             body = await _read_body(request)
-            return await run_in_threadpool(lambda: _enqueue(call, parse_ingest_json(body)))
+            return await run_in_threadpool(lambda: _enqueue(context, parse_ingest_json(body)))
         if media_type.lower() == _FORM:
             async with open_upload_form(request) as form:
                 return await to_thread.run_sync(
-                    lambda: _enqueue(call, parse_ingest_form(form.fields, form.read_files())),
+                    lambda: _enqueue(context, parse_ingest_form(form.fields, form.read_files())),
                     limiter=_get_upload_limiter(),
                 )
     except ClientDisconnect:
@@ -153,50 +157,51 @@ def _get_upload_limiter() -> CapacityLimiter:
     try:
         return _upload_limiter.get()
     except LookupError:
-        _upload_limiter.set(CapacityLimiter(MAX_UPLOADS))
+        _upload_limiter.set(CapacityLimiter(MAX_PARALLEL_FORMS))
         return _upload_limiter.get()
 
 
-def _enqueue(call: IngestCall, parsed: ParsedIngest) -> Submission:
+def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
     """Queues a job for the source and the valid documents of a request.
 
-    Raises TooLargeError or RejectedDocumentsError if it has no source and no valid document.
+    A request without a source and without a valid document raises RejectedDocumentsError. If all its documents are too
+    large, it raises TooLargeError instead.
     """
     if not parsed.accepted and parsed.source is None:
         if all(rejected.too_large for rejected in parsed.rejected):
             raise TooLargeError(parsed.rejected[0].too_large)
         raise RejectedDocumentsError([error for rejected in parsed.rejected for error in rejected.errors])
-    settings = _profile_settings(call.graph, parsed.profile)
-    request = IngestRequest(
+    settings = _profile_settings(context.services, parsed.profile)
+    new_job = IngestRequest(
         collection=parsed.collection,
         profile=settings.profile,
         settings=settings.model_dump(mode="json", exclude=UNRECORDED_SETTINGS),
         documents=tuple(accepted.document for accepted in parsed.accepted),
-        correlation_id=call.correlation_id,
-        traceparent=call.traceparent,
+        correlation_id=context.correlation_id,
+        traceparent=context.traceparent,
     )
     if source := parsed.source:
-        request = replace(
-            request,
+        new_job = replace(
+            new_job,
             locations=tuple(source.locations),
             prune=source.prune,
             confirmed=source.confirmed,
             checksum=source.checksum,
         )
-    with call.graph.postgres.connect() as connection:
-        job = Queue(connection, call.caller.tenant).enqueue(request, call.idempotency_key, parsed.fingerprint)
+    with context.services.postgres.connect() as connection:
+        job = Queue(connection, context.caller.tenant).enqueue(new_job, context.idempotency_key, parsed.fingerprint)
     return Submission(parsed=parsed, job=job)
 
 
-def _profile_settings(graph: Graph, profile: str) -> Settings:
+def _profile_settings(services: Services, profile: str) -> Settings:
     """The gateway's settings if the profile is empty or the served one, else the settings of a shipped profile.
 
     Raises RequestValidationError if there is no such profile.
     """
-    if profile in ("", graph.settings.profile):
-        return graph.settings
+    if profile in ("", services.settings.profile):
+        return services.settings
     if profile not in list_shipped_profiles():
-        raise_unknown_profile(profile, {*list_shipped_profiles(), graph.settings.profile})
+        raise_unknown_profile(profile, {*list_shipped_profiles(), services.settings.profile})
     return _load_shipped_profile(profile)
 
 

@@ -23,17 +23,17 @@ from rag_core.errors import (
 )
 from rag_core.storage.queue import EnqueuedJob
 from serve.bodies.ingest_requests import AcceptedDocument, ParsedIngest
-from serve.graph import Graph
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
 from serve.routes.jobs import OPEN_STATUSES, count_documents, job_links
+from serve.services import Services
 
 MAX_WAITERS = 16
 """The maximum number of requests of this process that wait for jobs at once. Others are answered without waiting."""
 FIRST_PAUSE, MAX_PAUSE = 0.05, 1.0
 """Seconds between two reads of a job. Pauses are short at first, because most jobs are small."""
-MAX_FAILURES = 1_000
-"""The maximum number of items in a response for files of a source."""
+MAX_SOURCE_ITEMS = 1_000
+"""A response lists at most this many files of a source."""
 
 _waiters = BoundedSemaphore(MAX_WAITERS)
 
@@ -62,15 +62,18 @@ class Submission:
 class JobOutcome:
     """The state of a job when the request stopped waiting for it.
 
-    `waited`: the request waited for the job. `started`: the job processed at least one document. `counts` has the keys
-    of `documents` in `rag ingest --json`. `failures` has the documents that are not in the index, by uri. Both are
+    `waited`: the request waited for the job. `has_items`: the job had recorded the documents that it processes.
+    `counts` has the keys of `documents` in `rag ingest --json`. `failures` has files and documents by uri. Both are
     None if the job has not ended.
+
+    For a request with documents, `failures` are all that failed, were skipped or quarantined. For a request with only a
+    source, they are at most `MAX_SOURCE_ITEMS` failed files that the caller may read.
     """
 
     waited: bool = False
     status: str = "queued"
     reason: str = ""
-    started: bool = False
+    has_items: bool = False
     counts: Mapping[str, int] | None = None
     failures: Mapping[str, Mapping[str, Any]] | None = None
 
@@ -81,20 +84,22 @@ class JobOutcome:
         return has_failures or self.status in ("failed", "cancelled")
 
 
-async def wait_for_job(graph: Graph, caller: Caller, submission: Submission, seconds: int) -> JobOutcome:
+async def wait_for_job(services: Services, caller: Caller, submission: Submission, seconds: int) -> JobOutcome:
     """Returns the outcome when the job ends, or the job's state after `seconds`.
 
     Returns at once if `MAX_WAITERS` requests are waiting already. Holds no thread and no connection between two reads.
     """
     if not _waiters.acquire(blocking=False):
         return JobOutcome()
-    deadline, status, pause = monotonic() + seconds, "queued", FIRST_PAUSE
+    deadline = monotonic() + seconds
+    status = "queued"
+    pause = FIRST_PAUSE
     try:
         while True:
             with suppress(StoreError):  # the job continues when the store is available again: keep waiting
-                status = await run_in_threadpool(_read_status, graph, caller, submission.job.job_id)
+                status = await run_in_threadpool(_read_status, services, caller, submission.job.job_id)
                 if status not in OPEN_STATUSES:
-                    return await run_in_threadpool(_read_outcome, graph, caller, submission)
+                    return await run_in_threadpool(_read_outcome, services, caller, submission)
             seconds_left = deadline - monotonic()
             if seconds_left <= 0:
                 return JobOutcome(waited=True, status=status)
@@ -104,28 +109,30 @@ async def wait_for_job(graph: Graph, caller: Caller, submission: Submission, sec
         _waiters.release()
 
 
-def _read_status(graph: Graph, caller: Caller, job: UUID) -> str:
-    with open_ledger(graph, caller) as ledger:
-        return str(ledger.job(str(job))["status"])
+def _read_status(services: Services, caller: Caller, job_id: UUID) -> str:
+    with open_ledger(services, caller) as ledger:
+        return str(ledger.job(str(job_id))["status"])
 
 
-def _read_outcome(graph: Graph, caller: Caller, submission: Submission) -> JobOutcome:
+def _read_outcome(services: Services, caller: Caller, submission: Submission) -> JobOutcome:
     """Reads the outcome of a job that has ended.
 
-    A client that sent documents sees all failures. A client that sent only a source sees those that it can read.
+    A request with documents gets every failure of the job, including files that the caller may not read. Its documents
+    can be skipped or quarantined, and `readable_failures` has only failed ones. A request with only a source gets the
+    failed files that the caller may read.
     """
-    job = submission.job.job_id
-    with open_ledger(graph, caller) as ledger:
-        row, progress = ledger.job(str(job)), ledger.progress(job)
+    job_id = submission.job.job_id
+    with open_ledger(services, caller) as ledger:
+        row, progress = ledger.job(str(job_id)), ledger.progress(job_id)
         if submission.parsed.accepted:
-            failures = ledger.failures(job, "failed", "skipped", "quarantined")
+            failures = ledger.failures(job_id, "failed", "skipped", "quarantined")
         else:
-            failures = ledger.readable_failures(job, caller.groups, UUID(int=0), MAX_FAILURES)
+            failures = ledger.readable_failures(job_id, caller.groups, UUID(int=0), MAX_SOURCE_ITEMS)
     return JobOutcome(
         waited=True,
         status=row["status"],
         reason=row["reason"] or "",
-        started=any(progress.values()),
+        has_items=any(progress.values()),
         counts=count_documents(row, progress),
         failures={failure["uri"]: failure for failure in failures},
     )
@@ -134,7 +141,11 @@ def _read_outcome(graph: Graph, caller: Caller, submission: Submission) -> JobOu
 def describe_outcome(
     submission: Submission, outcome: JobOutcome, to_problem: ToProblem
 ) -> tuple[Mapping[str, Any], int]:
-    """The response's body and status."""
+    """The body and the status of the response.
+
+    The status is 207 if the job failed or was cancelled, or if a document was rejected or not indexed. Otherwise it is
+    202 until the job has ended, then 200.
+    """
     parsed = submission.parsed
     body = {
         "job_id": submission.job.job_id,
@@ -160,21 +171,31 @@ def _document_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToPro
 
 
 def _describe_accepted(accepted: AcceptedDocument, outcome: JobOutcome, to_problem: ToProblem) -> Mapping[str, Any]:
+    """The item of an accepted document.
+
+    Its status is 202 until the job has ended, then 200. A failure of the document replaces it. So does the job's error
+    if the job ended before it recorded its documents.
+    """
     id = accepted.document.id
     if outcome.failures is None:
         return {"id": id, "status": 202}
     if failure := outcome.failures.get(accepted.document.uri):
         return _problem_item(id, to_problem(_document_error(failure)))
-    if outcome.status != "completed" and not outcome.started:
+    if outcome.status != "completed" and not outcome.has_items:
         return _problem_item(id, to_problem(_job_error(outcome)))
     return {"id": id, "status": 200}
 
 
 def _source_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> Sequence[Mapping[str, Any]]:
-    """One item per location of the source if the job did not complete, then one per file that is not in the index."""
+    """One item per location if the job did not complete, then one per file in `failures`.
+
+    Lists at most `MAX_SOURCE_ITEMS` files.
+    """
     pushed = {accepted.document.uri for accepted in parsed.accepted}
     failures = [failure for uri, failure in (outcome.failures or {}).items() if uri not in pushed]
-    items = [_problem_item(failure["uri"], to_problem(_document_error(failure))) for failure in failures[:MAX_FAILURES]]
+    items = [
+        _problem_item(failure["uri"], to_problem(_document_error(failure))) for failure in failures[:MAX_SOURCE_ITEMS]
+    ]
     if outcome.failures is None or outcome.status == "completed" or parsed.source is None:
         return items
     locations = [_problem_item(uri, to_problem(_job_error(outcome))) for uri in parsed.source.locations]
@@ -188,6 +209,7 @@ def _document_error(failure: Mapping[str, Any]) -> DocumentError:
 
 def _job_error(outcome: JobOutcome) -> RagError:
     if outcome.status == "cancelled":
+        # 503: sending the document again can succeed
         return UnavailableError(f"the job was cancelled: {outcome.reason}")
     return error_from_reason(outcome.reason or "the job failed")
 

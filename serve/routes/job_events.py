@@ -20,26 +20,31 @@ from rag_core.storage.ledger import Ledger, job_notifications
 from rag_core.storage.postgres import Postgres
 from rag_core.wire import json_text
 from serve.bodies.openapi import EVENTS, Responses
-from serve.graph import Graph
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.event_stream import KEEP_ALIVE_SECONDS, EventStream
 from serve.public_errors import hide_store
-from serve.routes.jobs import KILLED_END, OPEN_STATUSES, with_killed_end
+from serve.routes.jobs import KILLED_STATUS, OPEN_STATUSES, with_killed_status
+from serve.services import Services
 
 router = APIRouter()
 
 LastEventId = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, lt=2**63)]
 BEFORE_FIRST = -1
-"""The events after this number are all events of a job. For a job outside the queue they begin with event 0, which is
-not stored: its start."""
+"""The `after` of a client that has received nothing.
+
+Jobs of `rag ingest` have no stored start: `read_update` adds it as event 0. Queued jobs begin with the stored event 1.
+"""
 POLL_SECONDS = 5.0
 """Seconds between two reads of a watched job if no notification arrives."""
 NOTIFICATION_DELAY = 0.05
 """Seconds between a notification and the read, so that one read includes events in quick succession."""
 MAX_WATCHERS = 32
-"""The maximum number of streams of a replica: half of its concurrent requests; the other half is for questions."""
+"""The maximum number of streams of a replica: half of `MAX_ONGOING_REQUESTS` in `serve/app.py`.
+
+The other half is for questions.
+"""
 MAX_WATCH_SECONDS = 600.0
 """Seconds after which a stream ends even if the job has not. Clients then reconnect with `Last-Event-ID`."""
 RESPONSES: Responses = {
@@ -67,30 +72,30 @@ async def limit_watchers() -> AsyncIterator[None]:
     dependencies=[Depends(limit_watchers)],
 )
 async def events(
-    id: UUID, caller: CurrentCaller, graph: CurrentGraph, request: Request, last_event_id: LastEventId = None
+    id: UUID, caller: CurrentCaller, services: CurrentServices, request: Request, last_event_id: LastEventId = None
 ) -> Response:
     """Streams the events after `Last-Event-ID` until the job ends, for at most ten minutes.
 
     Responds with 204 if the client has already received the last event; browsers then stop reconnecting.
     """
-    watch = JobWatch(graph=graph, caller=caller, job=id, notifier=_replica_notifier(request, graph))
+    watch = JobWatch(services=services, caller=caller, job_id=id, notifier=_replica_notifier(request, services))
     update = await run_in_threadpool(watch.read_update, BEFORE_FIRST if last_event_id is None else last_event_id)
-    if update.ended and not update.frames:
+    if update.ended and not update.texts:
         return Response(status_code=204)
-    return EventStream(watch.frames(update))
+    return EventStream(watch.stream_texts(update))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUpdate:
-    """One read of a job. `frames` are the new server-sent events; `last` is the number of the last event."""
+    """One read of a job. `texts` are the new server-sent events; `last_seq` is the number of the last event."""
 
-    frames: Sequence[str]
-    last: int
+    texts: Sequence[str]
+    last_seq: int
     ended: bool
 
 
 class JobNotifier:
-    """Notifies watchers of new events of their jobs. While there are watchers, one connection listens for all jobs."""
+    """The notifications of new events, by job. While there are watchers, one connection listens for all jobs."""
 
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
@@ -98,22 +103,22 @@ class JobNotifier:
         self._listener: asyncio.Task[None] | None = None
 
     @contextmanager
-    def subscribe(self, job: UUID) -> Iterator[asyncio.Event]:
+    def subscribe(self, job_id: UUID) -> Iterator[asyncio.Event]:
         """Yields an asyncio event that each notification sets.
 
         It is already set at the beginning, because a notification can have arrived before the subscription.
         """
         notified = asyncio.Event()
         notified.set()
-        self._subscribers.setdefault(str(job), set()).add(notified)
+        self._subscribers.setdefault(str(job_id), set()).add(notified)
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())
         try:
             yield notified
         finally:
-            self._subscribers[str(job)].discard(notified)
-            if not self._subscribers[str(job)]:
-                del self._subscribers[str(job)]
+            self._subscribers[str(job_id)].discard(notified)
+            if not self._subscribers[str(job_id)]:
+                del self._subscribers[str(job_id)]
             if not self._subscribers and self._listener is not None:
                 self._listener.cancel()
                 self._listener = None
@@ -125,69 +130,70 @@ class JobNotifier:
         """
         while True:
             try:
-                async with aclosing(job_notifications(self._postgres)) as jobs:
-                    async for job in jobs:
-                        for id in [job] if job else list(self._subscribers):
+                async with aclosing(job_notifications(self._postgres)) as job_ids:
+                    async for job_id in job_ids:
+                        # an empty id reports a new connection: all watchers are notified
+                        for id in [job_id] if job_id else list(self._subscribers):
                             for notified in self._subscribers.get(id, ()):
                                 notified.set()
             except StoreError:
                 await asyncio.sleep(POLL_SECONDS)
 
 
-def _replica_notifier(request: Request, graph: Graph) -> JobNotifier:
+def _replica_notifier(request: Request, services: Services) -> JobNotifier:
     """The notifier that all streams of the replica share. The first stream creates it."""
     state = request.app.state
     if not hasattr(state, "job_notifier"):
-        state.job_notifier = JobNotifier(graph.postgres)
+        state.job_notifier = JobNotifier(services.postgres)
     notifier: JobNotifier = state.job_notifier
     return notifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWatch:
-    """Reads a job whenever it has new events. It has a connection only during a read: watchers can be many."""
+    """A client's watch of a job. It has a connection to the store only during a read: watchers can be many."""
 
-    graph: Graph
+    services: Services
     caller: Caller
-    job: UUID
+    job_id: UUID
     notifier: JobNotifier
 
-    async def frames(self, update: JobUpdate) -> AsyncGenerator[str, None]:
-        """Yields the frames of `update` and of later updates until the job ends, for at most `MAX_WATCH_SECONDS`.
+    async def stream_texts(self, update: JobUpdate) -> AsyncGenerator[str, None]:
+        """Yields the texts of `update` and of later updates until the job ends, for at most `MAX_WATCH_SECONDS`.
 
         Yields a comment after each `KEEP_ALIVE_SECONDS` without an event.
         """
-        with self.notifier.subscribe(self.job) as notified:
+        with self.notifier.subscribe(self.job_id) as notified:
             started = last_sent = monotonic()
             while True:
-                for frame in update.frames:
-                    yield frame
+                for text in update.texts:
+                    yield text
                 if update.ended or monotonic() - started >= MAX_WATCH_SECONDS:
                     return
-                last_sent = monotonic() if update.frames else last_sent
+                last_sent = monotonic() if update.texts else last_sent
                 if monotonic() - last_sent >= KEEP_ALIVE_SECONDS:
                     yield ": keep-alive\n\n"
                     last_sent = monotonic()
                 await _wait_for_notification(notified)
                 try:
-                    update = await run_in_threadpool(self.read_update, update.last)
+                    update = await run_in_threadpool(self.read_update, update.last_seq)
                 except StoreError:  # the job continues when the store is available again: keep watching
-                    update = JobUpdate(frames=(), last=update.last, ended=False)
+                    update = JobUpdate(texts=(), last_seq=update.last_seq, ended=False)
 
     def read_update(self, after: int) -> JobUpdate:
         """The events after number `after`. Raises NotFoundError if the job does not exist."""
-        with open_ledger(self.graph, self.caller) as ledger:
-            row = ledger.job(str(self.job))  # read first: if the job has ended, the events then include its end
-            progress = ledger.progress(self.job)
-            events = ledger.readable_events(self.job, self.caller.groups, after)
-            killed_end = _end_of_killed_job(ledger, self.job, after) if row["abandoned"] else []
-        if after == BEFORE_FIRST and not (events and events[0]["status"] == "queued"):
+        with open_ledger(self.services, self.caller) as ledger:
+            row = ledger.job(str(self.job_id))  # read first: if the job has ended, the events then include its end
+            progress = ledger.progress(self.job_id)
+            events = ledger.readable_events(self.job_id, self.caller.groups, after)
+            killed_end = _end_of_killed_job(ledger, self.job_id, after) if row["abandoned"] else []
+        if after == BEFORE_FIRST and not (events and events[0]["status"] == "queued"):  # a job outside the queue
             events.insert(0, {"seq": 0, "at": row["started_at"], "stage": "job", "status": "started", "detail": {}})
         events += killed_end
         figures = _progress_figures(row, progress)
-        frames = [_format_frame(self.job, event, figures) for event in events]
-        last = events[-1]["seq"] if events else after
-        return JobUpdate(frames=frames, last=last, ended=with_killed_end(row)["status"] not in OPEN_STATUSES)
+        texts = [_format_event(self.job_id, event, figures) for event in events]
+        last_seq = events[-1]["seq"] if events else after
+        return JobUpdate(texts=texts, last_seq=last_seq, ended=with_killed_status(row)["status"] not in OPEN_STATUSES)
 
 
 async def _wait_for_notification(notified: asyncio.Event) -> None:
@@ -201,20 +207,26 @@ async def _wait_for_notification(notified: asyncio.Event) -> None:
     notified.clear()
 
 
-def _end_of_killed_job(ledger: Ledger, job: UUID, after: int) -> list[dict[str, Any]]:
-    """The last event of a killed job, with the number that it will have in the store.
+def _end_of_killed_job(ledger: Ledger, job_id: UUID, after: int) -> list[dict[str, Any]]:
+    """The end of a killed job, which is not stored yet: it has the next free number.
 
-    Returns an empty list if the client has already received it.
+    Reads from `after` itself on. If that event is not stored, it was this end, and the client has it: returns an empty
+    list.
     """
-    events = ledger.events(job, max(after - 1, 0))
+    events = ledger.events(job_id, max(after - 1, 0))
     if after > 0 and not events:
         return []
     seq = events[-1]["seq"] + 1 if events else 1
-    detail = {"reason": KILLED_END["reason"]}
-    return [{"seq": seq, "at": datetime.now(UTC), "stage": "job", "status": KILLED_END["status"], "detail": detail}]
+    detail = {"reason": KILLED_STATUS["reason"]}
+    return [{"seq": seq, "at": datetime.now(UTC), "stage": "job", "status": KILLED_STATUS["status"], "detail": detail}]
 
 
-def _format_frame(job: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    """The text of a server-sent event.
+
+    In the store, the status of a `stage` event is the stage's name. The events `publish` and `delete` become
+    `job.progress`.
+    """
     stage, status, detail = event["stage"], event["status"], event["detail"]
     match stage:
         case "job":
@@ -226,7 +238,7 @@ def _format_frame(job: UUID, event: Mapping[str, Any], figures: Mapping[str, Any
             name, members = stage, {"stage": detail["stage"], "status": status, "document": detail}
         case _:
             name, members = "progress", {"stage": stage, "status": status}
-    body = {"job_id": job, "seq": event["seq"], **members, "timestamp": event["at"], **figures}
+    body = {"job_id": job_id, "seq": event["seq"], **members, "timestamp": event["at"], **figures}
     return f"id: {event['seq']}\nevent: job.{name}\ndata: {json_text(body)}\n\n"
 
 
@@ -234,11 +246,11 @@ def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> di
     """The job's progress at the time of the read. Older events of the same read have the same figures."""
     now = datetime.now(UTC)
     seconds = max(((row["finished_at"] or now) - (row["started_at"] or now)).total_seconds(), 0.001)
-    documents = progress["deleted"] + progress["same"] + sum(progress[name] for name in DOCUMENT_STATUSES)
-    rate = documents / seconds
+    done = progress["deleted"] + progress["same"] + sum(progress[name] for name in DOCUMENT_STATUSES)
+    rate = done / seconds
     return {
-        "done": documents,
-        "total": documents + progress["queued"],
+        "done": done,
+        "total": done + progress["queued"],
         "failed": progress["failed"],
         "chunks": progress["chunks"],
         "docs_per_s": round(rate, 1),

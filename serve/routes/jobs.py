@@ -13,80 +13,85 @@ from rag_core.ingestion.report import DOCUMENT_STATUSES
 from rag_core.storage.queue import Queue, build_retry_request
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wiring.ingestion import settings_from_job
-from serve.graph import Graph
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
 from serve.public_errors import hide_store
+from serve.services import Services
 
 router = APIRouter()
 
-NEWEST_RUN = str(2**63 - 1)
-"""The key before the first row of a listing in descending order of runs."""
+ABOVE_ALL_RUNS = str(2**63 - 1)
+"""The key before the first row: jobs are listed by falling `run`, their serial number."""
 FAILURE_KEYS = ("uri", "stage", "reason", "retryable")
 OPEN_STATUSES = ("queued", "running")
-KILLED_END = {"status": "failed", "reason": "interrupted"}
-"""The status and the reason of a job whose process was killed."""
+KILLED_STATUS = {"status": "failed", "reason": "interrupted"}
+"""The status and the reason of a killed job. Rows of the ledger mark such a job with `abandoned`."""
 
 
 @router.get("/v1/jobs")
-def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
     """Lists jobs, newest first."""
-    listing = build_listing(graph, caller, "run", "jobs")
-    before = int(listing.decode_cursor(page.cursor, NEWEST_RUN))
-    with open_ledger(graph, caller) as ledger:
+    listing = build_listing(services, caller, "run", "jobs")
+    before = int(listing.decode_cursor(page.cursor, ABOVE_ALL_RUNS))
+    with open_ledger(services, caller) as ledger:
         rows, paging = listing.split_page(ledger.jobs(page.fetch_limit, before), page.limit)
-    data = [{**_job_head(row, graph.settings), "documents": row["documents"], "failed": row["failed"]} for row in rows]
+    data = [
+        {**_job_summary(row, services.settings), "documents": row["documents"], "failed": row["failed"]} for row in rows
+    ]
     return json_response({"data": data, **paging})
 
 
 @router.get("/v1/jobs/{id}")
-def job(id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def job(
+    id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
+) -> Response:
     """Returns a job with a page of its failed documents, without those that the caller may not read."""
-    return json_response(_job_body(id, page, caller, graph))
+    return json_response(_job_body(id, page, caller, services))
 
 
 @router.post("/v1/jobs/{id}/cancel")
-def cancel(id: UUID, caller: CurrentCaller, graph: CurrentGraph) -> Response:
+def cancel(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
     """Cancels a job, and returns it. Documents that it has published stay. A job that has ended does not change."""
-    with open_ledger(graph, caller) as ledger:
-        ledger.job(str(id))
+    with open_ledger(services, caller) as ledger:
+        ledger.job(str(id))  # raises NotFoundError
         ledger.end(id, "cancelled", "over HTTP")
-    return json_response(_job_body(id, PageParameters(), caller, graph))
+    return json_response(_job_body(id, PageParameters(), caller, services))
 
 
 @router.post("/v1/jobs/{id}/retry", status_code=202)
-def retry(id: UUID, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
+def retry(id: UUID, caller: CurrentCaller, services: CurrentServices, request: Request) -> Response:
     """Queues a new job for the documents that failed temporarily, or for everything if the job did not complete.
 
-    If the job's process was killed, the job is first ended as failed.
+    If the job's process was killed, the job is first ended as failed. Responds with 422 if the job has not ended, and
+    with 404 if there is nothing to retry.
     """
-    with open_ledger(graph, caller) as ledger:
+    with open_ledger(services, caller) as ledger:
         if ledger.job(str(id))["abandoned"]:
-            ledger.end(id, KILLED_END["status"], KILLED_END["reason"])
+            ledger.end(id, KILLED_STATUS["status"], KILLED_STATUS["reason"])
     retry_request = replace(
-        build_retry_request(graph.postgres, caller.tenant, id),
+        build_retry_request(services.postgres, caller.tenant, id),
         correlation_id=request.state.correlation_id,
         traceparent=trace_headers().get("traceparent", ""),
     )
-    with graph.postgres.connect() as connection:
+    with services.postgres.connect() as connection:
         new_job = Queue(connection, caller.tenant).enqueue(retry_request)
     links = job_links(new_job.job_id)
     body = {"job_id": new_job.job_id, "status": "queued", "documents": len(retry_request.documents), "links": links}
     return json_response(body, 202, {"Location": links["self"]})
 
 
-def _job_body(id: UUID, page: PageParameters, caller: Caller, graph: Graph) -> dict[str, Any]:
-    listing = build_listing(graph, caller, "document_id", "failures", str(id))
+def _job_body(id: UUID, page: PageParameters, caller: Caller, services: Services) -> dict[str, Any]:
+    listing = build_listing(services, caller, "document_id", "failures", str(id))
     after = UUID(listing.decode_cursor(page.cursor, NIL_ID))
-    with open_ledger(graph, caller) as ledger:
+    with open_ledger(services, caller) as ledger:
         row, progress, stages = ledger.job(str(id)), ledger.progress(id), ledger.stages(id)
         rows = ledger.readable_failures(id, caller.groups, after, page.fetch_limit)
     failures, paging = listing.split_page(rows, page.limit)
     return {
-        **_job_head(row, graph.settings),
+        **_job_summary(row, services.settings),
         "counts": count_documents(row, progress),
         "stages": {stage["stage"]: {"seconds": stage["seconds"], "done": stage["done"]} for stage in stages},
         "failures": [{key: failure[key] for key in FAILURE_KEYS} for failure in failures],
@@ -94,8 +99,8 @@ def _job_body(id: UUID, page: PageParameters, caller: Caller, graph: Graph) -> d
     }
 
 
-def _job_head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    job = with_killed_end(row)
+def _job_summary(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    job = with_killed_status(row)
     version: str | None
     try:
         version = settings_from_job(row, settings).pipeline_version
@@ -114,14 +119,17 @@ def _job_head(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     }
 
 
-def with_killed_end(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row of a job. A killed job gets the status `failed`, which the next sync of its sources will store."""
-    return {**row, **KILLED_END} if row["abandoned"] else row
+def with_killed_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of a job with its actual status.
+
+    The store still says `running` for a killed job, until the next sync of its sources; here it is `failed`.
+    """
+    return {**row, **KILLED_STATUS} if row["abandoned"] else row
 
 
 def count_documents(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, int]:
     """The counts of a job's documents, with the keys of `documents` in `rag ingest --json`."""
-    same = row["same"] + progress["same"]
+    same = row["same"] + progress["same"]  # unread because nothing changed, and read but equal
     counts = {name: progress[name] for name in ("added", "changed", "deleted", *DOCUMENT_STATUSES)}
     return {"listed": progress["added"] + progress["changed"] + same, "same": same, **counts}
 

@@ -1,4 +1,4 @@
-"""`/v1/retrieve`: the passages that best answer a question."""
+"""`/v1/retrieve`: the hits that best answer a question."""
 
 import time
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Retrieve
 from serve.bodies.responses import Retrieval
-from serve.graph import Graph
 from serve.http.cursors import Listing, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentVariants
 from serve.http.problems import problem_body, problem_response
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.readiness import explain_timeout
-from serve.variants import SearchVariant, check_profile, current_variants
+from serve.services import Services
+from serve.variants import SearchVariant, check_profile
 
 router = APIRouter()
 
@@ -33,21 +33,22 @@ RRF_K = 60
 
 
 @router.post("/v1/retrieve", responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS))
-@router.post("/v1/query", include_in_schema=False)
-async def retrieve(body: Retrieve, caller: CurrentCaller, graph: CurrentGraph, request: Request) -> Response:
-    """Returns hits, best first. Pages divide one ranking of up to `candidates` hits.
+@router.post("/v1/query", include_in_schema=False)  # an alias: some clients know the route by this name
+async def retrieve(body: Retrieve, caller: CurrentCaller, variants: CurrentVariants, request: Request) -> Response:
+    """Returns hits, best first.
 
-    If the collection changes between two pages, a hit can occur twice or be missing. After a timeout the response has
-    the hits so far, and no next page.
+    Pages divide one ranking, whose length is `candidates` or the profile's depth. If the collection changes between two
+    pages, a hit can occur twice or be missing. After a timeout the response has the hits so far, and no next page.
     """
-    check_profile(body.profile, graph.settings)
-    variant = current_variants(request.app).search_variant(body.options)
+    services = variants.services
+    check_profile(body.profile, services.settings)
+    variant = variants.search_variant(body.options)
     request.state.pipeline_version = variant.pipeline_version
-    listing = build_listing(graph, caller, "rank", "retrieval", _ranking_fingerprint(body, variant))
+    listing = build_listing(services, caller, "rank", "retrieval", _ranking_fingerprint(body, variant))
     paging = HitPaging(listing, body.cursor, body.top_k)
     query = build_query(body, body.query, caller, body.conversation_id)
-    outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), graph.corpus)
-    return await _build_response(body, outcome, paging.select(outcome.hits), graph, request)
+    outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), services.corpus)
+    return await _build_response(body, outcome, paging.select(outcome.hits), services, request)
 
 
 def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:
@@ -58,7 +59,7 @@ def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOutcome:
-    """The result of a search. If it timed out, `timeout` is the error of the last stage, and `hits` are incomplete."""
+    """The result of a search. If it timed out, `timeout` names the stage that it stopped at; `hits` are incomplete."""
 
     hits: Sequence[Hit]
     stages: Sequence[StageReport]
@@ -69,8 +70,10 @@ class SearchOutcome:
 async def run_search(variant: SearchVariant, query: Query, k: int, corpus: CorpusReader) -> SearchOutcome:
     """Searches within the time limits of the query and of the profile.
 
-    If a stage exceeds its own limit, the search continues without it. If the whole search times out, the outcome has
-    the hits so far. Raises RetrievalError if the search fails earlier.
+    If a leg of a hybrid retriever, or a reranker, exceeds its own limit, the search continues without it. If the whole
+    search, or a stage that it needs, runs out of time, the outcome has the hits so far.
+
+    Raises RetrievalError if the search fails earlier.
     """
     started, time_limit = time.perf_counter(), min(query.timeout, variant.limits.get("retrieve", inf))
     hits: Sequence[Hit] = ()
@@ -85,6 +88,7 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
                 raise
     seconds = time.perf_counter() - started
     failed_stages = [report.stage for report in stages if report.error]
+    # the deadline cut stages off without a StageTimeoutError, so hits can be missing: name the last of them
     if timeout is None and failed_stages and seconds >= time_limit:
         timeout = StageTimeoutError(failed_stages[-1], time_limit)
     if timeout is not None and not hits:
@@ -95,7 +99,11 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
 async def _fetch_ranked_hits(
     query: Query, stages: Sequence[StageReport], k: int, corpus: CorpusReader
 ) -> Sequence[Hit]:
-    """The hits of the last complete ranking, scored by reciprocal rank; none if the store fails or times out too."""
+    """The hits of the last complete ranking; none if the store fails or times out too.
+
+    Reports hold ids without scores, so reciprocal ranks stand in. The name `fused` keeps them out of the hit's
+    `retrievers`.
+    """
     ranking = next((report.ranking for report in reversed(stages) if report.ranking), ())
     scored = [(id, 1 / (RRF_K + rank)) for rank, id in enumerate(ranking[:k], start=1)]
     if not scored:
@@ -119,7 +127,7 @@ class HitPage:
 
 @dataclass(frozen=True, slots=True)
 class HitPaging:
-    """Divides a ranking into pages. A cursor names the last hit of the previous page and its rank.
+    """The pages of a ranking. A cursor names the last hit of the previous page and its rank.
 
     The page begins after that hit, or after that rank if the hit is no longer in the ranking.
     """
@@ -131,13 +139,14 @@ class HitPaging:
     def fetch_limit(self, depth: int) -> int:
         """The number of hits to retrieve.
 
-        For the first page it is one more than the page has, which shows if another page follows. For later pages it is
-        `depth`. It exceeds `depth` only if the page does: a deeper ranking has other candidates, so that pages of the
-        two would not match.
+        The first page retrieves one hit more than it shows, so that the response knows if another follows. Later pages
+        retrieve `depth` hits. No page retrieves more than `depth`, unless it is itself larger. Beyond `depth` the
+        search reads other candidates, and its pages would not fit the earlier ones.
         """
         return max(self.size, depth if self.cursor else min(self.size + 1, depth))
 
     def select(self, hits: Sequence[Hit]) -> HitPage:
+        """The page after the cursor, or the first page."""
         offset = 0
         if self.cursor:
             rank, _, id = self.listing.decode_cursor(self.cursor, "").partition(" ")
@@ -149,23 +158,24 @@ class HitPaging:
 
 
 async def _build_response(
-    body: Retrieve, outcome: SearchOutcome, page: HitPage, graph: Graph, request: Request
+    body: Retrieve, outcome: SearchOutcome, page: HitPage, services: Services, request: Request
 ) -> Response:
     """The response with the page. After a timeout it is marked as partial, or a problem if `on_timeout` is `error`.
 
-    A timeout without hits is always a problem. Raises StoreError if the store is unreachable.
+    A timeout without hits is always a problem. Raises StoreError instead of a timeout without hits if the store is
+    unreachable.
     """
     result = retrieval_json(
-        body.query, page.hits, outcome.stages, graph.settings.profile, outcome.seconds, body.explain
+        body.query, page.hits, outcome.stages, services.settings.profile, outcome.seconds, body.explain
     )
     result["results"] = [{**hit, "rank": hit["rank"] + page.offset} for hit in result["results"]]
     result |= {"pipeline_version": request.state.pipeline_version, "next_cursor": page.next_cursor}
-    if body.profile:
+    if body.profile:  # the request named the profile
         result["profile"]["selected_by"] = "explicit"
     if outcome.timeout is None:
         return json_response(result, headers=server_timing(outcome.stages))
     if not outcome.hits:
-        await raise_if_store_unreachable(graph, outcome.timeout)
+        await raise_if_store_unreachable(services, outcome.timeout)
     result["degraded"] = list(dict.fromkeys([*result["degraded"], outcome.timeout.stage]))
     result |= {"partial": True, "next_cursor": None}
     if body.on_timeout == "error" or not outcome.hits:
@@ -175,8 +185,8 @@ async def _build_response(
     return json_response(result, headers=server_timing(outcome.stages))
 
 
-async def raise_if_store_unreachable(graph: Graph, timeout: StageTimeoutError) -> None:
+async def raise_if_store_unreachable(services: Services, timeout: StageTimeoutError) -> None:
     """Raises StoreError if the stage timed out because the store is unreachable."""
-    error = await explain_timeout(graph.dependencies["store"], timeout)
+    error = await explain_timeout(services.dependencies["store"], timeout)
     if error is not timeout:
         raise error

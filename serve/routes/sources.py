@@ -1,4 +1,7 @@
-"""`/v1/sources/{chunk_id}`: the span of text that a citation links to, as JSON and as an HTML page."""
+"""`/v1/sources/{chunk_id}`: the span of text that a citation links to, as JSON and as an HTML page.
+
+It is the cited text of a chunk, not one of the sources that documents are ingested from.
+"""
 
 from collections.abc import Mapping
 from html import escape
@@ -13,7 +16,7 @@ from rag_core.errors import UsageError
 from serve.bodies.openapi import success_response
 from serve.bodies.responses import Quoted
 from serve.http.connections import open_catalog
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
 
 router = APIRouter()
@@ -60,11 +63,11 @@ def source(
     chunk_id: UUID,
     span: Annotated[Span, Query()],
     caller: CurrentCaller,
-    graph: CurrentGraph,
+    services: CurrentServices,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
     """Returns the span with the text around it: an HTML page if the client accepts HTML but not JSON, else JSON."""
-    with open_catalog(graph, caller) as catalog:
+    with open_catalog(services, caller) as catalog:
         body = span_json(catalog.readable_span(chunk_id, caller.groups), span)
     if "text/html" in accept and "application/json" not in accept:
         return HTMLResponse(render_page(body), headers=HEADERS)
@@ -72,7 +75,10 @@ def source(
 
 
 def span_json(row: Mapping[str, Any], span: Span) -> dict[str, Any]:
-    """Raises UsageError if the span exceeds the document's text."""
+    """The response's body. `row` is a chunk with its document's text; `span` replaces the chunk's offsets.
+
+    Raises UsageError unless 0 <= start < end <= length of the text.
+    """
     text, metadata = row["text"], row["metadata"]
     start = row["start"] if span.start is None else span.start
     end = row["end"] if span.end is None else span.end

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from rag_core.types import Hit
 from serve.bodies.chat import RankingOptions, Search
@@ -15,10 +15,10 @@ from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
 from serve.bodies.responses import SearchPage
-from serve.http.dependencies import CurrentCaller, CurrentGraph
+from serve.http.dependencies import CurrentCaller, CurrentVariants
 from serve.http.responses import json_response, server_timing
 from serve.routes.retrieval import run_search
-from serve.variants import SearchOptions, current_variants
+from serve.variants import SearchOptions
 
 router = APIRouter()
 
@@ -26,20 +26,18 @@ router = APIRouter()
 @router.post(
     "/v1/vector_stores/{collection}/search", responses=success_response(SearchPage, BODY_PROBLEMS, MODEL_PROBLEMS)
 )
-async def search(
-    collection: Text, body: Search, caller: CurrentCaller, graph: CurrentGraph, request: Request
-) -> Response:
-    """Returns passages, best first."""
+async def search(collection: Text, body: Search, caller: CurrentCaller, variants: CurrentVariants) -> Response:
+    """Returns hits, best first."""
     query = build_query(SearchScope(collection=collection, filters=body.filters), body.query, caller)
-    variant = current_variants(request.app).search_variant(SearchOptions())
-    outcome = await run_search(variant, query, body.max_num_results, graph.corpus)
+    variant = variants.search_variant(SearchOptions())
+    outcome = await run_search(variant, query, body.max_num_results, variants.services.corpus)
     if outcome.timeout is not None:
-        raise outcome.timeout
-    hits = hits_above_threshold(outcome.hits, body.ranking_options)
+        raise outcome.timeout  # this format cannot mark a page as partial
+    hits = hits_from_threshold(outcome.hits, body.ranking_options)
     return json_response(search_json(body.query, hits), headers=server_timing(outcome.stages))
 
 
-def hits_above_threshold(hits: Sequence[Hit], options: RankingOptions | None) -> list[Hit]:
+def hits_from_threshold(hits: Sequence[Hit], options: RankingOptions | None) -> list[Hit]:
     threshold = -inf if options is None or options.score_threshold is None else options.score_threshold
     return [hit for hit in hits if hit.score >= threshold]
 

@@ -10,16 +10,16 @@ import uvicorn
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passages_from_hits
 
 from rag_core.answering.judging.guard import Guard
-from rag_core.answering.pipeline import Limits, QueryPipeline
+from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Retriever
 from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query, Style
-from serve.gateway import build_app
-from serve.graph import Graph
+from serve.gateway import build_fastapi
 from serve.readiness import Dependency
+from serve.services import Services
 
 NOWHERE = Postgres("host=/nowhere")
 
@@ -42,7 +42,7 @@ def scripted_graph(
     guard: tuple[str, str] = ("flag", "after"),
     judge: ScriptedJudge | None = None,
     postgres: Postgres = NOWHERE,
-) -> Graph:
+) -> Services:
     """A graph of scripted parts. `guard` is the mode and the stream setting of the guard."""
     settings = load_settings(environment={})
     guard_settings = settings.guard.model_copy(update={"mode": guard[0], "stream": guard[1]})
@@ -61,9 +61,9 @@ def scripted_graph(
         guard=scripted_guard,
         conversations=InMemoryConversations(),
         style=Style(),
-        limits=Limits(timeout=30.0),
+        limits=AnswerLimits(timeout=30.0),
     )
-    return Graph(
+    return Services(
         settings=settings.model_copy(update={"guard": guard_settings}),
         postgres=postgres,
         corpus=CorpusReader(postgres),
@@ -79,9 +79,9 @@ async def _check_store() -> None:
 
 
 @contextmanager
-def serve_graph(graph: Graph) -> Iterator[str]:
+def serve_graph(graph: Services) -> Iterator[str]:
     """Runs a server on loopback in a separate thread, and yields its address."""
-    server = uvicorn.Server(uvicorn.Config(build_app(graph), port=0, log_level="warning", ws="none"))
+    server = uvicorn.Server(uvicorn.Config(build_fastapi(graph), port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -26,7 +26,7 @@ from rag_core.storage.fsck import (
 )
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 
 pytestmark = pytest.mark.postgres
 
@@ -38,17 +38,17 @@ NOBODY = UUID(int=7)
 
 
 @pytest.fixture
-def job(store: Postgres) -> Target:
+def job(store: Postgres) -> WriteTarget:
     return publish(store, NOTE, OTHER)
 
 
 @pytest.fixture
-def connection(store: Postgres, job: Target) -> Iterator["Connection[Any]"]:
+def connection(store: Postgres, job: WriteTarget) -> Iterator["Connection[Any]"]:
     with superuser(store) as connection:
         yield connection
 
 
-def test_a_healthy_store_breaks_none(store: Postgres, job: Target) -> None:
+def test_a_healthy_store_breaks_none(store: Postgres, job: WriteTarget) -> None:
     begin(store, [WAITING], deleted=[NOTE])
     publish(store, draft("file:///a.md", "theirs", tenant="another-tenant"), tenant="another-tenant")
     with store.connect("rag_worker") as connection:
@@ -224,7 +224,7 @@ def test_what_is_wrong_with_a_document_is_told(
     ],
 )
 def test_what_is_wrong_with_a_job_is_told(
-    connection: "Connection[Any]", job: Target, invariant: str, statement: str, subject: str
+    connection: "Connection[Any]", job: WriteTarget, invariant: str, statement: str, subject: str
 ) -> None:
     connection.execute(statement.format(note=NOTE.id).encode())
     told = Violation(invariant=invariant, tenant=TENANT, subject=subject.format(job=job.job))
@@ -255,7 +255,7 @@ NAMES = {name: ENTITY.format(name) for name in ("ada", "london")} | {"nobody": N
 def test_what_is_wrong_with_the_graph_is_told_and_removed(
     store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, told: int, removed: int
 ) -> None:
-    writer = replace(begin(store, [LETTER]), graph=True).open()
+    writer = replace(begin(store, [LETTER]), builds_graph=True).open()
     writer.publish([LETTER])
     writer.close()
     assert find_violations(connection) == []

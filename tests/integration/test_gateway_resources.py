@@ -21,14 +21,14 @@ from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft
 from rag_core.wiring.models import NO_REMOTE_MODELS
-from serve.graph import Graph, GraphResources
 from serve.http.caller import Caller
 from serve.readiness import store_dependency
 from serve.routes.job_events import JobNotifier, JobUpdate, JobWatch
 from serve.routes.sources import CONTEXT_CHARS
+from serve.services import Services, SharedResources
 
 pytestmark = pytest.mark.postgres
 
@@ -42,16 +42,16 @@ HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 OUTSIDERS = [STRANGER, ME, Caller(tenant=TENANT, groups=("board",))]
 
 
-def graph(store: Postgres) -> Graph:
+def graph(store: Postgres) -> Services:
     """Also of a store that cannot be reached."""
-    on = GraphResources(
+    on = SharedResources(
         postgres=store,
         corpus=CorpusReader(store),
         conversations=InMemoryConversations(),
         remote_models=NO_REMOTE_MODELS,
         dependencies={"store": store_dependency(store)},
     )
-    return on.build_graph(hashing_settings(f"tenant={TENANT}", "answering.budget=none"))
+    return on.build_services(hashing_settings(f"tenant={TENANT}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
@@ -337,7 +337,7 @@ def test_a_cancelled_job_writes_no_more_and_one_that_has_ended_stays_as_it_is(st
 
 
 @contextmanager
-def alive(store: Postgres, target: Target) -> Iterator[UUID]:
+def alive(store: Postgres, target: WriteTarget) -> Iterator[UUID]:
     """The job, whose source somebody holds until the block ends."""
     with store.connect() as connection:
         Ledger(connection, TENANT).reclaim(target.collection, [1])
@@ -430,10 +430,10 @@ def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.Mon
     monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 0.01)
     monkeypatch.setattr("serve.routes.job_events.KEEP_ALIVE_SECONDS", 0.02)
     nowhere = Postgres("host=/nowhere")
-    watch = JobWatch(graph=graph(nowhere), caller=ME, job=uuid4(), notifier=JobNotifier(nowhere))
+    watch = JobWatch(services=graph(nowhere), caller=ME, job_id=uuid4(), notifier=JobNotifier(nowhere))
 
     async def two() -> list[str]:
-        async with aclosing(watch.frames(JobUpdate(frames=["id: 3\n\n"], last=3, ended=False))) as told:
+        async with aclosing(watch.stream_texts(JobUpdate(texts=["id: 3\n\n"], last_seq=3, ended=False))) as told:
             return [await anext(told), await anext(told)]
 
     assert asyncio.run(two()) == ["id: 3\n\n", ": keep-alive\n\n"]

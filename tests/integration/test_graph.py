@@ -39,7 +39,7 @@ PEEL = draft("file:///peel.md", "a horse of Peel and Nobody")
 
 
 def put(store: Postgres, *drafts: Draft, graph: bool = True) -> None:
-    writer = replace(begin(store, drafts), graph=graph).open()
+    writer = replace(begin(store, drafts), builds_graph=graph).open()
     writer.publish(drafts)
     writer.close()
 

@@ -19,8 +19,8 @@ from workers import run_worker
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from serve.bodies.ingest import Ingested
-from serve.graph import Graph, build_local_graph
 from serve.http.caller import Caller
+from serve.services import Services, build_local_services
 
 pytestmark = pytest.mark.postgres
 
@@ -36,8 +36,8 @@ from jobs j order by j.run"""
 PUSHED = "select id, body, media_type, title, url, metadata from pushed_documents order by id"
 
 
-def graph(store: Postgres) -> Graph:
-    return build_local_graph(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+def graph(store: Postgres) -> Services:
+    return build_local_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
@@ -312,7 +312,7 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
 def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.routes.ingest_outcome.MAX_FAILURES", 2)
+    monkeypatch.setattr("serve.routes.ingest_outcome.MAX_SOURCE_ITEMS", 2)
     for number in range(4):
         (tmp_path / f"{number}.pdf").write_bytes(TORN[1])
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}

@@ -21,7 +21,7 @@ from trees import hashing_settings, read_tree, violations, write
 from workers import run_worker
 
 from rag_core.storage.postgres import Postgres
-from serve.graph import Graph, build_local_graph
+from serve.services import Services, build_local_services
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -29,8 +29,8 @@ INGEST = [*RAG, "ingest"]
 FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html><h1>Gates</h1><p>Open.</p></html>"}
 
 
-def graph(store: Postgres) -> Graph:
-    return build_local_graph(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+def graph(store: Postgres) -> Services:
+    return build_local_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import gateways
 import httpx2
 import pytest
 from drafts import TENANT
-from targets import superuser
+from targets import superuser, wait_until_unlocked
 from trees import hashing_settings, ingest, write
 
 from rag_core.config import Settings
@@ -22,9 +22,9 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
 from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, build_sync
-from serve.graph import Graph, build_local_graph
 from serve.http.caller import Caller
 from serve.routes.job_events import JobNotifier, JobWatch
+from serve.services import Services, build_local_services
 
 pytestmark = pytest.mark.postgres
 
@@ -37,8 +37,8 @@ TORN = PushedDocument(id="b.pdf", body=b"%PDF-1.7\n")
 LISTENERS = "select count(*) from pg_stat_activity where datname = current_database() and query = 'listen rag_events'"
 
 
-def graph(store: Postgres) -> Graph:
-    return build_local_graph(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+def graph(store: Postgres) -> Services:
+    return build_local_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
@@ -108,8 +108,8 @@ def test_the_figures_of_an_event_are_of_one_moment(store: Postgres, monkeypatch:
         return found
 
     monkeypatch.setattr(Ledger, "job", then_it_is_done)
-    seen = JobWatch(graph=graph(store), caller=ME, job=id, notifier=JobNotifier(store)).read_update(-1)
-    figures = json.loads(seen.frames[0].split("data: ")[1])
+    seen = JobWatch(services=graph(store), caller=ME, job_id=id, notifier=JobNotifier(store)).read_update(-1)
+    figures = json.loads(seen.texts[0].split("data: ")[1])
     assert (figures["done"], figures["total"], figures["failed"]) == (2, 2, 1)
 
 
@@ -149,6 +149,7 @@ def running(store: Postgres, folder: Path, events: int = 0) -> Iterator[UUID]:
         for _ in range(events):
             ledger.record_stage(job, 0, "working")
         yield job
+    wait_until_unlocked(store)
 
 
 @pytest.mark.parametrize("events", [0, 2])
@@ -274,13 +275,13 @@ def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
 
     async def names(watch: JobWatch) -> list[str]:
         seen = await asyncio.to_thread(watch.read_update, -1)
-        async with aclosing(watch.frames(seen)) as told:
+        async with aclosing(watch.stream_texts(seen)) as told:
             return [frame.split("event: job.")[1].split("\n")[0] async for frame in told]
 
     async def watched() -> tuple[list[list[str]], list[int]]:
         notifier = JobNotifier(store)
         watching = [
-            asyncio.create_task(names(JobWatch(graph=graph(store), caller=ME, job=job, notifier=notifier)))
+            asyncio.create_task(names(JobWatch(services=graph(store), caller=ME, job_id=job, notifier=notifier)))
             for _ in range(10)
         ]
         counts = [await listeners(store, 1)]
@@ -310,9 +311,9 @@ def test_who_watches_hears_also_after_the_connection_was_lost(store: Postgres, m
     job = enter(store, NOTE)
 
     async def watched() -> list[str]:
-        watch = JobWatch(graph=graph(store), caller=ME, job=job, notifier=JobNotifier(store))
+        watch = JobWatch(services=graph(store), caller=ME, job_id=job, notifier=JobNotifier(store))
         found = []
-        async with aclosing(watch.frames(await asyncio.to_thread(watch.read_update, -1))) as told:
+        async with aclosing(watch.stream_texts(await asyncio.to_thread(watch.read_update, -1))) as told:
             found.append(await anext(told))
             watching = asyncio.create_task(anext(told))
             assert await listeners(store, 1) == 1

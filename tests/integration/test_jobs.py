@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from targets import wait_until_unlocked
 from trees import hashing_settings, read_tree, violations, write
 from typer.testing import CliRunner
 
@@ -19,7 +20,7 @@ from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
 from rag_core.wiring.ingestion import (
     build_inline_runner,
@@ -63,7 +64,7 @@ class CancelledMidway:
     store: Postgres
     settings: Settings
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
         runner.run(target, sources, drafts[:half])
         with self.store.connect() as connection:
@@ -93,7 +94,7 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
         begun.append(job)
 
     work = build_sync(ONE_AT_A_TIME, store, [str(folder)])
-    with pytest.raises(FencedError, match="was cancelled, or a newer run has taken over"):
+    with pytest.raises(FencedError, match="was cancelled, or another worker has taken over"):
         work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
     assert ledger_row(store, begun[0])["status"] == "cancelled"
     assert len(read_tree(store).documents) == 3
@@ -205,6 +206,7 @@ def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: 
         ledger.claim(collection.id, sources)
         job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
         assert listed(rag) == [("running", None)]
+    wait_until_unlocked(store)
     assert listed(rag) == [("interrupted", None)]
     watched = rag.invoke(app, ["jobs", "watch", str(job)])
     assert (watched.exit_code, watched.stdout) == (1, "interrupted\n")

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
@@ -13,15 +12,14 @@ from uuid import UUID, uuid4
 import pytest
 from drafts import TENANT, draft, draft_with_failure, embed_draft, same_draft
 from psycopg import Connection
-from targets import begin, end, publish, superuser, write
-from waiting import wait_until
+from targets import begin, end, publish, superuser, wait_until_unlocked, write
 
 from rag_core.errors import BusyError, FencedError, NotFoundError
 from rag_core.storage.fsck import find_violations
 from rag_core.storage.ledger import INTERRUPTED, Job, Ledger
 from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import CHECK_FENCE, RESERVE_EVENTS, CorpusWriter, Target
+from rag_core.storage.publishing import CHECK_FENCE, RESERVE_EVENTS, CorpusWriter, WriteTarget
 from rag_core.types import Draft
 
 pytestmark = pytest.mark.postgres
@@ -67,6 +65,7 @@ def test_a_source_is_free_when_its_jobs_connection_is_closed(store: Postgres) ->
     with store.connect() as connection:
         ledger = Ledger(connection, TENANT)
         ledger.end(begun(ledger).id, "completed")
+    wait_until_unlocked(store)
     with store.connect() as connection:
         Ledger(connection, TENANT).claim(COLLECTION, [1])
 
@@ -75,6 +74,7 @@ def test_the_next_claim_ends_a_job_that_was_killed(store: Postgres) -> None:
     items = [(uuid4(), f"file:///{name}.md", "add") for name in "ab"]
     with store.connect() as connection:
         killed = begun(Ledger(connection, TENANT), [1, 2], items)
+    wait_until_unlocked(store)
     with store.connect() as connection:
         ledger = Ledger(connection, TENANT)
         assert ledger.job(str(killed.id))["status"] == "running"
@@ -111,7 +111,7 @@ WRITES: dict[str, Callable[[CorpusWriter], None]] = {
     "delete": lambda writer: writer.delete([PARTS[0].id]),
     "part": lambda writer: writer.publish([embed_draft(PARTS[0])]),
 }
-ENDS: dict[str, Callable[[Ledger, Target], object]] = {
+ENDS: dict[str, Callable[[Ledger, WriteTarget], object]] = {
     "cancel": lambda ledger, target: ledger.end(target.job, "cancelled"),
     "claim": lambda ledger, target: ledger.claim(target.collection, [1]),
 }
@@ -122,7 +122,7 @@ DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_data
 @pytest.mark.parametrize("write_", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("end_", ENDS.values(), ids=ENDS)
 def test_who_ends_a_job_waits_for_its_writers_and_they_never_for_each_other(
-    store: Postgres, write_: Callable[[CorpusWriter], None], end_: Callable[[Ledger, Target], object]
+    store: Postgres, write_: Callable[[CorpusWriter], None], end_: Callable[[Ledger, WriteTarget], object]
 ) -> None:
     target = begin(store, [PARTS[0]])
     with store.connect() as connection, superuser(store) as watcher, ThreadPoolExecutor(2) as threads:
@@ -188,20 +188,9 @@ def test_the_source_of_a_killed_process_can_be_claimed(store: Postgres) -> None:
             ledger.claim(1, [1])
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        claim_when_free(ledger)
+        wait_until_unlocked(store)
+        ledger.claim(1, [1])
         assert [job["reason"] for job in ledger.jobs()] == ["interrupted"]
-
-
-def claim_when_free(ledger: Ledger) -> None:
-    """Claims the source as soon as the server has noticed that the other client is gone."""
-
-    def is_claimed() -> bool:
-        with suppress(BusyError):
-            ledger.claim(1, [1])
-            return True
-        return False
-
-    wait_until(is_claimed)
 
 
 def test_later_jobs_have_higher_runs(connections: tuple[Connection, Connection]) -> None:
@@ -229,7 +218,7 @@ def test_events_of_writers_side_by_side_are_numbered_without_a_gap(store: Postgr
         assert find_violations(connection) == []
 
 
-def write_one_by_one(target: Target, notes: Sequence[Draft]) -> None:
+def write_one_by_one(target: WriteTarget, notes: Sequence[Draft]) -> None:
     writer = target.open()
     for note in notes:
         writer.publish([note])
@@ -297,7 +286,7 @@ def test_progress_counts_documents_by_what_became_of_them(store: Postgres) -> No
         ]
 
 
-def delete(target: Target, notes: Sequence[Draft]) -> None:
+def delete(target: WriteTarget, notes: Sequence[Draft]) -> None:
     writer = target.open()
     writer.delete([note.id for note in notes])
     writer.close()

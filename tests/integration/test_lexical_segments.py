@@ -34,7 +34,7 @@ from rag_core.storage.lexical.merging import merge
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
-from rag_core.storage.publishing import CorpusWriter, Target
+from rag_core.storage.publishing import CorpusWriter, WriteTarget
 from rag_core.text import analysis
 from rag_core.types import Draft, Query
 
@@ -362,7 +362,7 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
     monkeypatch.setattr("rag_core.storage.lexical.backfill.MAX_BATCH_CHUNKS", 1)
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.add", stopping_after(3))
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.add_segments", stopping_after(3))
     with pytest.raises(KeyboardInterrupt):
         backfill_all(store)
     monkeypatch.undo()
@@ -372,7 +372,7 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
 
 
 def stopping_after(batches: int) -> Callable[..., None]:
-    from rag_core.storage.lexical.writing import add as write_segments
+    from rag_core.storage.lexical.writing import add_segments as write_segments
 
     def write_some(*arguments: Any) -> None:
         nonlocal batches
@@ -526,18 +526,18 @@ class Segments(RuleBasedStateMachine):
     def roll_back(self, batch: list[tuple[int, list[list[str]]]], killed: bool) -> None:
         """At the last statement before the commit; or its connection is gone there."""
         writer = self.writing()
-        event, errors = writer._add_events, (StoreError, FencedError)
+        event, errors = writer._check_fence_and_add_events, (StoreError, FencedError)
 
         def stopped(*_: object) -> None:
             if killed:
                 writer._connection.close()
             raise StoreError("stopped") if killed else FencedError("stopped")
 
-        writer._add_events = stopped  # type: ignore[method-assign]
+        writer._check_fence_and_add_events = stopped  # type: ignore[method-assign]
         writer._target = replace(writer._target, store_timeout=0.0)
         with suppress(*errors, psycopg.OperationalError):
             writer.publish(self.notes(batch))
-        writer._add_events = event  # type: ignore[method-assign]
+        writer._check_fence_and_add_events = event  # type: ignore[method-assign]
 
     @rule(batch=batches)
     def merge(self, batch: list[tuple[int, list[list[str]]]]) -> None:
@@ -608,7 +608,7 @@ def test_publishers_and_merges_side_by_side_lock_nobody_out(store: Postgres, mon
         assert connection.execute(statement).fetchone() == (0,)
 
 
-def publish_until(stop: float, target: Target, notes: Sequence[Draft]) -> int:
+def publish_until(stop: float, target: WriteTarget, notes: Sequence[Draft]) -> int:
     """Each time as of a newer run; how many times."""
     chance, rounds = random.Random(target.run), 0
     with target.postgres.connect() as connection:

@@ -31,7 +31,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parse_filter
 from rag_core.storage.maintenance import Change, Maintenance
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft, Query
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
 
@@ -318,7 +318,7 @@ class Lingering:
     store: Postgres
     chunks: int
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         times = self.runner.run(target, sources, drafts)
         assert expected_chunks(self.store, target.collection) < self.chunks
         wait_until(lambda: expected_chunks(self.store, target.collection) >= self.chunks)

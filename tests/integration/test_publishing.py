@@ -23,7 +23,7 @@ from rag_core.storage.fsck import find_violations
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.parts import dump_draft, load_draft, split_draft
 from rag_core.storage.postgres import Postgres, Role
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft, Hit, Metadata, Query
 
 pytestmark = pytest.mark.postgres
@@ -311,7 +311,7 @@ def test_writers_of_the_same_documents_do_not_lock_each_other_out(store: Postgre
     assert [violation for violation in found if violation.invariant.startswith(("I2", "I3", "I4"))] == []
 
 
-def write_in_any_order(target: Target, notes: Sequence[Draft]) -> None:
+def write_in_any_order(target: WriteTarget, notes: Sequence[Draft]) -> None:
     """Each batch as of a newer run, so that none is left out for its age."""
     chance = random.Random(target.run)
     for round in range(12):

@@ -18,7 +18,7 @@ from rag_core.ingestion.sources.files import FilesSource
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_TENANT, Draft, Entry, document_id
 from rag_core.wiring.ingestion import build_sync
 
@@ -42,7 +42,7 @@ def home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class NoRunner:
     """For a sync that has nothing to run."""
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
 
 

@@ -14,7 +14,7 @@ from workers import run_worker
 from rag_core import open_knowledge_base
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from serve.graph import open_graph_resources
+from serve.services import open_shared_resources
 
 ROOT = Path(__file__).parents[2]
 SECTION = re.search(r"<!-- serving -->\n(.*?)<!-- /serving -->", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -35,7 +35,7 @@ def address(store: Postgres) -> Iterator[str]:
     with open_knowledge_base(store.dsn) as knowledge:
         knowledge.ingest(ROOT / "demo" / "corpus")
     settings = load_settings(overrides=[f"store.url={store.dsn}", "answering.budget=none"], environment={})
-    with serve_graph(open_graph_resources(settings).build_graph(settings)) as url, run_worker(settings):
+    with serve_graph(open_shared_resources(settings).build_services(settings)) as url, run_worker(settings):
         yield url.removeprefix("http://")
 
 

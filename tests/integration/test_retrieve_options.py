@@ -15,7 +15,7 @@ from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
-from serve.graph import Graph, open_graph_resources
+from serve.services import Services, open_shared_resources
 
 pytestmark = pytest.mark.postgres
 
@@ -26,20 +26,20 @@ LONG = "\n\n".join(f"# Part {part}\n\nKeys of part {part} are replaced every {pa
 
 
 @pytest.fixture
-def graph(store: Postgres, tmp_path: Path) -> Graph:
+def graph(store: Postgres, tmp_path: Path) -> Services:
     settings = hashing_settings(f"store.url={store.dsn}", "retrieval.depth=10", "answering.budget=none")
     ingest(store, write(tmp_path, {**FILES, "long.md": LONG}), settings=settings)
-    return open_graph_resources(settings).build_graph(settings)
+    return open_shared_resources(settings).build_services(settings)
 
 
-def retrieve(graph: Graph, *bodies: Mapping[str, Any]) -> list[httpx2.Response]:
+def retrieve(graph: Services, *bodies: Mapping[str, Any]) -> list[httpx2.Response]:
     async def work(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         return [await client.post("/v1/retrieve", json={"query": "signing keys", **body}) for body in bodies]
 
     return run_with_gateway(graph, work)
 
 
-def test_options_change_the_search_of_one_request(graph: Graph) -> None:
+def test_options_change_the_search_of_one_request(graph: Services) -> None:
     whole, lexical, fused, few, plain = retrieve(
         graph,
         {"explain": True},
@@ -56,14 +56,14 @@ def test_options_change_the_search_of_one_request(graph: Graph) -> None:
     assert plain.json()["pipeline_version"] == whole.json()["pipeline_version"]
 
 
-def test_a_body_says_which_pipeline_it_came_from_as_its_header_does(graph: Graph) -> None:
+def test_a_body_says_which_pipeline_it_came_from_as_its_header_does(graph: Services) -> None:
     plain, varied = retrieve(graph, {}, {"fusion_method": "rrf"})
     for response in (plain, varied):
         assert response.json()["pipeline_version"] == response.headers["x-pipeline-version"]
     assert plain.headers["x-pipeline-version"] != varied.headers["x-pipeline-version"]
 
 
-def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Graph) -> None:
+def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Services) -> None:
     named, other = retrieve(graph, {"profile": "default"}, {"profile": "pmc"})
     assert named.json()["profile"] == {"name": "default", "selected_by": "explicit"}
     assert (other.status_code, other.json()["detail"]) == (
@@ -72,7 +72,7 @@ def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Graph) -> None:
     )
 
 
-def pages(graph: Graph, size: int, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+def pages(graph: Services, size: int, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     async def work(client: httpx2.AsyncClient) -> list[dict[str, Any]]:
         body: dict[str, Any] = {"query": "signing keys", "top_k": size}
         found: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ def pages(graph: Graph, size: int, between: Callable[[], None] = lambda: None) -
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 10])
-def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Graph, size: int) -> None:
+def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Services, size: int) -> None:
     async def whole(client: httpx2.AsyncClient) -> list[str]:
         body = {"query": "signing keys", "top_k": 10}
         return [hit["chunk_id"] for hit in (await client.post("/v1/retrieve", json=body)).json()["results"]]
@@ -99,14 +99,14 @@ def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Graph,
     assert [hit["rank"] for hit in found] == list(range(1, 11))
 
 
-def again(graph: Graph) -> dict[str, Any]:
+def again(graph: Services) -> dict[str, Any]:
     """Its connections belong to the loop that first asked."""
-    anew = open_graph_resources(graph.settings).build_graph(graph.settings)
+    anew = open_shared_resources(graph.settings).build_services(graph.settings)
     return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
 
 
 def test_who_pages_while_documents_are_added_before_them_sees_no_hit_twice(
-    graph: Graph, store: Postgres, tmp_path: Path
+    graph: Services, store: Postgres, tmp_path: Path
 ) -> None:
     numbers = iter(range(100))
 
@@ -118,7 +118,7 @@ def test_who_pages_while_documents_are_added_before_them_sees_no_hit_twice(
     assert len(found) == len(set(found))
 
 
-def test_a_cursor_of_another_question_is_refused(graph: Graph) -> None:
+def test_a_cursor_of_another_question_is_refused(graph: Services) -> None:
     async def work(client: httpx2.AsyncClient) -> list[int]:
         first = await client.post("/v1/retrieve", json={"query": "signing keys", "top_k": 2})
         cursor = first.json()["next_cursor"]
@@ -134,7 +134,7 @@ def test_a_cursor_of_another_question_is_refused(graph: Graph) -> None:
     assert run_with_gateway(graph, work) == [422, 422, 422, 200]
 
 
-def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Graph) -> None:
+def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Services) -> None:
     assert isinstance(graph.retriever, Hybrid)
     leg = Heeding()
     graph.retriever.legs["dense"] = leg  # type: ignore[index]
@@ -161,26 +161,30 @@ class Heeding:
         return [0.0] * len(chunk_ids)
 
 
+SLOW_SECONDS = 3
+
+
 class Slow:
-    """A leg that answers after a second."""
+    """A leg that answers after `SLOW_SECONDS`."""
 
     async def rank(self, query: Query, k: int) -> Ranking:  # noqa: ARG002
-        await asyncio.sleep(1)
+        await asyncio.sleep(SLOW_SECONDS)
         return []
 
     async def score(self, query: Query, chunk_ids: object) -> list[float]:  # noqa: ARG002
-        await asyncio.sleep(1)
+        await asyncio.sleep(SLOW_SECONDS)
         return []
 
 
-def slow(graph: Graph, **legs: Leg) -> Graph:
+def slow(graph: Services, **legs: Leg) -> Services:
     assert isinstance(graph.retriever, Hybrid)
     return replace(graph, retriever=replace(graph.retriever, legs={**graph.retriever.legs, **legs}))
 
 
-def late_with_some(graph: Graph, **options: object) -> httpx2.Response:
+def late_with_some(graph: Services, **options: object) -> httpx2.Response:
     """What the lexical leg ranked is there; the dense one is late. Warm, so that nothing else is."""
-    warm, late = retrieve(slow(graph, dense=Slow()), {"timeout_ms": 5000}, {"timeout_ms": 500, "top_k": 2, **options})
+    late_options = {"timeout_ms": 500 * SLOW_SECONDS, "top_k": 2, **options}
+    warm, late = retrieve(slow(graph, dense=Slow()), {"timeout_ms": 30_000}, late_options)
     assert warm.status_code == 200
     return late
 
@@ -190,7 +194,7 @@ def assert_ranked(hits: Sequence[Mapping[str, Any]]) -> None:
     assert all("keys" in hit["text"].lower() for hit in hits)
 
 
-def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph: Graph) -> None:
+def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph: Services) -> None:
     late = late_with_some(graph)
     body = late.json()
     assert (late.status_code, body["partial"], body["next_cursor"]) == (200, True, None)
@@ -198,7 +202,7 @@ def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph:
     assert_ranked(body["results"])
 
 
-def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: Graph) -> None:
+def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: Services) -> None:
     late = late_with_some(graph, on_timeout="error")
     body = late.json()
     assert (late.status_code, late.headers["content-type"]) == (504, "application/problem+json")
@@ -208,13 +212,13 @@ def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: 
     assert_ranked(body["partial_results"])
 
 
-def test_out_of_time_with_nothing_there_is_nothing_to_come(graph: Graph) -> None:
+def test_out_of_time_with_nothing_there_is_nothing_to_come(graph: Services) -> None:
     (late,) = retrieve(slow(graph, dense=Slow(), bm25=Slow()), {"timeout_ms": 100})
     assert (late.status_code, late.json()["partial_results"]) == (504, [])
     assert late.json()["failed_stage"] in late.json()["degraded"]
 
 
-def test_a_late_leg_alone_is_left_out_and_the_rest_is_an_answer(graph: Graph) -> None:
+def test_a_late_leg_alone_is_left_out_and_the_rest_is_an_answer(graph: Services) -> None:
     impatient = slow(graph, dense=Slow())
     assert isinstance(impatient.retriever, Hybrid)
     hurried = replace(impatient, retriever=replace(impatient.retriever, timeouts={"dense": 0.05}))

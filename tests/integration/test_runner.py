@@ -25,7 +25,7 @@ from rag_core.ingestion.sources import pushed
 from rag_core.protocols import Source
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 from rag_core.storage.queue import IngestRequest, Leases, PushedDocument, Queue, build_retry_request, document_url
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
 from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, build_sync
@@ -346,7 +346,7 @@ def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once
 class DyingMidway:
     settings: Settings
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
         raise SystemExit
 
@@ -364,7 +364,7 @@ def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres)
             wait_until(lambda: fence(store, id) > paused.fence)
             found.append(job(store, id))
 
-    with pytest.raises(FencedError, match="a newer run has taken over"):
+    with pytest.raises(FencedError, match="another worker has taken over"):
         build_lease_sync(settings, store, paused).run(Pausing(settings, meanwhile))
     with running(settings):
         assert ended(store, id)["counts"]["completed"] == 4
@@ -377,7 +377,7 @@ class Pausing:
     settings: Settings
     meanwhile: Callable[[], None]
 
-    def run(self, target: Target, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
         runner.run(target, sources, drafts[:half])
         self.meanwhile()
@@ -387,7 +387,7 @@ class Pausing:
 def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(store: Postgres) -> None:
     settings = settings_for(store)
     id = enter(store, asked(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
-    orphans = list[tuple[Target, Mapping[int, Source], Sequence[Draft]]]()
+    orphans = list[tuple[WriteTarget, Mapping[int, Source], Sequence[Draft]]]()
 
     def leaving(*work: Any) -> NoReturn:
         orphans.append(work)

@@ -12,7 +12,7 @@ from fakes.serving import serve_graph
 from trees import hashing_settings, ingest, write
 
 from rag_core.storage.postgres import Postgres
-from serve.graph import open_graph_resources
+from serve.services import open_shared_resources
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ SCHEMATHESIS = [sys.executable, "-c", "from schemathesis.cli import schemathesis
 def test_every_answer_is_one_that_the_schema_tells_of(store: Postgres, tmp_path: Path) -> None:
     settings = hashing_settings(f"store.url={store.dsn}")
     ingest(store, write(tmp_path / "files", FILES), settings=settings)
-    with serve_graph(open_graph_resources(settings).build_graph(settings)) as address:
+    with serve_graph(open_shared_resources(settings).build_services(settings)) as address:
         (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
         command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", "15"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False)

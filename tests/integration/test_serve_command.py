@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from hosts import RAG, free_port, with_interrupts
 from trees import write
+from waiting import wait_until
 
 from rag_core import open_knowledge_base
 from rag_core.storage.postgres import Postgres
@@ -49,7 +50,7 @@ def url(environment: dict[str, str]) -> Iterator[str]:
 
 def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: str) -> None:
     with httpx2.Client(base_url=url, timeout=60) as client:
-        assert client.get("/readyz").json()["ok"]
+        wait_until(lambda: bool(client.get("/readyz").json()["ok"]))
         whole = client.post("/v1/answer", json=QUESTION).json()
         assert whole["answer"].startswith("Signing keys are replaced every 45 days. [1]")
         with client.stream("POST", "/v1/answer", json={**QUESTION, "stream": True}) as response:

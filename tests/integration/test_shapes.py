@@ -161,13 +161,13 @@ def test_in_the_shape_for_gpus_every_model_is_asked_in_a_deployment_of_its_own(s
     with asking(served) as client:
         hits = retrieved(client).json()
         answer = client.post("/v1/answer", json={"question": QUESTION}).json()
+        until(lambda: client.get("/readyz").json()["ok"])  # a probe can be late on a busy machine
         ready = client.get("/readyz").json()
     assert [set(hit["explain"]) for hit in hits["results"]] == [{"dense", "bm25", "fusion", "rerank"}] * 3
     assert answer["answer"] == "".join(PIECES)
     assert answer["grounding"]["method"] == "cross-encoder"
     assert told(generator().asked) == asked + 1
     assert hits["degraded"] == answer["degraded"] == []
-    assert ready["ok"]
     assert {name: check.get("breaker") for name, check in ready["checks"].items()} == {
         **dict.fromkeys(("embedder", "reranker", "judge", "generator"), "closed"),
         **dict.fromkeys(("store", "ingest", "settings")),

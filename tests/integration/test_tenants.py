@@ -53,7 +53,7 @@ def fill(store: Postgres) -> None:
     large = draft("file:///large.md", "two", "three")
     first, *_ = split_draft(replace(large, vectors=None), 1)
     note = draft("file:///a.md", "one of Ada and Bob")
-    target = replace(begin(store, [note]), graph=True)
+    target = replace(begin(store, [note]), builds_graph=True)
     write(target, [note])
     end(target)
     write(begin(store, [large]), [first])

@@ -6,12 +6,12 @@ from uuid import UUID
 from jobs.stages import JobSpec
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.publishing import Target
+from rag_core.storage.publishing import WriteTarget
 
 
 def test_a_job_that_is_leased_again_is_other_work() -> None:
     """Else a worker would write with the former lease's fence, and be refused."""
-    target = Target(
+    target = WriteTarget(
         postgres=Postgres("host=nowhere"),
         tenant="t",
         collection=1,

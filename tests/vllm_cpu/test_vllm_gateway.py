@@ -14,8 +14,8 @@ from openai import APIError, AsyncOpenAI, InternalServerError, OpenAI, Unprocess
 from tiny_llama import WINDOW
 
 from rag_core.config import Settings
-from serve.graph import open_graph_resources
 from serve.models.model_connections import VLLM, connect_models
+from serve.services import open_shared_resources
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -47,7 +47,7 @@ def beside(deployment: "DeploymentHandle", settings: Settings, **generation: Any
     """A gateway in this process that asks the same engine, with other settings of its generation."""
     changed = settings.model_copy(update={"generation": settings.generation.model_copy(update=generation)})
     there = connect_models(changed, {"generator": deployment}, VLLM)
-    graph = open_graph_resources(changed, there.remote_models, there.dependencies).build_graph(changed)
+    graph = open_shared_resources(changed, there.remote_models, there.dependencies).build_services(changed)
     with serve_graph(graph) as address, OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         yield client
 

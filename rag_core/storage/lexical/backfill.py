@@ -16,7 +16,7 @@ from psycopg import Connection
 from rag_core.storage.lexical.kinds import WORDS
 from rag_core.storage.lexical.merging import DELETE_SEGMENTS, LOCK_COLLECTION, LOCK_DOCUMENTS
 from rag_core.storage.lexical.segment import MAX_CHUNKS, SegmentDocument
-from rag_core.storage.lexical.writing import PreparedSegments, add, mark_dead, mark_orphans_dead
+from rag_core.storage.lexical.writing import PreparedSegments, add_segments, mark_dead, mark_orphans_dead
 from rag_core.storage.postgres import transaction
 from rag_core.text import analysis
 
@@ -128,7 +128,7 @@ def _add_documents(connection: Connection, scope: Mapping[str, Any], ids: Sequen
         unchanged = {row[0] for row in connection.execute(LOCK_UNCHANGED, parameters)}
         missing = unchanged - {row[0] for row in connection.execute(INDEXED, parameters)}
         mark_dead(connection, scope, sorted(missing), kinds=[WORDS])
-        add(connection, scope, prepared.restrict_to(missing))
+        add_segments(connection, scope, prepared.restrict_to(missing))
     return len(missing)
 
 

@@ -65,14 +65,14 @@ class Overview:
     """The segments of a collection and their chunks.
 
     `segment_ids` are ascending; a segment's position in them is its position in `chunks`. `segment_set` holds the same
-    ids. `hidden` holds the chunks of documents that the user's groups may not read. `lists` holds the posting lists
-    that were read in the same statement, by term.
+    ids. `unreadable` holds the chunks of documents that the user's groups may not read. `lists` holds the posting
+    lists that were read in the same statement, by term.
     """
 
     segment_ids: Numbers
     segment_set: frozenset[int]
     chunks: Chunks
-    hidden: Ranges
+    unreadable: Ranges
     lists: Mapping[str, TermLists]
 
 
@@ -89,7 +89,7 @@ async def read_overview(snapshot: Snapshot, terms: Collection[str] = (), stateme
         segment_ids=ids,
         segment_set=segment_set,
         chunks=Chunks.from_counts(counts, dead.with_positions(ids), *_totals([*rows["segment"], *rows["dead"]])),
-        hidden=hidden.with_positions(ids),
+        unreadable=hidden.with_positions(ids),
         lists=_term_lists(rows["postings"], terms, segment_set),
     )
 

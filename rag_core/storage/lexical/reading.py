@@ -1,10 +1,11 @@
 """Searches of the lexical index by the words of a question.
 
-All statements of a search run in one snapshot, so term frequencies and chunk lengths are exact for the documents that
-it sees.
+All statements of a search run in one snapshot. Term frequencies and chunk lengths are exact for the documents of that
+snapshot. `splade.py` builds another `Scorer`, and then uses the same functions.
 
-A chunk is stored in a segment, under a local number that counts from 0. Functions identify a segment by its id, or by
-its position in `Overview.segment_ids`.
+A chunk is stored in a segment, under a local number that counts from 0. `segments` are segment ids, and `positions` are
+positions in `Overview.segment_ids`. A chunk whose document was replaced or deleted is dead until a merge removes it.
+The others are living.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -26,16 +27,17 @@ from rag_core.storage.lexical.scoring import Scores, find_best, score_chunks, te
 from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, pack_ids
 from rag_core.storage.snapshot import Snapshot
 from rag_core.text.analysis import Question, read_question
-from rag_core.types import Query
+from rag_core.types import Filter, Query
 
-PASSING_DOCUMENTS = """
+# Both statements return ranges of local numbers: those of the living chunks that pass the filter.
+DOCUMENTS_PASSING_FILTER = """
 select {ranges} from lexical_documents l
 where l.tenant = %(tenant)s and l.collection = %(collection_id)s and l.kind = %(kind)s and not l.dead and {filter}"""
-PASSING_CHUNKS = """
-select {ranges} from chunks v
-join lexical_documents l on l.tenant = v.tenant and l.collection = v.collection and l.document_id = v.document_id
+CHUNKS_PASSING_FILTER = """
+select {ranges} from chunks c
+join lexical_documents l on l.tenant = c.tenant and l.collection = c.collection and l.document_id = c.document_id
   and l.kind = %(kind)s and not l.dead
-where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}"""
+where c.tenant = %(tenant)s and c.collection = %(collection_id)s and {filter}"""
 # An id has 16 bytes. `substring` reads single ids without the other ids of the segment.
 SINGLE_CHUNK_IDS = """
 select substring(s.chunk_ids from 16 * wanted.local + 1 for 16)
@@ -51,8 +53,9 @@ where tenant = %(tenant)s and collection = %(collection_id)s and id = any(%(segm
 class Scorer:
     """The scoring functions of one question, and the overview of the segments that they score.
 
-    `find_best` takes a mask of chunks to exclude, and k. `score` takes segment positions and local numbers. Both behave
-    as the functions in `scoring` do.
+    `find_best` takes a mask of chunks to exclude, and k. It returns the positions, local numbers and scores of the k
+    best chunks, in no order. At most MAX_TIES (see `scoring.py`) more chunks that tie with the k-th are included.
+    `score` takes positions and local numbers, and returns the scores in the order given.
     """
 
     overview: Overview
@@ -62,22 +65,29 @@ class Scorer:
 
 @dataclass(frozen=True, slots=True)
 class ScoredChunks:
-    """Chunks and their scores, in no order. `segments` are ids."""
+    """Chunks and their scores, not sorted.
+
+    Chunk i is in the segment with the id `segments[i]`, and has `local_numbers[i]` and `scores[i]`.
+    """
 
     segments: list[int]
     local_numbers: list[int]
     scores: list[float]
 
 
-async def rank(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, k: int) -> list[tuple[UUID, float]]:
+async def rank_words(
+    snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, k: int
+) -> list[tuple[UUID, float]]:
     """Returns at most k chunks that have a term of the question, best first; ties by id."""
     snapshot = with_kind(snapshot, WORDS)
     scorer = await read_scorer(snapshot, cache, query, bm25)
     return await rank_chunks(snapshot, cache, scorer, query, k)
 
 
-async def score(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, ids: Sequence[UUID]) -> list[float]:
-    """The scores that `rank` would assign to these chunks, in the order given.
+async def score_words(
+    snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, ids: Sequence[UUID]
+) -> list[float]:
+    """The scores that `rank_words` would assign to these chunks, in the order given.
 
     A chunk that is not stored, or has no term of the question, has 0.
     """
@@ -87,12 +97,15 @@ async def score(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm2
 
 
 def with_kind(snapshot: Snapshot, kind: str, **parameters: str) -> Snapshot:
-    """A copy of the snapshot whose statements read terms of this kind. `parameters` are added to its scope."""
+    """A copy of the snapshot with this kind of terms, and `parameters`, in its scope.
+
+    The copy shares the results of `once`, so keys of `once` must name the kind.
+    """
     return replace(snapshot, scope={**snapshot.scope, "kind": kind, **parameters})
 
 
 async def read_scorer(snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25) -> Scorer:
-    """Reads the overview and the postings that score the question, once per snapshot."""
+    """Builds the question's scorer from the overview and the postings of its terms, once per snapshot."""
 
     async def read() -> Scorer:
         overview, question, postings = await read_question_postings(snapshot, cache, query.text)
@@ -111,8 +124,9 @@ async def read_question_postings(
 ) -> tuple[Overview, Question, Postings]:
     """Reads the overview, and the postings of the question's terms in all languages of the collection.
 
-    The languages are only known from the overview. So the question is first analyzed in the languages that its last
-    search found, which nearly always saves a statement. If the languages have changed, it is analyzed again.
+    The languages are only known from the overview, which is read in the same statement as the postings. So the question
+    is first analyzed in the languages that the collection's last search found. If they have changed, it is analyzed
+    again, and missing postings cost a second statement.
     """
     collection = _collection_key(snapshot)
     previous_languages = cache.languages.get(collection, ())
@@ -129,14 +143,18 @@ async def read_postings(
 ) -> Postings:
     """The postings of these terms in all segments of the overview.
 
-    Lists that neither the overview nor the cache holds are read in one statement. All new lists are cached.
+    Posting lists that neither the overview nor the cache holds are read in one statement. All lists that the cache
+    does not hold are added to it.
+    `cache` must be that of this kind of terms: its keys do not name the kind.
     """
     segments, keys = overview.segment_set, _cache_keys(snapshot, terms)
-    cached = {term: cache.lists(keys[term]) for term in terms if term not in overview.lists}
-    unread = {term: unread for term, lists in cached.items() if (unread := segments - lists.read_segments)}
     new = {term: overview.lists[term] for term in terms if term in overview.lists}
-    if unread:
-        read = await read_lists(snapshot, unread, set().union(*unread.values()))
+    cached = {term: cache.lists(keys[term]) for term in terms if term not in new}
+    missing_segments = {term: segments - lists.read_segments for term, lists in cached.items()}
+    incomplete_terms = [term for term, missing in missing_segments.items() if missing]
+    if incomplete_terms:
+        read = await read_lists(snapshot, incomplete_terms, set().union(*missing_segments.values()))
+        # restricted, so that the lists of segments that a merge has removed leave the cache
         new |= {term: cached[term].restrict_to(segments).merge(lists) for term, lists in read.items()}
     for term, lists in new.items():
         cache.store_lists(keys[term], lists)
@@ -145,7 +163,10 @@ async def read_postings(
 
 
 def find_uncached_terms(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
-    """The terms of which the cache holds no list of any segment."""
+    """The terms that have not been read in any segment.
+
+    Terms that were read in some segments are completed by `read_postings`.
+    """
     return [term for term, key in _cache_keys(snapshot, terms).items() if not cache.lists(key).read_segments]
 
 
@@ -163,11 +184,12 @@ async def rank_chunks(
     """Returns the ids and scores of the k best chunks, best first; ties by id."""
     chunks = await find_best_chunks(snapshot, scorer, query, k)
     ranking = await resolve_ids(snapshot, cache, chunks)
+    # sorted only now, because ties are broken by id
     return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
 async def find_best_chunks(snapshot: Snapshot, scorer: Scorer, query: Query, k: int) -> ScoredChunks:
-    """The k best chunks that the query may return, and those that tie with the k-th."""
+    """The k best chunks that the query may return, and some more that tie with the k-th."""
     overview = scorer.overview
     excluded = await _mask_excluded(snapshot, overview, query)
     positions, local_numbers, scores = scorer.find_best(excluded, k)
@@ -181,52 +203,62 @@ async def _mask_excluded(snapshot: Snapshot, overview: Overview, query: Query) -
     """
     chunks = overview.chunks
     excluded = chunks.dead
-    if len(overview.hidden.counts):
-        excluded = excluded | mask_ranges(chunks.offsets, overview.hidden)
+    if len(overview.unreadable.counts):
+        excluded = excluded | mask_ranges(chunks.offsets, overview.unreadable)
     if query.filters is None:
         return excluded
-    if has_chunk_condition(query.filters):
-        statement, columns, ranges = PASSING_CHUNKS, ("v.document_id", "v.id"), ("l.first_local + v.ordinal", "1")
+    passing = await _read_passing_ranges(snapshot, query.filters)
+    return excluded | ~mask_ranges(chunks.offsets, passing.with_positions(overview.segment_ids))
+
+
+async def _read_passing_ranges(snapshot: Snapshot, filter: Filter) -> Ranges:
+    """The ranges of living chunks that pass the filter, by segment id."""
+    if has_chunk_condition(filter):
+        condition, values = chunk_filter(filter, "c.document_id", "c.id")
+        ranges = packing_sql("l.segment_id", "l.first_local + c.ordinal", "1")  # one range per chunk
+        statement = SQL(CHUNKS_PASSING_FILTER).format(ranges=ranges, filter=condition)
     else:
-        statement, columns, ranges = PASSING_DOCUMENTS, ("l.document_id",) * 2, ("l.first_local", "l.n_chunks")
-    condition, values = chunk_filter(query.filters, *columns)
-    passing_sql = SQL(statement).format(ranges=packing_sql("l.segment_id", *ranges), filter=condition)
-    rows = await snapshot.connection.execute(passing_sql, {**snapshot.scope, **values}, prepare=False, binary=True)
-    (row,) = await rows.fetchall()
-    passing = Ranges.from_columns(row).with_positions(overview.segment_ids)
-    return excluded | ~mask_ranges(chunks.offsets, passing)
+        # the filter has no condition on chunks, so it does not use the column of their ids
+        condition, values = chunk_filter(filter, "l.document_id", "l.document_id")
+        ranges = packing_sql("l.segment_id", "l.first_local", "l.n_chunks")  # one range per document
+        statement = SQL(DOCUMENTS_PASSING_FILTER).format(ranges=ranges, filter=condition)
+    # not prepared, because the statement differs with every filter
+    cursor = await snapshot.connection.execute(statement, {**snapshot.scope, **values}, prepare=False, binary=True)
+    (row,) = await cursor.fetchall()
+    return Ranges.from_columns(row)
 
 
 async def resolve_ids(snapshot: Snapshot, cache: SegmentCache, chunks: ScoredChunks) -> list[tuple[UUID, float]]:
     """The ids and scores of the chunks, in the same order.
 
-    Ids that the cache does not hold are read one by one. Only `locate_chunks` reads all ids of a segment.
+    Ids of chunks whose segments are not cached are read in one statement. It does not read the other ids of these
+    segments. Only `locate_chunks` reads all ids of a segment.
     """
-    cached = {segment: cache.chunks(segment) for segment in set(chunks.segments)}
+    chunks_by_segment = {segment: cache.chunks(segment) for segment in set(chunks.segments)}  # None: not cached
     locations = list(zip(chunks.segments, chunks.local_numbers, strict=True))
-    uncached = [(segment, local) for segment, local in locations if cached[segment] is None]
-    read_ids = iter(await _read_ids(snapshot, uncached))
+    uncached = [(segment, local) for segment, local in locations if chunks_by_segment[segment] is None]
+    read_ids = iter(await _read_ids(snapshot, uncached))  # in the order of `uncached`, so `next` returns the right id
     ids = [
-        next(read_ids) if (segment_chunks := cached[segment]) is None else segment_chunks.id(local)
+        next(read_ids) if (segment_chunks := chunks_by_segment[segment]) is None else segment_chunks.id(local)
         for segment, local in locations
     ]
     return list(zip(ids, chunks.scores, strict=True))
 
 
 async def _read_ids(snapshot: Snapshot, locations: Sequence[tuple[int, int]]) -> list[UUID]:
-    """The ids of the chunks at these locations, which are pairs of a segment id and a local number."""
+    """The ids of the chunks at these locations, in the same order. A location is a segment id and a local number."""
     if not locations:
         return []
     segments, local_numbers = zip(*locations, strict=True)
     parameters = {**snapshot.scope, "segments": list(segments), "local_numbers": list(local_numbers)}
-    rows = await snapshot.connection.execute(SINGLE_CHUNK_IDS, parameters, binary=True)
-    return [UUID(bytes=id) for (id,) in await rows.fetchall()]
+    cursor = await snapshot.connection.execute(SINGLE_CHUNK_IDS, parameters, binary=True)
+    return [UUID(bytes=id) for (id,) in await cursor.fetchall()]
 
 
 async def score_ids(
     snapshot: Snapshot, cache: SegmentCache, scorer: Scorer, ids: Sequence[UUID], missing: float
 ) -> list[float]:
-    """The scores of the chunks with these ids, in the order given; `missing` for a chunk that is not indexed."""
+    """The scores of the chunks with these ids, in the order given. A chunk that is not indexed has `missing`."""
     scores = np.full(len(ids), missing)
     indexes, positions, local_numbers = await locate_chunks(snapshot, cache, scorer.overview, ids)
     scores[indexes] = scorer.score(positions, local_numbers)
@@ -240,13 +272,14 @@ async def locate_chunks(
 
     Ids that are not indexed are left out.
     """
-    segment_chunks = await _read_segment_chunks(snapshot, cache, overview.segment_set)
+    chunks_by_segment = await _read_segment_chunks(snapshot, cache, overview.segment_set)
     packed_ids = pack_ids(ids)
-    matches = [np.empty((3, 0), np.int64)]
+    matches = [np.empty((3, 0), np.int64)]  # for a collection without segments
     for position, segment in enumerate(overview.segment_ids.tolist()):
-        indexes, local_numbers = segment_chunks[segment].find(packed_ids)
+        indexes, local_numbers = chunks_by_segment[segment].find(packed_ids)
         matches.append(np.stack([indexes, np.full(len(indexes), position), local_numbers]))
     indexes, positions, local_numbers = np.concatenate(matches, axis=1)
+    # an unchanged chunk of a republished document is in several segments, and living in at most one
     living = ~overview.chunks.dead[overview.chunks.offsets[positions] + local_numbers]
     return indexes[living], positions[living], local_numbers[living]
 
@@ -255,12 +288,12 @@ async def _read_segment_chunks(
     snapshot: Snapshot, cache: SegmentCache, segments: Set[int]
 ) -> Mapping[int, SegmentChunks]:
     """The chunk ids of these segments, by segment id. Segments that are not cached are read and then cached."""
-    segment_chunks = {segment: chunks for segment in segments if (chunks := cache.chunks(segment)) is not None}
-    missing = list(segments - segment_chunks.keys())
+    chunks_by_segment = {segment: chunks for segment in segments if (chunks := cache.chunks(segment)) is not None}
+    missing = list(segments - chunks_by_segment.keys())
     if missing:
         parameters = {**snapshot.scope, "segments": missing}
-        rows = await snapshot.connection.execute(SEGMENT_CHUNK_IDS, parameters, binary=True)
-        for segment, ids in await rows.fetchall():
-            segment_chunks[segment] = SegmentChunks(ids)
-            cache.store_chunks(segment, segment_chunks[segment])
-    return segment_chunks
+        cursor = await snapshot.connection.execute(SEGMENT_CHUNK_IDS, parameters, binary=True)
+        for segment, ids in await cursor.fetchall():
+            chunks_by_segment[segment] = SegmentChunks(ids)
+            cache.store_chunks(segment, chunks_by_segment[segment])
+    return chunks_by_segment

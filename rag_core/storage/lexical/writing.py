@@ -108,7 +108,7 @@ def prepare_weights(drafts: Sequence[Draft], version: int, fingerprint: str) -> 
     return PreparedSegments.build(documents, SPLADE, fingerprint)
 
 
-def add(connection: Connection, scope: Mapping[str, Any], prepared: PreparedSegments) -> None:
+def add_segments(connection: Connection, scope: Mapping[str, Any], prepared: PreparedSegments) -> None:
     """Stores the segments.
 
     The caller's transaction must have locked the rows of these documents, and marked their former versions as dead.

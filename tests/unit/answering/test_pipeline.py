@@ -10,7 +10,7 @@ from rag_core.answering.generation.fallback import Fallback
 from rag_core.answering.judging.guard import BLOCKED_ANSWER, Guard
 from rag_core.answering.judging.lexical import LexicalJudge
 from rag_core.answering.judging.verdicts import Thresholds
-from rag_core.answering.pipeline import ABSTENTION, Limits, QueryPipeline
+from rag_core.answering.pipeline import ABSTENTION, AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError, JudgeError, ModelError, RetrievalError, StageTimeoutError
 from rag_core.events import (
@@ -47,7 +47,7 @@ def guard(judge: Judge | None = None, **chosen: object) -> Guard:
 
 
 def pipeline(generator: ScriptedGenerator | None = None, held: Guard | None = None, **parts: object) -> QueryPipeline:
-    chosen = {"retriever": ScriptedRetriever(hits=HITS), "limits": Limits(), **parts}
+    chosen = {"retriever": ScriptedRetriever(hits=HITS), "limits": AnswerLimits(), **parts}
     return QueryPipeline(
         pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[ANSWER]),
@@ -197,7 +197,7 @@ def test_usage_is_told_once_whether_a_model_before_a_fallback_answers_or_abstain
 
 def test_a_reranker_that_is_late_leaves_the_hits_as_they_were_found() -> None:
     slow = Reranked(retriever=ScriptedRetriever(hits=HITS), reranker=Endless(), depth=2)
-    reply, _ = asked(pipeline(retriever=slow, limits=Limits(stages={"retrieve": 0.2, "rerank": 1.4})))
+    reply, _ = asked(pipeline(retriever=slow, limits=AnswerLimits(stage_timeouts={"retrieve": 0.2, "rerank": 1.4})))
     assert (reply.answer.text, reply.degraded) == (TEXT, ("rerank",))
 
 
@@ -212,7 +212,7 @@ class Endless:
 def test_of_a_history_the_last_messages_that_fit_are_read() -> None:
     generator = ScriptedGenerator(answers=[ANSWER])
     said = tuple(Message(role="user", text=text) for text in ("first " * 50, "second " * 5, "third " * 5))
-    asked(pipeline(generator, limits=Limits(history_tokens=40)), replace(QUERY, history=said))
+    asked(pipeline(generator, limits=AnswerLimits(history_tokens=40)), replace(QUERY, history=said))
     assert generator.prompts[0].history == said[1:]
 
 
@@ -234,7 +234,7 @@ def test_a_search_that_fails_is_a_named_error_and_told() -> None:
 def test_one_deadline_ends_the_work_below_and_keeps_what_was_written() -> None:
     endless = ScriptedGenerator(answers=[["Keys are replaced. "] * 1000], seconds=0.01)
     clock = Clock()
-    reply, _ = run_on_clock(_asked(pipeline(endless, limits=Limits(timeout=0.2)), QUERY, []), clock)
+    reply, _ = run_on_clock(_asked(pipeline(endless, limits=AnswerLimits(timeout=0.2)), QUERY, []), clock)
     assert reply.answer.finish == "cut"
     assert 0.1 < clock.now < 1
     assert endless.closed == 1
@@ -244,7 +244,7 @@ def test_one_deadline_ends_the_work_below_and_keeps_what_was_written() -> None:
 def test_a_search_has_no_more_than_its_budget() -> None:
     slow = ScriptedRetriever(hits=HITS, seconds=60)
     with pytest.raises(StageTimeoutError, match="retrieve"):
-        asked(pipeline(retriever=slow, limits=Limits(stages={"retrieve": 0.05})))
+        asked(pipeline(retriever=slow, limits=AnswerLimits(stage_timeouts={"retrieve": 0.05})))
 
 
 def test_a_caller_that_goes_away_ends_the_generator() -> None:
@@ -408,7 +408,7 @@ def test_titles_in_an_abstention_are_filtered_like_an_answer() -> None:
 
 def test_a_deadline_within_the_judging_of_a_sentence_loses_nothing() -> None:
     slow = guard(ScriptedJudge(seconds=60), mode="block", stream="sentence", timeout=60.0)
-    reply, events = asked(pipeline(held=slow, limits=Limits(timeout=0.2)))
+    reply, events = asked(pipeline(held=slow, limits=AnswerLimits(timeout=0.2)))
     assert reply.answer.finish == "cut"
     assert reply.answer.text == TEXT[: len(reply.answer.text)]
     assert reply.answer.text.startswith("Signing keys are replaced every 45 days [1].")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_core.answering.judging.guard import Guard
-from rag_core.answering.pipeline import Limits, QueryPipeline
+from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.events import CitationAdded, Event, TextDelta, fold
 from rag_core.types import Query, Reply, Style
@@ -88,6 +88,6 @@ async def _asked(answers: list[list[str]], guard: tuple[str, str], words: dict[s
         guard=Guard(judge=judge, mode=mode, stream=stream, on_judge_error="block", timeout=5.0),  # type: ignore[arg-type]
         conversations=InMemoryConversations(),
         style=Style(),
-        limits=Limits(),
+        limits=AnswerLimits(),
     )
     return await answering.answer(Query(text="?"), hear), events

@@ -34,9 +34,9 @@ from serve import gateway
 from serve.bodies.chat import Chat, Search
 from serve.bodies.ingest import DocumentBody
 from serve.bodies.requests import Retrieve
-from serve.gateway import build_app
-from serve.graph import Graph
+from serve.gateway import build_fastapi
 from serve.readiness import store_dependency
+from serve.services import Services
 
 T = TypeVar("T")
 
@@ -52,21 +52,21 @@ TEXT = "Keys are replaced every 45 days [1]. Locks open [2]."
 AWAY = {"store": store_dependency(NOWHERE)}
 
 
-def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerator | None = None) -> Graph:
+def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerator | None = None) -> Services:
     found = retriever or ScriptedRetriever(hits=HITS)
     return scripted_graph(found, generator or ScriptedGenerator(answers=[PIECES] * 9))
 
 
-def asked(served: Graph, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
+def asked(served: Services, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
     async def called() -> T:
-        transport = httpx2.ASGITransport(app=build_app(served), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(app=build_fastapi(served), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
             return await work(client)
 
     return asyncio.run(called())
 
 
-def post(path: str, body: object, served: Graph | None = None, **headers: str) -> httpx2.Response:
+def post(path: str, body: object, served: Services | None = None, **headers: str) -> httpx2.Response:
     return asked(served or graph(), lambda client: client.post(path, json=body, headers=headers))
 
 
@@ -510,7 +510,7 @@ def test_a_stream_that_is_cancelled_while_a_piece_is_on_its_way_has_no_work_left
                 await asyncio.Event().wait()
 
         body_message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
-        task = asyncio.create_task(build_app(graph(generator=endless))(scope(path), received(body_message), send))
+        task = asyncio.create_task(build_fastapi(graph(generator=endless))(scope(path), received(body_message), send))
         await asyncio.wait_for(stuck.wait(), 10)
         task.cancel()
         await asyncio.wait([task])
@@ -527,7 +527,7 @@ def test_a_client_that_goes_amid_its_body_is_one_that_has_gone(monkeypatch: pyte
         pass
 
     part = {"type": "http.request", "body": b'{"qu', "more_body": True}
-    asyncio.run(build_app(graph())(scope("/v1/answer"), received(part, {"type": "http.disconnect"}), send))
+    asyncio.run(build_fastapi(graph())(scope("/v1/answer"), received(part, {"type": "http.disconnect"}), send))
     assert heard == [499]
 
 
@@ -536,7 +536,7 @@ def test_a_response_that_fails_after_it_began_is_an_error_and_no_client_that_has
 ) -> None:
     heard: list[int] = []
     monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
-    app = build_app(graph())
+    app = build_fastapi(graph())
 
     async def failing() -> AsyncIterator[str]:
         yield "a"

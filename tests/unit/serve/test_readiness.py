@@ -16,7 +16,7 @@ from fakes.serving import NOWHERE, scripted_graph
 from rag_core.errors import ModelError, OverloadedError
 from rag_core.storage.postgres import Postgres
 from serve import readiness as dependencies
-from serve.gateway import build_app
+from serve.gateway import build_fastapi
 from serve.models import model_connections
 from serve.readiness import Dependency, DependencyStatus, store_dependency
 
@@ -82,7 +82,7 @@ def test_the_gateway_is_ready_without_what_it_does_not_require(required: bool, s
     gone = {"model": Dependency(Asked(ModelError("gone")), required=required)}
 
     async def probed() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_app(replace(scripted_graph(), dependencies=gone)))
+        transport = httpx2.ASGITransport(app=build_fastapi(replace(scripted_graph(), dependencies=gone)))
         async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
             return await client.get("/readyz")
 

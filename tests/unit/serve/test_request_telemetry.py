@@ -20,8 +20,8 @@ from rag_core.telemetry import metrics
 from rag_core.telemetry.logs import configure_logs, query_hash
 from rag_core.telemetry.metrics import Metric, install_sink
 from rag_core.telemetry.traces import install_tracer
-from serve.gateway import build_app
-from serve.graph import Graph
+from serve.gateway import build_fastapi
+from serve.services import Services
 from serve.telemetry import OPERATIONS
 
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit]
@@ -59,14 +59,14 @@ def told() -> Told:
     return found
 
 
-def graph(error: Exception | None = None, generator: ScriptedGenerator | None = None) -> Graph:
+def graph(error: Exception | None = None, generator: ScriptedGenerator | None = None) -> Services:
     found = generator or ScriptedGenerator(answers=[["Keys are replaced every 45 days [1]."]] * 9)
     return scripted_graph(ScriptedRetriever(hits=HITS, error=error), found)
 
 
-def asked(served: Graph, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
+def asked(served: Services, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
     async def called() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_app(served), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(app=build_fastapi(served), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
             return await client.request(method, path, json=body, headers=headers)
 
@@ -166,7 +166,7 @@ def test_a_client_that_does_not_wait_has_cancelled_it(told: Told) -> None:
             "client": ("127.0.0.1", 1),
             "server": ("gateway", 80),
         }
-        await asyncio.wait_for(build_app(graph(generator=slow))(scope, receive, send), 10)
+        await asyncio.wait_for(build_fastapi(graph(generator=slow))(scope, receive, send), 10)
 
     asyncio.run(left())
     assert told.operations == [("answer", "cancelled")]
@@ -190,5 +190,5 @@ def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) 
 
 
 def test_every_route_is_an_operation_of_its_own_name() -> None:
-    names = {path.removeprefix("/v1").split("/")[1] for path in build_app(graph()).openapi()["paths"]}
+    names = {path.removeprefix("/v1").split("/")[1] for path in build_fastapi(graph()).openapi()["paths"]}
     assert {"retrieve", "answer", "chat", "jobs"} <= names <= OPERATIONS

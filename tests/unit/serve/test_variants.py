@@ -158,7 +158,7 @@ def test_only_the_profile_that_is_served_can_be_named() -> None:
 
 def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed() -> None:
     graph = scripted_graph()
-    held = Variants(graph=graph)
+    held = Variants(services=graph)
     assert held.search_variant(SearchOptions()).retriever is graph.retriever
     lexical = SearchOptions(strategies=("bm25",))
     assert held.search_variant(lexical) is held.search_variant(lexical)
@@ -168,7 +168,7 @@ def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed()
 
 
 def test_the_variants_that_were_not_used_for_longest_go_first() -> None:
-    held = Variants(graph=scripted_graph())
+    held = Variants(services=scripted_graph())
     asked = [AnswerOptions(top_k=count) for count in range(1, 65)]
     first = [held.answer_variant(each) for each in asked]
     assert held.answer_variant(asked[0]) is first[0]
@@ -180,7 +180,7 @@ def test_the_variants_that_were_not_used_for_longest_go_first() -> None:
 
 def test_an_answer_variant_shares_what_the_graph_has() -> None:
     graph = scripted_graph()
-    chosen = Variants(graph=graph).answer_variant(AnswerOptions(guard="off")).answerer
+    chosen = Variants(services=graph).answer_variant(AnswerOptions(guard="off")).answerer
     assert isinstance(chosen, QueryPipeline)
     assert isinstance(graph.answerer, QueryPipeline)
     assert chosen == replace(graph.answerer, guard=replace(graph.answerer.guard, mode="off"))
@@ -191,6 +191,6 @@ def test_a_pipeline_of_ones_own_is_not_varied() -> None:
         async def answer(self, query: Query, tell: object = None) -> Reply:
             raise NotImplementedError
 
-    held = Variants(graph=replace(scripted_graph(), answerer=Own()))  # type: ignore[arg-type]
+    held = Variants(services=replace(scripted_graph(), answerer=Own()))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must be omitted"):
         held.answer_variant(AnswerOptions(top_k=1))

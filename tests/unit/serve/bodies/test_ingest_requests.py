@@ -23,7 +23,7 @@ from serve.bodies.ingest_requests import (
     parse_ingest_form,
     parse_ingest_json,
 )
-from serve.gateway import build_app
+from serve.gateway import build_fastapi
 from serve.http.request_headers import read_idempotency_key, read_wait_seconds
 from serve.routes.ingest import MAX_JSON_BYTES, MAX_UPLOAD_BYTES
 
@@ -34,7 +34,7 @@ GOOD = {"id": "keys", "text": "Keys are replaced."}
 @cache
 def gateway() -> FastAPI:
     """Without a store."""
-    return build_app(scripted_graph(postgres=NOWHERE))
+    return build_fastapi(scripted_graph(postgres=NOWHERE))
 
 
 def posted(**sent: Any) -> httpx2.Response:

@@ -25,7 +25,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Answer, Message, Query, Reply, StageReport
 from serve.bodies.chat_events import (
-    CompletionSettings,
+    Envelope,
     can_retract,
     closing_chunks,
     completion_json,
@@ -34,8 +34,8 @@ from serve.bodies.chat_events import (
     sources_block,
     url_citations,
 )
-from serve.graph import Graph, ShortQueryRetriever
 from serve.http import event_stream as streaming
+from serve.services import Services, ShortQueryRetriever
 
 HITS = [
     passage(1, "Keys are replaced every 45 days.", title="Keys", uri="https://host/keys").hit,
@@ -48,13 +48,13 @@ ASKED: dict[str, Any] = {"model": "default", "messages": [USER]}
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def chat_graph(generator: ScriptedGenerator | None = None, **parts: Any) -> Graph:
+def chat_graph(generator: ScriptedGenerator | None = None, **parts: Any) -> Services:
     writing = generator or ScriptedGenerator(answers=[PIECES] * 9)
     return scripted_graph(parts.pop("retriever", ScriptedRetriever(hits=HITS)), writing, **parts)
 
 
 @contextmanager
-def client(graph: Graph | None = None) -> Iterator[OpenAI]:
+def client(graph: Services | None = None) -> Iterator[OpenAI]:
     with serve_graph(graph or chat_graph()) as address, OpenAI(base_url=f"{address}/v1", **KEYLESS) as asking:
         yield asking
 
@@ -488,7 +488,7 @@ def test_the_stream_folds_to_the_whole_answer_and_annotations_are_its_markers(
     pieces = [text[start:end] for start, end in pairwise(places)]
     graph = chat_graph(ScriptedGenerator(answers=[pieces] * 2), guard=guard, judge=ScriptedJudge(words=words))
     held = can_retract(graph.settings.guard)
-    shape = CompletionSettings(
+    shape = Envelope(
         id="1", created=0, model="m", pipeline_version="v", citations=form, explain=explain, usage=True, hold_text=held
     )
     reply, events = asyncio.run(heard(graph))
@@ -503,7 +503,7 @@ def test_the_stream_folds_to_the_whole_answer_and_annotations_are_its_markers(
         assert message["content"][place["start_index"] : place["end_index"]] in {"[1]", "[2]"}
 
 
-async def heard(graph: Graph) -> tuple[Reply, list[Event]]:
+async def heard(graph: Services) -> tuple[Reply, list[Event]]:
     events: list[Event] = []
 
     async def hear(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The object graph of one profile: retriever, answerer, store and remote models."""
+"""The objects that answer the requests of one profile: retriever, answerer, store and remote models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,10 +20,11 @@ MAX_QUERY_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
-    """The objects that requests use. `limits` holds the timeouts of a search's stages, in seconds, by name.
+class Services:
+    """The objects that requests use, built from `settings`.
 
-    `dependencies` are the dependencies that `/readyz` checks, by name.
+    `limits` holds the timeouts of a search's stages, in seconds, by name. `dependencies` are those that `/readyz`
+    checks, by name.
     """
 
     settings: Settings
@@ -56,8 +57,8 @@ class ShortQueryRetriever:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphResources:
-    """The objects that stay the same when settings are reloaded. Several graphs can use them at the same time."""
+class SharedResources:
+    """The objects that stay the same when settings are reloaded. Old and new services share them."""
 
     postgres: Postgres
     corpus: CorpusReader
@@ -65,14 +66,14 @@ class GraphResources:
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
 
-    def build_graph(self, settings: Settings) -> Graph:
-        """Builds a graph, and loads the local models that no earlier graph has loaded.
+    def build_services(self, settings: Settings) -> Services:
+        """Builds the services for `settings`. Loads only the local models that are not yet in memory.
 
         Raises ModelError if a required model cannot be loaded.
         """
         retriever = build_retriever(settings, self.corpus, self.remote_models)
         short = ShortQueryRetriever(retriever)
-        return Graph(
+        return Services(
             settings=settings,
             postgres=self.postgres,
             corpus=self.corpus,
@@ -84,14 +85,14 @@ class GraphResources:
         )
 
 
-def open_graph_resources(
+def open_shared_resources(
     settings: Settings,
     remote_models: RemoteModels = NO_REMOTE_MODELS,
     dependencies: Mapping[str, Dependency] | None = None,
-) -> GraphResources:
+) -> SharedResources:
     """Connects to the store. `dependencies` are added to the store's. Raises StoreError if it cannot be reached."""
     postgres = Postgres.open(settings.store.url)
-    return GraphResources(
+    return SharedResources(
         postgres=postgres,
         corpus=CorpusReader(postgres),
         conversations=InMemoryConversations(),
@@ -100,6 +101,6 @@ def open_graph_resources(
     )
 
 
-def build_local_graph(settings: Settings) -> Graph:
-    """A graph with all models in this process. Loading them takes seconds."""
-    return open_graph_resources(settings).build_graph(settings)
+def build_local_services(settings: Settings) -> Services:
+    """The services with all models in this process. Loading them takes seconds."""
+    return open_shared_resources(settings).build_services(settings)
