@@ -26,6 +26,9 @@ from rag_core.telemetry.traces import install_tracer
 SMALL_MODEL_BYTES = 20_000_000
 """A limit above the tests' tiny models and below MiniLM."""
 
+MEMORY_BYTES = 8_000_000_000
+"""More than two servers of tests write."""
+
 _numbers = count()
 
 # a busy machine takes longer to generate and to run examples, and no test may fail for that
@@ -88,8 +91,13 @@ def refuse_what_is_not_marked(request: pytest.FixtureRequest, monkeypatch: pytes
 
 @pytest.fixture(scope="session")
 def short_folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a unix socket, readable for the user that root's Postgres runs as."""
-    folder = Path(tempfile.mkdtemp(prefix="rag-", dir="/tmp"))
+    """A folder whose path is short enough for a unix socket, readable for the user that root's Postgres runs as.
+
+    It is in memory if there is room: a store has 300 files, and ext4 is slow to create files where many were deleted.
+    """
+    memory, disk = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - the folder below gets a random name
+    has_room = memory.is_dir() and shutil.disk_usage(memory).free > MEMORY_BYTES
+    folder = Path(tempfile.mkdtemp(prefix="rag-", dir=memory if has_room else disk))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
