@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 NO_LIMITS: Mapping[str, float] = {}
 HEADROOM = 0.01
-"""Seconds by which a stage ends before its enclosing stage, which then has time to continue without it.
+"""Seconds by which a stage with its own limit ends before its enclosing stage, which can then continue without it.
 
 Another thread can delay the event loop by 5 ms. Without headroom, the loop could notice both timeouts in the same turn,
 and the enclosing stage could not continue.
@@ -66,7 +66,7 @@ class _Limit:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds that the deadline and the enclosing stage leave to the stage from now on."""
+        """The seconds until the deadline; with a limit of its own, at most those that the enclosing stage leaves."""
         return _seconds_until(self.enclosing if self.is_own else None)
 
 
@@ -166,8 +166,8 @@ def pause_timeout() -> Iterator[float]:
     """Stops the clock of the innermost stage's own timeout during the block.
 
     The block is for waiting that is not the stage's work, such as for a connection. The deadline and the enclosing
-    stage still count. Yields the seconds that the stage has left. They are infinite if nothing limits the stage, or if
-    its time is already over.
+    stage still count. Yields the seconds that the stage has left. They are infinite if neither a limit of its own nor
+    the deadline ends the stage, or if its time is already over.
     """
     limit = _innermost_limit.get()
     when = limit.timeout.when() if limit else None
@@ -244,7 +244,7 @@ def _enclosing_timeout() -> asyncio.Timeout | None:
 
 
 def _seconds_until(enclosing: asyncio.Timeout | None) -> float:
-    """The seconds until the recording's deadline, or until `HEADROOM` before the enclosing timeout if that is earlier.
+    """The seconds until the recording's deadline, or until `HEADROOM` before the enclosing timeout.
 
     Callers pass None for a stage without a limit of its own: it is cancelled together with the enclosing stage. An
     enclosing stage that ends with the deadline, or less than `HEADROOM` before it, leaves no headroom. No stage has
@@ -257,5 +257,5 @@ def _seconds_until(enclosing: asyncio.Timeout | None) -> float:
 
 
 def _current_recording() -> _Recording:
-    """The current recording; outside of one, an empty one that nobody reads."""
+    """The current recording; outside of one, a new one without limits, whose reports are dropped."""
     return _recording.get() or _Recording()

@@ -1,5 +1,6 @@
 """Fixtures of all tests: a Postgres server per test process, an empty store per test, one Ray cluster; and groups."""
 
+import gc
 import os
 import shutil
 import sys
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         shared = next((name for name in ("ray", "model") if item.get_closest_marker(name)), item.path.name)
         item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def pytest_collection_finish() -> None:
+    """Takes the collected tests and modules out of every later garbage collection: a tenth of the CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

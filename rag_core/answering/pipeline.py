@@ -79,8 +79,8 @@ class QueryPipeline:
         """Answers from the passages that the retriever finds. Without passages the answer is an abstention.
 
         A failure of the history, the reranker, the judge, the memory or one of several legs is reported as degraded.
-        Raises RagError if the retrieval fails, or the generator before its first text. Cancelling the caller cancels
-        the models' work, too.
+        Raises RagError if retrieving or selecting fails, or if the generator fails before its first text. Cancelling
+        the caller cancels the models' work, too.
         """
         async with _open_turn(query, emit, self.limits) as turn:
             history = await self._load_history(turn)
@@ -133,7 +133,7 @@ class QueryPipeline:
         if there is no text yet.
         """
         if not prompt.passages:
-            skip_stage("generate", "no hits")
+            skip_stage("generate", "no passages")
             return Answer(text="", finish="abstained")
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, self.hosts)
         reason: Finish = "stop"
@@ -197,8 +197,8 @@ class _Turn:
     async def run_stage(self, name: str) -> AsyncIterator[Stage]:
         """Runs the block as a stage and emits its start and its end.
 
-        If the block raises, the next call of `emit_stages` emits the end. Stages that other code opens are emitted when
-        they have ended, without a start.
+        If the block raises, the next call of `emit_stages` emits the end. Stages that other code opens are emitted
+        without a start, by the next call of `emit_stages`.
         """
         await self.emit_stages()
         await self.emit(StageStarted(name))
@@ -252,8 +252,8 @@ async def _emit_all(events: Sequence[Event], emit: Listener) -> None:
 async def _emit_usage(reports: Sequence[StageReport], emit: Listener) -> None:
     """Emits the token counts of these stages, added up, if there are any.
 
-    The counts are in the report of the stage that ran when the endpoint sent them. With a fallback, that is `model`
-    before the first piece, then `generate`.
+    The generator adds the counts to the innermost stage. That is `generate`, or the stage `model` of
+    `generation.fallback` until the first piece.
     """
     figures = [report.figures for report in reports if "prompt_tokens" in report.figures]
     if figures:

@@ -23,7 +23,7 @@ from rag_core.errors import RagError
 from rag_core.retrieval.legs import translate_errors
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
-from rag_core.text.analysis import read_question
+from rag_core.text.analysis import analyze_question
 from rag_core.types import Answer, Chunk, Hit, Origin, Passage, Prompt, Query, StageReport, Style
 from rag_core.wiring.generation import build_generator
 
@@ -126,7 +126,7 @@ class _EqualRarities:
 
     async def idf(self, query: Query) -> Mapping[str, float]:
         """1.0 for each term: a few chunks that were selected for a question do not show how rare its terms are."""
-        question = read_question(query.text, sorted({passage.language for passage in self.passages}))
+        question = analyze_question(query.text, sorted({passage.language for passage in self.passages}))
         return dict.fromkeys(question.counts, 1.0)
 
 

@@ -12,7 +12,7 @@ from rag_core.types import Query
 
 @dataclass(frozen=True, slots=True)
 class Bm25Leg:
-    """Reads the question in every language of the collection: see `analysis.read_question`."""
+    """Reads the question in every language of the collection: see `analysis.analyze_question`."""
 
     corpus: CorpusReader
     parameters: Bm25

@@ -111,14 +111,14 @@ class CorpusReader:
         from rag_core.storage.lexical import reading  # slow to import: it compiles functions or loads compiled ones
 
         async with self.snapshot(query) as snapshot:
-            return await reading.rank_words(snapshot, self._words, query, parameters, k)
+            return await reading.rank_by_words(snapshot, self._words, query, parameters, k)
 
     async def score_bm25(self, query: Query, chunk_ids: Sequence[UUID], parameters: Bm25) -> list[float]:
         """The scores that `rank_bm25` would assign, in the order given; 0 for chunks without a term of the question."""
         from rag_core.storage.lexical import reading
 
         async with self.snapshot(query) as snapshot:
-            return await reading.score_words(snapshot, self._words, query, parameters, chunk_ids)
+            return await reading.score_by_words(snapshot, self._words, query, parameters, chunk_ids)
 
     async def idf(self, query: Query) -> Mapping[str, float]:
         """The inverse document frequency of each term of the question, over all languages of the collection."""

@@ -1,12 +1,12 @@
 """Publishing: writes documents into the corpus, one transaction per batch.
 
-Two numbers protect documents from outdated writers. A job's `fence` changes whenever another worker takes the job over.
-Every transaction that writes compares the writer's fence with the job's row, and is rolled back if they differ. So a
-worker that lost its job writes nothing.
+Two numbers protect documents from outdated writers. A job's `fence` changes whenever another process takes the job
+over. Every transaction that writes compares the writer's fence with the job's row, and is rolled back if they differ.
+So writers of a process that lost the job write nothing.
 
 The other number is a document's `version`: the number of the job that wrote it last. A job's number is called its
-`run`; later jobs have higher numbers. A job replaces only documents with a lower version, so publishing a batch again
-changes nothing.
+`run`. Later jobs have higher numbers, and a job that is taken over can get a new, higher one. A job replaces only
+documents with a lower version, so publishing a batch again changes nothing.
 
 Postgres refuses `COPY` into tables with row-level security. Rows are therefore copied into temporary tables and
 inserted from there. Unchanged chunks keep their rows and their vectors.
@@ -72,10 +72,11 @@ COPY_CHUNKS = "copy staged_chunks from stdin (format binary)"
 # While a collection is being loaded, the planner has no statistics of it and assumes that it is empty. A join of staged
 # and stored rows would then read the whole collection for every batch. Each such join is therefore repeated as
 # `= any(array(select ...))`, which makes the planner use the index. New rows are upserted, which needs no join.
-# Statements that remove rows are skipped for a batch of new documents.
+# Statements for stored documents, such as REMOVE_CHUNKS, are skipped for a batch of new ones.
 
-# The first statement of a batch after its documents are staged. Every statement that locks documents locks them in the
-# order of their ids. Of two batches with common documents, one therefore waits for the other: they cannot deadlock.
+# The first statement of a batch after its documents are staged. It locks the stored documents in the order of their
+# ids, and UPSERT_DOCUMENTS inserts the new ones in that order. Of two batches with common documents, one therefore
+# waits for the other: they cannot deadlock.
 LOCK_DOCUMENTS = """
 select from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s
   and d.id = any(array(select id from staged_documents)) order by d.id for no key update"""
@@ -241,10 +242,10 @@ class WriteTarget:
     It is small and picklable: each worker receives it and opens its own writer.
 
     `collection` and `space` are ids. `run` is the version of the documents that are written. `fence` is the job's fence
-    while this process has the job. `listed_ns` is the time at which the sources were listed, in nanoseconds since 1970.
-    `store_timeout` is the number of seconds for which a writer retries while the store is unavailable. `builds_graph`
-    is true if the graph is built from the documents. `splade` is the fingerprint of the SPLADE model, or empty if there
-    is none.
+    at the time when the job was taken. `listed_ns` is the time at which the sources were listed, in nanoseconds since
+    1970. `store_timeout` is the number of seconds for which a writer retries while the store is unavailable.
+    `builds_graph` is true if the graph is built from the documents. `splade` is the fingerprint of the SPLADE model, or
+    empty if there is none.
     """
 
     postgres: Postgres
@@ -299,8 +300,9 @@ class CorpusWriter:
         then published as failed. A document that this run or a newer one has already written is left unchanged. A part
         is stored until the last part of its document arrives; then the whole document is published.
 
-        Raises FencedError if the job has ended or another worker has it. Raises StoreError if the store stays
-        unavailable for longer than the target's `store_timeout`.
+        Raises FencedError if the job has ended or another process has it. Raises StoreError if the store stays
+        unavailable for longer than the target's `store_timeout`. Raises the database's error if it refuses even the
+        failed document.
         """
         if whole_drafts := [draft for draft in drafts if draft.is_whole]:
             self._retry(partial(self._publish_batch, whole_drafts))
@@ -309,9 +311,10 @@ class CorpusWriter:
                 self._retry(partial(self._publish_part, draft))
 
     def delete(self, documents: Sequence[UUID]) -> None:
-        """Deletes these documents and all their rows in one transaction. Raises the same errors as `publish`.
+        """Deletes these documents and their rows in one transaction, and marks their chunks in the lexical index dead.
 
-        A document that this run or a newer one has already written is left unchanged.
+        A document that this run or a newer one has already written is kept, but also reported as deleted. Raises the
+        same errors as `publish`.
         """
 
         def delete_documents() -> None:
@@ -419,7 +422,7 @@ class CorpusWriter:
     def _publish_documents(self, drafts: Sequence[Draft], segments: Sequence[lexical.PreparedSegments]) -> None:
         """Writes whole documents and their events in the current transaction.
 
-        `segments` were prepared from all `drafts`; those of rejected documents are left out here.
+        `segments` were prepared from all `drafts`. If a document is rejected, they are built again without it.
         """
         prepared_graph = graph.prepare(drafts) if self._target.builds_graph else graph.EMPTY_GRAPH
         existed_by_accepted_id = self._upsert_documents(drafts)

@@ -73,7 +73,7 @@ def terms(text: str, language: str) -> list[str]:
     return list(filter(None, _read_terms(text, language)))
 
 
-def read_question(text: str, languages: Sequence[str]) -> Question:
+def analyze_question(text: str, languages: Sequence[str]) -> Question:
     """The terms of a question for documents in these languages.
 
     A question is too short to identify its language, and can contain words of other languages. So it is read in all of

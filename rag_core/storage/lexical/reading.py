@@ -1,7 +1,7 @@
 """Searches of the lexical index by the words of a question.
 
-All statements of a search run in one snapshot. Term frequencies and chunk lengths are exact for the documents of that
-snapshot. `splade.py` builds another `Scorer`, and then uses the same functions.
+All statements of a search run in one snapshot. Document frequencies and the average length are exact for the documents
+of that snapshot. `splade.py` builds another `Scorer`, and then uses the same functions.
 
 A chunk is stored in a segment, under a local number that counts from 0. `segments` are segment ids, and `positions` are
 positions in `Overview.segment_ids`. A chunk whose document was replaced or deleted is dead until a merge removes it.
@@ -26,7 +26,7 @@ from rag_core.storage.lexical.postings import Postings, join_lists
 from rag_core.storage.lexical.scoring import Scores, find_best, score_chunks, term_weights
 from rag_core.storage.lexical.segment_cache import Key, SegmentCache, SegmentChunks, pack_ids
 from rag_core.storage.snapshot import Snapshot
-from rag_core.text.analysis import Question, read_question
+from rag_core.text.analysis import Question, analyze_question
 from rag_core.types import Filter, Query
 
 # Both statements return ranges of local numbers: those of the living chunks that pass the filter.
@@ -75,19 +75,19 @@ class ScoredChunks:
     scores: list[float]
 
 
-async def rank_words(
+async def rank_by_words(
     snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, k: int
 ) -> list[tuple[UUID, float]]:
-    """Returns at most k chunks that have a term of the question, best first; ties by id."""
+    """Returns at most k chunks that have a term of the question, best first; ties by id, up to `MAX_TIES` of them."""
     snapshot = with_kind(snapshot, WORDS)
     scorer = await read_scorer(snapshot, cache, query, bm25)
     return await rank_chunks(snapshot, cache, scorer, query, k)
 
 
-async def score_words(
+async def score_by_words(
     snapshot: Snapshot, cache: SegmentCache, query: Query, bm25: Bm25, ids: Sequence[UUID]
 ) -> list[float]:
-    """The scores that `rank_words` would assign to these chunks, in the order given.
+    """The scores that `rank_by_words` would assign to these chunks, in the order given.
 
     A chunk that is not stored, or has no term of the question, has 0.
     """
@@ -130,11 +130,11 @@ async def read_question_postings(
     """
     collection = _collection_key(snapshot)
     previous_languages = cache.languages.get(collection, ())
-    question = read_question(text, previous_languages)
+    question = analyze_question(text, previous_languages)
     overview = await read_overview(snapshot, find_uncached_terms(snapshot, cache, question.counts))
     languages = cache.languages[collection] = tuple(overview.chunks.languages)
     if languages != previous_languages:
-        question = read_question(text, languages)
+        question = analyze_question(text, languages)
     return overview, question, await read_postings(snapshot, cache, overview, list(question.counts))
 
 
@@ -163,9 +163,9 @@ async def read_postings(
 
 
 def find_uncached_terms(snapshot: Snapshot, cache: SegmentCache, terms: Iterable[str]) -> list[str]:
-    """The terms that have not been read in any segment.
+    """The terms for which the cache holds nothing.
 
-    Terms that were read in some segments are completed by `read_postings`.
+    `read_postings` completes terms that the cache holds for some segments only.
     """
     return [term for term, key in _cache_keys(snapshot, terms).items() if not cache.lists(key).read_segments]
 

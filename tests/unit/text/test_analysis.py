@@ -3,7 +3,7 @@ import unicodedata
 import pytest
 
 from rag_core.text import analysis
-from rag_core.text.analysis import MAX_TERM_LENGTH, Word, read_question, terms
+from rag_core.text.analysis import MAX_TERM_LENGTH, Word, analyze_question, terms
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,19 @@ def test_a_capital_i_without_a_dot_is_lower_cased_as_its_language_does() -> None
 
 
 def test_a_question_is_read_in_every_language_and_counts_a_word_once_where_they_agree() -> None:
-    assert read_question("running dogs, running", ["en"]).counts == {"run": 2, "dog": 1}
-    assert read_question("running dogs", ["de", "en"]).counts == {"running": 1, "run": 1, "dog": 1}
-    assert read_question("Tokio 東京", ["de", "en"]).counts == {"tokio": 1, "東京": 1}
+    assert analyze_question("running dogs, running", ["en"]).counts == {"run": 2, "dog": 1}
+    assert analyze_question("running dogs", ["de", "en"]).counts == {"running": 1, "run": 1, "dog": 1}
+    assert analyze_question("Tokio 東京", ["de", "en"]).counts == {"tokio": 1, "東京": 1}
 
 
 def test_a_question_has_the_terms_of_its_words_and_the_languages_of_stop_words() -> None:
     words = (Word(("run", "running"), ()), Word(("the",), ("en",)), Word(("東京",), ()))
-    assert read_question("running, the 東京 running", ["de", "en"]).words == words
+    assert analyze_question("running, the 東京 running", ["de", "en"]).words == words
 
 
 def test_a_question_of_stop_words_alone_has_no_terms() -> None:
-    assert read_question("what is it?", ["en"]).counts == {}
+    assert analyze_question("what is it?", ["en"]).counts == {}
 
 
 def test_a_question_in_no_language_has_no_terms() -> None:
-    assert read_question("anything", []).counts == {}
+    assert analyze_question("anything", []).counts == {}
