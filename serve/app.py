@@ -25,7 +25,7 @@ MAX_ONGOING_REQUESTS = 64
 """Requests that a replica processes at the same time. Most of their time they wait for the store or a model."""
 
 MAX_QUEUED_REQUESTS = 512
-"""Requests that each proxy queues for a replica. Further requests are rejected."""
+"""Requests that each proxy queues for all replicas together. Further requests are rejected."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class Gateway:
         return self._app
 
     async def check_health(self) -> None:
-        """Always healthy. Serve calls it first when the replica has started.
+        """Never fails. Serve's first call shows that the replica has started.
 
-        From then on a failed reload is only reported.
+        From then on `reconfigure` reports errors instead of raising them.
         """
         self._is_serving = True
 

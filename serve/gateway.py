@@ -141,7 +141,7 @@ class _Exchange:
         return self.status if self.complete and not self.disconnected else CLIENT_CLOSED_REQUEST
 
     def check_request(self) -> None:
-        """Raises HTTPException for a request that every route would reject."""
+        """Raises HTTPException if size, path, query string, `Accept` or origin are not allowed on any route."""
         length = self.headers.get("content-length", "")
         if length.isdecimal() and int(length) > self.bytes_left:
             raise _too_large(self.bytes_left)

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: chat completions for OpenAI clients.
+"""`/v1/chat/completions` and `/v1/models`: chat completions for OpenAI clients.
 
 `model` names the collection whose documents the answer is written from.
 """

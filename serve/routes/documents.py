@@ -89,8 +89,8 @@ def delete(id: UUID, caller: CurrentCaller, services: CurrentServices) -> None:
     """
     with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
-        # Locks the source, so that no sync writes the document meanwhile, and ends jobs on it that were killed. Closing
-        # the ledger unlocks the source.
+        # The claim locks the source, so that no sync writes the document meanwhile. It also ends or requeues killed
+        # jobs on the source. Closing the ledger unlocks the source.
         with closing(Ledger(catalog.connection, caller.tenant)) as ledger:
             for attempt in retry_attempts(BUSY_TIMEOUT, BusyError):
                 with attempt:

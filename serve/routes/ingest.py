@@ -42,7 +42,7 @@ router = APIRouter()
 
 MAX_JSON_BYTES = 16 * MEGABYTE
 MAX_UPLOAD_BYTES = 128 * MEGABYTE
-"""The largest body of an ingest request, in bytes. Uploaded files are on this machine's disk until they are read."""
+"""The largest body of a form, in bytes. Its large files are on this machine's disk until they are read."""
 MAX_PARALLEL_FORMS = 8
 """The maximum number of form requests whose files are in memory at the same time; further ones wait."""
 
@@ -76,8 +76,14 @@ REQUEST_BODY = {
 }
 RESPONSES: Responses = {
     200: {"model": Ingested, "description": "With `Prefer: wait`: the job has ended, all documents are in the index"},
-    202: {"model": Ingested, "description": "The job is queued or running; `Location` is its address"},
-    207: {"model": Ingested, "description": "Some documents were rejected or are not in the index: see `items`"},
+    202: {
+        "model": Ingested,
+        "description": "The request did not see the job end; `Location` is the job's address",
+    },
+    207: {
+        "model": Ingested,
+        "description": "The job failed or was cancelled, or some documents are not in the index: see `items`",
+    },
     **BODY_PROBLEMS,
 }
 

@@ -78,7 +78,7 @@ class JobOutcome:
     failures: Mapping[str, Mapping[str, Any]] | None = None
 
     @property
-    def is_incomplete(self) -> bool:
+    def has_failed_parts(self) -> bool:
         """True if the job failed or was cancelled, or if some of its documents are not in the index."""
         has_failures = any((self.counts or {}).get(name) for name in ("failed", "skipped", "quarantined"))
         return has_failures or self.status in ("failed", "cancelled")
@@ -144,7 +144,7 @@ def describe_outcome(
     """The body and the status of the response.
 
     The status is 207 if the job failed or was cancelled, or if a document was rejected or not indexed. Otherwise it is
-    202 until the job has ended, then 200.
+    200 if the request saw the job end, else 202.
     """
     parsed = submission.parsed
     body = {
@@ -155,7 +155,7 @@ def describe_outcome(
         "links": submission.links,
     }
     items = [*_document_items(parsed, outcome, to_problem), *_source_items(parsed, outcome, to_problem)]
-    if outcome.is_incomplete or any("problem" in item for item in items):
+    if outcome.has_failed_parts or any("problem" in item for item in items):
         return {**body, "items": items}, 207
     return body, 202 if outcome.counts is None else 200
 

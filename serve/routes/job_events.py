@@ -210,8 +210,8 @@ async def _wait_for_notification(notified: asyncio.Event) -> None:
 def _end_of_killed_job(ledger: Ledger, job_id: UUID, after: int) -> list[dict[str, Any]]:
     """The end of a killed job, which is not stored yet: it has the next free number.
 
-    Reads from `after` itself on. If that event is not stored, it was this end, and the client has it: returns an empty
-    list.
+    Reads the events from number `after` on. If there are none, `after` was the number of this end: the client already
+    has it, and the list is empty.
     """
     events = ledger.events(job_id, max(after - 1, 0))
     if after > 0 and not events:

@@ -54,7 +54,10 @@ def job(
 
 @router.post("/v1/jobs/{id}/cancel")
 def cancel(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
-    """Cancels a job, and returns it. Documents that it has published stay. A job that has ended does not change."""
+    """Cancels a job, and returns it. Documents that it has published stay. A job that has ended does not change.
+
+    A killed job, which is shown as `failed`, becomes `cancelled`.
+    """
     with open_ledger(services, caller) as ledger:
         ledger.job(str(id))  # raises NotFoundError
         ledger.end(id, "cancelled", "over HTTP")

@@ -88,7 +88,7 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
                 raise
     seconds = time.perf_counter() - started
     failed_stages = [report.stage for report in stages if report.error]
-    # the deadline cut stages off without a StageTimeoutError, so hits can be missing: name the last of them
+    # the deadline cancelled stages without a StageTimeoutError, so hits can be missing: report the last failed stage
     if timeout is None and failed_stages and seconds >= time_limit:
         timeout = StageTimeoutError(failed_stages[-1], time_limit)
     if timeout is not None and not hits:

@@ -210,7 +210,7 @@ def test_a_method_that_fails_is_left_out_with_a_warning(
     async def fails(*asked: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(reading, "rank", fails)
+    monkeypatch.setattr(reading, "rank_by_words", fails)
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         result = hybrid_search("shop", TEXTS[0])
     assert result.chunks[0].text == TEXTS[0]

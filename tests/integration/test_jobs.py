@@ -151,6 +151,7 @@ def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Pat
         assert letters == [(folder / "1.md").as_uri()]
 
 
+@pytest.mark.slow
 def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
     rag: CliRunner, store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
