@@ -16,6 +16,17 @@ def find_cut(text: str, limit: int) -> int:
     return len(text[:space].rstrip()) if space > 0 else limit
 
 
+def end_of_tokens(ends: Sequence[int], tokens: int) -> int:
+    """The end of the first `tokens` tokens; earlier if a character has several tokens and not all of them fit.
+
+    `ends` are the ends of the text's tokens, which are more than `tokens`.
+    """
+    end = ends[tokens - 1]
+    if ends[tokens] == end:
+        end = max((earlier for earlier in ends[:tokens] if earlier < end), default=end)
+    return end
+
+
 def skip_space(text: str, start: int, end: int) -> int:
     """The first position in [start, end) that is not white space; `end` if there is none."""
     space = _SPACE.match(text, start, end)
