@@ -33,6 +33,14 @@ class Engine:
         """Tokens, ever."""
         return self._metric("ray_vllm_generation_tokens_total")
 
+    async def settled_count(self) -> float:
+        """The tokens written, when two reports of the metrics agree: an idle engine's last report can be late."""
+        count, previous = self.written, -1.0
+        while count != previous:
+            await asyncio.sleep(1.5)
+            count, previous = self.written, count
+        return count
+
     def _metric(self, name: str) -> float:
         with urlopen(f"http://127.0.0.1:{self.port}/metrics") as response:
             lines = response.read().decode().splitlines()
