@@ -60,7 +60,7 @@ class Gateway:
         return self._app
 
     async def check_health(self) -> None:
-        """Never fails. Serve's first call shows that the replica has started.
+        """Reports no failure. Serve's first call shows that the replica has started.
 
         From then on `reconfigure` reports errors instead of raising them.
         """

@@ -48,9 +48,9 @@ class Clock(selectors.SelectSelector):
             self.threads -= 1
 
 
-def run_on_clock(work: Coroutine[Any, Any, T], clock: Clock | None = None) -> T:
+def run_on_clock(work: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on a clock that stages and pipelines read too. No time passes on it while code runs."""
-    clock = clock or Clock()
+    clock = Clock()
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=clock.loop) as runner:
         patch.setattr(to_thread, "run_sync", clock.run_in_thread)
         for module in (stage, pipeline):

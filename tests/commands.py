@@ -30,7 +30,6 @@ def rag_in_process(capture: pytest.CaptureFixture[str]) -> Rag:
     """A function that runs `rag` with its arguments to the end. `capture` is the fixture `capfd`."""
 
     def run(*arguments: object) -> Ran:
-        capture.readouterr()
         with pytest.raises(SystemExit) as ended:
             app([str(argument) for argument in arguments])
         captured = capture.readouterr()

@@ -79,7 +79,7 @@ def reset_telemetry() -> Iterator[None]:
 def refuse_what_is_not_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that starts Ray or loads MiniLM without the mark that keeps it out of `make test`."""
     marks = {mark.name for mark in request.node.iter_markers()}
-    layers, ray = sys.modules.get("rag_core.models.encoders.bert_layers"), sys.modules.get("ray")
+    layers, ray_ran = sys.modules.get("rag_core.models.encoders.bert_layers"), _ray_runs()
     if "model" not in marks and layers is not None:
         load_file = layers.load_file
 
@@ -88,12 +88,8 @@ def refuse_what_is_not_marked(request: pytest.FixtureRequest, monkeypatch: pytes
             return load_file(path)
 
         monkeypatch.setattr(layers, "load_file", load_small_file)
-    if "ray" in marks or (ray is not None and ray.is_initialized()):
-        yield
-        return
     yield
-    ray = sys.modules.get("ray")
-    assert ray is None or not ray.is_initialized(), "a test that starts Ray must be marked ray"
+    assert "ray" in marks or ray_ran or not _ray_runs(), "a test that starts Ray must be marked ray"
 
 
 @pytest.fixture(scope="session")
@@ -176,6 +172,11 @@ def ray_cluster() -> Iterator[None]:
 @pytest.fixture
 def tenant() -> str:
     return "tenant-under-test"
+
+
+def _ray_runs() -> bool:
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
 
 
 def _maintain(postgres: Postgres, statement: psycopg.sql.Composable) -> None:

@@ -16,15 +16,18 @@ def find_cut(text: str, limit: int) -> int:
     return len(text[:space].rstrip()) if space > 0 else limit
 
 
-def end_of_tokens(ends: Sequence[int], tokens: int) -> int:
-    """The end of the first `tokens` tokens; earlier if a character has several tokens and not all of them fit.
+def fitting_end(text: str, ends: Sequence[int], tokens: int) -> int:
+    """The end of the longest beginning of the text that has at most `tokens` tokens.
 
-    `ends` are the ends of the text's tokens, which are more than `tokens`.
+    `ends` are the ends of all tokens of the text. A character can have several. If it does not fit with all of them,
+    the beginning ends before it, unless it is the first character.
     """
+    if len(ends) <= tokens:
+        return len(text)
     end = ends[tokens - 1]
-    if ends[tokens] == end:
-        end = max((earlier for earlier in ends[:tokens] if earlier < end), default=end)
-    return end
+    if ends[tokens] > end:
+        return end
+    return max((earlier for earlier in ends[:tokens] if earlier < end), default=end)
 
 
 def skip_space(text: str, start: int, end: int) -> int:

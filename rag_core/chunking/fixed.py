@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 from uuid import UUID
 
-from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, end_of_tokens, find_cut, skip_space
+from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.positions import path_at, with_section
 from rag_core.chunking.prefix import fit_prefix, omit_repeated
 from rag_core.chunking.tables import Row, row_at, table_rows
@@ -83,7 +83,7 @@ class FixedChunker:
                 break
         if len(ends) <= self._tokens and start + len(near) == last:
             return last, last
-        limit = end_of_tokens(ends, self._tokens) if len(ends) > self._tokens else len(near)
+        limit = fitting_end(near, ends, self._tokens)
         cut = start + find_cut(text[start : start + len(near) + 1], limit)
         row = row_at(rows, cut)
         end = start + len(text[start : row.start if row and row.start > start else cut].rstrip())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, end_of_tokens, find_cut, skip_space
+from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.packing import Sentence, common_path
 from rag_core.chunking.prefix import build_prefix, fit_prefix, is_heading, longest_prefix, omit_repeated
 from rag_core.chunking.tables import table_row
@@ -66,7 +66,7 @@ class Outliner:
             if len(ends) <= self._tokens and start + len(near) == end:
                 yield start, end, len(ends)
                 return
-            cut = find_cut(near, end_of_tokens(ends, self._tokens) if len(ends) > self._tokens else len(near))
+            cut = find_cut(near, fitting_end(near, ends, self._tokens))
             yield start, start + cut, self._tokens  # it fills its chunk, even if its characters were the limit
             start = skip_space(text, start + cut, end)
 

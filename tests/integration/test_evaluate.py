@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import typer
+from commands import rag_in_process
 from trees import HASHING
 
 from jobs.retrieval_traces import TraceTask, trace_inline, trace_on_ray
 from jobs.train_fusion import train_fusion
-from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, rank_ids
@@ -68,12 +68,12 @@ def rag(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd:
     monkeypatch.setenv("RAG_STORE__URL", store.dsn)
     monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
 
+    command = rag_in_process(capfd)
+
     def run(*arguments: object, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as ended:
-            app([str(argument) for argument in arguments])
-        printed = capfd.readouterr()
-        assert int(ended.value.code or 0) == code, printed.err
-        return str(printed.out)
+        ran = command(*arguments)
+        assert ran.code == code, ran.err
+        return ran.out
 
     return run
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +21,7 @@ from fakes.shapes import PIECES
 from hosts import RAG, free_port, with_interrupts
 from ray.serve.schema import ServeDeploySchema
 from trees import HASHING, write
+from waiting import wait_until
 
 from rag_core import open_knowledge_base
 from rag_core.errors import ClusterError
@@ -134,13 +135,6 @@ def loads_torch(pid: int) -> bool:
     return any("libtorch" in each.path for each in psutil.Process(pid).memory_maps())
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @contextmanager
 def asking(url: str) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=url, timeout=PATIENCE) as client:
@@ -161,7 +155,7 @@ def test_in_the_shape_for_gpus_every_model_is_asked_in_a_deployment_of_its_own(s
     with asking(served) as client:
         hits = retrieved(client).json()
         answer = client.post("/v1/answer", json={"question": QUESTION}).json()
-        until(lambda: client.get("/readyz").json()["ok"])  # a probe can be late on a busy machine
+        wait_until(lambda: client.get("/readyz").json()["ok"])  # a probe can be late on a busy machine
         ready = client.get("/readyz").json()
     assert [set(hit["explain"]) for hit in hits["results"]] == [{"dense", "bm25", "fusion", "rerank"}] * 3
     assert answer["answer"] == "".join(PIECES)
@@ -190,9 +184,9 @@ def test_settings_change_under_requests_in_the_same_process_and_a_refused_change
         assert reranked(client) == 3
         told(generator().hold)
         under_way = threads.submit(client.post, "/v1/answer", json={"question": QUESTION})
-        until(lambda: told(generator().asked) == asked + 1)
+        wait_until(lambda: told(generator().asked) == asked + 1)
         change("retrieval.depth=1", "guard.mode=off")
-        until(lambda: retrieved(client).headers["x-pipeline-version"] != first)
+        wait_until(lambda: retrieved(client).headers["x-pipeline-version"] != first)
         assert reranked(client) == 1
         second = retrieved(client).headers["x-pipeline-version"]
         told(generator().go_on)
@@ -200,14 +194,14 @@ def test_settings_change_under_requests_in_the_same_process_and_a_refused_change
         assert answer.headers["x-pipeline-version"] == answer.json()["pipeline_version"] == first
         assert answer.json()["grounding"]["method"] == "cross-encoder"
         change("retrieval.depth=2", "embedding.model=other")
-        until(lambda: not client.get("/readyz").json()["checks"]["settings"]["ok"])
-        until(lambda: client.get("/readyz").status_code == 200)  # where all else is slow, a probe may be late
+        wait_until(lambda: not client.get("/readyz").json()["checks"]["settings"]["ok"])
+        wait_until(lambda: client.get("/readyz").status_code == 200)  # where all else is slow, a probe may be late
         refused = client.get("/readyz").json()["checks"]["settings"]["reason"]
         assert "cannot change while the gateway serves: embedding.model" in refused
         assert (retrieved(client).headers["x-pipeline-version"], reranked(client)) == (second, 1)
         change()
-        until(lambda: retrieved(client).headers["x-pipeline-version"] == first)
-        until(lambda: client.get("/readyz").json()["checks"]["settings"]["ok"])
+        wait_until(lambda: retrieved(client).headers["x-pipeline-version"] == first)
+        wait_until(lambda: client.get("/readyz").json()["checks"]["settings"]["ok"])
         assert reranked(client) == 3
     assert replicas() == processes
 
@@ -242,7 +236,7 @@ def test_whichever_replica_is_killed_each_question_is_answered_or_says_in_time_t
         assert max(seconds for seconds, _ in told) < DEADLINE + 2.0
         failed = [response for _, response in told if response.status_code != 200]
         assert all(response.json()["retryable"] for response in failed), [response.text for response in failed]
-        until(lambda: whole(served))
+        wait_until(lambda: whole(served))
 
 
 @pytest.mark.chaos
@@ -258,7 +252,7 @@ def test_a_generator_that_is_killed_amid_its_answer_ends_the_stream_with_an_erro
         for pid in replicas()[GENERATOR]:
             psutil.Process(pid).kill()
         events, chunks = answer.result(), chat.result()
-    until(lambda: whole(served))
+    wait_until(lambda: whole(served))
     assert events[-2].startswith("event: run_failed")
     failed = json.loads(events[-1].removeprefix("data: "))
     assert (failed["status"], failed["retryable"]) == (502, True)
@@ -304,10 +298,10 @@ def test_the_local_shape_is_served_and_read_again_when_it_is_told_to(store: Post
             deployments(shape)["Gateway"]["user_config"]["set"] = ["packing.passages=1"]
             file.write_text(yaml.safe_dump(shape))
             process.send_signal(signal.SIGUSR1)
-            until(lambda: retrieved(client).headers["x-pipeline-version"] != first.headers["x-pipeline-version"])
+            wait_until(lambda: retrieved(client).headers["x-pipeline-version"] != first.headers["x-pipeline-version"])
             file.write_text("applications: 7")
             process.send_signal(signal.SIGUSR1)
-            until(lambda: "nothing was changed" in (tmp_path / "stderr").read_text())
+            wait_until(lambda: "nothing was changed" in (tmp_path / "stderr").read_text())
             assert retrieved(client).status_code == 200
     assert process.returncode == 130
     said = (tmp_path / "stderr").read_text()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from commands import rag_in_process
 from trees import HASHING, write
 
-from rag_cli.app import app
 from rag_core.evaluation.dataset import CorpusDocument, Question, write_dataset
 from rag_core.storage.postgres import Postgres
 
@@ -33,12 +33,12 @@ def plain(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
     for name, value in {**named, **PATIENT, "RAG_STORE__URL": store.dsn, "RAG_HOME": str(tmp_path / "home")}.items():
         monkeypatch.setenv(name, value)
 
+    command = rag_in_process(capfd)
+
     def run(*arguments: object, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as ended:
-            app([str(argument) for argument in arguments])
-        printed = capfd.readouterr()
-        assert int(ended.value.code or 0) == code, printed.err
-        return printed.err if code else printed.out
+        ran = command(*arguments)
+        assert ran.code == code, ran.err
+        return ran.err if code else ran.out
 
     return run
 
