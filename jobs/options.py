@@ -18,7 +18,7 @@ from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 from rag_core.config import Settings
 from rag_core.errors import RagError, UsageError
 from rag_core.settings import LayeredSettings, load_layered_settings
-from rag_core.wire import json_text
+from rag_core.wire.shape import json_text
 
 INTERRUPT_EXIT_CODE = 130
 PIPE_WIDTH = 1000

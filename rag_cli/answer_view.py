@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rag_core.events import CitationAdded, Event, RunFailed, RunFinished, TextDelta, TextRetracted
 from rag_core.types import Citation, Grade, Reply
-from rag_core.wire import age_days
+from rag_core.wire.answer import count_days
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", "[]^")
 GRADE_SIGNS: dict[Grade, tuple[str, str]] = {
@@ -122,7 +122,7 @@ def format_age(citation: Citation, now: datetime) -> str:
 
     The unit is the largest that gives a count of at least 2, or at least 1 for years and days.
     """
-    days = age_days(citation.updated_at, now)
+    days = count_days(citation.updated_at, now)
     if days is None:
         return ""
     if days < 1:

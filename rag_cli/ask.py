@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -14,7 +14,7 @@ from rag_cli.ranking_view import hits_table, waterfall
 from rag_cli.search import parse_filter_option
 from rag_core.events import Event, fold
 from rag_core.types import DEFAULT_COLLECTION, Reply
-from rag_core.wire import citations_json, source_json, stage_rows, verdict_json
+from rag_core.wire.answer import Asked
 
 ShowEvent: TypeAlias = Callable[[Event], None]
 
@@ -53,27 +53,11 @@ def ask(
             events.append(event)
         reply = fold(events)
     if options.json:
-        print_json(reply_json(reply, explain))
+        print_json(Asked.describe(reply, datetime.now(UTC), explain))
         return
     _print_details(console, reply, options.verbose, explain)
     if reply.degraded:
         Console(stderr=True, quiet=options.quiet).print(f"left out: {', '.join(reply.degraded)}", markup=False)
-
-
-def reply_json(reply: Reply, explain: bool) -> dict[str, Any]:
-    answer = reply.answer
-    return {
-        "answer": answer.text,
-        "citations": citations_json(answer, datetime.now(UTC)),
-        "verdict": verdict_json(answer.verdict),
-        "confidence": round(answer.confidence, 4),
-        "finish": answer.finish,
-        "standalone": reply.standalone,
-        "session_id": reply.query.session_id,
-        "stages": stage_rows(reply.stages),
-        "degraded": list(reply.degraded),
-        **({"passages": [source_json(passage) for passage in reply.passages]} if explain else {}),
-    }
 
 
 def _print_details(console: Console, reply: Reply, stages: bool, explain: bool) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rag_core.retrieval.explanation import DISPLAY_NAMES, Ranks, find_rank, ranks_by_stage, score_names
 from rag_core.types import Hit, StageReport
-from rag_core.wire import sort_stages
+from rag_core.wire.stages import sort_stages
 
 BAR_WIDTH = 40
 """The width of a bar in columns, so that a row with a long name and two times fits into 80 columns."""

@@ -17,7 +17,10 @@ from rag_cli.ranking_view import comparison_table, hits_table, list_moves, water
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
-from rag_core.wire import find_highlights, retrieval_json, sort_stages
+from rag_core.wire.highlights import find_highlights
+from rag_core.wire.retrieval import Profile
+from rag_core.wire.retrieval import Retrieval as RetrievalShape
+from rag_core.wire.stages import sort_stages
 
 MAX_PASSAGE_CHARS = 600
 """The maximum number of characters shown of a passage without neighbours."""
@@ -90,7 +93,6 @@ def _search_server(
     server: str, request: SearchRequest, options: GlobalOptions, explain: bool, compare: str | None
 ) -> None:
     from rag_cli.server_client import request_retrieval
-    from rag_cli.server_json import hits_from_json
 
     if request.context or compare is not None or (explain and not options.json):
         raise UsageError(
@@ -102,9 +104,9 @@ def _search_server(
     if options.json:
         print_json(retrieval)
     else:
-        for rank, hit in enumerate(hits_from_json(retrieval), start=1):
-            _print_hit(stdout_console(), rank, hit, [], request.question)
-    if not retrieval["results"]:
+        for hit in retrieval.results:
+            _print_hit(stdout_console(), hit.rank, hit.to_hit(), [], request.question)
+    if not retrieval.results:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {request.collection}")
 
 
@@ -129,16 +131,21 @@ def _search_store(settings: Settings, request: SearchRequest) -> Retrieval:
 def _full_retrieval_json(retrieval: Retrieval, explain: bool) -> dict[str, Any]:
     """The retrieval as the gateway returns it. With `--context`, each result also has the texts before and after it."""
     request, settings, hits = retrieval.request, retrieval.settings, retrieval.hits
-    body = retrieval_json(request.question, hits, retrieval.stages, settings.profile, retrieval.seconds, explain)
-    body["pipeline_version"] = settings.pipeline_version
-    if not request.context:
-        return body
-    texts = (surrounding_text(hit.chunk, chunks) for hit, chunks in zip(hits, retrieval.neighbours, strict=True))
-    results = [
-        {**row, "context": {"before": before, "after": after}}
-        for row, (before, after) in zip(body["results"], texts, strict=True)
-    ]
-    return {**body, "results": results}
+    shape = RetrievalShape.describe(
+        request.question,
+        hits,
+        retrieval.stages,
+        seconds=retrieval.seconds,
+        profile=Profile.describe(settings.profile),
+        pipeline_version=settings.pipeline_version,
+        explain=explain,
+    )
+    body = shape.model_dump(exclude_unset=True)
+    if request.context:
+        for row, hit, neighbours in zip(body["results"], hits, retrieval.neighbours, strict=True):
+            before, after = surrounding_text(hit.chunk, neighbours)
+            row["context"] = {"before": before, "after": after}
+    return body
 
 
 def _print_retrieval(retrieval: Retrieval, explain: bool, quiet: bool) -> None:

@@ -13,9 +13,10 @@ from uuid import uuid4
 import httpx2
 import stamina
 
-from rag_cli.server_json import events_from_json
 from rag_core.errors import NotFoundError, RagError, TooLargeError, UnavailableError, UsageError
-from rag_core.events import Event
+from rag_core.events import Event, RunFailed, RunFinished
+from rag_core.wire.events import decode_event
+from rag_core.wire.retrieval import Retrieval
 
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
 ATTEMPTS = 4
@@ -27,13 +28,13 @@ MAX_PAGE_ROWS = 200
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
 
-def request_retrieval(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def request_retrieval(server: str, body: Mapping[str, Any]) -> Retrieval:
     """The response of `/v1/retrieve`.
 
     Raises the RagError that belongs to the response's status, and UnavailableError if the server cannot be reached.
     """
     with _open_client(server) as client:
-        return _response_json(client.post("/v1/retrieve", json=dict(body)))
+        return Retrieval.decode(_response_json(client.post("/v1/retrieve", json=dict(body))))
 
 
 def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
@@ -50,8 +51,12 @@ def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
             elif line.startswith("data: "):
-                yield from events_from_json(name, json.loads(line.removeprefix("data: ")))
-                if name == "run_finished":
+                event = decode_event(name, json.loads(line.removeprefix("data: ")))
+                if event:
+                    yield event
+                if isinstance(event, RunFailed):
+                    raise UnavailableError(event.error)
+                if isinstance(event, RunFinished):
                     return  # afterwards, only an error about the end of the stream can follow
 
 

@@ -8,18 +8,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.links import url_host
 from rag_core.config import GuardSettings
 from rag_core.events import Event, Sources, TextDelta
 from rag_core.types import Citation, Finish, Reply
-from rag_core.wire import citations_json, count_tokens, source_json, stage_rows, verdict_json
+from rag_core.wire import openai as wire
+from rag_core.wire.answer import Source, Verdict, count_tokens, describe_citations, reply_timings
+from rag_core.wire.stages import describe_stages
 from serve.bodies.chat import CitationForm
-from serve.http.responses import public_stages, timings_ms
+from serve.http.responses import public_stages
 
-FINISH_REASONS: dict[Finish, str] = {
+FINISH_REASONS: dict[Finish, wire.FinishReason] = {
     "stop": "stop",
     "abstained": "stop",
     "cut": "length",
@@ -50,56 +51,66 @@ def can_retract(guard: GuardSettings) -> bool:
     return guard.stream == "after" and guard.mode in ("block", "regenerate")
 
 
-def completion_json(reply: Reply, envelope: Envelope, now: datetime) -> dict[str, Any]:
-    message = {
-        "role": "assistant",
-        "content": reply.answer.text + _markdown_sources(reply, envelope),
-        "refusal": None,
-        **_closing_members(reply, envelope, now),
-    }
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": FINISH_REASONS[reply.answer.finish]}
-    return {**_common_members("chat.completion", envelope), "choices": [choice], "usage": completion_usage(reply)}
+def describe_completion(reply: Reply, envelope: Envelope, now: datetime) -> wire.Completion:
+    message = wire.Completed(
+        role="assistant",
+        content=reply.answer.text + _markdown_sources(reply, envelope),
+        refusal=None,
+        annotations=_annotations(reply, envelope),
+        rag=_describe_rag(reply, envelope, now),
+    )
+    finish = FINISH_REASONS[reply.answer.finish]
+    return wire.Completion(
+        id=envelope.id,
+        object="chat.completion",
+        created=envelope.created,
+        model=envelope.model,
+        choices=[wire.Choice(index=0, message=message, logprobs=None, finish_reason=finish)],
+        usage=completion_usage(reply),
+    )
 
 
-def event_chunks(event: Event, envelope: Envelope) -> Iterator[dict[str, Any]]:
+def event_chunks(event: Event, envelope: Envelope) -> Iterator[wire.CompletionChunk]:
     """Yields the chunks for an event, before the answer is complete. The sources precede all text."""
     match event:
         case Sources(passages):
-            yield _chunk(envelope, {"role": "assistant", "content": ""})
-            yield _chunk(envelope, {"rag": {"sources": [source_json(passage) for passage in passages]}})
+            yield _chunk(envelope, wire.Delta(role="assistant", content=""))
+            sources = wire.RagSources(sources=[Source.describe(passage) for passage in passages])
+            yield _chunk(envelope, wire.Delta(rag=sources))
         case TextDelta(text) if not envelope.hold_text:
-            yield _chunk(envelope, {"content": text})
+            yield _chunk(envelope, wire.Delta(content=text))
 
 
-def closing_chunks(reply: Reply, envelope: Envelope, now: datetime) -> Iterator[dict[str, Any]]:
+def closing_chunks(reply: Reply, envelope: Envelope, now: datetime) -> Iterator[wire.CompletionChunk]:
     """Yields the chunks of a complete reply that `event_chunks` has not yielded."""
     held_text = reply.answer.text if envelope.hold_text else ""
     if content := held_text + _markdown_sources(reply, envelope):
-        yield _chunk(envelope, {"content": content})
-    yield _chunk(envelope, _closing_members(reply, envelope, now))
-    yield _chunk(envelope, {}, FINISH_REASONS[reply.answer.finish])
+        yield _chunk(envelope, wire.Delta(content=content))
+    closing = wire.Delta(annotations=_annotations(reply, envelope), rag=_describe_rag(reply, envelope, now))
+    yield _chunk(envelope, closing)
+    yield _chunk(envelope, wire.Delta(), FINISH_REASONS[reply.answer.finish])
     if envelope.usage:
-        yield {**_common_members("chat.completion.chunk", envelope), "choices": [], "usage": completion_usage(reply)}
+        yield _chunk_of(envelope, []).model_copy(update={"usage": completion_usage(reply)})
 
 
-def completion_usage(reply: Reply) -> dict[str, Any]:
-    prompt, completed, cached = count_tokens(reply)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completed,
-        "total_tokens": prompt + completed,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
+def completion_usage(reply: Reply) -> wire.CompletionTokens:
+    usage = count_tokens(reply)
+    return wire.CompletionTokens(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=wire.CachedTokens(cached_tokens=usage.cached_tokens),
+    )
 
 
-def url_citations(citations: Sequence[Citation]) -> list[dict[str, Any]]:
+def url_citations(citations: Sequence[Citation]) -> list[wire.Annotation]:
     """One annotation per marker, in the order of the text."""
     markers = [(span, citation) for citation in citations for span in citation.spans]
     return [
-        {
-            "type": "url_citation",
-            "url_citation": {"start_index": start, "end_index": end, "title": citation.title, "url": citation.uri},
-        }
+        wire.Annotation(
+            type="url_citation",
+            url_citation=wire.UrlCitation(start_index=start, end_index=end, title=citation.title, url=citation.uri),
+        )
         for (start, end), citation in sorted(markers, key=lambda marker: marker[0])
     ]
 
@@ -122,28 +133,35 @@ def _markdown_sources(reply: Reply, envelope: Envelope) -> str:
     return sources_block(reply.answer.citations) if envelope.citations == "markdown" else ""
 
 
-def _closing_members(reply: Reply, envelope: Envelope, now: datetime) -> dict[str, Any]:
-    """The members of a message that need the complete answer."""
-    annotated = reply.answer.citations if envelope.citations == "annotations" else ()
-    rag = {
-        "citations": citations_json(reply.answer, now),
-        "conversation_id": reply.query.session_id,
-        "grounding": verdict_json(reply.answer.verdict),
-        "degraded": list(reply.degraded),
-        "pipeline_version": envelope.pipeline_version,
-        "confidence": round(reply.answer.confidence, 4),
-        "timings_ms": timings_ms(reply),
-    }
-    if envelope.explain:
-        stages = stage_rows(public_stages(reply.stages))
-        rag["explain"] = {"standalone_question": reply.standalone, "stages": stages}
-    return {"annotations": url_citations(annotated), "rag": rag}
+def _annotations(reply: Reply, envelope: Envelope) -> list[wire.Annotation]:
+    return url_citations(reply.answer.citations if envelope.citations == "annotations" else ())
 
 
-def _chunk(envelope: Envelope, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return {**_common_members("chat.completion.chunk", envelope), "choices": [choice]}
+def _describe_rag(reply: Reply, envelope: Envelope, now: datetime) -> wire.Rag:
+    rag = wire.Rag(
+        citations=describe_citations(reply.answer, now),
+        conversation_id=reply.query.session_id,
+        grounding=Verdict.describe(reply.answer.verdict),
+        degraded=list(reply.degraded),
+        pipeline_version=envelope.pipeline_version,
+        confidence=round(reply.answer.confidence, 4),
+        timings_ms=reply_timings(reply),
+    )
+    if not envelope.explain:
+        return rag
+    stages = describe_stages(public_stages(reply.stages))
+    return rag.model_copy(update={"explain": wire.Explained(standalone_question=reply.standalone, stages=stages)})
 
 
-def _common_members(object_type: str, envelope: Envelope) -> dict[str, Any]:
-    return {"id": envelope.id, "object": object_type, "created": envelope.created, "model": envelope.model}
+def _chunk(envelope: Envelope, delta: wire.Delta, finish: wire.FinishReason | None = None) -> wire.CompletionChunk:
+    return _chunk_of(envelope, [wire.ChunkChoice(index=0, delta=delta, logprobs=None, finish_reason=finish)])
+
+
+def _chunk_of(envelope: Envelope, choices: list[wire.ChunkChoice]) -> wire.CompletionChunk:
+    return wire.CompletionChunk(
+        id=envelope.id,
+        object="chat.completion.chunk",
+        created=envelope.created,
+        model=envelope.model,
+        choices=choices,
+    )

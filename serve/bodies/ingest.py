@@ -1,7 +1,6 @@
-"""The request and response bodies of `/v1/ingest`: documents as JSON, file uploads, and sources."""
+"""The request bodies of `/v1/ingest`: documents as JSON, file uploads, and sources."""
 
-from typing import Annotated, Any, Literal, Self
-from uuid import UUID
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -18,7 +17,6 @@ from serve.bodies.fields import (
     Uri,
     limit_members,
 )
-from serve.bodies.responses import Body, Problem
 
 MAX_DOCUMENTS = 1_000
 MAX_LOCATIONS = 100
@@ -80,28 +78,3 @@ class UploadBody(Strict):
     collection: Name = DEFAULT_COLLECTION
     profile: Name | None = None
     metadata: Metadata = {}
-
-
-class Links(Body):
-    self_: str = Field(alias="self")
-    events: str
-
-
-class Row(Body):
-    """The outcome for a document of the request, or for a file of a source, which has no index."""
-
-    index: int | None = Field(None, description="the position among the documents, or files, of the request")
-    id: str
-    status: int
-    problem: Problem | None = None
-
-
-class Ingested(Body):
-    """An accepted request. `documents` is the number of its documents that were accepted."""
-
-    job_id: UUID
-    status: Literal["queued", "running", "completed", "failed", "cancelled"]
-    documents: int
-    counts: dict[str, int] | None = Field(None, description="present if the request waited for the job to end")
-    links: Links
-    items: list[Row] | None = Field(None, description="present if a document was rejected, or is not in the index")

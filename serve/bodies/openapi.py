@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from serve.bodies.responses import Problem
+from rag_core.wire.problems import Problem
 from serve.http.problems import MEDIA_TYPE, TITLES
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]

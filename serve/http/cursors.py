@@ -15,7 +15,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
-from rag_core.wire import json_bytes
+from rag_core.wire.shape import json_bytes
 from serve.http.caller import Caller
 from serve.services import Services
 

@@ -1,9 +1,9 @@
 """Problem bodies of RFC 9457 for failed requests, with the member `error` that OpenAI clients read."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -26,7 +26,9 @@ from rag_core.errors import (
     UnavailableError,
     UsageError,
 )
-from serve.http.responses import snake_case
+from rag_core.wire.events import snake_case
+from rag_core.wire.problems import BrokenRule, OpenAIError, Problem
+from rag_core.wire.shape import json_bytes
 from serve.public_errors import STORE_UNREACHABLE, public_message
 from serve.readiness import explain_timeout
 
@@ -124,17 +126,15 @@ async def _handle_error(request: Request, error: Exception) -> Response:
 
 def error_response(error: Exception, instance: str, correlation_id: str) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
-    return problem_response(problem_body(error, instance, correlation_id), headers)
+    return problem_response(describe_problem(error, instance, correlation_id), headers)
 
 
-def problem_response(body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Replaces characters that UTF-8 cannot encode: a detail can quote the client's own text."""
-    text = json.dumps(body, default=str, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    retry_after = {"Retry-After": str(RETRY_AFTER)} if body["retryable"] else {}
-    return Response(text, body["status"], {**retry_after, **(headers or {})}, MEDIA_TYPE)
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    retry_after = {"Retry-After": str(RETRY_AFTER)} if problem.retryable else {}
+    return Response(json_bytes(problem), problem.status, {**retry_after, **(headers or {})}, MEDIA_TYPE)
 
 
-def problem_body(error: Exception, instance: str, correlation_id: str) -> dict[str, Any]:
+def describe_problem(error: Exception, instance: str, correlation_id: str) -> Problem:
     """The problem for an error. Messages that contain addresses, and those of unexpected exceptions, are replaced.
 
     The log has the original messages.
@@ -148,7 +148,7 @@ def problem_body(error: Exception, instance: str, correlation_id: str) -> dict[s
             detail = next(hidden, public_message(str(error)))
             if detail != str(error):
                 _log.warning("%s failed: %s", instance, error)
-            return _problem(problem_status(error), code, detail, *request, failed_stage=stage)
+            return _problem(problem_status(error), code, detail, *request, **({"failed_stage": stage} if stage else {}))
         case RequestValidationError():
             return validation_problem(error, *request)
         case HTTPException():
@@ -163,42 +163,52 @@ def problem_status(error: RagError) -> int:
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 
-def validation_problem(error: RequestValidationError, instance: str, correlation_id: str) -> dict[str, Any]:
+def validation_problem(error: RequestValidationError, instance: str, correlation_id: str) -> Problem:
     """Status 422; 400 for invalid JSON, and for invalid messages, as OpenAI clients expect; 415 for a body without
     a JSON content type."""
     limit = None if isinstance(error, RejectedDocumentsError) else MAX_ERRORS
-    errors = [_rule_json(row) for row in error.errors()[:limit]]
+    errors = [_describe_rule(row) for row in error.errors()[:limit]]
     status, code = 422, "invalid_request"
-    if any(rule["code"] == "json_invalid" for rule in errors):
+    if any(rule.code == "json_invalid" for rule in errors):
         status, code = 400, "malformed"
-    elif instance.endswith(CHAT_PATH) and any(rule["pointer"].split("/")[1:2] == ["messages"] for rule in errors):
+    elif instance.endswith(CHAT_PATH) and any(rule.pointer.split("/")[1:2] == ["messages"] for rule in errors):
         status, code = 400, "invalid_messages"
     elif isinstance(error.body, bytes):
         status, code = 415, "unsupported_media_type"
-        errors = [{"pointer": "#/", "code": code, "detail": "the content type of the body must be application/json"}]
-    body = _problem(status, code, errors[0]["detail"], instance, correlation_id, errors=errors)
-    body["error"]["param"] = errors[0]["pointer"][2:] or None
-    return body
+        detail = "the content type of the body must be application/json"
+        errors = [BrokenRule(pointer="#/", code=code, detail=detail)]
+    param = errors[0].pointer[2:] or None
+    return _problem(status, code, errors[0].detail, instance, correlation_id, param, errors=errors)
 
 
-def _rule_json(error: Mapping[str, Any]) -> dict[str, str]:
+def _describe_rule(error: Mapping[str, Any]) -> BrokenRule:
     """The pointer escapes `~` and `/` as RFC 6901 requires."""
     parts = (str(part).replace("~", "~0").replace("/", "~1") for part in error["loc"] if part != "body")
-    pointer = "#/" + "/".join(parts)
-    return {"pointer": pointer, "code": error["type"], "detail": f"{pointer[2:]}: {error['msg']}"}
+    pointer = _replace_surrogates("#/" + "/".join(parts))
+    detail = _replace_surrogates(f"{pointer[2:]}: {error['msg']}")
+    return BrokenRule(pointer=pointer, code=error["type"], detail=detail)
 
 
-def _problem(status: int, code: str, detail: str, instance: str, correlation_id: str, **more: object) -> dict[str, Any]:
-    return {
-        "type": f"urn:rag-on-ray:problem:{code}",
-        "title": TITLES.get(status, "Error"),
-        "status": status,
-        "detail": detail,
-        "instance": instance,
-        "correlation_id": correlation_id,
-        "error_type": code,
-        "retryable": status in RETRYABLE,
-        "recovery": list(RECOVERY.get(status, ())),
-        **{name: value for name, value in more.items() if value},
-        "error": {"message": detail, "type": code, "code": code, "param": None},
-    }
+def _problem(
+    status: int, code: str, detail: str, instance: str, correlation_id: str, param: str | None = None, **more: Any
+) -> Problem:
+    """`more` has the optional members of a problem."""
+    detail = _replace_surrogates(detail)
+    return Problem(
+        type=f"urn:rag-on-ray:problem:{code}",
+        title=TITLES.get(status, "Error"),
+        status=status,
+        detail=detail,
+        instance=_replace_surrogates(instance),
+        correlation_id=UUID(correlation_id),
+        error_type=code,
+        retryable=status in RETRYABLE,
+        recovery=list(RECOVERY.get(status, ())),
+        error=OpenAIError(message=detail, type=code, code=code, param=param),
+        **more,
+    )
+
+
+def _replace_surrogates(text: str) -> str:
+    """Replaces characters that UTF-8 cannot encode: an error can quote the client's own text."""
+    return text.encode("utf-8", "replace").decode()

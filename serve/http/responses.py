@@ -3,16 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fastapi import Response
 
-from rag_core.types import Reply, StageReport
-from rag_core.wire import json_bytes
+from rag_core.types import StageReport
+from rag_core.wire.shape import Shape, json_bytes
 from serve.public_errors import public_message
 
 
-def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    body: Shape | Mapping[str, object], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     return Response(json_bytes(body), status, headers, "application/json")
 
 
@@ -26,17 +27,6 @@ def server_timing(stages: Sequence[StageReport]) -> dict[str, str]:
     return {"Server-Timing": ", ".join(timings)}
 
 
-def timings_ms(reply: Reply) -> dict[str, float]:
-    """Milliseconds by stage, and their `total`."""
-    timings = {report.stage: round(1000 * report.seconds, 1) for report in reply.stages if not report.skipped}
-    return {**timings, "total": round(1000 * reply.seconds, 1)}
-
-
 def public_stages(stages: Sequence[StageReport]) -> list[StageReport]:
     """The reports with error messages that clients may read."""
     return [replace(report, error=public_message(report.error)) if report.error else report for report in stages]
-
-
-def snake_case(class_name: str) -> str:
-    """`TextDelta` becomes `text_delta`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()

@@ -4,13 +4,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
-from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
 
 from rag_core.events import (
     CitationAdded,
+    Degraded,
     Event,
     RunFailed,
     RunFinished,
@@ -19,17 +18,18 @@ from rag_core.events import (
     TextRetracted,
     add_citation,
 )
-from rag_core.types import Citation, Query, Reply, StageReport
-from rag_core.wire import citations_json, count_tokens, json_text, verdict_json
-from serve.bodies.answer_events import event_json, event_name, usage_json
+from rag_core.types import Citation, Query, StageReport
+from rag_core.wire import events as wire_events
+from rag_core.wire.answer import Answered
+from rag_core.wire.shape import json_text
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
-from serve.bodies.responses import Answered
 from serve.http.dependencies import CurrentCaller, CurrentVariants
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
-from serve.http.problems import problem_body
-from serve.http.responses import json_response, server_timing, timings_ms
+from serve.http.problems import describe_problem
+from serve.http.responses import json_response, public_stages, server_timing
+from serve.public_errors import public_message
 from serve.variants import AnswerVariant, check_profile
 
 router = APIRouter()
@@ -45,26 +45,8 @@ async def answer(body: Answer, caller: CurrentCaller, variants: CurrentVariants,
     if body.stream:
         return EventStream(format_frames(_stream_answer(variant, query, request)))
     reply = await variant.answerer.answer(query)
-    return json_response(reply_json(reply, variant.pipeline_version), headers=server_timing(reply.stages))
-
-
-def reply_json(reply: Reply, pipeline_version: str) -> dict[str, Any]:
-    answer = reply.answer
-    return {
-        "id": _answer_id(),
-        "object": "answer",
-        "answer": answer.text,
-        "citations": citations_json(answer, datetime.now(UTC)),
-        "confidence": round(answer.confidence, 4),
-        "finish_reason": answer.finish,
-        "grounding": verdict_json(answer.verdict),
-        "standalone_question": reply.standalone,
-        "conversation_id": reply.query.session_id,
-        "pipeline_version": pipeline_version,
-        "degraded": list(reply.degraded),
-        "timings_ms": timings_ms(reply),
-        "usage": usage_json(*count_tokens(reply)),
-    }
+    answered = Answered.describe(reply, variant.pipeline_version, datetime.now(UTC))
+    return json_response(answered, headers=server_timing(reply.stages))
 
 
 async def _stream_answer(
@@ -89,7 +71,7 @@ async def _stream_answer(
     except Exception as error:  # noqa: BLE001 - a stream must end with an event, whatever fails
         failure = error
     if failure:
-        yield "run_failed", json_text(problem_body(failure, request.url.path, correlation_id))
+        yield "run_failed", json_text(describe_problem(failure, request.url.path, correlation_id))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,17 +101,23 @@ class _EventFormatter:
                 number = self.citations.index(citation) + 1  # a citation that is sent again keeps its number
             case TextRetracted():
                 self.citations = ()
-        data = event_json(event, number, datetime.now(UTC))
+        return wire_events.event_name(event), json_text(self._describe(hide_foreign_errors(event), number))
+
+    def _describe(self, event: Event, number: int) -> object:
         if isinstance(event, RunStarted):
-            run = {
-                "run_id": _answer_id(),  # the stream's name for the id of the answer
-                "correlation_id": self.correlation_id,
-                "profile": self.variant.settings.profile,
-                "pipeline_version": self.variant.pipeline_version,
-            }
-            data = {**run, **data}
-        return event_name(event), json_text(data)
+            variant = self.variant
+            return wire_events.RunStarted.describe(
+                event.query, self.correlation_id, variant.settings.profile, variant.pipeline_version
+            )
+        return wire_events.describe_event(event, number, datetime.now(UTC))
 
 
-def _answer_id() -> str:
-    return f"ans_{uuid4().hex}"
+def hide_foreign_errors(event: Event) -> Event:
+    """The event with error messages that clients may read."""
+    match event:
+        case StageFinished(report):
+            return StageFinished(*public_stages([report]))
+        case Degraded(component, reason):
+            return Degraded(component, public_message(reason))
+        case _:
+            return event

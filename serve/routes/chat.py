@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
@@ -18,18 +18,18 @@ from rag_core.events import Event, fold
 from rag_core.protocols import Answerer
 from rag_core.settings import list_shipped_profiles
 from rag_core.types import Message, Query
-from rag_core.wire import json_text
+from rag_core.wire.openai import Completion, Model, Models
+from rag_core.wire.shape import json_text
 from serve.bodies.chat import Chat
-from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, completion_json, event_chunks
+from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, describe_completion, event_chunks
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
-from serve.bodies.responses import Completion, Models
 from serve.http.caller import Caller
 from serve.http.connections import open_catalog
 from serve.http.dependencies import CurrentCaller, CurrentServices, CurrentVariants
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
-from serve.http.problems import problem_body
+from serve.http.problems import describe_problem
 from serve.http.responses import json_response, server_timing
 from serve.variants import AnswerVariant, check_profile
 
@@ -54,17 +54,17 @@ async def complete(body: Chat, caller: CurrentCaller, variants: CurrentVariants,
     if body.stream:
         return await _stream_response(_stream_chunks(variant.answerer, query, envelope), request)
     reply = await variant.answerer.answer(query)
-    return json_response(completion_json(reply, envelope, datetime.now(UTC)), headers=server_timing(reply.stages))
+    return json_response(describe_completion(reply, envelope, datetime.now(UTC)), headers=server_timing(reply.stages))
 
 
 @router.get("/v1/models", responses=success_response(Models))
-def models(caller: CurrentCaller, services: CurrentServices) -> dict[str, Any]:
+def models(caller: CurrentCaller, services: CurrentServices) -> Response:
     """Lists each collection twice: by its name, and by its name with the served profile."""
     with open_catalog(services, caller) as catalog:
         names = [row["name"] for row in catalog.readable_collections(caller.groups, "", MAX_LISTED_COLLECTIONS)]
     ids = [id for name in names for id in (name, f"{name}:{services.settings.profile}")]
-    data = [{"id": id, "object": "model", "created": 0, "owned_by": "rag-on-ray"} for id in ids]
-    return {"object": "list", "data": data}
+    data = [Model(id=id, object="model", created=0, owned_by="rag-on-ray") for id in ids]
+    return json_response(Models(object="list", data=data))
 
 
 def _build_chat_query(body: Chat, caller: Caller, settings: Settings) -> Query:
@@ -147,6 +147,6 @@ async def _end_with_done(
             async for frame in frames:
                 yield frame
         except Exception as failure:  # noqa: BLE001 - a stream must end with an event, whatever fails
-            error = problem_body(failure, request.url.path, request.state.correlation_id)["error"]
-            yield "", json_text({"error": error})
+            problem = describe_problem(failure, request.url.path, request.state.correlation_id)
+            yield "", json_text({"error": problem.error})
         yield "", "[DONE]"

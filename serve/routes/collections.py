@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from rag_core.wire.documents import Collection, Collections
 from serve.bodies.openapi import success_response
-from serve.bodies.responses import Collections
 from serve.http.connections import open_catalog
 from serve.http.cursors import PageParameters, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentServices
@@ -22,4 +22,4 @@ def collections(page: Annotated[PageParameters, Query()], caller: CurrentCaller,
     with open_catalog(services, caller) as catalog:
         rows = catalog.readable_collections(caller.groups, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
-    return json_response({"data": data, **paging})
+    return json_response(Collections(data=[Collection.from_row(row) for row in data], **paging))

@@ -3,9 +3,8 @@
 A single document also has the reason if it is not in the index.
 """
 
-from collections.abc import Mapping
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
@@ -15,10 +14,9 @@ from rag_core.errors import BusyError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import retry_attempts
 from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
+from rag_core.wire.documents import Chunk, Chunks, Document, Documents, ShownDocument
 from serve.bodies.fields import Text
 from serve.bodies.openapi import CONFLICT_PROBLEMS, Responses, success_response
-from serve.bodies.responses import Chunks, ShownDocument
-from serve.bodies.responses import Documents as DocumentsPage
 from serve.http.connections import open_catalog
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentServices
@@ -28,8 +26,6 @@ router = APIRouter()
 
 BUSY_TIMEOUT = 2.0
 """Seconds for which a deletion waits while a job or another deletion has locked the source."""
-LISTED_KEYS = ("id", "uri", "title", "status", "chunks", "version", "updated_at", "metadata")
-DOCUMENT_KEYS = (*LISTED_KEYS, "collection", "stage", "reason")
 PLAIN_TEXT_HEADERS = {"X-Content-Type-Options": "nosniff"}
 TEXT_RESPONSE: Responses = {200: {"description": "The text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -41,7 +37,7 @@ class DocumentFilter(PageParameters):
     status: DocumentStatus | None = None
 
 
-@router.get("/v1/documents", responses=success_response(DocumentsPage))
+@router.get("/v1/documents", responses=success_response(Documents))
 def documents(page: Annotated[DocumentFilter, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
     """Lists documents in the order of their ids."""
     listing = build_listing(services, caller, "id", "documents", page.collection, page.status)
@@ -49,13 +45,13 @@ def documents(page: Annotated[DocumentFilter, Query()], caller: CurrentCaller, s
     with open_catalog(services, caller) as catalog:
         rows = catalog.readable_documents(page.collection, caller.groups, page.status, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
-    return json_response({"data": [_pick(LISTED_KEYS, row) for row in data], **paging})
+    return json_response(Documents(data=[Document.from_row(row) for row in data], **paging))
 
 
 @router.get("/v1/documents/{id}", responses=success_response(ShownDocument))
 def document(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
     with open_catalog(services, caller) as catalog:
-        return json_response(_pick(DOCUMENT_KEYS, catalog.readable_document(id, caller.groups)))
+        return json_response(ShownDocument.from_row(catalog.readable_document(id, caller.groups)))
 
 
 @router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT_RESPONSE)
@@ -78,7 +74,7 @@ def chunks(
         document = catalog.readable_document(id, caller.groups)
         rows = catalog.chunk_page(document["collection_id"], id, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
-    return json_response({"data": data, **paging})
+    return json_response(Chunks(data=[Chunk.from_row(row) for row in data], **paging))
 
 
 @router.delete("/v1/documents/{id}", status_code=204, responses=CONFLICT_PROBLEMS)
@@ -96,7 +92,3 @@ def delete(id: UUID, caller: CurrentCaller, services: CurrentServices) -> None:
                 with attempt:
                     ledger.claim(document["collection_id"], [document["source"]])
             catalog.drop_documents(document["collection"], [id])
-
-
-def _pick(keys: tuple[str, ...], row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: row[key] for key in keys}

@@ -19,9 +19,10 @@ from rag_core.errors import TooLargeError
 from rag_core.settings import list_shipped_profiles, load_settings
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
+from rag_core.wire.jobs import Ingested
 from rag_core.wiring.ingestion import UNRECORDED_SETTINGS
 from serve.bodies.fields import MEGABYTE
-from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, Ingested, UploadBody
+from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, UploadBody
 from serve.bodies.ingest_requests import (
     ParsedIngest,
     parse_ingest_form,
@@ -32,7 +33,7 @@ from serve.bodies.openapi import BODY_PROBLEMS, Responses
 from serve.bodies.uploads import open_upload_form
 from serve.http.caller import Caller
 from serve.http.dependencies import CurrentCaller, CurrentServices
-from serve.http.problems import RejectedDocumentsError, problem_body
+from serve.http.problems import RejectedDocumentsError, describe_problem
 from serve.http.request_headers import IdempotencyKey, WaitSeconds
 from serve.http.responses import json_response
 from serve.routes.ingest_outcome import JobOutcome, Submission, describe_outcome, wait_for_job
@@ -100,7 +101,7 @@ async def ingest(
     """
     submission = await _submit(request, caller, services, key)
     outcome = await wait_for_job(services, caller, submission, wait) if wait else JobOutcome()
-    to_problem = partial(problem_body, instance=request.url.path, correlation_id=request.state.correlation_id)
+    to_problem = partial(describe_problem, instance=request.url.path, correlation_id=request.state.correlation_id)
     body, status = describe_outcome(submission, outcome, to_problem)
     applied = {"Preference-Applied": f"wait={wait}"} if outcome.waited else {}
     return json_response(body, status, {**submission.headers, **applied})

@@ -1,6 +1,6 @@
 """The response of `/v1/ingest`: the queued job, or its outcome if the request waited for it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import BoundedSemaphore
@@ -22,6 +22,8 @@ from rag_core.errors import (
     error_from_reason,
 )
 from rag_core.storage.queue import EnqueuedJob
+from rag_core.wire.jobs import Ingested, Links, Row
+from rag_core.wire.problems import Problem
 from serve.bodies.ingest_requests import AcceptedDocument, ParsedIngest
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
@@ -37,8 +39,8 @@ MAX_SOURCE_ITEMS = 1_000
 
 _waiters = BoundedSemaphore(MAX_WAITERS)
 
-ToProblem: TypeAlias = Callable[[Exception], dict[str, Any]]
-"""Converts an error to the problem body of the current request."""
+ToProblem: TypeAlias = Callable[[Exception], Problem]
+"""Converts an error to the problem of the current request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +51,13 @@ class Submission:
     job: EnqueuedJob
 
     @property
-    def links(self) -> Mapping[str, str]:
+    def links(self) -> Links:
         return job_links(self.job.job_id)
 
     @property
     def headers(self) -> Mapping[str, str]:
         replayed = {"Idempotency-Replayed": "true"} if self.job.replayed else {}
-        return {"Location": self.links["self"], **replayed}
+        return {"Location": self.links.self_, **replayed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,39 +140,37 @@ def _read_outcome(services: Services, caller: Caller, submission: Submission) ->
     )
 
 
-def describe_outcome(
-    submission: Submission, outcome: JobOutcome, to_problem: ToProblem
-) -> tuple[Mapping[str, Any], int]:
+def describe_outcome(submission: Submission, outcome: JobOutcome, to_problem: ToProblem) -> tuple[Ingested, int]:
     """The body and the status of the response.
 
     The status is 207 if the job failed or was cancelled, or if a document was rejected or not indexed. Otherwise it is
     200 if the request saw the job end, else 202.
     """
     parsed = submission.parsed
-    body = {
-        "job_id": submission.job.job_id,
-        "status": outcome.status,
-        "documents": len(parsed.accepted),
+    body = Ingested(
+        job_id=submission.job.job_id,
+        status=outcome.status,
+        documents=len(parsed.accepted),
+        links=submission.links,
         **({"counts": outcome.counts} if outcome.counts is not None else {}),
-        "links": submission.links,
-    }
+    )
     items = [*_document_items(parsed, outcome, to_problem), *_source_items(parsed, outcome, to_problem)]
-    if outcome.has_failed_parts or any("problem" in item for item in items):
-        return {**body, "items": items}, 207
+    if outcome.has_failed_parts or any(item.problem for item in items):
+        return body.model_copy(update={"items": items}), 207
     return body, 202 if outcome.counts is None else 200
 
 
-def _document_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> list[Mapping[str, Any]]:
+def _document_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> list[Row]:
     """One item per document of the request, in its order."""
     items = {accepted.index: _describe_accepted(accepted, outcome, to_problem) for accepted in parsed.accepted}
     for rejected in parsed.rejected:
         too_large = TooLargeError(rejected.too_large) if rejected.too_large else None
         error = too_large or RequestValidationError(rejected.errors)
         items[rejected.index] = _problem_item(rejected.id, to_problem(error))
-    return [{"index": index, **items[index]} for index in sorted(items)]
+    return [items[index].model_copy(update={"index": index}) for index in sorted(items)]
 
 
-def _describe_accepted(accepted: AcceptedDocument, outcome: JobOutcome, to_problem: ToProblem) -> Mapping[str, Any]:
+def _describe_accepted(accepted: AcceptedDocument, outcome: JobOutcome, to_problem: ToProblem) -> Row:
     """The item of an accepted document.
 
     Its status is 202 until the job has ended, then 200. A failure of the document replaces it. So does the job's error
@@ -178,15 +178,15 @@ def _describe_accepted(accepted: AcceptedDocument, outcome: JobOutcome, to_probl
     """
     id = accepted.document.id
     if outcome.failures is None:
-        return {"id": id, "status": 202}
+        return Row(id=id, status=202)
     if failure := outcome.failures.get(accepted.document.uri):
         return _problem_item(id, to_problem(_document_error(failure)))
     if outcome.status != "completed" and not outcome.has_items:
         return _problem_item(id, to_problem(_job_error(outcome)))
-    return {"id": id, "status": 200}
+    return Row(id=id, status=200)
 
 
-def _source_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> Sequence[Mapping[str, Any]]:
+def _source_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProblem) -> list[Row]:
     """One item per location if the job did not complete, then one per file in `failures`.
 
     Lists at most `MAX_SOURCE_ITEMS` files.
@@ -214,5 +214,5 @@ def _job_error(outcome: JobOutcome) -> RagError:
     return error_from_reason(outcome.reason or "the job failed")
 
 
-def _problem_item(id: str, problem: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"id": id, "status": problem["status"], "problem": problem}
+def _problem_item(id: str, problem: Problem) -> Row:
+    return Row(id=id, status=problem.status, problem=problem)

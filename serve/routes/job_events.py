@@ -18,7 +18,8 @@ from rag_core.errors import OverloadedError, StoreError
 from rag_core.ingestion.report import DOCUMENT_STATUSES
 from rag_core.storage.ledger import Ledger, job_notifications
 from rag_core.storage.postgres import Postgres
-from rag_core.wire import json_text
+from rag_core.wire.jobs import JobEvent
+from rag_core.wire.shape import json_text
 from serve.bodies.openapi import EVENTS, Responses
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
@@ -238,8 +239,8 @@ def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, 
             name, members = stage, {"stage": detail["stage"], "status": status, "document": detail}
         case _:
             name, members = "progress", {"stage": stage, "status": status}
-    body = {"job_id": job_id, "seq": event["seq"], **members, "timestamp": event["at"], **figures}
-    return f"id: {event['seq']}\nevent: job.{name}\ndata: {json_text(body)}\n\n"
+    body = JobEvent(job_id=job_id, seq=event["seq"], **members, timestamp=event["at"], **figures)
+    return f"id: {body.seq}\nevent: job.{name}\ndata: {json_text(body)}\n\n"
 
 
 def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, Any]:

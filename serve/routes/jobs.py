@@ -12,7 +12,9 @@ from rag_core.errors import ConfigError
 from rag_core.ingestion.report import DOCUMENT_STATUSES
 from rag_core.storage.queue import Queue, build_retry_request
 from rag_core.telemetry.traces import trace_headers
+from rag_core.wire.jobs import FailedDocument, Ingested, Job, Jobs, Links, ListedJob, StageWork
 from rag_core.wiring.ingestion import settings_from_job
+from serve.bodies.openapi import success_response
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
@@ -25,13 +27,12 @@ router = APIRouter()
 
 ABOVE_ALL_RUNS = str(2**63 - 1)
 """The key before the first row: jobs are listed by falling `run`, their serial number."""
-FAILURE_KEYS = ("uri", "stage", "reason", "retryable")
 OPEN_STATUSES = ("queued", "running")
 KILLED_STATUS = {"status": "failed", "reason": "interrupted"}
 """The status and the reason of a killed job. Rows of the ledger mark such a job with `abandoned`."""
 
 
-@router.get("/v1/jobs")
+@router.get("/v1/jobs", responses=success_response(Jobs))
 def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
     """Lists jobs, newest first."""
     listing = build_listing(services, caller, "run", "jobs")
@@ -39,20 +40,21 @@ def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, servic
     with open_ledger(services, caller) as ledger:
         rows, paging = listing.split_page(ledger.jobs(page.fetch_limit, before), page.limit)
     data = [
-        {**_job_summary(row, services.settings), "documents": row["documents"], "failed": row["failed"]} for row in rows
+        ListedJob(**_summarize_job(row, services.settings), documents=row["documents"], failed=row["failed"])
+        for row in rows
     ]
-    return json_response({"data": data, **paging})
+    return json_response(Jobs(data=data, **paging))
 
 
-@router.get("/v1/jobs/{id}")
+@router.get("/v1/jobs/{id}", responses=success_response(Job))
 def job(
     id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
 ) -> Response:
     """Returns a job with a page of its failed documents, without those that the caller may not read."""
-    return json_response(_job_body(id, page, caller, services))
+    return json_response(_describe_job(id, page, caller, services))
 
 
-@router.post("/v1/jobs/{id}/cancel")
+@router.post("/v1/jobs/{id}/cancel", responses=success_response(Job))
 def cancel(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
     """Cancels a job, and returns it. Documents that it has published stay. A job that has ended does not change.
 
@@ -61,10 +63,10 @@ def cancel(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Respon
     with open_ledger(services, caller) as ledger:
         ledger.job(str(id))  # raises NotFoundError
         ledger.end(id, "cancelled", "over HTTP")
-    return json_response(_job_body(id, PageParameters(), caller, services))
+    return json_response(_describe_job(id, PageParameters(), caller, services))
 
 
-@router.post("/v1/jobs/{id}/retry", status_code=202)
+@router.post("/v1/jobs/{id}/retry", status_code=202, responses=success_response(Ingested, status=202))
 def retry(id: UUID, caller: CurrentCaller, services: CurrentServices, request: Request) -> Response:
     """Queues a new job for the documents that failed temporarily, or for everything if the job did not complete.
 
@@ -82,27 +84,28 @@ def retry(id: UUID, caller: CurrentCaller, services: CurrentServices, request: R
     with services.postgres.connect() as connection:
         new_job = Queue(connection, caller.tenant).enqueue(retry_request)
     links = job_links(new_job.job_id)
-    body = {"job_id": new_job.job_id, "status": "queued", "documents": len(retry_request.documents), "links": links}
-    return json_response(body, 202, {"Location": links["self"]})
+    body = Ingested(job_id=new_job.job_id, status="queued", documents=len(retry_request.documents), links=links)
+    return json_response(body, 202, {"Location": links.self_})
 
 
-def _job_body(id: UUID, page: PageParameters, caller: Caller, services: Services) -> dict[str, Any]:
+def _describe_job(id: UUID, page: PageParameters, caller: Caller, services: Services) -> Job:
     listing = build_listing(services, caller, "document_id", "failures", str(id))
     after = UUID(listing.decode_cursor(page.cursor, NIL_ID))
     with open_ledger(services, caller) as ledger:
         row, progress, stages = ledger.job(str(id)), ledger.progress(id), ledger.stages(id)
         rows = ledger.readable_failures(id, caller.groups, after, page.fetch_limit)
     failures, paging = listing.split_page(rows, page.limit)
-    return {
-        **_job_summary(row, services.settings),
-        "counts": count_documents(row, progress),
-        "stages": {stage["stage"]: {"seconds": stage["seconds"], "done": stage["done"]} for stage in stages},
-        "failures": [{key: failure[key] for key in FAILURE_KEYS} for failure in failures],
+    return Job(
+        **_summarize_job(row, services.settings),
+        counts=count_documents(row, progress),
+        stages={stage["stage"]: StageWork.from_row(stage) for stage in stages},
+        failures=[FailedDocument.from_row(failure) for failure in failures],
         **paging,
-    }
+    )
 
 
-def _job_summary(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def _summarize_job(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The members that all shapes of a job have."""
     job = with_killed_status(row)
     version: str | None
     try:
@@ -137,5 +140,5 @@ def count_documents(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict
     return {"listed": progress["added"] + progress["changed"] + same, "same": same, **counts}
 
 
-def job_links(id: UUID) -> dict[str, str]:
-    return {"self": f"/v1/jobs/{id}", "events": f"/v1/jobs/{id}/events"}
+def job_links(id: UUID) -> Links:
+    return Links(self=f"/v1/jobs/{id}", events=f"/v1/jobs/{id}/events")

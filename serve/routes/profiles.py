@@ -1,13 +1,12 @@
 """`/v1/profiles`: the shipped profiles, and the one that is served."""
 
-from typing import Any
-
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from rag_core.settings import list_shipped_profiles
+from rag_core.wire.documents import Profiles, ServedProfile
 from serve.bodies.openapi import success_response
-from serve.bodies.responses import Profiles
 from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.responses import json_response
 
 router = APIRouter()
 
@@ -16,8 +15,9 @@ router = APIRouter()
 def profiles(
     _caller: CurrentCaller,  # identified as on all `/v1` routes; not used yet
     services: CurrentServices,
-) -> dict[str, Any]:
+) -> Response:
     """Lists the shipped profiles and the served one; only the served one has `serving: true`."""
     served = services.settings.profile
-    rows = [{"name": name, "serving": name == served} for name in sorted({*list_shipped_profiles(), served})]
-    return {"data": rows, "next_cursor": None, "has_more": False}
+    names = sorted({*list_shipped_profiles(), served})
+    rows = [ServedProfile(name=name, serving=name == served) for name in names]
+    return json_response(Profiles(data=rows, next_cursor=None, has_more=False))

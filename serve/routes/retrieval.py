@@ -12,14 +12,14 @@ from rag_core.errors import RagError, RetrievalError, StageTimeoutError
 from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query, StageReport
-from rag_core.wire import json_bytes, retrieval_json
+from rag_core.wire.retrieval import Profile, Retrieval
+from rag_core.wire.shape import json_bytes
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Retrieve
-from serve.bodies.responses import Retrieval
 from serve.http.cursors import Listing, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentVariants
-from serve.http.problems import problem_body, problem_response
+from serve.http.problems import describe_problem, problem_response
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.readiness import explain_timeout
 from serve.services import Services
@@ -165,24 +165,28 @@ async def _build_response(
     A timeout without hits is always a problem. Raises StoreError instead of a timeout without hits if the store is
     unreachable.
     """
-    result = retrieval_json(
-        body.query, page.hits, outcome.stages, services.settings.profile, outcome.seconds, body.explain
+    result = Retrieval.describe(
+        body.query,
+        page.hits,
+        outcome.stages,
+        seconds=outcome.seconds,
+        profile=Profile.describe(services.settings.profile, requested=bool(body.profile)),
+        pipeline_version=request.state.pipeline_version,
+        explain=body.explain,
+        offset=page.offset,
+        next_cursor=page.next_cursor,
     )
-    result["results"] = [{**hit, "rank": hit["rank"] + page.offset} for hit in result["results"]]
-    result |= {"pipeline_version": request.state.pipeline_version, "next_cursor": page.next_cursor}
-    if body.profile:  # the request named the profile
-        result["profile"]["selected_by"] = "explicit"
     if outcome.timeout is None:
         return json_response(result, headers=server_timing(outcome.stages))
     if not outcome.hits:
         await raise_if_store_unreachable(services, outcome.timeout)
-    result["degraded"] = list(dict.fromkeys([*result["degraded"], outcome.timeout.stage]))
-    result |= {"partial": True, "next_cursor": None}
+    degraded = list(dict.fromkeys([*result.degraded, outcome.timeout.stage]))
     if body.on_timeout == "error" or not outcome.hits:
-        problem = problem_body(outcome.timeout, request.url.path, request.state.correlation_id)
-        partial = {"degraded": result["degraded"], "partial_results": result["results"]}
-        return problem_response({**problem, **partial})
-    return json_response(result, headers=server_timing(outcome.stages))
+        problem = describe_problem(outcome.timeout, request.url.path, request.state.correlation_id)
+        partial = {"degraded": degraded, "partial_results": result.results}
+        return problem_response(problem.model_copy(update=partial))
+    partial = {"degraded": degraded, "partial": True, "next_cursor": None}
+    return json_response(result.model_copy(update=partial), headers=server_timing(outcome.stages))
 
 
 async def raise_if_store_unreachable(services: Services, timeout: StageTimeoutError) -> None:

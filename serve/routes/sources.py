@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
+from rag_core.wire.documents import Quoted
 from serve.bodies.openapi import success_response
-from serve.bodies.responses import Quoted
 from serve.http.connections import open_catalog
 from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
@@ -68,14 +68,14 @@ def source(
 ) -> Response:
     """Returns the span with the text around it: an HTML page if the client accepts HTML but not JSON, else JSON."""
     with open_catalog(services, caller) as catalog:
-        body = span_json(catalog.readable_span(chunk_id, caller.groups), span)
+        body = quote_span(catalog.readable_span(chunk_id, caller.groups), span)
     if "text/html" in accept and "application/json" not in accept:
         return HTMLResponse(render_page(body), headers=HEADERS)
     return json_response(body, headers=HEADERS)
 
 
-def span_json(row: Mapping[str, Any], span: Span) -> dict[str, Any]:
-    """The response's body. `row` is a chunk with its document's text; `span` replaces the chunk's offsets.
+def quote_span(row: Mapping[str, Any], span: Span) -> Quoted:
+    """The response. `row` is a chunk with its document's text; `span` replaces the chunk's offsets.
 
     Raises UsageError unless 0 <= start < end <= length of the text.
     """
@@ -84,8 +84,7 @@ def span_json(row: Mapping[str, Any], span: Span) -> dict[str, Any]:
     end = row["end"] if span.end is None else span.end
     if not start < end <= len(text):
         raise UsageError(f"a span must have 0 <= start < end <= {len(text)}, got {start} to {end}")
-    return {
-        **{name: value for name, value in row.items() if name not in ("text", "metadata")},
+    quoted = {
         "page": metadata.get("page"),
         "section": metadata.get("section"),
         "start": start,
@@ -94,9 +93,9 @@ def span_json(row: Mapping[str, Any], span: Span) -> dict[str, Any]:
         "quote": text[start:end],
         "after": text[end : end + CONTEXT_CHARS],
     }
+    return Quoted.from_row({**row, **quoted})
 
 
-def render_page(body: Mapping[str, Any]) -> str:
-    """The HTML page for a body of `span_json`."""
+def render_page(quoted: Quoted) -> str:
     names = ("language", "title", "url", "before", "quote", "after")
-    return PAGE.format(**{name: escape(body[name]) for name in names})
+    return PAGE.format(**{name: escape(getattr(quoted, name)) for name in names})

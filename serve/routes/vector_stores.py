@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from math import inf
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Response
 
 from rag_core.types import Hit
+from rag_core.wire.openai import FoundFile, SearchPage, TextPart
 from serve.bodies.chat import RankingOptions, Search
 from serve.bodies.fields import Text
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
-from serve.bodies.responses import SearchPage
 from serve.http.dependencies import CurrentCaller, CurrentVariants
 from serve.http.responses import json_response, server_timing
 from serve.routes.retrieval import run_search
@@ -34,7 +33,7 @@ async def search(collection: Text, body: Search, caller: CurrentCaller, variants
     if outcome.timeout is not None:
         raise outcome.timeout  # this format cannot mark a page as partial
     hits = hits_from_threshold(outcome.hits, body.ranking_options)
-    return json_response(search_json(body.query, hits), headers=server_timing(outcome.stages))
+    return json_response(describe_page(body.query, hits), headers=server_timing(outcome.stages))
 
 
 def hits_from_threshold(hits: Sequence[Hit], options: RankingOptions | None) -> list[Hit]:
@@ -42,23 +41,23 @@ def hits_from_threshold(hits: Sequence[Hit], options: RankingOptions | None) -> 
     return [hit for hit in hits if hit.score >= threshold]
 
 
-def search_json(question: str, hits: Sequence[Hit]) -> dict[str, Any]:
-    return {
-        "object": "vector_store.search_results.page",
-        "search_query": [question],
-        "data": [
-            {
-                "file_id": hit.chunk.document_id,
-                "filename": PurePosixPath(unquote(hit.origin.uri)).name or hit.origin.title,
-                "score": round(hit.score, 6),
-                "attributes": _file_attributes(hit),
-                "content": [{"type": "text", "text": hit.chunk.text}],
-            }
+def describe_page(question: str, hits: Sequence[Hit]) -> SearchPage:
+    return SearchPage(
+        object="vector_store.search_results.page",
+        search_query=[question],
+        data=[
+            FoundFile(
+                file_id=hit.chunk.document_id,
+                filename=PurePosixPath(unquote(hit.origin.uri)).name or hit.origin.title,
+                score=round(hit.score, 6),
+                attributes=_file_attributes(hit),
+                content=[TextPart(type="text", text=hit.chunk.text)],
+            )
             for hit in hits
         ],
-        "has_more": False,
-        "next_page": None,
-    }
+        has_more=False,
+        next_page=None,
+    )
 
 
 def _file_attributes(hit: Hit) -> dict[str, str | float | bool]:

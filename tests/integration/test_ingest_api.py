@@ -18,7 +18,7 @@ from workers import run_worker
 
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from serve.bodies.ingest import Ingested
+from rag_core.wire.jobs import Ingested
 from serve.http.caller import Caller
 from serve.services import Services, build_local_services
 

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rag_cli.ranking_view import comparison_table, hits_table, list_moves, waterfall
 from rag_core.retrieval.explanation import explain_hit, ranks_by_stage
 from rag_core.types import Chunk, Hit, Origin, StageReport
-from rag_core.wire import stage_rows
+from rag_core.wire.stages import describe_stages
 
 WIDE_TITLE = "Visitor regulations of the Skerrow tidal power station, with annexes"
 
@@ -93,14 +93,14 @@ def test_a_stage_that_was_nearly_late_is_yellow() -> None:
 def test_stages_as_rows_are_in_the_order_in_which_they_began() -> None:
     embed = StageReport(stage="embed", seconds=0.01)
     dense = StageReport(stage="dense", seconds=0.02, started=0.01, time_limit=0.05, ranking=(id("a"),))
-    assert [row["stage"] for row in stage_rows([dense, embed])] == ["embed", "dense"]
-    assert stage_rows([dense]) == [
+    assert [row.stage for row in describe_stages([dense, embed])] == ["embed", "dense"]
+    assert [row.model_dump() for row in describe_stages([dense])] == [
         {
             **{"stage": "dense", "parent": "", "began_ms": 10.0, "ms": 20.0, "limit_ms": 50.0},
             **{"error": "", "skipped": "", "figures": {}, "ranked": 1},
         }
     ]
-    assert stage_rows([embed])[0]["limit_ms"] is None
+    assert describe_stages([embed])[0].limit_ms is None
 
 
 def test_two_rankings_tell_what_moved_and_what_only_one_has() -> None:

@@ -10,7 +10,11 @@ from fakes.serving import scripted_graph
 from pydantic import BaseModel
 
 from rag_core.errors import NotFoundError, RagError, StageTimeoutError
-from serve.bodies.responses import Answered, Completion, Problem, Profiles, Retrieval, SearchPage
+from rag_core.wire.answer import Answered
+from rag_core.wire.documents import Profiles
+from rag_core.wire.openai import Completion, SearchPage
+from rag_core.wire.problems import Problem
+from rag_core.wire.retrieval import Retrieval
 from serve.gateway import build_fastapi
 
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]

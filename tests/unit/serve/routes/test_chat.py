@@ -24,12 +24,13 @@ from rag_core.events import Event
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Answer, Message, Query, Reply, StageReport
+from rag_core.wire.shape import json_bytes
 from serve.bodies.chat_events import (
     Envelope,
     can_retract,
     closing_chunks,
-    completion_json,
     completion_usage,
+    describe_completion,
     event_chunks,
     sources_block,
     url_citations,
@@ -165,9 +166,8 @@ def test_usage_is_told_last_and_only_if_it_is_asked_for() -> None:
 def test_usage_counts_an_answer_that_was_written_twice_twice() -> None:
     figures = {"prompt_tokens": 100.0, "completion_tokens": 10.0, "cached_tokens": 90.0}
     stages = (StageReport(stage="generate", seconds=1.0, figures=figures), StageReport(stage="judge", seconds=1.0))
-    assert completion_usage(
-        Reply(query=Query(text="?"), standalone="?", answer=Answer(text=""), stages=stages * 2)
-    ) == {
+    reply = Reply(query=Query(text="?"), standalone="?", answer=Answer(text=""), stages=stages * 2)
+    assert completion_usage(reply).model_dump() == {
         "prompt_tokens": 200,
         "completion_tokens": 20,
         "total_tokens": 220,
@@ -459,7 +459,7 @@ def test_without_citations_there_is_no_block() -> None:
 def test_a_citation_with_two_markers_is_two_annotations_in_the_order_of_the_text() -> None:
     twice = replace(citation(1, (0, 10), (11, 14)), spans=((11, 14), (20, 23)))
     between = citation(2, (0, 10), (14, 17))
-    places = [each["url_citation"]["start_index"] for each in url_citations([twice, between])]
+    places = [each.url_citation.start_index for each in url_citations([twice, between])]
     assert places == [11, 14, 20]
 
 
@@ -492,9 +492,9 @@ def test_the_stream_folds_to_the_whole_answer_and_annotations_are_its_markers(
         id="1", created=0, model="m", pipeline_version="v", citations=form, explain=explain, usage=True, hold_text=held
     )
     reply, events = asyncio.run(heard(graph))
-    streamed = [chunk for event in events for chunk in event_chunks(event, shape)]
-    streamed += closing_chunks(reply, shape, NOW)
-    body = completion_json(reply, shape, NOW)
+    chunks = [chunk for event in events for chunk in event_chunks(event, shape)]
+    streamed = [json.loads(json_bytes(chunk)) for chunk in (*chunks, *closing_chunks(reply, shape, NOW))]
+    body = json.loads(json_bytes(describe_completion(reply, shape, NOW)))
     message = whole(body)
     assert folded(streamed) == message
     assert streamed[-1]["usage"] == body["usage"]

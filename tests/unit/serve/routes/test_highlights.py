@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_core import wire
-from rag_core.wire import find_highlights
+from rag_core.wire import highlights
+from rag_core.wire.highlights import find_highlights
 
 LETTERS = st.text(alphabet="aAbé_1İΣß鍵 -.\n", max_size=40)
 
@@ -53,6 +53,6 @@ class Counting:
 
 def test_a_word_of_a_hundred_thousand_letters_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Counting()
-    monkeypatch.setattr(wire, "_WORD", counting)
+    monkeypatch.setattr(highlights, "_WORD", counting)
     assert find_highlights("aaa", "a" * 100_000 + " b" + "a" * 100_000) == [(0, 100_000)]
     assert counting.read <= 200_001

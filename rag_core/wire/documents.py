@@ -1,0 +1,96 @@
+"""The shapes of what is stored: documents, chunks, collections, cited spans; and of profiles."""
+
+from datetime import datetime
+from uuid import UUID
+
+from rag_core.types import DocumentStatus
+from rag_core.wire.shape import Metadata, Shape
+
+
+class Document(Shape):
+    id: UUID
+    uri: str
+    title: str
+    status: DocumentStatus
+    chunks: int
+    version: int
+    updated_at: datetime | None
+    metadata: Metadata
+
+
+class ShownDocument(Document):
+    """A document. `stage` and `reason` describe its failure."""
+
+    collection: str
+    stage: str | None
+    reason: str | None
+
+
+class Chunk(Shape):
+    """A chunk. `start` and `end` are offsets in the document's text."""
+
+    id: UUID
+    ordinal: int
+    start: int
+    end: int
+    prefix: str
+    text: str
+    metadata: Metadata
+
+
+class Collection(Shape):
+    """A collection. `model` and `dimension` are null until something is embedded."""
+
+    name: str
+    model: str | None
+    dimension: int | None
+    documents: int
+    chunks: int
+
+
+class ServedProfile(Shape):
+    name: str
+    serving: bool
+
+
+class Documents(Shape):
+    data: list[Document]
+    next_cursor: str | None
+    has_more: bool
+
+
+class Chunks(Shape):
+    data: list[Chunk]
+    next_cursor: str | None
+    has_more: bool
+
+
+class Collections(Shape):
+    data: list[Collection]
+    next_cursor: str | None
+    has_more: bool
+
+
+class Profiles(Shape):
+    data: list[ServedProfile]
+    next_cursor: str | None
+    has_more: bool
+
+
+class Quoted(Shape):
+    """A span of a document's text as `quote`, with the text `before` and `after` it."""
+
+    chunk_id: UUID
+    document_id: UUID
+    collection: str
+    title: str
+    language: str
+    url: str
+    updated_at: datetime | None
+    start: int
+    end: int
+    page: int | None
+    section: str | None
+    before: str
+    quote: str
+    after: str

@@ -1,0 +1,127 @@
+"""The events of an answer as `/v1/answer` streams them: their names, and their data."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Self
+
+from rag_core import events, types
+from rag_core.wire.answer import Citation, Source, Tokens, Verdict, create_answer_id
+from rag_core.wire.shape import Milliseconds, Shape
+from rag_core.wire.stages import Stage, to_ms
+
+
+class RunStarted(Shape):
+    """`run_id` is the id of the answer."""
+
+    run_id: str
+    correlation_id: str
+    profile: str
+    pipeline_version: str
+    question: str
+    collection: str
+    conversation_id: str
+
+    @classmethod
+    def describe(cls, query: types.Query, correlation_id: str, profile: str, pipeline_version: str) -> Self:
+        return cls(
+            run_id=create_answer_id(),
+            correlation_id=correlation_id,
+            profile=profile,
+            pipeline_version=pipeline_version,
+            question=query.text,
+            collection=query.collection,
+            conversation_id=query.session_id,
+        )
+
+
+class Sources(Shape):
+    items: list[Source]
+
+
+class CitationAdded(Shape):
+    citation: Citation
+
+
+class RunFinished(Shape):
+    finish_reason: types.Finish
+    confidence: float
+    timings_ms: Milliseconds
+
+
+class TextDelta(Shape):
+    text: str
+
+
+class TextRetracted(Shape):
+    reason: str
+
+
+class RunFailed(Shape):
+    """The part of the problem that the command line shows."""
+
+    detail: str
+
+
+def snake_case(class_name: str) -> str:
+    """`TextDelta` becomes `text_delta`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
+
+
+def event_name(event: events.Event) -> str:
+    """The name of an event's class in snake case: `text_delta` for a `TextDelta`."""
+    return "query" if isinstance(event, events.Understood) else snake_case(type(event).__name__)
+
+
+def describe_event(event: events.Event, number: int, now: datetime) -> object:
+    """The data of an event other than RunStarted. `number` counts citations from 1; other events ignore it.
+
+    Events that consist of texts are their own data.
+    """
+    match event:
+        case events.Sources(passages):
+            return Sources(items=[Source.describe(passage) for passage in passages])
+        case events.CitationAdded(citation):
+            return CitationAdded(citation=Citation.describe(number, citation, now))
+        case events.StageFinished(report):
+            return Stage.describe(report)
+        case events.Grounding(verdict):
+            return Verdict.describe(verdict)
+        case events.Usage():
+            return Tokens.describe(event)
+        case events.RunFinished(finish, confidence, seconds):
+            timings = {"total": to_ms(seconds)}
+            return RunFinished(finish_reason=finish, confidence=round(confidence, 4), timings_ms=timings)
+        case _:
+            return event
+
+
+def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
+    """The event with this name and data; None for an event that the fold of a reply does not need.
+
+    Raises UnavailableError if the data is invalid.
+    """
+    match name:
+        case "run_started":
+            started = RunStarted.decode(data)
+            return events.RunStarted(types.Query(text=started.question, collection=started.collection))
+        case "stage_finished":
+            return events.StageFinished(Stage.decode(data).to_report())
+        case "sources":
+            return events.Sources(tuple(source.to_passage() for source in Sources.decode(data).items))
+        case "text_delta":
+            return events.TextDelta(TextDelta.decode(data).text)
+        case "citation_added":
+            return events.CitationAdded(CitationAdded.decode(data).citation.to_citation())
+        case "text_retracted":
+            return events.TextRetracted(TextRetracted.decode(data).reason)
+        case "grounding":
+            return events.Grounding(Verdict.decode(data).to_verdict())
+        case "run_failed":
+            return events.RunFailed(RunFailed.decode(data).detail)
+        case "run_finished":
+            finished = RunFinished.decode(data)
+            seconds = finished.timings_ms["total"] / 1000
+            return events.RunFinished(finished.finish_reason, finished.confidence, seconds)
+        case _:
+            return None

@@ -1,0 +1,129 @@
+"""The shapes of a search: `/v1/retrieve` and `rag search --json`."""
+
+from collections.abc import Sequence
+from typing import Literal, Self
+from uuid import UUID, uuid4
+
+from pydantic import Field
+
+from rag_core import types
+from rag_core.detection import DEFAULT_PROFILE
+from rag_core.retrieval.explanation import STEPS_AFTER_LEGS, Ranks, explain_hit, ranks_by_stage
+from rag_core.wire.highlights import find_highlights
+from rag_core.wire.shape import Metadata, Milliseconds, Shape
+from rag_core.wire.stages import Stage, describe_stages, sum_timings
+
+
+class Profile(Shape):
+    name: str
+    selected_by: Literal["explicit", "detected", "default"]
+
+    @classmethod
+    def describe(cls, name: str, requested: bool = False) -> Self:
+        is_default = name == DEFAULT_PROFILE and not requested
+        return cls(name=name, selected_by="default" if is_default else "explicit")
+
+
+class Step(Shape):
+    rank: int | None
+    score: float
+
+
+class Hit(Shape):
+    rank: int
+    chunk_id: UUID
+    document_id: UUID
+    text: str
+    title: str
+    url: str
+    page: int | None
+    section: str | None
+    start: int
+    end: int
+    score: float
+    retrievers: list[str]
+    highlights: list[tuple[int, int]]
+    metadata: Metadata
+    explain: dict[str, Step] | None = Field(None, description="by step, if requested")
+
+    @classmethod
+    def describe(cls, rank: int, hit: types.Hit, question: str, ranks: Ranks | None = None) -> Self:
+        """`ranks` adds the rank and the score at each step."""
+        chunk, origin = hit.chunk, hit.origin
+        steps = {} if ranks is None else {"explain": explain_hit(hit, ranks)}
+        return cls(
+            rank=rank,
+            chunk_id=chunk.id,
+            document_id=chunk.document_id,
+            text=chunk.text,
+            title=origin.title,
+            url=origin.uri,
+            page=chunk.metadata.get("page"),
+            section=chunk.metadata.get("section"),
+            start=chunk.start,
+            end=chunk.end,
+            score=round(hit.score, 6),
+            retrievers=[name for name in hit.scores if name not in STEPS_AFTER_LEGS],
+            highlights=find_highlights(question, chunk.text),
+            metadata=dict(origin.metadata),
+            **steps,
+        )
+
+    def to_hit(self) -> types.Hit:
+        position = {"page": self.page, "section": self.section}
+        chunk = types.Chunk(
+            id=self.chunk_id,
+            document_id=self.document_id,
+            ordinal=0,
+            text=self.text,
+            start=self.start,
+            end=self.end,
+            metadata={name: value for name, value in position.items() if value is not None},
+        )
+        return types.Hit(chunk=chunk, origin=types.Origin(uri=self.url, title=self.title), score=self.score)
+
+
+class Retrieval(Shape):
+    id: str
+    object: Literal["retrieval"]
+    query: str
+    standalone_query: str
+    results: list[Hit]
+    profile: Profile
+    partial: bool
+    degraded: list[str] = Field(description="stages that failed or timed out, and were skipped")
+    timings_ms: Milliseconds
+    stages: list[Stage] | None = Field(None, description="if requested")
+    next_cursor: str | None
+    pipeline_version: str
+
+    @classmethod
+    def describe(
+        cls,
+        question: str,
+        hits: Sequence[types.Hit],
+        stages: Sequence[types.StageReport],
+        *,
+        seconds: float,
+        profile: Profile,
+        pipeline_version: str,
+        explain: bool = False,
+        offset: int = 0,
+        next_cursor: str | None = None,
+    ) -> Self:
+        """`explain` adds the ranks of each hit and the stages. `offset` is the number of hits before the first."""
+        ranks = ranks_by_stage(stages) if explain else None
+        return cls(
+            id=f"ret_{uuid4().hex}",
+            object="retrieval",
+            query=question,
+            standalone_query=question,
+            results=[Hit.describe(rank, hit, question, ranks) for rank, hit in enumerate(hits, start=offset + 1)],
+            profile=profile,
+            partial=any(report.error for report in stages),
+            degraded=[report.stage for report in stages if report.error],
+            timings_ms=sum_timings(stages, seconds),
+            next_cursor=next_cursor,
+            pipeline_version=pipeline_version,
+            **({"stages": describe_stages(stages)} if explain else {}),
+        )

@@ -1,0 +1,60 @@
+"""The base of every shape that leaves the process, and the conversion of shapes to and from JSON."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
+from pydantic_core import SchemaSerializer, core_schema
+
+from rag_core.errors import UnavailableError
+
+Metadata: TypeAlias = dict[str, str | int | float | bool | list[str]]
+Milliseconds: TypeAlias = dict[str, float]
+"""Durations by stage, and their `total`."""
+Numbers: TypeAlias = Annotated[
+    Mapping[str, Any], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
+]
+"""Whole numbers are written without a fraction."""
+
+_serializer = SchemaSerializer(core_schema.any_schema())
+
+
+class Shape(BaseModel):
+    """A value with the members of a JSON object, in the order of its fields.
+
+    JSON omits optional members that were not set. OpenAPI and the command line's decoder are derived from the fields.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Takes the columns of a row that are fields of the shape."""
+        return cls(**{name: row[name] for name in cls.model_fields})
+
+    @classmethod
+    def decode(cls, body: object) -> Self:
+        """Converts parsed JSON from a gateway. Ignores members that only a newer gateway has.
+
+        Raises UnavailableError if a member is missing or has another type.
+        """
+        try:
+            return cls.model_validate(body, extra="ignore")
+        except ValidationError as error:
+            (first, *_) = error.errors()
+            member = ".".join(map(str, first["loc"]))
+            raise UnavailableError(
+                f"the server's response is not a valid {cls.__name__}: {member}: {first['msg']}"
+            ) from None
+
+
+def json_bytes(value: object) -> bytes:
+    """Converts shapes, and any values of them. Writes times in RFC 3339, ids and paths as text.
+
+    Takes a quarter of the time of `json`. Raises ValueError for an unpaired surrogate.
+    """
+    return _serializer.to_json(value, by_alias=True, exclude_unset=True)
+
+
+def json_text(value: object) -> str:
+    return json_bytes(value).decode()
