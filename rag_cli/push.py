@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 import typer
@@ -19,6 +19,7 @@ from jobs.options import GlobalOptions, command, print_json, stdout_console
 from jobs.progress import ProgressLines, documents_bar
 from rag_cli.question_options import refuse_local_options
 from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, error_from_reason
+from rag_core.wire.jobs import FailedDocument, Job
 
 if TYPE_CHECKING:
     from rag_cli.server_client import File
@@ -34,7 +35,6 @@ SERVER_PARAMETERS = frozenset(
 """The parameters of `rag ingest` that also work with a server."""
 PUSHED_PREFIX = "push:///"
 
-Failure: TypeAlias = Mapping[str, Any]
 IngestServerOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Send files and sources to this gateway.", show_default=False),
@@ -114,14 +114,14 @@ def push(server: str, request: PushRequest, local_options: Sequence[str], option
     except KeyboardInterrupt:
         _offer_cancellation(server, list(sent.jobs), options)
         raise
-    failed = next((job for job in jobs if job["status"] != "completed"), None)
+    failed = next((job for job in jobs if job.status != "completed"), None)
     if not (failed and options.json):  # a failure prints its own JSON document
         _print_push(sent, jobs, options)
-    if failed and failed["status"] == "cancelled":
-        raise RagError(f"job {failed['job_id']} was cancelled")
+    if failed and failed.status == "cancelled":
+        raise RagError(f"job {failed.job_id} was cancelled")
     if failed:
-        raise error_from_reason(failed["reason"] or f"job {failed['job_id']} failed")
-    if sent.failures or any(job["counts"]["failed"] for job in jobs):
+        raise error_from_reason(failed.reason or f"job {failed.job_id} failed")
+    if sent.failures or any(job.counts["failed"] for job in jobs):
         raise typer.Exit(1)
 
 
@@ -136,7 +136,7 @@ class Push:
     request: PushRequest
     profile: str
     jobs: dict[str, int] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailedDocument] = field(default_factory=list)
     skipped: int = 0
 
     def send(self, console: Console) -> None:
@@ -165,7 +165,7 @@ class Push:
             self.jobs[response["job_id"]] = response["documents"]
         for row in response.get("items", ()):
             if "problem" in row:
-                self.failures.append(_push_failure(batch[row["index"]].uri, "push", row["problem"]["detail"]))
+                self.failures.append(_describe_failure(batch[row["index"]].uri, "push", row["problem"]["detail"]))
 
     def _read_batches(self) -> "Iterator[list[File]]":
         batch: list[File] = []
@@ -206,7 +206,7 @@ class Push:
             if error.status == "skipped":
                 self.skipped += 1
             else:
-                self.failures.append(_push_failure(entry.uri, error.stage, error.reason, error.retryable))
+                self.failures.append(_describe_failure(entry.uri, error.stage, error.reason, error.retryable))
             return
         if body.strip():
             yield File(uri=entry.uri, body=body)
@@ -221,11 +221,11 @@ class Push:
         return {"collection": self.request.collection, **profile, **metadata_field}
 
 
-def _push_failure(uri: str, stage: str, reason: str, retryable: bool = False) -> Failure:
-    return {"uri": uri, "stage": stage, "reason": reason, "retryable": retryable}
+def _describe_failure(uri: str, stage: str, reason: str, retryable: bool = False) -> FailedDocument:
+    return FailedDocument(uri=uri, stage=stage, reason=reason, retryable=retryable)
 
 
-def _follow_job(server: str, job: str, documents: int, console: Console) -> Mapping[str, Any]:
+def _follow_job(server: str, job: str, documents: int, console: Console) -> Job:
     """Shows the progress of the job until it has ended. Returns the job with all its failures."""
     from rag_cli.server_client import job_events, read_ended_job
 
@@ -233,10 +233,9 @@ def _follow_job(server: str, job: str, documents: int, console: Console) -> Mapp
     task = bar.add_task("queued", total=documents, rate="")
     with bar:
         for event in job_events(server, job):
-            rate = f"{event['docs_per_s']:.0f} documents/s" if event.get("docs_per_s") else ""
-            processed, total = event.get("done", 0), event.get("total", 0)
-            bar.update(task, completed=processed, total=total, description=str(event["status"]), rate=rate)
-            lines.print(f"{processed} of {total} documents  {rate}")
+            rate = f"{event.docs_per_s:.0f} documents/s" if event.docs_per_s else ""
+            bar.update(task, completed=event.done, total=event.total, description=event.status, rate=rate)
+            lines.print(f"{event.done} of {event.total} documents  {rate}")
     return read_ended_job(server, job)
 
 
@@ -258,7 +257,7 @@ def _offer_cancellation(server: str, jobs: Sequence[str], options: GlobalOptions
             typer.echo(f"job {job} continues on the server; to watch it: {watch}", err=True)
 
 
-def _print_push(sent: Push, jobs: Sequence[Mapping[str, Any]], options: GlobalOptions) -> None:
+def _print_push(sent: Push, jobs: Sequence[Job], options: GlobalOptions) -> None:
     report = report_json(sent, jobs)
     if options.json:
         print_json(report)
@@ -267,15 +266,13 @@ def _print_push(sent: Push, jobs: Sequence[Mapping[str, Any]], options: GlobalOp
     counts = ", ".join(f"{count:,} {name}" for name, count in report["documents"].items() if count)
     console.print(f"{sent.request.collection}: {counts or 'nothing to do'}", markup=False)
     for failure in report["failures"][:MAX_SHOWN_FAILURES]:
-        console.print(
-            f"failed: {failure['uri']}  {failure['stage']}: {failure['reason']}", markup=False, soft_wrap=True
-        )
+        console.print(f"failed: {failure.uri}  {failure.stage}: {failure.reason}", markup=False, soft_wrap=True)
     hidden = len(report["failures"]) - MAX_SHOWN_FAILURES
     if hidden > 0:
         console.print(f"... and {hidden} more; --json lists all of them")
 
 
-def report_json(sent: Push, jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def report_json(sent: Push, jobs: Iterable[Job]) -> dict[str, Any]:
     """The counts of `rag ingest --json`, over all jobs and the documents that are in no job.
 
     Failures have the uris of the local files.
@@ -284,12 +281,12 @@ def report_json(sent: Push, jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]
     counts: Counter[str] = Counter()
     job_ids, failures = [], list(sent.failures)
     for job in jobs:
-        counts.update(job["counts"])
-        job_ids.append(job["job_id"])
-        for failure in job["failures"]:
-            uri = failure["uri"]
-            local_uri = unquote(uri.removeprefix(PUSHED_PREFIX)) if uri.startswith(PUSHED_PREFIX) else uri
-            failures.append({**failure, "uri": local_uri})
+        counts.update(job.counts)
+        job_ids.append(job.job_id)
+        for failure in job.failures:
+            if failure.uri.startswith(PUSHED_PREFIX):
+                failure = failure.model_copy(update={"uri": unquote(failure.uri.removeprefix(PUSHED_PREFIX))})
+            failures.append(failure)
     counts.update(unsent)
     return {
         "job_ids": job_ids,

@@ -16,6 +16,7 @@ import stamina
 from rag_core.errors import NotFoundError, RagError, TooLargeError, UnavailableError, UsageError
 from rag_core.events import Event, RunFailed, RunFinished
 from rag_core.wire.events import decode_event
+from rag_core.wire.jobs import Job, JobEvent
 from rag_core.wire.retrieval import Retrieval
 
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
@@ -100,7 +101,7 @@ def send_source(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def job_events(server: str, job: str) -> Iterator[Mapping[str, Any]]:
+def job_events(server: str, job: str) -> Iterator[JobEvent]:
     """Yields each event of the job once, until it has ended, over as many connections as necessary.
 
     Raises UnavailableError if there is no connection for `EVENTS_TIMEOUT` seconds.
@@ -112,7 +113,7 @@ def job_events(server: str, job: str) -> Iterator[Mapping[str, Any]]:
                 last_id, disconnected_at = id, 0.0
                 if event:
                     yield event
-            if _request_job(server, job)["status"] not in ("queued", "running"):
+            if _request_job(server, job).status not in ("queued", "running"):
                 return
         except UnavailableError:
             disconnected_at = disconnected_at or time.monotonic()
@@ -121,15 +122,14 @@ def job_events(server: str, job: str) -> Iterator[Mapping[str, Any]]:
         time.sleep(RECONNECT_SECONDS)
 
 
-def read_ended_job(server: str, job: str) -> dict[str, Any]:
+def read_ended_job(server: str, job: str) -> Job:
     """The job with all pages of its failures."""
-    body = _request_job(server, job)
-    cursor = body["next_cursor"]
-    while cursor:
-        page = _request_job(server, job, cursor)
-        body["failures"] += page["failures"]
-        cursor = page["next_cursor"]
-    return body
+    page = _request_job(server, job)
+    failures = page.failures
+    while page.next_cursor:
+        page = _request_job(server, job, page.next_cursor)
+        failures += page.failures
+    return page.model_copy(update={"failures": failures})
 
 
 def cancel_job(server: str, job: str) -> None:
@@ -152,12 +152,13 @@ def _post_with_retries(
     return body
 
 
-def _request_job(server: str, job: str, cursor: str = "") -> dict[str, Any]:
+def _request_job(server: str, job: str, cursor: str = "") -> Job:
     with _open_client(server) as client:
-        return _response_json(client.get(f"/v1/jobs/{job}", params={"limit": MAX_PAGE_ROWS, "cursor": cursor}))
+        response = client.get(f"/v1/jobs/{job}", params={"limit": MAX_PAGE_ROWS, "cursor": cursor})
+        return Job.decode(_response_json(response))
 
 
-def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, JobEvent | None]]:
     """Yields the ids and data of the events after `last_id`.
 
     The first pair has `last_id` and no data. It confirms the connection.
@@ -168,12 +169,12 @@ def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, M
             response.read()
         _check_response(response)
         id = last_id
-        yield id, {}
+        yield id, None
         for line in response.iter_lines():
             if line.startswith("id: "):
                 id = line.removeprefix("id: ")
             elif line.startswith("data: "):
-                yield id, json.loads(line.removeprefix("data: "))
+                yield id, JobEvent.decode(json.loads(line.removeprefix("data: ")))
 
 
 @contextmanager
