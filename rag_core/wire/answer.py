@@ -1,10 +1,11 @@
 """The shapes of an answer: `/v1/answer` and `rag ask --json`."""
 
 from datetime import UTC, datetime
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
 from rag_core import events, types
+from rag_core.wire.retrieval import chunk_metadata, describe_place
 from rag_core.wire.shape import Milliseconds, Numbers, Shape
 from rag_core.wire.stages import Stage, describe_stages, sum_timings
 
@@ -48,46 +49,26 @@ class Citation(Shape):
     def describe(cls, number: int, citation: types.Citation, now: datetime) -> Self:
         """`number` counts the citations of the answer, from 1."""
         spans = [Span(start=start, end=end) for start, end in (*citation.spans, citation.claim)]
-        return cls(
-            n=citation.n,
+        return cls.from_value(
+            citation,
             id=f"cit_{number:02}",
             source_type="corpus",
-            chunk_id=citation.chunk_id,
-            document_id=citation.document_id,
-            collection=citation.collection,
-            title=citation.title,
             url=citation.uri,
             origin_url=citation.uri,
-            page=citation.page,
-            section=citation.section,
-            start=citation.start,
-            end=citation.end,
-            quote=citation.quote,
             spans=spans[:-1],
             claim=spans[-1],
             score=round(citation.score, 4),
             verdict=citation.grade,
-            updated_at=citation.updated_at,
             age_days=count_days(citation.updated_at, now),
         )
 
     def to_citation(self) -> types.Citation:
-        return types.Citation(
-            n=self.n,
-            chunk_id=self.chunk_id,
-            document_id=self.document_id,
-            collection=self.collection,
-            title=self.title,
+        return self.to_value(
+            types.Citation,
             uri=self.url,
-            quote=self.quote,
-            start=self.start,
-            end=self.end,
             spans=tuple(span.pair for span in self.spans),
             claim=self.claim.pair,
-            score=self.score,
-            page=self.page,
             section=self.section or "",
-            updated_at=self.updated_at,
             grade=self.verdict,
         )
 
@@ -106,24 +87,12 @@ class Verdict(Shape):
 
     @classmethod
     def describe(cls, verdict: types.Verdict) -> Self:
-        claims = [
-            Claim(
-                start=claim.start,
-                end=claim.end,
-                verdict=claim.grade,
-                score=round(claim.score, 4),
-                reason=claim.reason,
-            )
-            for claim in verdict.claims
-        ]
+        claims = [Claim.from_value(claim, verdict=claim.grade, score=round(claim.score, 4)) for claim in verdict.claims]
         return cls(verdict=verdict.grade, score=round(verdict.score, 4), method=verdict.method, claims=claims)
 
     def to_verdict(self) -> types.Verdict:
-        claims = tuple(
-            types.Claim(start=claim.start, end=claim.end, grade=claim.verdict, score=claim.score, reason=claim.reason)
-            for claim in self.claims
-        )
-        return types.Verdict(grade=self.verdict, score=self.score, claims=claims, method=self.method)
+        claims = tuple(claim.to_value(types.Claim, grade=claim.verdict) for claim in self.claims)
+        return self.to_value(types.Verdict, grade=self.verdict, claims=claims)
 
 
 class Source(Shape):
@@ -148,41 +117,23 @@ class Source(Shape):
     @classmethod
     def describe(cls, passage: types.Passage) -> Self:
         hit = passage.hit
-        return cls(
-            n=passage.n,
-            chunk_id=hit.chunk.id,
+        return cls.from_value(
+            passage,
+            **describe_place(hit),
             chunk_ids=[chunk.id for chunk in passage.chunks],
-            document_id=hit.chunk.document_id,
-            title=hit.origin.title,
-            url=hit.origin.uri,
-            page=hit.chunk.metadata.get("page"),
-            section=hit.chunk.metadata.get("section"),
             source_type="corpus",
             updated_at=hit.origin.updated_at,
-            start=passage.start,
-            end=passage.end,
-            score=round(hit.score, 6),
             scores=hit.scores,
-            text=passage.text,
         )
 
     def to_passage(self) -> types.Passage:
-        position = {"page": self.page, "section": self.section}
-        first, *others = [
-            types.Chunk(
-                id=id,
-                document_id=self.document_id,
-                ordinal=0,
-                text=self.text,
-                start=self.start,
-                end=self.end,
-                metadata={name: value for name, value in position.items() if value is not None},
-            )
+        first, *chunks = [
+            self.to_value(types.Chunk, id=id, ordinal=0, metadata=chunk_metadata(self))
             for id in (self.chunk_id, *self.chunk_ids)
         ]
         origin = types.Origin(uri=self.url, title=self.title, updated_at=self.updated_at)
         hit = types.Hit(chunk=first, origin=origin, score=self.score, scores=self.scores)
-        return types.Passage(n=self.n, hit=hit, text=self.text, start=self.start, chunks=tuple(others))
+        return self.to_value(types.Passage, hit=hit, chunks=tuple(chunks))
 
 
 class Tokens(Shape):
@@ -193,12 +144,7 @@ class Tokens(Shape):
 
     @classmethod
     def describe(cls, usage: events.Usage) -> Self:
-        return cls(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
-            total_tokens=usage.prompt_tokens + usage.completion_tokens,
-        )
+        return cls.from_value(usage, total_tokens=usage.prompt_tokens + usage.completion_tokens)
 
 
 class Answered(Shape):
@@ -223,16 +169,10 @@ class Answered(Shape):
             id=create_answer_id(),
             object="answer",
             answer=answer.text,
-            citations=describe_citations(answer, now),
-            confidence=round(answer.confidence, 4),
             finish_reason=answer.finish,
-            grounding=Verdict.describe(answer.verdict),
             standalone_question=reply.standalone,
-            conversation_id=reply.query.session_id,
-            pipeline_version=pipeline_version,
-            degraded=list(reply.degraded),
-            timings_ms=reply_timings(reply),
             usage=Tokens.describe(count_tokens(reply)),
+            **describe_reply(reply, pipeline_version, now),
         )
 
 
@@ -267,6 +207,20 @@ class Asked(Shape):
         )
 
 
+def describe_reply(reply: types.Reply, pipeline_version: str, now: datetime) -> dict[str, Any]:
+    """The members that answers and chat completions have in common."""
+    timed = [report for report in reply.stages if not report.skipped]
+    return {
+        "citations": describe_citations(reply.answer, now),
+        "confidence": round(reply.answer.confidence, 4),
+        "grounding": Verdict.describe(reply.answer.verdict),
+        "conversation_id": reply.query.session_id,
+        "pipeline_version": pipeline_version,
+        "degraded": list(reply.degraded),
+        "timings_ms": sum_timings(timed, reply.seconds),
+    }
+
+
 def describe_citations(answer: types.Answer, now: datetime) -> list[Citation]:
     return [Citation.describe(number, citation, now) for number, citation in enumerate(answer.citations, start=1)]
 
@@ -278,10 +232,6 @@ def create_answer_id() -> str:
 def count_days(updated_at: datetime | None, now: datetime) -> int | None:
     """The age of a document in days; None if its date is unknown."""
     return None if updated_at is None else max(0, (now.astimezone(UTC) - updated_at).days)
-
-
-def reply_timings(reply: types.Reply) -> Milliseconds:
-    return sum_timings([report for report in reply.stages if not report.skipped], reply.seconds)
 
 
 def count_tokens(reply: types.Reply) -> events.Usage:

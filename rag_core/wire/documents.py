@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from rag_core.types import DocumentStatus
-from rag_core.wire.shape import Metadata, Shape
+from rag_core.wire.shape import Metadata, Page, Shape
 
 
 class Document(Shape):
@@ -53,28 +53,20 @@ class ServedProfile(Shape):
     serving: bool
 
 
-class Documents(Shape):
+class Documents(Page):
     data: list[Document]
-    next_cursor: str | None
-    has_more: bool
 
 
-class Chunks(Shape):
+class Chunks(Page):
     data: list[Chunk]
-    next_cursor: str | None
-    has_more: bool
 
 
-class Collections(Shape):
+class Collections(Page):
     data: list[Collection]
-    next_cursor: str | None
-    has_more: bool
 
 
-class Profiles(Shape):
+class Profiles(Page):
     data: list[ServedProfile]
-    next_cursor: str | None
-    has_more: bool
 
 
 class Quoted(Shape):

@@ -49,18 +49,12 @@ class RunFinished(Shape):
     timings_ms: Milliseconds
 
 
-class TextDelta(Shape):
-    text: str
+class Text(Shape):
+    """The data of events that consist of one text. Each has one of the members."""
 
-
-class TextRetracted(Shape):
-    reason: str
-
-
-class RunFailed(Shape):
-    """The part of the problem that the command line shows."""
-
-    detail: str
+    text: str = ""
+    reason: str = ""
+    detail: str = ""
 
 
 def snake_case(class_name: str) -> str:
@@ -110,15 +104,15 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
         case "sources":
             return events.Sources(tuple(source.to_passage() for source in Sources.decode(data).items))
         case "text_delta":
-            return events.TextDelta(TextDelta.decode(data).text)
+            return events.TextDelta(Text.decode(data).text)
         case "citation_added":
             return events.CitationAdded(CitationAdded.decode(data).citation.to_citation())
         case "text_retracted":
-            return events.TextRetracted(TextRetracted.decode(data).reason)
+            return events.TextRetracted(Text.decode(data).reason)
         case "grounding":
             return events.Grounding(Verdict.decode(data).to_verdict())
         case "run_failed":
-            return events.RunFailed(RunFailed.decode(data).detail)
+            return events.RunFailed(Text.decode(data).detail)
         case "run_finished":
             finished = RunFinished.decode(data)
             seconds = finished.timings_ms["total"] / 1000

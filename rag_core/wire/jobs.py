@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from rag_core.wire.problems import Problem
-from rag_core.wire.shape import Shape
+from rag_core.wire.shape import Page, Shape
 
 JobStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled"]
 Counts: TypeAlias = dict[str, int]
@@ -60,10 +60,8 @@ class ListedJob(JobSummary):
     failed: int
 
 
-class Jobs(Shape):
+class Jobs(Page):
     data: list[ListedJob]
-    next_cursor: str | None
-    has_more: bool
 
 
 class StageWork(Shape):

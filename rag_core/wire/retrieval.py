@@ -1,7 +1,7 @@
 """The shapes of a search: `/v1/retrieve` and `rag search --json`."""
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
 from pydantic import Field
@@ -49,38 +49,39 @@ class Hit(Shape):
     @classmethod
     def describe(cls, rank: int, hit: types.Hit, question: str, ranks: Ranks | None = None) -> Self:
         """`ranks` adds the rank and the score at each step."""
-        chunk, origin = hit.chunk, hit.origin
-        steps = {} if ranks is None else {"explain": explain_hit(hit, ranks)}
-        return cls(
+        chunk = hit.chunk
+        return cls.from_value(
+            chunk,
             rank=rank,
-            chunk_id=chunk.id,
-            document_id=chunk.document_id,
-            text=chunk.text,
-            title=origin.title,
-            url=origin.uri,
-            page=chunk.metadata.get("page"),
-            section=chunk.metadata.get("section"),
-            start=chunk.start,
-            end=chunk.end,
-            score=round(hit.score, 6),
+            **describe_place(hit),
             retrievers=[name for name in hit.scores if name not in STEPS_AFTER_LEGS],
             highlights=find_highlights(question, chunk.text),
-            metadata=dict(origin.metadata),
-            **steps,
+            metadata=dict(hit.origin.metadata),
+            **({} if ranks is None else {"explain": explain_hit(hit, ranks)}),
         )
 
     def to_hit(self) -> types.Hit:
-        position = {"page": self.page, "section": self.section}
-        chunk = types.Chunk(
-            id=self.chunk_id,
-            document_id=self.document_id,
-            ordinal=0,
-            text=self.text,
-            start=self.start,
-            end=self.end,
-            metadata={name: value for name, value in position.items() if value is not None},
-        )
+        chunk = self.to_value(types.Chunk, id=self.chunk_id, ordinal=0, metadata=chunk_metadata(self))
         return types.Hit(chunk=chunk, origin=types.Origin(uri=self.url, title=self.title), score=self.score)
+
+
+def describe_place(hit: types.Hit) -> dict[str, Any]:
+    """The members of a hit and of a passage that name its chunk and its document, and its score."""
+    return {
+        "chunk_id": hit.chunk.id,
+        "document_id": hit.chunk.document_id,
+        "title": hit.origin.title,
+        "url": hit.origin.uri,
+        "page": hit.chunk.metadata.get("page"),
+        "section": hit.chunk.metadata.get("section"),
+        "score": round(hit.score, 6),
+    }
+
+
+def chunk_metadata(shape: Shape) -> dict[str, Any]:
+    """The metadata of a chunk: the page and the section of a hit or a passage, if they are known."""
+    values = {name: getattr(shape, name) for name in ("page", "section")}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Retrieval(Shape):

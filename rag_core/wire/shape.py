@@ -1,12 +1,15 @@
 """The base of every shape that leaves the process, and the conversion of shapes to and from JSON."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeAlias
+from dataclasses import fields
+from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import SchemaSerializer, core_schema
 
 from rag_core.errors import UnavailableError
+
+V = TypeVar("V")
 
 Metadata: TypeAlias = dict[str, str | int | float | bool | list[str]]
 Milliseconds: TypeAlias = dict[str, float]
@@ -33,6 +36,16 @@ class Shape(BaseModel):
         return cls(**{name: row[name] for name in cls.model_fields})
 
     @classmethod
+    def from_value(cls, value: object, **others: Any) -> Self:
+        """Takes the attributes of a value that are fields of the shape, except those that are in `others`."""
+        return cls(**{name: getattr(value, name) for name in cls.model_fields if hasattr(value, name)} | others)
+
+    def to_value(self, kind: type[V], **others: Any) -> V:
+        """The dataclass with the equally named fields of the shape, except those that are in `others`."""
+        names = [field.name for field in fields(kind) if hasattr(self, field.name)]  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in names} | others)
+
+    @classmethod
     def decode(cls, body: object) -> Self:
         """Converts parsed JSON from a gateway. Ignores members that only a newer gateway has.
 
@@ -46,6 +59,14 @@ class Shape(BaseModel):
             raise UnavailableError(
                 f"the server's response is not a valid {cls.__name__}: {member}: {first['msg']}"
             ) from None
+
+
+class Page(Shape):
+    """A page of a list. Subclasses declare the type of `data`."""
+
+    data: list[Any]
+    next_cursor: str | None
+    has_more: bool
 
 
 def json_bytes(value: object) -> bytes:

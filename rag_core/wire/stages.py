@@ -23,30 +23,18 @@ class Stage(Shape):
 
     @classmethod
     def describe(cls, report: StageReport) -> Self:
-        return cls(
-            stage=report.stage,
-            parent=report.parent,
+        return cls.from_value(
+            report,
             began_ms=to_ms(report.started),
             ms=to_ms(report.seconds),
             limit_ms=to_ms(report.time_limit) if isfinite(report.time_limit) else None,
-            error=report.error,
-            skipped=report.skipped,
-            figures=report.figures,
             ranked=len(report.ranking),
         )
 
     def to_report(self) -> StageReport:
         """The report without its ranking, of which only the length is sent."""
-        return StageReport(
-            stage=self.stage,
-            seconds=self.ms / 1000,
-            error=self.error,
-            parent=self.parent,
-            started=self.began_ms / 1000,
-            time_limit=inf if self.limit_ms is None else self.limit_ms / 1000,
-            skipped=self.skipped,
-            figures=self.figures,
-        )
+        limit = inf if self.limit_ms is None else self.limit_ms / 1000
+        return self.to_value(StageReport, started=self.began_ms / 1000, seconds=self.ms / 1000, time_limit=limit)
 
 
 def describe_stages(stages: Sequence[StageReport]) -> list[Stage]:

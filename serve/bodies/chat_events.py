@@ -15,7 +15,7 @@ from rag_core.config import GuardSettings
 from rag_core.events import Event, Sources, TextDelta
 from rag_core.types import Citation, Finish, Reply
 from rag_core.wire import openai as wire
-from rag_core.wire.answer import Source, Verdict, count_tokens, describe_citations, reply_timings
+from rag_core.wire.answer import Source, count_tokens, describe_reply
 from rag_core.wire.stages import describe_stages
 from serve.bodies.chat import CitationForm
 from serve.http.responses import public_stages
@@ -138,15 +138,7 @@ def _annotations(reply: Reply, envelope: Envelope) -> list[wire.Annotation]:
 
 
 def _describe_rag(reply: Reply, envelope: Envelope, now: datetime) -> wire.Rag:
-    rag = wire.Rag(
-        citations=describe_citations(reply.answer, now),
-        conversation_id=reply.query.session_id,
-        grounding=Verdict.describe(reply.answer.verdict),
-        degraded=list(reply.degraded),
-        pipeline_version=envelope.pipeline_version,
-        confidence=round(reply.answer.confidence, 4),
-        timings_ms=reply_timings(reply),
-    )
+    rag = wire.Rag(**describe_reply(reply, envelope.pipeline_version, now))
     if not envelope.explain:
         return rag
     stages = describe_stages(public_stages(reply.stages))
