@@ -94,15 +94,12 @@ def train_fusion(
 
 def find_hybrid(retrieval: "RetrievalSettings") -> "HybridRetriever":
     """The hybrid retriever inside retrievers that reorder or rerank. Raises ConfigError if there is none."""
-    from rag_core.config import HybridRetriever, PerDocumentRetriever, RerankedRetriever, SignalsRetriever
+    from rag_core.config import HybridRetriever, unwrap
 
-    match retrieval:
-        case HybridRetriever():
-            return retrieval
-        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return find_hybrid(retrieval.retriever)
-        case _:
-            raise ConfigError(f"fusion can only be trained for a retriever of type hybrid, got {retrieval.type}")
+    *_, innermost = unwrap(retrieval)
+    if not isinstance(innermost, HybridRetriever):
+        raise ConfigError(f"fusion can only be trained for a retriever of type hybrid, got {innermost.type}")
+    return innermost
 
 
 def label_candidates(

@@ -7,8 +7,10 @@ module holds the defaults within each type. `settings.py` merges YAML, environme
 
 import json
 import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, Self, assert_never
+from typing import Annotated, Any, ClassVar, Literal, Self, assert_never
 
 from pydantic import (
     AfterValidator,
@@ -590,7 +592,28 @@ class LtrFusion(Section):
 FusionSettings = Annotated[DistributionFusion | WeightedFusion | RrfFusion | LtrFusion, Field(discriminator="type")]
 
 
-class HybridRetriever(Section):
+class Combinator(Section):
+    """A retriever that holds others and reads `depth` hits of each. `walk` and `unwrap` find what is inside."""
+
+    restart_settings: ClassVar[frozenset[str]] = frozenset()
+    """Settings besides `type` that a gateway cannot change while it serves, such as a model."""
+
+    @abstractmethod
+    def children(self) -> Mapping[str, "RetrievalSettings"]:
+        """The retrievers that it holds, by setting, such as `retriever` or `retrievers.dense`."""
+
+
+class OuterRetriever(Combinator):
+    """A retriever that reorders or drops hits of one other."""
+
+    type: str
+    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
+
+    def children(self) -> Mapping[str, "RetrievalSettings"]:
+        return {"retriever": self.retriever}
+
+
+class HybridRetriever(Combinator):
     """Several retrievers whose rankings are fused. A retriever that is late or fails is left out and reported."""
 
     type: Literal["hybrid"]
@@ -617,6 +640,9 @@ class HybridRetriever(Section):
             )
         return self
 
+    def children(self) -> Mapping[str, "RetrievalSettings"]:
+        return {f"retrievers.{name}": retriever for name, retriever in self.retrievers.items()}
+
     def _names_by_setting(self) -> dict[str, set[str]]:
         """The retriever names that each setting refers to, by setting."""
         match self.fusion:
@@ -631,24 +657,24 @@ class HybridRetriever(Section):
         return {"timeouts_ms": set(self.timeouts_ms), **fusion_names}
 
 
-class RerankedRetriever(Section):
+class RerankedRetriever(OuterRetriever):
     """The best hits of a retriever in the order of a reranker.
 
     If the reranker is late or fails, the hits keep the retriever's order and the failure is reported.
     """
 
+    restart_settings = frozenset({"reranker"})
+
     type: Literal["reranked"]
-    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
     reranker: RerankerSettings = Field(description="Reranker that reads them.")
     depth: int = Field(100, ge=1, description="Number of hits that the reranker reads.")
     timeout_ms: float = Field(30_000, gt=0, description="Milliseconds for the reranker.")
 
 
-class PerDocumentRetriever(Section):
+class PerDocumentRetriever(OuterRetriever):
     """The hits of a retriever with a maximum number per document."""
 
     type: Literal["per_document"]
-    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
     max_chunks_per_document: int = Field(ge=1, description="Maximum number of hits of one document.")
     depth: int = Field(100, ge=1, description="Number of hits that they are selected from.")
 
@@ -662,42 +688,38 @@ class RecencySignal(Section):
     )
 
 
-class SignalsRetriever(Section):
+class SignalsRetriever(OuterRetriever):
     """The hits of a retriever with bonuses for their metadata, in standard deviations of the hits' scores."""
 
     type: Literal["signals"]
-    retriever: "RetrievalSettings" = Field(description="Retriever that finds the hits.")
     recency: RecencySignal | None = Field(None, description="Bonus for recent documents.")
     weights: dict[str, dict[str, FiniteFloat]] = Field({}, description="Bonus by metadata key and value.")
     depth: int = Field(100, ge=1, description="Number of hits that are reordered.")
 
 
 LegSettings = DenseRetriever | Bm25Retriever | SpladeRetriever | GraphRetriever
-RetrievalSettings = Annotated[
-    LegSettings | HybridRetriever | RerankedRetriever | PerDocumentRetriever | SignalsRetriever | PythonObject,
-    Field(discriminator="type"),
-]
+OuterSettings = RerankedRetriever | PerDocumentRetriever | SignalsRetriever
+RetrievalSettings = Annotated[LegSettings | HybridRetriever | OuterSettings | PythonObject, Field(discriminator="type")]
+
+
+def walk(retrieval: RetrievalSettings) -> Iterator[RetrievalSettings]:
+    """Yields the retriever and all retrievers within it, each before those that it holds."""
+    yield retrieval
+    if isinstance(retrieval, Combinator):
+        for child in retrieval.children().values():
+            yield from walk(child)
+
+
+def unwrap(retrieval: RetrievalSettings) -> Iterator[RetrievalSettings]:
+    """Yields the retriever, the one that it reads, and so on; the last is a leg, a hybrid or a Python object."""
+    yield retrieval
+    if isinstance(retrieval, OuterRetriever):
+        yield from unwrap(retrieval.retriever)
 
 
 def find_reranked_retriever(retrieval: RetrievalSettings) -> RerankedRetriever | None:
     """The outermost reranked retriever that no hybrid retriever encloses, so that it reranks all hits."""
-    match retrieval:
-        case RerankedRetriever():
-            return retrieval
-        case PerDocumentRetriever() | SignalsRetriever():
-            return find_reranked_retriever(retrieval.retriever)
-        case _:
-            return None
-
-
-def _uses_leg(leg: str, retrieval: RetrievalSettings) -> bool:
-    match retrieval:
-        case HybridRetriever():
-            return any(_uses_leg(leg, retriever) for retriever in retrieval.retrievers.values())
-        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return _uses_leg(leg, retrieval.retriever)
-        case _:
-            return retrieval.type == leg
+    return next((section for section in unwrap(retrieval) if isinstance(section, RerankedRetriever)), None)
 
 
 LegSection = SpladeSettings | RuleGraph | None
@@ -748,7 +770,8 @@ class Settings(Section):
     @classmethod
     def _check_leg_section(cls, section: LegSection, fields: ValidationInfo) -> LegSection:
         leg = str(fields.field_name)
-        if section is None and "retrieval" in fields.data and _uses_leg(leg, fields.data["retrieval"]):
+        retrieval = fields.data.get("retrieval")  # None if it is invalid
+        if section is None and retrieval and any(retriever.type == leg for retriever in walk(retrieval)):
             raise ValueError(f"a {leg} retriever requires this section: set it to {_LEG_SECTION_EXAMPLES[leg]}")
         return section
 

@@ -12,20 +12,18 @@ from fastapi import FastAPI
 
 from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import (
-    Bm25Retriever,
-    DenseRetriever,
+    Combinator,
     DistributionFusion,
     FusionSettings,
-    GraphRetriever,
     HybridRetriever,
+    LegSettings,
     LtrFusion,
+    OuterRetriever,
     PerDocumentRetriever,
     RerankedRetriever,
     RetrievalSettings,
     RrfFusion,
     Settings,
-    SignalsRetriever,
-    SpladeRetriever,
     WeightedFusion,
     find_reranked_retriever,
 )
@@ -167,17 +165,13 @@ def apply_search_options(retrieval: RetrievalSettings, options: SearchOptions) -
             max_chunks_per_document=options.max_chunks_per_document,
             depth=options.candidates or ranking_depth(varied),
         )
-    if options.candidates and isinstance(varied, Bm25Retriever | DenseRetriever | SpladeRetriever | GraphRetriever):
+    if options.candidates and isinstance(varied, LegSettings):
         raise UsageError("candidates must be omitted: the profile has a single leg, so all its hits are shown")
     return varied
 
 
 def ranking_depth(retrieval: RetrievalSettings) -> int:
-    match retrieval:
-        case HybridRetriever() | RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return retrieval.depth
-        case _:
-            return MAX_DEPTH
+    return retrieval.depth if isinstance(retrieval, Combinator) else MAX_DEPTH
 
 
 def apply_answer_options(settings: Settings, options: AnswerOptions) -> Settings:
@@ -195,7 +189,7 @@ def _vary(retrieval: RetrievalSettings, options: SearchOptions) -> RetrievalSett
             return _vary_hybrid(retrieval, options)
         case RerankedRetriever() if options.rerank is False:
             return _vary(retrieval.retriever, options)
-        case RerankedRetriever() | SignalsRetriever() | PerDocumentRetriever():
+        case OuterRetriever():
             inner = _vary(retrieval.retriever, options)
             return retrieval.model_copy(update={"retriever": inner, "depth": options.candidates or retrieval.depth})
         case _:  # a single leg

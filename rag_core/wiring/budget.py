@@ -1,6 +1,6 @@
 """Time limits of the stages of a search, for the two named budgets."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -10,11 +10,10 @@ from rag_core.config import (
     HybridRetriever,
     LateInteractionReranker,
     LlmReranker,
-    PerDocumentRetriever,
     RerankedRetriever,
     RetrievalSettings,
-    SignalsRetriever,
     find_reranked_retriever,
+    unwrap,
 )
 
 
@@ -48,7 +47,8 @@ def stage_limits(name: Literal["standard", "realtime", "none"], retrieval: Retri
         return {}
     budget = BUDGETS[name]
     limits = {"encode": budget.encode}
-    for leg in _leg_names(retrieval):
+    *_, innermost = unwrap(retrieval)
+    for leg in innermost.retrievers if isinstance(innermost, HybridRetriever) else [innermost.type]:
         limits |= {leg: budget.leg, f"{leg} scores": budget.fusion}
     match find_reranked_retriever(retrieval):
         case None:
@@ -60,13 +60,3 @@ def stage_limits(name: Literal["standard", "realtime", "none"], retrieval: Retri
         case _:
             batches = 1
     return {**limits, "rerank": budget.rerank_batch * batches, "retrieve": budget.total}
-
-
-def _leg_names(retrieval: RetrievalSettings) -> Iterator[str]:
-    match retrieval:
-        case HybridRetriever():
-            yield from retrieval.retrievers
-        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            yield from _leg_names(retrieval.retriever)
-        case _:
-            yield retrieval.type

@@ -1,6 +1,5 @@
 """The choice between models in this process and remote ones, such as deployments of Ray Serve."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,15 +9,13 @@ from rag_core.config import (
     CrossEncoderReranker,
     Endpoint,
     ExtractiveGenerator,
-    HybridRetriever,
     LateInteractionReranker,
     OpenAIGenerator,
-    PerDocumentRetriever,
     RerankedRetriever,
     RerankerSettings,
     RetrievalSettings,
     Settings,
-    SignalsRetriever,
+    walk,
 )
 from rag_core.errors import ConfigError
 from rag_core.models.endpoint import Completer
@@ -83,21 +80,7 @@ def select_chat(endpoint: Endpoint, settings: Settings, remote: RemoteModels) ->
 def list_rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:
     """The distinct rerankers of the retriever and all retrievers within it, outermost first."""
     distinct: list[RerankerSettings] = []
-    for reranker in _walk_rerankers(retrieval):
+    for reranker in [section.reranker for section in walk(retrieval) if isinstance(section, RerankedRetriever)]:
         if reranker not in distinct:  # no dict or set: a Python object's arguments cannot be hashed
             distinct.append(reranker)
     return distinct
-
-
-def _walk_rerankers(retrieval: RetrievalSettings) -> Iterator[RerankerSettings]:
-    match retrieval:
-        case RerankedRetriever():
-            yield retrieval.reranker
-            yield from _walk_rerankers(retrieval.retriever)
-        case PerDocumentRetriever() | SignalsRetriever():
-            yield from _walk_rerankers(retrieval.retriever)
-        case HybridRetriever():
-            for retriever in retrieval.retrievers.values():
-                yield from _walk_rerankers(retriever)
-        case _:
-            return

@@ -14,6 +14,7 @@ from rag_core.config import (
     LegSettings,
     LlmReranker,
     LtrFusion,
+    OuterSettings,
     PerDocumentRetriever,
     PythonObject,
     RerankedRetriever,
@@ -63,26 +64,26 @@ class _RetrieverBuilder:
 
     def build(self, section: RetrievalSettings, name: str) -> Retriever:
         """Builds the retriever; a leg reports its stage under `name`."""
+        if isinstance(section, LegSettings):
+            return LegRetriever(self._corpus, name, self._build_leg(section))
+        if isinstance(section, HybridRetriever):
+            return self._build_hybrid(section)
+        if isinstance(section, PythonObject):
+            retriever: Retriever = build_python_object(section)
+            return retriever
+        return self._build_outer(section, self.build(section.retriever, section.retriever.type))
+
+    def _build_outer(self, section: OuterSettings, inner: Retriever) -> Retriever:
         match section:
-            case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
-                return LegRetriever(self._corpus, name, self._build_leg(section))
-            case HybridRetriever():
-                return self._build_hybrid(section)
             case RerankedRetriever():
-                return Reranked(
-                    retriever=self.build(section.retriever, section.retriever.type),
-                    reranker=self._build_reranker(section.reranker),
-                    depth=section.depth,
-                    timeout=section.timeout_ms / 1000,
-                )
+                reranker = self._build_reranker(section.reranker)
+                timeout = section.timeout_ms / 1000
+                return Reranked(retriever=inner, reranker=reranker, depth=section.depth, timeout=timeout)
             case PerDocumentRetriever():
-                inner = self.build(section.retriever, section.retriever.type)
                 return PerDocument(retriever=inner, max_hits=section.max_chunks_per_document, depth=section.depth)
-            case SignalsRetriever():
-                return self._build_signals(section)
-            case PythonObject():
-                retriever: Retriever = build_python_object(section)
-                return retriever
+            case SignalsRetriever(recency=recency):
+                decay = Recency(half_life=recency.half_life_days, weight=recency.weight) if recency else None
+                return Signals(retriever=inner, depth=section.depth, recency=decay, weights=section.weights)
             case _:
                 assert_never(section)
 
@@ -123,11 +124,9 @@ class _RetrieverBuilder:
         )
 
     def _build_hybrid_leg(self, section: RetrievalSettings, name: str) -> Leg:
-        match section:
-            case DenseRetriever() | Bm25Retriever() | SpladeRetriever() | GraphRetriever():
-                return self._build_leg(section)
-            case _:
-                return RetrieverLeg(self.build(section, name))
+        if isinstance(section, LegSettings):
+            return self._build_leg(section)
+        return RetrieverLeg(self.build(section, name))
 
     def _build_reranker(self, section: RerankerSettings) -> Reranker:
         if isinstance(section, LlmReranker):
@@ -136,15 +135,6 @@ class _RetrieverBuilder:
             return build_reranker(section)
         find_remote_reranker(self._settings)  # raises ConfigError if this reranker cannot be remote
         return PairReranker(self._remote.reranker)
-
-    def _build_signals(self, section: SignalsRetriever) -> Retriever:
-        recency = section.recency
-        return Signals(
-            retriever=self.build(section.retriever, section.retriever.type),
-            depth=section.depth,
-            recency=Recency(half_life=recency.half_life_days, weight=recency.weight) if recency else None,
-            weights=section.weights,
-        )
 
 
 def build_fusion(section: FusionSettings, legs: Sequence[str]) -> Fusion:

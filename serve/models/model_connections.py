@@ -10,16 +10,7 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
 from rag_core.breaker import Breaker
-from rag_core.config import (
-    DenseRetriever,
-    HybridRetriever,
-    OpenAIGenerator,
-    PerDocumentRetriever,
-    RerankedRetriever,
-    RetrievalSettings,
-    Settings,
-    SignalsRetriever,
-)
+from rag_core.config import Combinator, DenseRetriever, OpenAIGenerator, RetrievalSettings, Settings, walk
 from rag_core.errors import ConfigError, ModelError
 from rag_core.wiring.models import RemoteModels
 from serve.models.deployments import embedder_app, scorer_app
@@ -149,10 +140,4 @@ def _unhealthy_error(role: str, error: BaseException) -> ModelError:
 
 def _is_dense_only(retrieval: RetrievalSettings) -> bool:
     """True if nothing can be found without the embedder. A hybrid retriever skips a leg that fails."""
-    match retrieval:
-        case HybridRetriever():
-            return all(map(_is_dense_only, retrieval.retrievers.values()))
-        case RerankedRetriever() | PerDocumentRetriever() | SignalsRetriever():
-            return _is_dense_only(retrieval.retriever)
-        case _:
-            return isinstance(retrieval, DenseRetriever)
+    return all(isinstance(section, DenseRetriever | Combinator) for section in walk(retrieval))

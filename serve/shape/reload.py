@@ -5,15 +5,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from rag_core.config import (
-    HybridRetriever,
-    PerDocumentRetriever,
-    RerankedRetriever,
-    RetrievalSettings,
-    Section,
-    Settings,
-    SignalsRetriever,
-)
+from rag_core.config import Combinator, RetrievalSettings, Section, Settings
 from rag_core.errors import ConfigError
 from rag_core.settings import with_overrides
 
@@ -57,17 +49,10 @@ def _fixed_settings(settings: Settings) -> dict[str, Any]:
 
 def _fixed_retrieval(retrieval: RetrievalSettings) -> dict[str, Any]:
     """The retrievers and the models that they load; weights, depths and timeouts can change."""
-    match retrieval:
-        case HybridRetriever():
-            legs = {name: _fixed_retrieval(leg) for name, leg in retrieval.retrievers.items()}
-            return {"type": retrieval.type, "retrievers": legs}
-        case RerankedRetriever():
-            reranker = retrieval.reranker.model_dump(mode="json")
-            return {"type": retrieval.type, "reranker": reranker, "retriever": _fixed_retrieval(retrieval.retriever)}
-        case PerDocumentRetriever() | SignalsRetriever():
-            return {"type": retrieval.type, "retriever": _fixed_retrieval(retrieval.retriever)}
-        case _:
-            return retrieval.model_dump(mode="json")
+    if not isinstance(retrieval, Combinator):
+        return retrieval.model_dump(mode="json")
+    fixed = retrieval.model_dump(mode="json", include={"type", *retrieval.restart_settings})
+    return fixed | {setting: _fixed_retrieval(child) for setting, child in retrieval.children().items()}
 
 
 def _flatten(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
