@@ -5,7 +5,7 @@ encode documents in bulk and questions one at a time.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
 from rag_core.events import Listener, ignore_event
@@ -95,6 +95,20 @@ class Retriever(Protocol):
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         """Returns at most k hits, best first."""
         ...
+
+
+@runtime_checkable
+class OuterRetriever(Retriever, Protocol):
+    """A retriever that reorders or drops the first `depth` hits of another, in a stage that has the new ranking."""
+
+    @property
+    def stage_name(self) -> str: ...
+
+    @property
+    def retriever(self) -> Retriever: ...
+
+    @property
+    def depth(self) -> int: ...
 
 
 Ranking = list[tuple[UUID, float]]

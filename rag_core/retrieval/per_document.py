@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import ClassVar
 from uuid import UUID
 
 from rag_core.protocols import Retriever
@@ -13,13 +14,15 @@ from rag_core.types import Hit, Query
 class PerDocument:
     """Keeps the best `max_hits` hits of each document among the first `depth` hits."""
 
+    stage_name: ClassVar[str] = "per_document"
+
     retriever: Retriever
     max_hits: int
     depth: int
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         hits = await self.retriever.retrieve(query, max(k, self.depth))
-        async with stage("per_document") as running:
+        async with stage(self.stage_name) as running:
             counts: Counter[UUID] = Counter()
             best = []
             for hit in hits:

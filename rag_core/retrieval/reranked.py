@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from rag_core.errors import RetrievalError
 from rag_core.protocols import Reranker, Retriever
@@ -14,6 +15,8 @@ from rag_core.types import Hit, Query
 class Reranked:
     """Reranks the first `depth` hits. If the reranker fails or exceeds `timeout` seconds, the hits keep their order."""
 
+    stage_name: ClassVar[str] = "rerank"
+
     retriever: Retriever
     reranker: Reranker
     depth: int
@@ -25,7 +28,7 @@ class Reranked:
         if not hits:
             return []
         reranked = await attempt(
-            "rerank",
+            self.stage_name,
             self._rerank(query, hits),
             otherwise=hits,
             timeout=self.timeout,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class Signals:
     weights is the standard deviation of the hits' scores.
     """
 
+    stage_name: ClassVar[str] = "signals"
+
     retriever: Retriever
     depth: int
     recency: Recency | None = None
@@ -46,7 +49,7 @@ class Signals:
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         hits = await self.retriever.retrieve(query, max(k, self.depth))
-        async with stage("signals") as running:
+        async with stage(self.stage_name) as running:
             deviations = zip(hits, _deviations(hits), strict=True)
             rescored = [hit.rescored("signals", score + self._signal(hit.origin)) for hit, score in deviations]
             rescored.sort(key=lambda hit: (-hit.score, hit.chunk.id))

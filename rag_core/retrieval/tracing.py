@@ -6,13 +6,11 @@ from functools import partial
 from uuid import UUID
 
 from rag_core.errors import RagError, UsageError
-from rag_core.protocols import Leg, Ranking, Retriever
+from rag_core.protocols import Leg, OuterRetriever, Ranking, Retriever
 from rag_core.retrieval.fusion import Candidates, leg_shares, merge_rankings
 from rag_core.retrieval.hybrid import Fusion, Hybrid
 from rag_core.retrieval.legs import LegRetriever, RetrieverLeg, translate_errors
 from rag_core.retrieval.per_document import PerDocument
-from rag_core.retrieval.reranked import Reranked
-from rag_core.retrieval.signals import Signals
 from rag_core.retrieval.why import UNRANKED, ChunkRank, Facts, LegFacts, SpanFacts, StepFacts
 from rag_core.stage import recording
 from rag_core.storage.corpus import CorpusReader
@@ -21,15 +19,6 @@ from rag_core.types import Chunk, Hit, Query, StageReport
 
 WEIGHT_STEP = 0.01
 """The precision of `weight_needed`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Combinator:
-    """A retriever that reads another one: its stage, how many hits it reads, and its limit of hits per document."""
-
-    stage: str
-    depth: int
-    max_hits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +73,11 @@ async def trace(corpus: CorpusReader, retriever: Retriever, query: Query, k: int
         )
         if not targets:
             return Facts(stored=stored, k=k, span=span_facts)
-        combinators, innermost = _unwrap_combinators(retriever)
-        search = await _run_search(retriever, combinators, query, k, stored, targets)
-        combinators = [combinator for combinator in combinators if search.has_succeeded(combinator.stage)]
-        legs, name, ranking = await _trace_legs(innermost, search, combinators, stored.collection_chunks)
-    steps = tuple(_trace_steps(name, ranking, combinators, search))
+        outer, innermost = _split_outer(retriever)
+        search = await _run_search(retriever, outer, query, k, stored, targets)
+        outer = [step for step in outer if search.has_succeeded(step.stage_name)]
+        legs, name, ranking = await _trace_legs(innermost, search, outer, stored.collection_chunks)
+    steps = tuple(_trace_steps(name, ranking, outer, search))
     hit = search.best_target([(hit.chunk.id, hit.score) for hit in search.hits[:k]])
     return Facts(stored=stored, k=k, span=span_facts, legs=legs, steps=steps, hit=hit)
 
@@ -102,32 +91,25 @@ def _find_span(stored: DocumentTrace, words: str) -> SpanFacts:
     return SpanFacts(words=words, whole=whole, parts=() if whole else parts)
 
 
-def _unwrap_combinators(retriever: Retriever) -> tuple[list[_Combinator], Retriever]:
-    """The combinators, the innermost first, and the retriever that the innermost one reads."""
-    match retriever:
-        case Reranked():
-            combinator = _Combinator(stage="rerank", depth=retriever.depth)
-        case Signals():
-            combinator = _Combinator(stage="signals", depth=retriever.depth)
-        case PerDocument():
-            combinator = _Combinator(stage="per_document", depth=retriever.depth, max_hits=retriever.max_hits)
-        case _:
-            return [], retriever
-    combinators, innermost = _unwrap_combinators(retriever.retriever)
-    return [*combinators, combinator], innermost
+def _split_outer(retriever: Retriever) -> tuple[list[OuterRetriever], Retriever]:
+    """The outer retrievers, the innermost first, and the retriever that the innermost one reads."""
+    if not isinstance(retriever, OuterRetriever):
+        return [], retriever
+    outer, innermost = _split_outer(retriever.retriever)
+    return [*outer, retriever], innermost
 
 
 async def _run_search(
     retriever: Retriever,
-    combinators: Sequence[_Combinator],
+    outer: Sequence[OuterRetriever],
     query: Query,
     k: int,
     stored: DocumentTrace,
     targets: Collection[UUID],
 ) -> _Search:
-    """Requests as many hits as the last combinator reads in any case, so that the scores of all of them are known."""
+    """Requests as many hits as the last retriever reads in any case, so that the scores of all of them are known."""
     with recording() as stages:
-        hits = await retriever.retrieve(query, _reading_depth(combinators[-1:], k))
+        hits = await retriever.retrieve(query, _reading_depth(outer[-1:], k))
     return _Search(
         query=query,
         k=k,
@@ -139,10 +121,10 @@ async def _run_search(
 
 
 async def _trace_legs(
-    innermost: Retriever, search: _Search, combinators: Sequence[_Combinator], chunk_count: int
+    innermost: Retriever, search: _Search, outer: Sequence[OuterRetriever], chunk_count: int
 ) -> tuple[tuple[LegFacts, ...], str, Ranking]:
     """The facts of the legs, and the name and the full ranking of the first step after them."""
-    depth = _reading_depth(combinators, search.k)
+    depth = _reading_depth(outer, search.k)
     match innermost:
         case Hybrid():
             return await _trace_hybrid(innermost, search, depth, chunk_count)
@@ -224,30 +206,29 @@ def _find_needed_weight(
     return 0.0
 
 
-def _trace_steps(
-    name: str, ranking: Ranking, combinators: Sequence[_Combinator], search: _Search
-) -> Iterator[StepFacts]:
-    """Yields the steps up to the first that lets no target through. `combinators` are those that succeeded."""
+def _trace_steps(name: str, ranking: Ranking, outer: Sequence[OuterRetriever], search: _Search) -> Iterator[StepFacts]:
+    """Yields the steps up to the first that lets no target through. `outer` are those that succeeded."""
     max_hits, rank_in_document = 0, 0
-    for position in range(len(combinators) + 1):
-        following = combinators[position:]
+    for position in range(len(outer) + 1):
+        following = outer[position:]
         passes = _reading_depth(following, search.k)
         place = search.best_target(ranking)
         yield StepFacts(
             step=name,
             place=place,
             passes=passes,
-            reader=following[0].stage if following else "k",
+            reader=following[0].stage_name if following else "k",
             most=max_hits,
             in_document=rank_in_document,
         )
         if not 0 < place.rank <= passes or not following:
             return
-        name, max_hits = following[0].stage, following[0].max_hits
+        name = following[0].stage_name
+        max_hits = following[0].max_hits if isinstance(following[0], PerDocument) else 0
         rank_in_document = search.rank_in_document(ranking)
         ranking = search.stage_ranking(name)
 
 
-def _reading_depth(combinators: Sequence[_Combinator], k: int) -> int:
-    """The depth to which the first combinator reads: it must also supply the later ones, and k hits."""
-    return max([k, *(combinator.depth for combinator in combinators)])
+def _reading_depth(outer: Sequence[OuterRetriever], k: int) -> int:
+    """The depth to which the first retriever reads: it must also supply the later ones, and k hits."""
+    return max([k, *(retriever.depth for retriever in outer)])

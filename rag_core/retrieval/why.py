@@ -3,41 +3,14 @@
 `verdict` is a pure function of the facts that `tracing.py` collects.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from rag_core.storage.document_trace import DocumentTrace
 
-Step: TypeAlias = Literal[
-    "found",
-    "never_stored",
-    "other_collection",
-    "deleted",
-    "ingestion",
-    "filter",
-    "span",
-    "leg",
-    "depth",
-    "fusion",
-    "signals_depth",
-    "signals",
-    "rerank_depth",
-    "rerank",
-    "per_document_depth",
-    "max_chunks_per_document",
-    "k",
-    "unexplained",
-]
-
 WIDER_FILTER = "search without --filter, or with a wider one"
 NAMES = {"fusion": "fusion", "signals": "signals", "rerank": "reranker", "per_document": "limit per document"}
-DEPTHS: Mapping[str, Step] = {
-    "signals": "signals_depth",
-    "rerank": "rerank_depth",
-    "per_document": "per_document_depth",
-}
-"""The verdict's step for a chunk that ranks below the depth that a step reads."""
+REMEDIES = {"rerank": "another reranker, or none", "signals": "lower weights of the signals"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +58,10 @@ class SpanFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """A step after the legs (`fusion` or the only leg; `signals`, `per_document`, `rerank`) and its rank of a chunk.
+    """A step after the legs (`fusion` or the only leg; then stages of outer retrievers) and its rank of a chunk.
 
     The chunk is the document's best one that reached the step. The first `passes` chunks are read by `reader`: the next
-    step, or `k`. In `per_document`, rank 0 means that the step dropped the chunk. Then `most` is its limit of hits per
+    step, or `k`. Rank 0 means that the step dropped the chunk. In `per_document`, `most` is the limit of hits per
     document, and `in_document` the chunk's rank among the chunks of its document.
     """
 
@@ -122,9 +95,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The step that lost the document, and the reason. Each of the `remedies` alone would have prevented it."""
+    """The step that lost the document, and the reason. Each of the `remedies` alone would have prevented it.
 
-    step: Step
+    `step` is `never_stored`, `other_collection`, `deleted`, `ingestion`, `filter`, `span`, `leg`, `depth` (of the
+    legs), `fusion`, `max_chunks_per_document`, `k`, or the stage of an outer retriever, such as `rerank`. It is
+    `rerank_depth` if the chunk ranks too low to be reranked. `found` and `unexplained` mean that no step lost it.
+    """
+
+    step: str
     reason: str
     remedies: tuple[str, ...] = ()
 
@@ -229,13 +207,20 @@ def _diagnose_steps(facts: Facts) -> Verdict | None:
     previous_rank = min((leg.place.rank for leg in facts.legs if leg.handed_on), default=0)
     for step in facts.steps:
         if step.place.rank == 0:
-            reason = f"{step.in_document - 1} chunks of the document rank above it, and the limit is {step.most}"
-            remedies = (f"max_chunks_per_document {step.in_document}", "--context 1, if it is adjacent to a hit")
-            return Verdict(step="max_chunks_per_document", reason=reason, remedies=remedies)
+            return _drop_verdict(step, previous_rank)
         if step.place.rank > step.passes:
             return _weight_verdict(facts, step) or _demotion_verdict(step, previous_rank) or _depth_verdict(step)
         previous_rank = step.place.rank
     return None
+
+
+def _drop_verdict(step: StepFacts, previous_rank: int) -> Verdict:
+    if not step.most:
+        reason = f"{_step_name(step.step)} dropped it from rank {previous_rank}"
+        return Verdict(step=step.step, reason=reason, remedies=(_step_remedy(step.step),))
+    reason = f"{step.in_document - 1} chunks of the document rank above it, and the limit is {step.most}"
+    remedies = (f"max_chunks_per_document {step.in_document}", "--context 1, if it is adjacent to a hit")
+    return Verdict(step="max_chunks_per_document", reason=reason, remedies=remedies)
 
 
 def _weight_verdict(facts: Facts, step: StepFacts) -> Verdict | None:
@@ -251,24 +236,31 @@ def _weight_verdict(facts: Facts, step: StepFacts) -> Verdict | None:
 
 def _demotion_verdict(step: StepFacts, previous_rank: int) -> Verdict | None:
     """The verdict if the document's rank was high enough before this step, and is not after it."""
-    if step.step not in ("rerank", "signals") or previous_rank > step.passes:
+    if step.step == "fusion" or previous_rank > step.passes:
         return None
-    reason = f"the {NAMES[step.step]} moved it from {previous_rank} to {step.place.rank} and passes on {step.passes}"
-    if step.step == "rerank":
-        return Verdict(step="rerank", reason=reason, remedies=(_depth_remedy(step), "another reranker, or none"))
-    return Verdict(step="signals", reason=reason, remedies=(_depth_remedy(step), "lower weights of the signals"))
+    name = _step_name(step.step)
+    reason = f"{name} moved it from {previous_rank} to {step.place.rank} and passes on {step.passes}"
+    return Verdict(step=step.step, reason=reason, remedies=(_depth_remedy(step), _step_remedy(step.step)))
 
 
 def _depth_verdict(step: StepFacts) -> Verdict:
     rank = f"{NAMES.get(step.step, step.step)} ranks it {step.place.rank}"
     if step.reader == "k":
         return Verdict(step="k", reason=f"{rank}, and k is {step.passes}", remedies=(_depth_remedy(step),))
-    reason = f"{rank}, and the {NAMES[step.reader]} reads {step.passes}"
-    return Verdict(step=DEPTHS[step.reader], reason=reason, remedies=(_depth_remedy(step),))
+    reason = f"{rank}, and {_step_name(step.reader)} reads {step.passes}"
+    return Verdict(step=f"{step.reader}_depth", reason=reason, remedies=(_depth_remedy(step),))
 
 
 def _depth_remedy(step: StepFacts) -> str:
-    return f"-k {step.place.rank}" if step.reader == "k" else f"{DEPTHS[step.reader]} {step.place.rank}"
+    return f"-k {step.place.rank}" if step.reader == "k" else f"{step.reader}_depth {step.place.rank}"
+
+
+def _step_name(step: str) -> str:
+    return f"the {NAMES.get(step, f'step {step}')}"
+
+
+def _step_remedy(step: str) -> str:
+    return REMEDIES.get(step, f"other settings of {step}, or no {step}")
 
 
 def _join_with_and(values: Sequence[object]) -> str:

@@ -3,10 +3,10 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -23,11 +23,12 @@ from rag_core.retrieval.per_document import PerDocument
 from rag_core.retrieval.reranked import Reranked
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts, verdict
+from rag_core.stage import stage
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parse_filter
 from rag_core.storage.postgres import Postgres
-from rag_core.types import Query, chunk_id, document_id
+from rag_core.types import Hit, Query, chunk_id, document_id
 
 pytestmark = pytest.mark.postgres
 
@@ -71,6 +72,24 @@ class Asked:
         return asyncio.run(asked())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Without:
+    """An outer retriever that tracing has never heard of. It drops a chunk and turns the others round."""
+
+    stage_name: ClassVar[str] = "without"
+
+    retriever: Retriever
+    depth: int
+    chunk: UUID
+
+    async def retrieve(self, query: Query, k: int) -> list[Hit]:
+        hits = await self.retriever.retrieve(query, max(k, self.depth))
+        async with stage(self.stage_name) as running:
+            hits = [hit for hit in reversed(hits) if hit.chunk.id != self.chunk]
+            running.ranking = tuple(hit.chunk.id for hit in hits)
+        return hits[:k]
+
+
 def retriever(
     corpus: CorpusReader,
     dense: Mapping[UUID, float] | None = None,
@@ -83,6 +102,7 @@ def retriever(
     rerank: int = 0,
     reranker: ScriptedReranker | None = None,
     beside: Mapping[UUID, float] | None = None,
+    dropped: str = "",
 ) -> Retriever:
     """`beside` is of a leg with which the others' hybrid is a leg of another."""
     legs = {
@@ -97,6 +117,8 @@ def retriever(
         made = Hybrid(corpus=corpus, legs=outer, fusion=halves, depth=20)
     if most:
         made = PerDocument(retriever=made, max_hits=most, depth=100)
+    if dropped:
+        made = Without(retriever=made, depth=25, chunk=chunk(dropped))
     if rerank:
         made = Reranked(retriever=made, reranker=reranker or ScriptedReranker(word=FIRST), depth=rerank)
     return made
@@ -287,6 +309,16 @@ def test_a_document_that_the_reranker_moved_down(ask: Asked) -> None:
     assert found.step == "rerank"
     assert "moved it from 3 to 18" in found.reason
     assert facts.steps[-1].place.score == 2.0
+
+
+def test_a_step_of_another_author_is_traced_as_the_built_in_ones(ask: Asked) -> None:
+    facts = ask("file-02", dropped="file-02", rerank=20)
+    assert [step.step for step in facts.steps] == ["fusion", "without"]
+    dropped, moved, unread = verdict(facts), verdict(ask("file-02", dropped=FIRST)), verdict(ask(LAST, dropped=FIRST))
+    assert (dropped.step, dropped.reason) == ("without", "the step without dropped it from rank 3")
+    assert (moved.step, moved.reason) == ("without", "the step without moved it from 3 to 23 and passes on 10")
+    assert (unread.step, unread.remedies) == ("without_depth", ("without_depth 30",))
+    assert verdict(ask("file-20", dropped=FIRST)).step == "found"
 
 
 def test_a_reranker_that_failed_lost_nothing(ask: Asked) -> None:

@@ -199,6 +199,24 @@ ALONE = lost(1, leg("dense", 1))
             "the signals moved it from 4 to 12",
             "lower weights of the signals",
         ),
+        (
+            lost(4, leg("dense", 4), steps=(step("dense", 4), step("diverse", 12))),
+            "diverse",
+            "the step diverse moved it from 4 to 12 and passes on 10",
+            "other settings of diverse, or no diverse",
+        ),
+        (
+            lost(4, leg("dense", 4), steps=(step("dense", 4), step("diverse", 0))),
+            "diverse",
+            "the step diverse dropped it from rank 4",
+            "other settings of diverse, or no diverse",
+        ),
+        (
+            lost(50, leg("dense", 50), steps=(step("dense", 50, passes=30, reader="diverse"),)),
+            "diverse_depth",
+            "dense ranks it 50, and the step diverse reads 30",
+            "diverse_depth 50",
+        ),
     ],
 )
 def test_the_verdict_names_the_first_step_that_lost_the_document_and_remedies(
