@@ -24,6 +24,7 @@ from rag_core.config import (
 )
 from rag_core.contract.models import embed_with_retries, load_encoder
 from rag_core.contract.names import collection_name
+from rag_core.contract.vector_store.port import unit_vector
 from rag_core.errors import GenerationError, ModelError, NotFoundError, RagError, RetrievalError, VectorError
 from rag_core.models.encoders.query_embedder import QuestionEncoder, ThreadedQueryEmbedder
 from rag_core.protocols import Leg, Ranking
@@ -39,7 +40,6 @@ from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.vector_store.port import unit_vector
 from rag_core.types import Hit, Matrix, Metadata, Query, StageReport
 from rag_core.wiring.embedding import embedding_space
 from rag_core.wiring.endpoint import build_client

@@ -13,13 +13,20 @@ from typing import Any
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from rag_core.errors import FilterError
-from rag_core.types import UNSTORABLE, Comparison, Compound, Filter, Value, comparison_text
+from rag_core.types import UNSTORABLE, Comparison, Compound, Filter, Metadata, Value, comparison_text
 
 OPERATORS = {"gt": SQL(">"), "gte": SQL(">="), "lt": SQL("<"), "lte": SQL("<=")}
 MAX_NUMBER = 1e308
 COMPARISONS = ("eq", "ne", "in", "nin", *OPERATORS)
+MAX_FILTER_BYTES = 2000
+"""The maximum size of a metadata key and its value together, in UTF-8, that metadata filters can compare. A longer
+value, such as an abstract, does not fit in an index entry. It is not stored for filters: they treat it as missing."""
 DOCUMENTS_WITH = SQL(
     "(select f.document_id from document_values f where f.tenant = %(tenant)s and f.collection = %(collection_id)s "
+    "and f.key = {key} and f.{column} {condition})"
+)
+VECTORS_WITH = SQL(
+    "(select f.id from stored_vector_values f where f.tenant = %(tenant)s and f.store = %(store)s "
     "and f.key = {key} and f.{column} {condition})"
 )
 CHUNK_KEYS = {"page": SQL("k.page"), "section": SQL("k.metadata ->> 'section'")}
@@ -30,10 +37,14 @@ CHUNKS_WITH = SQL(
 
 @dataclass(frozen=True, slots=True)
 class _IdColumns:
-    """The columns of the filtered statement that hold the ids of documents and chunks."""
+    """The columns of the filtered statement that hold ids: of documents, or of vectors, and of chunks if it has any.
 
-    document: Composable
-    chunk: Composable
+    `ids_with` is the subquery for the ids in `owner` that have a metadata value.
+    """
+
+    owner: Composable
+    ids_with: SQL
+    chunk: Composable | None = None
 
 
 def parse_filter(value: object) -> Filter:
@@ -54,9 +65,36 @@ def chunk_filter(filter: Filter | None, document: str, chunk: str) -> tuple[Comp
 
     `document` and `chunk` are the columns that hold the ids, such as `v.chunk_id`.
     """
-    parameters: dict[str, Any] = {}
-    columns = _IdColumns(Identifier(*document.split(".")), Identifier(*chunk.split(".")))
-    return (_condition(filter, columns, parameters, count()) if filter else SQL("true")), parameters
+    columns = _IdColumns(Identifier(*document.split(".")), DOCUMENTS_WITH, Identifier(*chunk.split(".")))
+    return _build_condition(filter, columns)
+
+
+def vector_filter(filter: Filter | None, id: str) -> tuple[Composable, dict[str, Any]]:
+    """The condition and the parameters for a vector of a vector store; `id` is the column that holds its id."""
+    return _build_condition(filter, _IdColumns(Identifier(*id.split(".")), VECTORS_WITH))
+
+
+def comparable_values(metadata: Metadata) -> list[tuple[str, str | None, float | None]]:
+    """The values that filters compare, as (key, text, None) or (key, None, number); one for each element of a list."""
+    return [
+        (key, None, float(value))
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else (key, comparison_text(value), None)
+        for key, values in comparable_elements(metadata).items()
+        for value in values
+    ]
+
+
+def comparable_elements(metadata: Metadata) -> dict[str, list[Value]]:
+    """The values that filters compare, by key: the elements of lists, without texts that are too long."""
+    return {
+        key: [
+            element
+            for element in value_elements(value)
+            if not isinstance(element, str) or len(key.encode()) + len(element.encode()) <= MAX_FILTER_BYTES
+        ]
+        for key, value in metadata.items()
+    }
 
 
 def has_chunk_condition(filter: Filter) -> bool:
@@ -106,26 +144,29 @@ def _check_operand(type: str, operand: object) -> None:
         raise FilterError(f"the value of {type!r} must be a string, a number or a boolean, got {operand!r}")
 
 
+def _build_condition(filter: Filter | None, columns: _IdColumns) -> tuple[Composable, dict[str, Any]]:
+    parameters: dict[str, Any] = {}
+    return (_condition(filter, columns, parameters, count()) if filter else SQL("true")), parameters
+
+
 def _condition(filter: Filter, columns: _IdColumns, parameters: dict[str, Any], numbers: "count[int]") -> Composed:
     """The condition of a filter. Adds its values to `parameters`, under names that end in the next of `numbers`."""
     if isinstance(filter, Compound):
         parts = [_condition(part, columns, parameters, numbers) for part in filter.filters]
         return SQL("({})").format(SQL(f" {filter.type} ").join(parts))
     number = next(numbers)
-    if filter.key in CHUNK_KEYS:
+    if columns.chunk is not None and filter.key in CHUNK_KEYS:
         column, matching_ids = columns.chunk, _matching_chunks(filter, parameters, number)
     else:
-        column, matching_ids = columns.document, _matching_documents(filter, parameters, number)
+        column, matching_ids = columns.owner, _matching_owners(filter, columns.ids_with, parameters, number)
     return SQL("{} {} {}").format(column, SQL("not in" if filter.type in ("ne", "nin") else "in"), matching_ids)
 
 
-def _matching_documents(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:
+def _matching_owners(filter: Comparison, ids_with: SQL, parameters: dict[str, Any], number: int) -> Composed:
     key, operand = f"key_{number}", f"value_{number}"
     parameters[key], parameters[operand] = filter.key, _document_operand(filter.value)
     column = "text_value" if isinstance(value_elements(filter.value)[0], str | bool) else "number_value"
-    return DOCUMENTS_WITH.format(
-        key=Placeholder(key), column=Identifier(column), condition=_comparison_sql(filter, operand)
-    )
+    return ids_with.format(key=Placeholder(key), column=Identifier(column), condition=_comparison_sql(filter, operand))
 
 
 def _matching_chunks(filter: Comparison, parameters: dict[str, Any], number: int) -> Composed:

@@ -30,12 +30,13 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import DocumentError, StoreError
+from rag_core.storage.filters import comparable_values
 from rag_core.storage.graph import writing as graph
 from rag_core.storage.ledger import ADD_EVENT, JOIN_WRITERS, fencing_error
 from rag_core.storage.lexical import writing as lexical
 from rag_core.storage.parts import dump_draft, join_drafts, load_draft
 from rag_core.storage.postgres import Postgres, retry_attempts, transaction, translate_connection_errors
-from rag_core.types import Draft, Entry, Failure, Value, comparison_text, text_hash
+from rag_core.types import Draft, Entry, Failure, Metadata, text_hash
 
 T = TypeVar("T")
 StoredVector: TypeAlias = NDArray[np.float32]
@@ -226,10 +227,6 @@ with deleted_documents as (
 update job_items i set status = 'deleted', finished_at = clock_timestamp(),
   removed = (select count(*) from deleted_chunks where document_id = i.document_id)
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = any(%(ids)s::uuid[])"""
-
-MAX_FILTER_BYTES = 2000
-"""The maximum size of a metadata key and its value together, in UTF-8, that metadata filters can compare. A longer
-value, such as an abstract, does not fit in an index entry. It is not stored for filters: they treat it as missing."""
 
 ENCODING_ERRORS = (UnicodeError, OverflowError)
 """The exceptions that psycopg raises for a text or a number that no column can hold."""
@@ -487,27 +484,18 @@ class CorpusWriter:
             cursor.executemany(ADD_EVENT, rows)
 
 
-def filter_values(draft: Draft) -> dict[str, list[Value]]:
-    """The values that filters can compare, by key: the document's metadata, and the fields that all documents have."""
+def filterable_metadata(draft: Draft) -> Metadata:
+    """The metadata that filters can compare: the document's own, and the fields that all documents have."""
     document, entry = draft.document, draft.entry
     if document is None:
         return {}
-    metadata: dict[str, Value] = {
+    return {
         **document.metadata,
         "uri": entry.uri,
         "title": document.title,
         "media_type": document.media_type,
         "language": document.language,
         "updated_at": _modification_time(entry),
-    }
-    lists = {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in metadata.items()}
-    return {
-        key: [
-            value
-            for value in values
-            if not isinstance(value, str) or len(key.encode()) + len(value.encode()) <= MAX_FILTER_BYTES
-        ]
-        for key, values in lists.items()
     }
 
 
@@ -582,13 +570,7 @@ def _filter_value_rows(draft: Draft) -> list[tuple[UUID, str, str | None, float 
     """Rows of document id, key, text value and number value. One of the two values is None."""
     if draft.same:
         return [(draft.id, "updated_at", _modification_time(draft.entry), None)]
-    return [
-        (draft.id, key, None, float(value))
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else (draft.id, key, comparison_text(value), None)
-        for key, values in filter_values(draft).items()
-        for value in values
-    ]
+    return [(draft.id, *values) for values in comparable_values(filterable_metadata(draft))]
 
 
 def _chunk_rows(draft: Draft) -> list[tuple[Any, ...]]:

@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pytest
 
+from rag_core.contract.vector_store.memory import MemoryVectorStore
+from rag_core.contract.vector_store.port import BaseVectorStore, SearchResult, Vector
+from rag_core.contract.vector_store.postgres import PostgresVectorStore
 from rag_core.errors import FilterError, SpaceError, UsageError, VectorError
 from rag_core.storage.postgres import Postgres
-from rag_core.storage.vector_store.memory import MemoryVectorStore
-from rag_core.storage.vector_store.port import BaseVectorStore, SearchResult, Vector
-from rag_core.storage.vector_store.postgres import PostgresVectorStore
 
 T = TypeVar("T")
 TENANT = "tenant-under-test"

@@ -13,8 +13,8 @@ from uuid import UUID
 import numpy as np
 
 from rag_core.errors import NotFoundError, SpaceError
-from rag_core.storage.filters import CHUNK_KEYS
-from rag_core.storage.publishing import filter_values
+from rag_core.storage.filters import CHUNK_KEYS, comparable_elements
+from rag_core.storage.publishing import filterable_metadata
 from rag_core.types import (
     Chunk,
     Comparison,
@@ -177,7 +177,7 @@ class MemoryCorpus:
             blank,
             title=draft.document.title,
             metadata=draft.document.metadata,
-            values=filter_values(draft),
+            values=comparable_elements(filterable_metadata(draft)),
             chunks={chunk.id: chunk for chunk in draft.chunks},
             vectors={chunk.id: row for chunk, row in zip(draft.chunks, draft.vectors.astype(np.float16), strict=True)},
         )

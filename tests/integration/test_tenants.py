@@ -17,6 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from psycopg import Connection
 from targets import begin, end, publish, superuser, write
 
+from rag_core.contract.vector_store.port import Vector
+from rag_core.contract.vector_store.postgres import PostgresVectorStore
 from rag_core.errors import NotFoundError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
@@ -24,8 +26,6 @@ from rag_core.storage.fsck import find_violations
 from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
-from rag_core.storage.vector_store.port import Vector
-from rag_core.storage.vector_store.postgres import PostgresVectorStore
 from rag_core.types import Query
 
 pytestmark = pytest.mark.postgres

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rag_core.storage.filters import parse_filter
-from rag_core.storage.vector_store.port import (
+from rag_core.contract.vector_store.port import (
     SearchResult,
     Vector,
     check_top_k,
-    comparable_values,
     drop_duplicate_ids,
     to_embedding,
     unit_vector,
 )
+from rag_core.storage.filters import comparable_values, parse_filter
 from rag_core.types import Comparison, Filter, Matrix, Metadata
 
 _ORDERINGS: Mapping[str, Callable[[Any, Any], bool]] = {

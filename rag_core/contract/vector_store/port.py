@@ -12,8 +12,7 @@ import numpy as np
 
 from rag_core.errors import UsageError, VectorError
 from rag_core.storage.filters import is_storable, value_elements
-from rag_core.storage.publishing import MAX_FILTER_BYTES
-from rag_core.types import Matrix, Metadata, comparison_text
+from rag_core.types import Matrix, Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +96,3 @@ def check_top_k(top_k: int) -> None:
 def drop_duplicate_ids(vectors: Iterable[Vector]) -> list[Vector]:
     """The last vector with each id."""
     return list({vector.id: vector for vector in vectors}.values())
-
-
-def comparable_values(metadata: Metadata) -> list[tuple[str, str | None, float | None]]:
-    """The values that filters compare, as (key, text, None) or (key, None, number); one for each element of a list.
-
-    Texts that are too long for an entry of an index are left out.
-    """
-    pairs = ((key, element) for key, value in metadata.items() for element in value_elements(value))
-    return [
-        (key, None, float(value))
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else (key, comparison_text(value), None)
-        for key, value in pairs
-        if not isinstance(value, str) or len(f"{key}{value}".encode()) <= MAX_FILTER_BYTES
-    ]
