@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -14,10 +15,12 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.errors import UsageError
+from rag_core.errors import DocumentError, UsageError
 from rag_core.events import Event
+from rag_core.ingestion.prepared import PreparedDocument
+from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import SyncReport
-from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
@@ -26,8 +29,10 @@ from rag_core.stage import recording, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import parse_filter
 from rag_core.storage.postgres import Postgres
-from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, Query, Reply, StageReport
+from rag_core.types import DEFAULT_COLLECTION, Chunk, Document, Hit, Matrix, Query, Reply, StageReport, document_id
+from rag_core.wiring.embedding import embedding_space
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
+from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 
@@ -50,9 +55,12 @@ def open_knowledge_base(
 class KnowledgeBase:
     """A synchronous API. It works inside a running event loop too: asynchronous code runs in a separate thread."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises StoreError if the store cannot be reached or started. Models are loaded when they are first used."""
-        self._settings = settings
+    def __init__(self, settings: Settings, remote: RemoteModels = NO_REMOTE_MODELS) -> None:
+        """Raises StoreError if the store cannot be reached or started. Models are loaded when they are first used.
+
+        The models of `remote` answer questions instead of those of the settings.
+        """
+        self._settings, self._remote = settings, remote
         self._postgres = Postgres.open(settings.store.url)
         self._resources = ExitStack()
 
@@ -76,6 +84,35 @@ class KnowledgeBase:
         return build_sync(self._settings, self._postgres, sources, collection, options).run(
             build_inline_runner(self._settings)
         )
+
+    def store(
+        self,
+        document: Document,
+        chunks: Sequence[Chunk],
+        vectors: Matrix,
+        collection: str = DEFAULT_COLLECTION,
+        size: int = 0,
+    ) -> UUID:
+        """Stores a document that was split and embedded elsewhere, and returns its id.
+
+        It replaces the document with its uri. `vectors` has one row per chunk, of the embedding model of the settings.
+        The chunks receive new ids and ordinals. `size` is that of the document's file in bytes. Raises DocumentError if
+        the document cannot be stored.
+        """
+        prepared = PreparedDocument(document=document, chunks=chunks, vectors=vectors, size=size)
+        report = Sync(
+            postgres=self._postgres,
+            tenant=self._settings.tenant,
+            collection=collection,
+            sources=[prepared],
+            # parser and chunker are unknown; these texts stand for them in stored fingerprints
+            recipe=Recipe(lambda _: "contract", "contract", embedding_space(self._settings.embedding)),
+            options=SyncOptions(checksum=True),
+            graph=self._settings.graph is not None,
+        ).run(prepared)
+        for failure in report.failures:
+            raise DocumentError(failure["stage"], failure["reason"])
+        return document_id(self._settings.tenant, collection, document.uri)
 
     def search(
         self,
@@ -182,11 +219,11 @@ class KnowledgeBase:
 
     @cached_property
     def _retriever(self) -> Retriever:
-        return build_retriever(self._settings, self._corpus)
+        return build_retriever(self._settings, self._corpus, self._remote)
 
     @cached_property
     def _pipeline(self) -> QueryPipeline:
-        return build_pipeline(self._settings, self._corpus, self._retriever, InMemoryConversations())
+        return build_pipeline(self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote)
 
 
 def _clean_question(question: str) -> str:

@@ -1,17 +1,21 @@
 """The Python door, with the hashing embedder."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import UUID
 
+import numpy as np
 import pytest
 from trees import HASHING, write
 
 from rag_core import KnowledgeBase, open_knowledge_base
-from rag_core.errors import ConfigError, FilterError, NotFoundError, StoreError
+from rag_core.errors import ConfigError, DocumentError, FilterError, NotFoundError, StoreError
+from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.types import Hit
+from rag_core.types import DEFAULT_TENANT, Chunk, Document, Hit, Matrix, document_id
+from rag_core.wiring.models import RemoteModels
 
 pytestmark = pytest.mark.postgres
 
@@ -150,3 +154,47 @@ def test_settings_that_do_not_fit_together_are_refused_before_anything_is_read(s
         pytest.raises(ConfigError, match="600"),
     ):
         kb.ingest(docs)
+
+
+class Anywhere:
+    """An embedder to whom all questions are one, and who notes them."""
+
+    def __init__(self) -> None:
+        self.questions: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        self.questions += texts
+        return np.tile(np.eye(1, 64, dtype=np.float32), (len(texts), 1))
+
+
+def test_a_document_that_was_split_and_embedded_elsewhere_is_found(store: Postgres) -> None:
+    text = "Keys are red.\n\nLocks are oiled."
+    spans = [(0, 13), (15, 31)]
+    chunks = [
+        Chunk(id=UUID(int=0), document_id=UUID(int=0), ordinal=0, text=text[start:end], start=start, end=end)
+        for start, end in spans
+    ]
+    settings = load_settings(overrides=[f"store.url={store.dsn}", *HASHING, "retrieval.type=dense"])
+    with KnowledgeBase(settings, RemoteModels(embedder=Anywhere())) as kb:
+        document = Document(uri="app://keys", text=text, title="Keys", metadata={"kind": "memo"})
+        id = kb.store(document, chunks, np.eye(2, 64, dtype=np.float32), collection="apart", size=31)
+        best, second = kb.search("anything", 2, "apart", {"key": "kind", "type": "eq", "value": "memo"})
+    assert [hit.chunk.text for hit in (best, second)] == ["Keys are red.", "Locks are oiled."]
+    assert [round(hit.score, 3) for hit in (best, second)] == [1.0, 0.0]
+    assert best.chunk.document_id == id == document_id(DEFAULT_TENANT, "apart", "app://keys")
+    assert (second.chunk.ordinal, second.origin.title) == (1, "Keys")
+
+
+def test_a_document_that_no_row_can_hold_is_not_stored(knowledge: KnowledgeBase) -> None:
+    text = "a\0b"
+    chunk = Chunk(id=UUID(int=0), document_id=UUID(int=0), ordinal=0, text=text, start=0, end=3)
+    with pytest.raises(DocumentError, match="0x00"):
+        knowledge.store(Document(uri="app://bad", text=text), [chunk], np.eye(1, 64, dtype=np.float32))
+
+
+def test_a_remote_embedder_reads_the_questions(store: Postgres, knowledge: KnowledgeBase) -> None:
+    embedder = Anywhere()
+    settings = load_settings(overrides=[f"store.url={store.dsn}", *HASHING])
+    with KnowledgeBase(settings, RemoteModels(embedder=embedder)) as remote:
+        assert len(remote.search(QUESTION, k=2)) == 2
+    assert embedder.questions == [QUESTION]
