@@ -5,20 +5,18 @@ for a wrong argument, FileNotFoundError, and RuntimeError for work that fails. O
 as a busy server or a lost connection, are retried.
 """
 
-from rag_core.contract.answer import Citation, GeneratedResponse, chat_with_documents, generate_answer
-from rag_core.contract.ingest import chunk_text, embed_chunks, index_document, parse_pdf, store_document
-from rag_core.contract.search import (
+from rag_core.contract.generation import Citation, GeneratedResponse, generate_answer
+from rag_core.contract.indexing import chunk_text, embed_chunks, parse_pdf, store_document
+from rag_core.contract.orchestration import chat_with_documents, index_document, search_documents
+from rag_core.contract.post_retrieval import rerank_chunks
+from rag_core.contract.pre_retrieval import expand_query, get_query_embedding, preprocess_query
+from rag_core.contract.retrieval import (
     QueryOptions,
     RetrievalResult,
     RetrievedChunk,
-    expand_query,
-    get_query_embedding,
     graph_search,
     hybrid_search,
     keyword_search,
-    preprocess_query,
-    rerank_chunks,
-    search_documents,
     vector_search,
 )
 

@@ -12,11 +12,11 @@ from rag_core.contract import (
     chat_with_documents,
     embed_chunks,
     generate_answer,
-    search,
+    orchestration,
     search_documents,
     store_document,
 )
-from rag_core.contract.answer import NOTHING_FOUND
+from rag_core.contract.orchestration import NOTHING_FOUND
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Prompt
 
@@ -76,9 +76,11 @@ def test_the_generator_is_asked_the_original_question_of_what_the_processed_one_
 ) -> None:
     generate_by(monkeypatch, type="python", object=f"{__name__}:noting")
     searched: list[str] = []
-    hybrid = search.hybrid_search
+    hybrid = orchestration.hybrid_search
     monkeypatch.setattr(
-        search, "hybrid_search", lambda name, text, options: [searched.append(text), hybrid(name, text, options)][1]
+        orchestration,
+        "hybrid_search",
+        lambda name, text, options: [searched.append(text), hybrid(name, text, options)][1],
     )
     response = chat_with_documents("shop", QUESTION, QueryOptions(top_k=2))
     prompt = NOTING.prompts[-1]

@@ -17,8 +17,10 @@ from rag_core.contract import (
     graph_search,
     hybrid_search,
     keyword_search,
+    orchestration,
+    pre_retrieval,
     rerank_chunks,
-    search,
+    retrieval,
     search_documents,
     store_document,
     vector_search,
@@ -222,7 +224,8 @@ def test_without_its_model_the_words_are_searched_still(stored: UUID, monkeypatc
     def gone(settings: object) -> None:
         raise ModelError("no weights")
 
-    monkeypatch.setattr(search, "load_encoder", gone)
+    for module in (pre_retrieval, retrieval):
+        monkeypatch.setattr(module, "load_shared_encoder", gone)
     assert texts(hybrid_search("shop", "who oils locks?").chunks) == [TEXTS[1]]
     with pytest.raises(RuntimeError, match=r"shop cannot be searched: .*no weights"):
         hybrid_search("shop", "who oils locks?", VECTOR_ONLY)
@@ -263,9 +266,11 @@ def test_documents_are_searched_with_the_processed_and_reranked_by_the_original_
 ) -> None:
     rerank_by(monkeypatch, "lengths")
     searched: list[str] = []
-    hybrid = search.hybrid_search
+    hybrid = orchestration.hybrid_search
     monkeypatch.setattr(
-        search, "hybrid_search", lambda name, text, options: [searched.append(text), hybrid(name, text, options)][1]
+        orchestration,
+        "hybrid_search",
+        lambda name, text, options: [searched.append(text), hybrid(name, text, options)][1],
     )
     result = search_documents("shop", "who  oils\nlocks?", QueryOptions(top_k=2))
     assert texts(result.chunks) == sorted(TEXTS, key=len)[::-1][:2]
@@ -285,3 +290,23 @@ def test_a_question_that_cannot_be_expanded_is_searched_as_it_is(
         found = search_documents("shop", "who oils locks?", QueryOptions(expand_query=True)).chunks
     assert found[0].text == TEXTS[1]
     assert "the question is not expanded" in caplog.text
+
+
+def test_with_a_model_that_is_not_there_the_words_are_searched_still(
+    stored: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("RAG_EMBEDDING__DIMENSION")
+    monkeypatch.setenv("RAG_EMBEDDING__TYPE", "bert")
+    monkeypatch.setenv("RAG_EMBEDDING__MODEL", "/nowhere/model")
+    with caplog.at_level(logging.WARNING, "rag_core.contract"):
+        result = hybrid_search("shop", "who oils locks?")
+    assert texts(result.chunks) == [TEXTS[1]]
+    assert [stage.stage for stage in result.stages if "/nowhere/model" in stage.error] == ["dense"]
+    assert "searched shop without dense" in caplog.text
+    with pytest.raises(RuntimeError, match=r"shop cannot be searched: .*/nowhere/model"):
+        hybrid_search("shop", "who oils locks?", VECTOR_ONLY)
+
+
+def test_a_question_that_is_too_long_to_search_for_is_a_value_error(stored: UUID) -> None:
+    with pytest.raises(ValueError, match="shop cannot be searched: question must have at most 10000 characters"):
+        hybrid_search("shop", "keys " * 2001)

@@ -8,8 +8,8 @@ import pytest
 import stamina
 from pdfs import pdf
 
-from rag_core.contract import chunk_text, embed_chunks, index_document, ingest, parse_pdf, store_document
-from rag_core.contract.models import is_transient
+from rag_core.contract import chunk_text, embed_chunks, index_document, indexing, parse_pdf, store_document
+from rag_core.contract.indexing import is_transient
 from rag_core.errors import ModelError
 from rag_core.types import Matrix
 
@@ -58,7 +58,7 @@ def no_waiting() -> Iterator[None]:
 
 def embedder(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Scripted:
     scripted = Scripted(*failures)
-    monkeypatch.setattr(ingest, "load_encoder", lambda _: scripted)
+    monkeypatch.setattr(indexing, "load_shared_encoder", lambda _: scripted)
     return scripted
 
 

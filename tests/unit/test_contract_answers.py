@@ -23,11 +23,11 @@ from rag_core.contract import (
     Citation,
     GeneratedResponse,
     RetrievedChunk,
-    answer,
     expand_query,
     generate_answer,
+    generation,
+    pre_retrieval,
     preprocess_query,
-    search,
 )
 from rag_core.retrieval.query.expansion import MAX_QUESTION_CHARS
 from rag_core.types import Prompt, Query
@@ -148,7 +148,7 @@ def test_a_question_whose_expansion_fails_stays_as_it_is_with_a_warning(
 
 
 def test_an_expansion_that_is_late_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(search, "EXPANSION_TIMEOUT", 2.0)
+    monkeypatch.setattr(pre_retrieval, "EXPANSION_TIMEOUT", 2.0)
     with profile_with(monkeypatch, ScriptedHttpResponse(steps=[piece("serious"), HANG])) as endpoint:
         assert expand_query(QUESTION) == QUESTION
         assert endpoint.client_left.wait(60)
@@ -374,7 +374,7 @@ def test_of_a_handful_of_chunks_all_words_of_the_question_count_alike_each_in_it
         chunk("Die Schlüssel liegen dort.", language="de"),
         chunk("Keys lie there.", language="en"),
     ]
-    rarities = answer._EqualRarities([answer._passage_from_chunk(n, each) for n, each in enumerate(texts, 1)])
+    rarities = generation._EqualRarities([generation._passage_from_chunk(n, each) for n, each in enumerate(texts, 1)])
     idf = asyncio.run(rarities.idf(Query(text="Are the keys Schlüssel?")))
     assert {"key": 1.0, "schlussel": 1.0}.items() <= idf.items()
     assert set(idf.values()) == {1.0}

@@ -1,4 +1,4 @@
-"""Answers from given chunks, or from the documents stored under a name."""
+"""Answers from given chunks."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,12 @@ from uuid import UUID
 
 from anyio.from_thread import start_blocking_portal
 
-from rag_core.answering.citing.citations import Citer
+from rag_core.answering.citing.citations import cite
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.config import Settings
-from rag_core.contract.search import (
-    DEFAULT_OPTIONS,
-    QueryOptions,
-    RetrievedChunk,
-    check_question,
-    search_documents,
-)
-from rag_core.errors import RagError
+from rag_core.contract.indexing import NO_ID, builtin_errors
+from rag_core.contract.pre_retrieval import check_question
+from rag_core.contract.retrieval import RetrievedChunk
 from rag_core.retrieval.legs import translate_errors
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
@@ -27,9 +22,6 @@ from rag_core.text.analysis import analyze_question
 from rag_core.types import Answer, Chunk, Hit, Origin, Passage, Prompt, Query, StageReport, Style
 from rag_core.wiring.generation import build_generator
 
-NOTHING_FOUND = "Nothing was found for this question."
-
-_UNKNOWN_ID = UUID(int=0)
 _log = logging.getLogger(__name__)
 
 
@@ -65,33 +57,19 @@ def generate_answer(question: str, chunks: Sequence[RetrievedChunk]) -> Generate
     if not chunks:
         raise ValueError("chunks must contain at least one chunk, got none")
     passages = tuple(_passage_from_chunk(n, chunk) for n, chunk in enumerate(chunks, 1))
-    try:
-        with start_blocking_portal() as portal:
-            answer, stages = portal.call(translate_errors, _generate(load_settings(), question, passages))
-    except RagError as error:
-        raise RuntimeError(f"the question cannot be answered: {error}") from error
+    with builtin_errors("the question cannot be answered"), start_blocking_portal() as portal:
+        answer, stages = portal.call(translate_errors, _generate(load_settings(), question, passages))
     for report in stages:
         if report.error:
             _log.warning("answered without %s: %s", report.stage, report.error)
     return _response_from_answer(answer, chunks)
 
 
-def chat_with_documents(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> GeneratedResponse:
-    """Answers the original question from the chunks that `search_documents` finds, or reports that it found nothing.
-
-    Raises the errors of `search_documents` and `generate_answer`.
-    """
-    retrieval = search_documents(name, question, options)
-    if not retrieval.chunks:
-        return GeneratedResponse(answer_text=NOTHING_FOUND)
-    return generate_answer(question, retrieval.chunks)
-
-
 def _passage_from_chunk(n: int, retrieved: RetrievedChunk) -> Passage:
     """A passage that begins at 0, because the chunk's position in its document is unknown."""
     text, metadata = retrieved.text, retrieved.metadata
     chunk = Chunk(
-        id=retrieved.chunk_id, document_id=_UNKNOWN_ID, ordinal=0, text=text, start=0, end=len(text), metadata=metadata
+        id=retrieved.chunk_id, document_id=NO_ID, ordinal=0, text=text, start=0, end=len(text), metadata=metadata
     )
     uri, title, language = (str(metadata.get(name, "")) for name in ("uri", "title", "language"))
     origin = Origin(uri=uri, title=title, language=language, metadata=metadata)
@@ -109,13 +87,11 @@ async def _generate(
     # from 8, 4, 3 and 3 without hits, and from 4, 27, 14 and 6 by the gap.
     prompt = Prompt(query=query, passages=passages, style=style)
     generator = build_generator(settings, _EqualRarities(passages))
-    citer = Citer(passages, query.collection, style.citations, frozenset(settings.guard.link_hosts))
     with recording(settings.answering.timeout_ms / 1000) as stages:
         async with stage("generate"), aclosing(generator.stream(prompt)) as pieces:
-            async for piece in pieces:
-                citer.feed(piece)
-    citer.finish()
-    return citer.answer, stages
+            text = "".join([piece async for piece in pieces])
+    hosts = frozenset(settings.guard.link_hosts)
+    return cite(text, passages, query.collection, style.citations, hosts), stages
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,66 @@
+"""The whole pipeline: a file becomes a stored document, a question becomes chunks or an answer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from rag_core.config import find_reranked_retriever
+from rag_core.contract.generation import GeneratedResponse, generate_answer
+from rag_core.contract.indexing import (
+    CHUNK_SIZE,
+    NO_ID,
+    OVERLAP,
+    build_character_chunker,
+    collection_name,
+    embed_chunks,
+    parse_pdf_document,
+    store_chunks,
+)
+from rag_core.contract.post_retrieval import rerank_chunks
+from rag_core.contract.pre_retrieval import preprocess_query
+from rag_core.contract.retrieval import DEFAULT_OPTIONS, QueryOptions, RetrievalResult, check_top_k, hybrid_search
+from rag_core.settings import load_settings
+
+NOTHING_FOUND = "Nothing was found for this question."
+
+
+def index_document(name: str, file_path: str | Path, options: Mapping[str, int] | None = None) -> UUID:
+    """Parses, chunks, embeds and stores a PDF and returns the document's id. Chunks have their pages and sections.
+
+    `options` can have `chunk_size` and `overlap`. Raises the errors of `parse_pdf`, `chunk_text`, `embed_chunks` and
+    `store_document`.
+    """
+    path, sizes = Path(file_path), {"chunk_size": CHUNK_SIZE, "overlap": OVERLAP, **(options or {})}
+    if unknown := sorted(sizes.keys() - {"chunk_size", "overlap"}):
+        raise ValueError(f"options must be chunk_size or overlap, got {', '.join(unknown)}")
+    chunker, document = build_character_chunker(**sizes), parse_pdf_document(path)
+    collection_name(name)
+    chunks = chunker.split(NO_ID, document)
+    vectors = dict(embed_chunks([chunk.text for chunk in chunks]))
+    embedded = [chunk for chunk in chunks if chunk.text in vectors]
+    metadata = {"filename": path.name, "file_path": str(path), "file_size": path.stat().st_size}
+    return store_chunks(name, document, embedded, [vectors[chunk.text] for chunk in embedded], metadata)
+
+
+def search_documents(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> RetrievalResult:
+    """The best `options.top_k` chunks of `hybrid_search` for the preprocessed question.
+
+    If the profile has a reranker, it reranks them by the original question. Raises the errors of `hybrid_search`.
+    """
+    check_top_k(options.top_k)
+    retrieval = hybrid_search(name, preprocess_query(question, options.expand_query), options)
+    if options.enable_reranking and find_reranked_retriever(load_settings().retrieval):
+        return replace(retrieval, chunks=rerank_chunks(question, retrieval.chunks, options.top_k))
+    return replace(retrieval, chunks=retrieval.chunks[: options.top_k])
+
+
+def chat_with_documents(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> GeneratedResponse:
+    """Answers the original question from the chunks that `search_documents` finds, or reports that it found nothing.
+
+    Raises the errors of `search_documents` and `generate_answer`.
+    """
+    retrieval = search_documents(name, question, options)
+    if not retrieval.chunks:
+        return GeneratedResponse(answer_text=NOTHING_FOUND)
+    return generate_answer(question, retrieval.chunks)

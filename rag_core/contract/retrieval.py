@@ -1,0 +1,193 @@
+"""The search of stored documents by one or several methods."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from uuid import UUID
+
+import numpy as np
+from anyio import to_thread
+
+from rag_core.config import (
+    Bm25Retriever,
+    DenseRetriever,
+    GraphRetriever,
+    HybridRetriever,
+    LegSettings,
+    RetrievalSettings,
+    RrfFusion,
+)
+from rag_core.contract.indexing import builtin_errors, collection_name
+from rag_core.contract.pre_retrieval import check_question, get_query_embedding
+from rag_core.contract.vector_store.port import unit_vector
+from rag_core.errors import ModelError
+from rag_core.knowledge_base import KnowledgeBase
+from rag_core.settings import load_settings
+from rag_core.types import Hit, Matrix, Metadata, StageReport
+from rag_core.wiring.embedding import embedding_space, load_shared_encoder
+from rag_core.wiring.models import RemoteModels
+
+EmbedQuestion: TypeAlias = Callable[[str], Sequence[float] | Matrix]
+
+VECTOR_HITS, KEYWORD_HITS, GRAPH_HITS, MERGED_HITS, RERANKED_HITS = 20, 20, 10, 40, 5
+RRF_K = 60
+
+_LEGS: Mapping[str, LegSettings] = {
+    "vector": DenseRetriever(type="dense"),
+    "keyword": Bm25Retriever(type="bm25"),
+    "graph": GraphRetriever(type="graph"),
+}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOptions:
+    top_k: int = RERANKED_HITS
+    expand_query: bool = False
+    enable_reranking: bool = True
+    enable_vector_search: bool = True
+    enable_keyword_search: bool = True
+    enable_graph_search: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievedChunk:
+    """A chunk with its scores. `similarity_score` is from 0 to 1; `scores` holds the raw score of each stage.
+
+    `source` is `vector`, `keyword`, `graph`, or `hybrid` if several methods were merged. `metadata` is that of document
+    and chunk, with the document's `uri`, `title` and `language`.
+    """
+
+    chunk_id: UUID
+    text: str
+    similarity_score: float
+    source: str
+    metadata: Metadata = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalResult:
+    """Chunks, best first, and the stages that produced them. A stage with an `error` was left out."""
+
+    chunks: list[RetrievedChunk]
+    stages: tuple[StageReport, ...] = ()
+
+
+DEFAULT_OPTIONS = QueryOptions()
+
+
+def vector_search(name: str, query_embedding: Sequence[float], top_k: int = VECTOR_HITS) -> list[RetrievedChunk]:
+    """The nearest chunks, best first; `similarity_score` is (1 + cosine) / 2.
+
+    Raises ValueError if nothing is stored under the name, or if the vector has a wrong dimension, NaN or only zeros.
+    Raises RuntimeError if the search fails.
+    """
+    check_top_k(top_k)
+    with builtin_errors(f"{name} cannot be searched"):
+        vector = unit_vector(query_embedding, embedding_space(load_settings().embedding).dimension)
+    # the text is not embedded: it stands for the vector
+    hits, _ = _search(name, "a vector", top_k, _LEGS["vector"], lambda _: vector)
+    # rounding can make a cosine slightly larger than 1 or smaller than -1
+    return [_chunk_from_hit(hit, "vector", min(1.0, max(0.0, (1 + hit.score) / 2))) for hit in hits]
+
+
+def keyword_search(name: str, question: str, top_k: int = KEYWORD_HITS) -> list[RetrievedChunk]:
+    """The best chunks by BM25 that contain a word of the question, best first.
+
+    `similarity_score` is s / (1 + s) for the BM25 score s. Raises ValueError if nothing is stored under the name, and
+    RuntimeError if the search fails.
+    """
+    return _search_one_method(name, question, top_k, "keyword")
+
+
+def graph_search(name: str, question: str, top_k: int = GRAPH_HITS) -> list[RetrievedChunk]:
+    """Chunks that mention the question's entities or entities related to them, best first.
+
+    Returns [] if the stored documents mention no entity of the question, or were ingested without `graph`. Raises the
+    errors of `keyword_search`.
+    """
+    return _search_one_method(name, question, top_k, "graph")
+
+
+def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> RetrievalResult:
+    """Runs the enabled methods in parallel and merges up to 40 distinct chunks by reciprocal rank fusion.
+
+    `similarity_score` is 1 for a chunk that every method ranks first. A method that fails or runs out of time is left
+    out: a warning is logged, and its stage has the error.
+
+    Raises ValueError if nothing is stored under the name, or if no method is enabled. Raises RuntimeError if every
+    method fails.
+    """
+    check_question(question)
+    legs = {method: leg for method, leg in _LEGS.items() if getattr(options, f"enable_{method}_search")}
+    if not legs:
+        raise ValueError("options must enable vector, keyword or graph search, got none of them")
+    stages = _load_model() if "vector" in legs else []
+    retrievers: dict[str, RetrievalSettings] = {leg.type: leg for leg in legs.values()}
+    if stages and len(legs) > 1:
+        del retrievers["dense"]
+    fusion = RrfFusion(type="rrf", k=RRF_K)
+    retriever = HybridRetriever(type="hybrid", retrievers=retrievers, fusion=fusion, depth=MERGED_HITS)
+    hits, reports = _search(name, question, MERGED_HITS, retriever)
+    stages += reports
+    for report in stages:
+        if report.error:
+            _log.warning("searched %s without %s: %s", name, report.stage, report.error)
+    source, max_score = "hybrid" if len(legs) > 1 else next(iter(legs)), len(legs) / (RRF_K + 1)
+    chunks = [_chunk_from_hit(hit, source, hit.score / max_score) for hit in hits]
+    return RetrievalResult(chunks=chunks, stages=tuple(stages))
+
+
+def check_top_k(top_k: int) -> None:
+    if top_k < 1:
+        raise ValueError(f"top_k must be >= 1, got {top_k}")
+
+
+def _search_one_method(name: str, question: str, top_k: int, method: str) -> list[RetrievedChunk]:
+    check_question(question)
+    check_top_k(top_k)
+    hits, _ = _search(name, question, top_k, _LEGS[method])
+    return [_chunk_from_hit(hit, method, hit.score / (1 + hit.score)) for hit in hits]
+
+
+def _load_model() -> list[StageReport]:
+    """Loads the embedding model, so that loading does not count against a time limit. Returns its failure, if any."""
+    try:
+        load_shared_encoder(load_settings().embedding)
+    except ModelError as error:
+        return [StageReport(stage="dense", seconds=0.0, error=str(error), error_type=type(error).__name__)]
+    return []
+
+
+def _search(
+    name: str, question: str, k: int, retriever: RetrievalSettings, embed: EmbedQuestion = get_query_embedding
+) -> tuple[list[Hit], list[StageReport]]:
+    collection = collection_name(name)
+    with builtin_errors(f"{name} cannot be searched"):
+        settings = load_settings().model_copy(update={"retrieval": retriever})
+        with KnowledgeBase(settings, RemoteModels(embedder=_Embedder(embed))) as knowledge:
+            return knowledge.explain(question, k, collection)
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedder:
+    """A QueryEmbedder that calls a function for each text, in a thread."""
+
+    embed_question: EmbedQuestion
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        return np.array([await to_thread.run_sync(self.embed_question, text) for text in texts], np.float32)
+
+
+def _chunk_from_hit(hit: Hit, source: str, similarity_score: float) -> RetrievedChunk:
+    origin = {"uri": hit.origin.uri, "title": hit.origin.title, "language": hit.origin.language}
+    return RetrievedChunk(
+        chunk_id=hit.chunk.id,
+        text=hit.chunk.text,
+        similarity_score=similarity_score,
+        source=source,
+        metadata={**origin, **hit.origin.metadata, **hit.chunk.metadata},
+        scores=hit.scores,
+    )
