@@ -1,130 +1,24 @@
-"""The sync of a collection with its sources: `rag ingest`, or `ray job submit -- python -m jobs.ingest`."""
+"""The runners of a sync: this process, Ray, or whichever is faster. `python -m jobs.ingest` is `rag ingest`."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.table import Table
-
-from jobs.confirmation import confirm
-from jobs.options import GlobalOptions, command, print_json, stdout_console
-from jobs.progress import JobProgress
-from jobs.ray_runner import UNLIMITED, RayRunner, Resources, terminal_console
+from jobs.command_line import run_command
+from jobs.ray_runner import UNLIMITED, RayRunner, Resources
 from rag_core.config import Settings
-from rag_core.detection import DEFAULT_PROFILE, choose_profile
-from rag_core.errors import ConfigError, ConfirmationError, UsageError
-from rag_core.ingestion.report import DOCUMENT_STATUSES
-from rag_core.settings import read_detect_patterns
-from rag_core.types import DEFAULT_COLLECTION, Metadata
 
 MEGABYTE = 1_000_000
-MAX_SHOWN_FAILURES = 20
+CLUSTER_MIN_DOCUMENTS, CLUSTER_MIN_MEGABYTES = 64, 1.0
+"""The limits below which a job runs in this process, even if a cluster is running."""
 
 
 class RunnerName(StrEnum):
     auto = "auto"
     inline = "inline"
     ray = "ray"
-
-
-@command
-def ingest(
-    sources: Annotated[list[str], typer.Argument(help="Folders, files, or URIs such as s3://bucket/docs.")],
-    options: GlobalOptions,
-    collection: Annotated[str, typer.Option(help="The collection to sync.")] = DEFAULT_COLLECTION,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")] = False,
-    no_prune: Annotated[
-        bool, typer.Option("--no-prune", help="Keep documents that are no longer in the sources.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete even a large share of a source without asking.")] = False,
-    checksum: Annotated[bool, typer.Option("--checksum", help="Read every file, even if it looks unchanged.")] = False,
-    meta: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Metadata for all documents; repeatable.", show_default=False),
-    ] = None,
-    runner: Annotated[
-        RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")
-    ] = RunnerName.auto,
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="The maximum number of Ray CPUs for the job.", show_default=False)
-    ] = None,
-    gpus: Annotated[
-        int, typer.Option(min=0, help="The number of GPUs for embedding; the profile's `device` must be `cuda`.")
-    ] = 0,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, help="The maximum number of embedding processes.", show_default=False)
-    ] = None,
-) -> None:
-    """Sync a collection with its sources: process new and changed files, and delete documents whose files were deleted.
-
-    Example: rag ingest docs/ --collection handbook
-    """
-    from rag_core.ingestion.sync import SyncOptions
-    from rag_core.storage.postgres import Postgres
-    from rag_core.wiring.ingestion import build_sync, check_devices
-
-    resources = Resources(cpus=cpus, gpus=gpus, actors=concurrency)
-    if runner is RunnerName.inline and resources != UNLIMITED:
-        raise UsageError("--cpus, --gpus and --concurrency apply to Ray; they cannot be used with --runner inline")
-    options = with_profile(options, sources, meta or ())
-    settings = options.settings
-    postgres = Postgres.open(settings.store.url)
-    sync_options = SyncOptions(prune=not no_prune, confirmed=yes, checksum=checksum)
-    job = build_sync(settings, postgres, sources, collection, sync_options)
-    selected_runner = build_runner(runner, settings, resources)
-    if dry_run:
-        _print_plan(job.plan(), options)
-        return
-    if "RAY_ADDRESS" not in os.environ:  # on a cluster, other machines embed
-        check_devices(settings)
-    with terminal_console(options.quiet) as console, JobProgress(postgres, settings.tenant, console) as progress:
-        try:
-            report = job.run(selected_runner, progress.begin)
-        except ConfirmationError as error:
-            progress.stop_listing()
-            if not confirm(f"{error}\nDelete them?", options):
-                raise
-            confirmed_options = SyncOptions(prune=True, confirmed=True, checksum=checksum)
-            confirmed_job = build_sync(settings, postgres, sources, collection, confirmed_options)
-            report = confirmed_job.run(selected_runner, progress.begin)
-    print_report(report, options)
-    if report.documents["failed"]:
-        raise typer.Exit(1)
-
-
-def with_profile(options: GlobalOptions, locations: Sequence[str], meta: Sequence[str]) -> GlobalOptions:
-    """The options with a profile: the named one, else the one detected for all sources, else the default.
-
-    Detection uses a source's uri and the metadata of all documents (`--meta` or `metadata.set`), and does not read
-    documents. `rag search` detects no profile, so it must be named there.
-    """
-    if invalid := next((pair for pair in meta if not re.fullmatch(r"[^=.]+=.*", pair, re.DOTALL)), ""):
-        raise ConfigError(f"--meta must be KEY=VALUE with a key without dots, got {invalid!r}")
-    with_metadata = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
-    explicit = options.profile or os.environ.get("RAG_PROFILE", "")
-    sources: list[Metadata] = []
-    if not explicit:
-        from rag_core.wiring.ingestion import open_files_source
-
-        settings = with_metadata.settings
-        sources = [
-            {**settings.metadata.set, "uri": open_files_source(settings, location).uri} for location in locations
-        ]
-    profile = choose_profile(explicit, sources, read_detect_patterns(options.config))
-    if not explicit and profile != DEFAULT_PROFILE and not options.quiet:
-        typer.echo(
-            f"using profile {profile}, detected from the sources; pass --profile {DEFAULT_PROFILE} to turn this off",
-            err=True,
-        )
-    return replace(with_metadata, profile=profile)
-
-
-CLUSTER_MIN_DOCUMENTS, CLUSTER_MIN_MEGABYTES = 64, 1.0
-"""The limits below which a job runs in this process, even if a cluster is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,76 +54,5 @@ def build_runner(name: RunnerName, settings: Settings, resources: Resources = UN
             return RayRunner(settings, resources)
 
 
-def _print_plan(plan: Any, options: GlobalOptions) -> None:
-    documents = {name: getattr(plan, name) for name in ("listed", "added", "changed", "deleted", "same")}
-    if options.json:
-        print_json({"dry_run": True, "collection": plan.collection, "documents": documents, "bytes": plan.bytes})
-        return
-    counts = ", ".join(f"{count} {name}" for name, count in documents.items())
-    typer.echo(f"dry run of {plan.collection}: {counts}; {plan.bytes / MEGABYTE:.1f} MB to read")
-
-
-def print_report(report: Any, options: GlobalOptions) -> None:
-    if options.json:
-        print_json(report_json(report))
-        return
-    console = stdout_console(options.quiet)
-    console.print(_report_table(report))
-    problems = [*report.failures, *report.quarantined]
-    for row in [*problems, *(report.skipped if options.verbose else ())][:MAX_SHOWN_FAILURES]:
-        line = f"{row['status']}: {row['uri']}  {row['stage']}: {row['reason']}"
-        console.print(line, markup=False, soft_wrap=True)
-    hidden = len(problems) - MAX_SHOWN_FAILURES
-    if hidden > 0:
-        console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
-    if report.dead_letters:
-        retry = f"rag jobs retry {str(report.job_id)[:8]}"
-        console.print(
-            f"{report.dead_letters} documents failed temporarily; run `{retry}`, or the next sync retries them"
-        )
-    for notice in report.notices:
-        console.print(f"note: {notice}", markup=False)
-
-
-def report_json(report: Any) -> dict[str, Any]:
-    return {
-        "job_id": report.job_id,
-        "collection": report.collection,
-        "documents": report.documents,
-        "chunks": report.chunks,
-        "seconds": report.seconds,
-        "rate": report.rate,
-        "failures": [
-            {key: failure[key] for key in ("uri", "stage", "reason", "retryable")} for failure in report.failures
-        ],
-        "dead_letters": report.dead_letters,
-        "quarantined": [{key: row[key] for key in ("uri", "reason")} for row in report.quarantined],
-        "notices": list(report.notices),
-    }
-
-
-def _report_table(report: Any) -> Table:
-    table = Table(title=f"{report.collection} is up to date", title_justify="left", show_header=False, box=None)
-    documents, seconds, rate = report.documents, report.seconds, report.rate
-    results = tuple(name for name in DOCUMENT_STATUSES if documents[name] or name == "completed")
-    table.add_row("documents", _format_counts(documents, ("listed", "added", "changed", "deleted", "same")))
-    table.add_row("results", _format_counts(documents, results))
-    table.add_row("chunks", _format_counts(report.chunks, ("stored", "embedded", "reused", "deleted")))
-    table.add_row("seconds", ", ".join(f"{seconds[name]:.2f} {name.replace('_', '+')}" for name in seconds))
-    table.add_row("rate", f"{rate['documents_per_second']} documents/s, {rate['chunks_per_second']} chunks/s")
-    table.add_row("job", str(report.job_id))
-    return table
-
-
-def _format_counts(counts: Mapping[str, int], names: Sequence[str]) -> str:
-    return ", ".join(f"{counts[name]:,} {name}" for name in names)
-
-
-def main() -> None:
-    app = typer.Typer(add_completion=False)
-    app.command()(ingest)
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    run_command("ingest")

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from jobs.ray_errors import translate_ray_errors
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, SourceError, StoreError
@@ -125,13 +123,6 @@ def redirect_native_errors() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(terminal, STDERR)
             os.close(terminal)
-
-
-@contextmanager
-def terminal_console(quiet: bool, soft_wrap: bool = False) -> Iterator[Console]:
-    """Yields a console on standard error with its own descriptor, which `redirect_native_errors` does not redirect."""
-    with os.fdopen(os.dup(STDERR), "w", buffering=1) as terminal:
-        yield Console(file=terminal, quiet=quiet, soft_wrap=soft_wrap)
 
 
 def start_ray(resources: Resources = UNLIMITED) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from rag_core.errors import RagError
 from rag_core.evaluation.dataset import Question
 from rag_core.evaluation.stages import Trace
 from rag_core.knowledge_base import KnowledgeBase
+from rag_core.storage.postgres import Postgres
 
 BATCH_QUESTIONS = 32
 """The number of questions that an actor gets at a time. Progress advances in steps of this size."""
@@ -34,6 +35,13 @@ class TraceTask:
     collection: str
     k: int
     callers: int = 1
+
+    @classmethod
+    def build(cls, settings: Settings, postgres: Postgres, collection: str, k: int, callers: int) -> Self:
+        """A task for the store that is open: an embedded store's address differs from its setting."""
+        store = settings.store.model_copy(update={"url": postgres.dsn})
+        task_settings = settings.model_copy(update={"store": store})
+        return cls(settings=task_settings, collection=collection, k=k, callers=callers)
 
 
 def trace_inline(task: TraceTask, questions: Sequence[Question]) -> Iterator[Trace]:

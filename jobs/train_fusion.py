@@ -1,28 +1,23 @@
-"""The training of `ltr` fusion on a dataset: `python -m jobs.train_fusion DIR` prints YAML for the profile."""
+"""The training of `ltr` fusion on a dataset. `python -m jobs.train_fusion` is `rag train-fusion`."""
 
 import asyncio
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
 import numpy as np
-import typer
-import yaml
 from numpy.typing import NDArray
 
-from jobs.evaluate import collection_name, ingest_dataset
+from jobs.command_line import run_command
+from jobs.evaluate import PlanListener, ingest_dataset
 from jobs.ingest import RunnerName
-from jobs.options import GlobalOptions, command, print_json
-from jobs.ray_runner import terminal_console
 from jobs.stored_dataset import read_stored_dataset
 from rag_core.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
     from rag_core.config import HybridRetriever, RetrievalSettings, Settings
-    from rag_core.evaluation.dataset import Question
+    from rag_core.evaluation.dataset import Dataset, Question
     from rag_core.protocols import Ranking
     from rag_core.retrieval.fusion import Candidates
     from rag_core.retrieval.hybrid import Hybrid
@@ -45,51 +40,31 @@ class RecordingFusion:
         return []
 
 
-@command
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedFusion:
+    """The setting `fusion`, learned from `learned_questions` of all `questions`."""
+
+    setting: Mapping[str, Any]
+    learned_questions: int
+    questions: int
+
+
 def train_fusion(
-    dataset: Annotated[Path, typer.Argument(help="A folder in BEIR's layout: corpus, queries.jsonl, qrels/.")],
-    options: GlobalOptions,
-    split: Annotated[
-        str, typer.Option(help="The split of the dataset: grades are read from qrels/SPLIT.tsv. Evaluate with another.")
-    ] = "train",
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
-    ] = None,
-    collection: Annotated[
-        str | None,
-        typer.Option(
-            help="The collection for the corpus; by default one for this dataset and profile.", show_default=False
-        ),
-    ] = None,
-) -> None:
-    """Train the fusion of a profile's hybrid retriever, and print it as YAML for the retriever's setting `fusion`.
+    dataset: "Dataset", settings: "Settings", postgres: "Postgres", collection: str, on_plan: PlanListener
+) -> TrainedFusion:
+    """Ingests the dataset, and learns `ltr` fusion from the candidates of each question.
 
-    Retrievers that contain the hybrid retriever, such as a reranker, do not affect the training.
-
-    Example: python -m jobs.train_fusion data/scifact --split train
+    Raises ConfigError if the profile has no hybrid retriever, and DatasetError if no question can be learned from.
     """
-    from rag_core.evaluation.dataset import read_dataset
-    from rag_core.storage.postgres import Postgres
-
-    selected = read_dataset(dataset, split).limit_questions(limit)
-    settings = options.settings
     hybrid_settings = settings.model_copy(update={"retrieval": find_hybrid(settings.retrieval)})
-    collection = collection or collection_name(selected, settings)
-    postgres = Postgres.open(settings.store.url)
-    with terminal_console(options.quiet) as console:
-        ingest_dataset(selected, collection, postgres, RunnerName.auto, options, console)
-    candidates = asyncio.run(_collect_candidates(hybrid_settings, postgres, collection, selected.questions))
+    ingest_dataset(dataset, collection, postgres, settings, RunnerName.auto, on_plan)
+    candidates = asyncio.run(_collect_candidates(hybrid_settings, postgres, collection, dataset.questions))
     chunks = {id for question_candidates in candidates for id in question_candidates.ids}
-    spans = read_stored_dataset(chunks, selected, collection, postgres, settings.tenant).chunks
+    spans = read_stored_dataset(chunks, dataset, collection, postgres, settings.tenant).chunks
     documents = {id: span.document for id, span in spans.items()}
-    learnable = select_learnable(candidates, label_candidates(selected.questions, candidates, documents))
-    fusion = {"type": "ltr", **fit_coefficients(learnable)}
-    if not options.quiet:
-        typer.echo(f"trained on {len(learnable)} of {len(selected.questions)} questions", err=True)
-    if options.json:
-        print_json(fusion)
-    else:
-        sys.stdout.write(yaml.safe_dump({"fusion": fusion}, sort_keys=False))
+    learnable = select_learnable(candidates, label_candidates(dataset.questions, candidates, documents))
+    setting = {"type": "ltr", **fit_coefficients(learnable)}
+    return TrainedFusion(setting=setting, learned_questions=len(learnable), questions=len(dataset.questions))
 
 
 def find_hybrid(retrieval: "RetrievalSettings") -> "HybridRetriever":
@@ -167,11 +142,5 @@ async def _collect_candidates(
     return fusion.candidates
 
 
-def main() -> None:
-    app = typer.Typer(add_completion=False)
-    app.command()(train_fusion)
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    run_command("train-fusion")

@@ -2,15 +2,16 @@
 
 import typer
 
-from jobs.evaluate import evaluate
-from jobs.ingest import ingest
 from rag_cli import collections, config, documents, jobs, sources, store
 from rag_cli.ask import ask
 from rag_cli.doctor import doctor
+from rag_cli.evaluate import evaluate
 from rag_cli.fsck import fsck
+from rag_cli.ingest import ingest
 from rag_cli.push import add_server_option
 from rag_cli.search import search
 from rag_cli.serve import serve
+from rag_cli.train_fusion import train_fusion
 from rag_cli.why import why
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app.command()(ask)
 app.command()(why)
 app.command()(serve)
 app.command()(evaluate)
+app.command()(train_fusion)
 app.add_typer(documents.app, name="documents")
 app.add_typer(collections.app, name="collections")
 app.add_typer(sources.app, name="sources")

@@ -7,11 +7,12 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.console import Console
 
-from jobs.options import GlobalOptions, command, print_json, stdout_console
 from rag_cli.answer_view import AnswerPrinter, render_sources, render_verdict
 from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, server_options
 from rag_cli.ranking_view import hits_table, waterfall
 from rag_cli.search import parse_filter_option
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.events import Event, fold
 from rag_core.types import DEFAULT_COLLECTION, Reply
 from rag_core.wire.answer import Asked

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from jobs.confirmation import require_confirmation
-from jobs.options import GlobalOptions, command, print_json
 from rag_cli.connections import claim_sources, open_catalog
-from rag_cli.output import print_rows
+from rag_cli.terminal.confirmation import require_confirmation
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.tables import print_rows
 
 app = typer.Typer(help="Collections: sets of documents that are searched together.", no_args_is_help=True)
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from jobs.options import GlobalOptions, command, print_json, stdout_console
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.settings import read_detect_patterns, read_profiles
 from rag_core.storage.postgres import redact_dsn
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobs.options import GlobalOptions
+from rag_cli.terminal.options import GlobalOptions
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres

@@ -6,9 +6,9 @@ from itertools import chain
 
 import typer
 
-from jobs.options import GlobalOptions, command, print_json
 from rag_cli.doctor_checks import check_machine, check_settings, check_store, run_check
 from rag_cli.model_checks import check_models
+from rag_cli.terminal.options import GlobalOptions, command, print_json
 
 MISSING_EXIT_CODE = 3
 

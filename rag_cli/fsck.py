@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jobs.options import GlobalOptions, command, print_json
-from jobs.progress import ProgressLines
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.progress import ProgressLines
 from rag_core.storage.fsck import INVARIANTS, REPAIRS, ProgressListener, find_violations
 from rag_core.storage.postgres import Postgres
 

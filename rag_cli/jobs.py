@@ -8,11 +8,13 @@ from uuid import UUID
 import typer
 from rich.console import Console
 
-from jobs.ingest import MAX_SHOWN_FAILURES, RunnerName, build_runner, print_report
-from jobs.options import GlobalOptions, command, print_json, stdout_console
-from jobs.progress import POLL_SECONDS, JobProgress
+from jobs.ingest import RunnerName, build_runner
 from rag_cli.connections import open_ledger
-from rag_cli.output import print_facts, print_more, print_rows
+from rag_cli.ingest import MAX_SHOWN_FAILURES, print_report
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.progress import POLL_SECONDS, JobProgress
+from rag_cli.terminal.tables import print_facts, print_more, print_rows
 from rag_core.errors import NotFoundError
 from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres

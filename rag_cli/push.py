@@ -13,11 +13,13 @@ from urllib.parse import unquote
 import typer
 from rich.console import Console
 
-from jobs.confirmation import confirm
-from jobs.ingest import MAX_SHOWN_FAILURES, MEGABYTE
-from jobs.options import GlobalOptions, command, print_json, stdout_console
-from jobs.progress import ProgressLines, documents_bar
+from jobs.ingest import MEGABYTE
+from rag_cli.ingest import MAX_SHOWN_FAILURES
 from rag_cli.question_options import refuse_local_options
+from rag_cli.terminal.confirmation import confirm
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.progress import ProgressLines, documents_bar
 from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, error_from_reason
 from rag_core.wire.jobs import FailedDocument, Job
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.options import GlobalOptions
+from rag_cli.terminal.options import GlobalOptions
 from rag_core.errors import UsageError
 
 HitsOption = Annotated[int, typer.Option("-k", help="The number of hits.", min=1, max=1000)]

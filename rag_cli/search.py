@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from jobs.options import GlobalOptions, command, print_json, stdout_console
 from rag_cli.question_options import CollectionOption, FilterOption, HitsOption, ServerOption, server_options
 from rag_cli.ranking_view import comparison_table, hits_table, list_moves, waterfall
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.config import Settings
 from rag_core.errors import FilterError, UsageError
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport

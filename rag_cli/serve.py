@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jobs.options import GlobalOptions, command, print_json, stdout_console
-from jobs.ray_runner import terminal_console
+from rag_cli.terminal.consoles import stderr_console, stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.errors import ConfigError, RagError
 
 HOST, PORT = "127.0.0.1", 8000
@@ -45,7 +45,7 @@ def serve(
     """
     started = time.perf_counter()
     with (
-        terminal_console(options.quiet, soft_wrap=True) as terminal,
+        stderr_console(options.quiet, soft_wrap=True) as terminal,
         _run_server(options, host, port, terminal) as url,
     ):
         seconds = round(time.perf_counter() - started, 1)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from jobs.confirmation import require_confirmation
-from jobs.options import GlobalOptions, command, print_json
 from rag_cli.connections import claim_sources, open_catalog
-from rag_cli.output import print_rows
+from rag_cli.terminal.confirmation import require_confirmation
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.tables import print_rows
 from rag_core.types import DEFAULT_COLLECTION
 
 app = typer.Typer(help="Sources: the folders, files and URIs that a collection is synced with.", no_args_is_help=True)

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import typer
 from rich.console import Console
 
-from jobs.options import GlobalOptions, command, print_json
-from rag_cli.output import print_rows
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.tables import print_rows
 from rag_core.errors import UsageError
 from rag_core.storage import embedded
 from rag_core.storage.maintenance import Maintenance

@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from jobs.options import GlobalOptions, command, print_json, stdout_console
 from rag_cli.question_options import CollectionOption, FilterOption, HitsOption
 from rag_cli.search import parse_filter_option
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.retrieval.why import UNRANKED, ChunkRank, Facts, Verdict, verdict
 from rag_core.types import DEFAULT_COLLECTION
 

@@ -575,7 +575,7 @@ def test_there_are_as_many_commands_as_are_promised() -> None:
 def test_the_job_is_a_module_that_can_be_submitted() -> None:
     done = subprocess.run([sys.executable, "-m", "jobs.ingest", "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert "Usage: python -m jobs.ingest" in done.stdout
+    assert "Usage: python -m rag_cli ingest [OPTIONS]" in done.stdout
     assert done.stderr == ""
 
 

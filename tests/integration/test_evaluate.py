@@ -6,12 +6,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import typer
 from commands import rag_in_process
 from trees import HASHING
 
 from jobs.retrieval_traces import TraceTask, trace_inline, trace_on_ray
-from jobs.train_fusion import train_fusion
+from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, rank_ids
@@ -241,10 +240,8 @@ def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: P
 
 @pytest.mark.slow
 def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = typer.Typer(add_completion=False)
-    command.command()(train_fusion)
     with pytest.raises(SystemExit) as ended:
-        command([str(dataset), "--split", "test", "--json"])
+        app(["train-fusion", str(dataset), "--split", "test", "--json"])
     printed = capfd.readouterr()
     learned = json.loads(printed.out)
     assert ended.value.code == 0
@@ -261,13 +258,11 @@ def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pyt
 def test_the_fusion_below_a_reranker_is_trained_without_it(
     rag: Any, dataset: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = typer.Typer(add_completion=False)
-    command.command()(train_fusion)
     hybrid = load_settings(None, None, [], {}).retrieval.model_dump_json()
     reranker = "{type: cross_encoder, model: some/model-that-is-not-there}"
     tree = f"retrieval={{type: reranked, reranker: {reranker}, timeout_ms: 1, retriever: {hybrid}}}"
     with pytest.raises(SystemExit) as ended:
-        command([str(dataset), "--split", "test", "--set", tree, "--quiet"])
+        app(["train-fusion", str(dataset), "--split", "test", "--set", tree, "--quiet"])
     printed = capfd.readouterr()
     assert ended.value.code == 0
     assert printed.out.startswith("fusion:\n  type: ltr\n  intercept: ")

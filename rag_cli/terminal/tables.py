@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jobs.options import GlobalOptions, print_json, stdout_console
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, print_json
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], options: GlobalOptions, empty: str) -> None:

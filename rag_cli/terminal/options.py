@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 from pydantic_core import PydanticSerializationError
-from rich.console import Console
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.config import Settings
@@ -21,8 +20,6 @@ from rag_core.settings import LayeredSettings, load_layered_settings
 from rag_core.wire.shape import json_text
 
 INTERRUPT_EXIT_CODE = 130
-PIPE_WIDTH = 1000
-"""The width of output into a pipe, in columns. Programs count and search its lines, so they should not be wrapped."""
 
 # By default, stamina prints every wait to standard output. Logging without a handler prints bare messages.
 set_on_retry_hooks([LoggingOnRetryHook])
@@ -94,17 +91,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ]
     run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     return run
-
-
-class _StandardOutput(Console):
-    def on_broken_pipe(self) -> None:
-        """Raises BrokenPipeError, because Rich itself would end the process with exit code 1."""
-        raise BrokenPipeError
-
-
-def stdout_console(quiet: bool = False) -> Console:
-    """A console on standard output: as wide as the terminal, or `PIPE_WIDTH` columns for a pipe."""
-    return _StandardOutput(quiet=quiet, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def print_json(value: object) -> None:

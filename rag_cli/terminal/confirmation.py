@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from jobs.options import GlobalOptions
+from rag_cli.terminal.options import GlobalOptions
 from rag_core.errors import ConfirmationError
 
 
