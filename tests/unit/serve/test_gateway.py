@@ -35,6 +35,7 @@ from serve.bodies.chat import Chat, Search
 from serve.bodies.ingest import DocumentBody
 from serve.bodies.requests import Retrieve
 from serve.gateway import build_fastapi
+from serve.http import request_telemetry
 from serve.readiness import store_dependency
 from serve.services import Services
 
@@ -408,7 +409,9 @@ def test_too_much_at_once_says_when_to_come_again() -> None:
 
 def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[str, int]] = []
-    monkeypatch.setattr(gateway, "report_request", lambda operation, status: heard.append((operation.name, status)))
+    monkeypatch.setattr(
+        request_telemetry, "report_request", lambda operation, status: heard.append((operation.name, status))
+    )
     broken = graph(ScriptedRetriever(hits=[], error=RuntimeError("no")))
     post("/v1/retrieve", {"query": "?"})
     post("/v1/retrieve", {"query": "?"}, broken)
@@ -424,7 +427,7 @@ def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPat
 
 def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
+    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: heard.append(status))
     endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.01)
     body = {"question": "?", "stream": True}
     with (
@@ -521,7 +524,7 @@ def test_a_stream_that_is_cancelled_while_a_piece_is_on_its_way_has_no_work_left
 
 def test_a_client_that_goes_amid_its_body_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
+    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: heard.append(status))
 
     async def send(_message: object) -> None:
         pass
@@ -535,7 +538,7 @@ def test_a_response_that_fails_after_it_began_is_an_error_and_no_client_that_has
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(gateway, "report_request", lambda _operation, status: heard.append(status))
+    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: heard.append(status))
     app = build_fastapi(graph())
 
     async def failing() -> AsyncIterator[str]:

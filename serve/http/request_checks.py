@@ -1,0 +1,55 @@
+"""The checks of every request, whatever its route: its text, its version, and the page that sent it."""
+
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serve.http.response_headers import VENDOR, VENDOR_JSON
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+TRUSTED_FETCH_SITES = ("same-origin", "none")
+"""The values of `Sec-Fetch-Site` that are accepted.
+
+`same-origin` is for the gateway's own pages, `none` for an address that the user entered. `same-site` (another port or
+subdomain) is refused.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChecks:
+    """Refuses a NUL in the address (422), other versions of the vendor media type (406), and other origins (403)."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+                raise HTTPException(422, "the path and the query string must not contain NUL")
+            check_version(headers.get("accept", ""))
+            if scope["method"] not in SAFE_METHODS:
+                check_origin(headers)
+        await self.app(scope, receive, send)
+
+
+def check_version(accept: str) -> None:
+    """Raises HTTPException if the client accepts only other versions of the vendor media type."""
+    media_types = [media_type.partition(";")[0].strip() for media_type in accept.split(",")]
+    if all(media_type.startswith(VENDOR) and media_type != VENDOR_JSON for media_type in media_types):
+        raise HTTPException(406, f"Accept must allow {VENDOR_JSON} or application/json, got {accept}")
+
+
+def check_origin(headers: Headers) -> None:
+    """Raises HTTPException for a browser's request from another origin.
+
+    Otherwise any web page could send forms and uploads, even to a gateway that listens on the user's loopback only.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site:
+        is_trusted = site in TRUSTED_FETCH_SITES
+    else:  # older browsers send only `Origin`, which can be `null`; clients that are not browsers send neither header
+        is_trusted = not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+    if not is_trusted:
+        raise HTTPException(403, f"cross-origin requests are not allowed, got one from {origin or site}")

@@ -1,0 +1,67 @@
+"""The headers of every response."""
+
+import time
+from dataclasses import dataclass
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.variants import current_variants
+
+API_VERSION = "1.0"
+VENDOR = "application/vnd.medkg.orchestration."  # of the shared API: existing clients send it
+VENDOR_JSON = f"{VENDOR}v1+json"
+MAX_REQUEST_ID_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHeaders:
+    """Names the request, the versions and the duration in each response, and the request in `request.state`."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, requested = time.perf_counter(), Headers(scope=scope)
+        correlation_id = read_correlation_id(requested.get("x-correlation-id", ""))
+        scope["state"] = {**scope.get("state", {}), "correlation_id": correlation_id}
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message["headers"])
+                headers["X-Correlation-ID"] = correlation_id
+                headers["X-Request-ID"] = read_request_id(requested.get("x-request-id", "")) or correlation_id
+                headers["X-API-Version"] = API_VERSION
+                # a YAML file can give a profile any name
+                headers["X-Pipeline-Version"] = quote(_pipeline_version(scope), safe=":+")
+                headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - started):.1f}")
+                if headers.get("content-type") == "application/json" and VENDOR_JSON in requested.get("accept", ""):
+                    headers["Content-Type"] = VENDOR_JSON
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def read_correlation_id(header: str) -> str:
+    """The client's id if it is a UUID of version 4, else a new one."""
+    try:
+        id = UUID(header)
+    except ValueError:
+        return str(uuid4())
+    return str(id) if id.version == 4 else str(uuid4())
+
+
+def read_request_id(header: str) -> str:
+    """The client's id, or an empty string if it cannot be sent back."""
+    is_valid = len(header) <= MAX_REQUEST_ID_CHARS and header.isascii() and header.isprintable()
+    return header if is_valid else ""
+
+
+def _pipeline_version(scope: Scope) -> str:
+    """The version of the request's variant, else of the profile."""
+    version: str | None = scope["state"].get("pipeline_version")
+    return version or current_variants(scope["app"]).pipeline_version
