@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx2
 import stamina
 
-from rag_core.errors import NotFoundError, RagError, TooLargeError, UnavailableError, UsageError
+from rag_core.errors import NotFoundError, RagError, ResponseError, TooLargeError, UnavailableError, UsageError
 from rag_core.events import Event, RunFailed, RunFinished
 from rag_core.wire.events import decode_event
 from rag_core.wire.jobs import Job, JobEvent
@@ -187,8 +187,14 @@ def _open_client(server: str) -> Iterator[httpx2.Client]:
 
 
 def _response_json(response: httpx2.Response) -> dict[str, Any]:
+    """The body. Raises ResponseError if it is not a JSON object, or the RagError that belongs to the status."""
     _check_response(response)
-    body: dict[str, Any] = response.json()
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise ResponseError(f"the response from {response.url} is not a JSON object: is a gateway there?")
     return body
 
 

@@ -153,6 +153,10 @@ class StageTimeoutError(UnavailableError):
         return f"{self.stage} took longer than {self.time_limit:.3f} s"
 
 
+class ResponseError(RagError):
+    """A server's response breaks the gateway's API: it is another program, or another version of the gateway."""
+
+
 class DocumentError(RagError):
     """One document failed in `stage`; `status` is `skipped` if there was nothing to do."""
 

@@ -93,7 +93,7 @@ def describe_event(event: events.Event, number: int, now: datetime) -> object:
 def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
     """The event with this name and data; None for an event that the fold of a reply does not need.
 
-    Raises UnavailableError if the data is invalid.
+    Raises ResponseError if the data is invalid.
     """
     match name:
         case "run_started":

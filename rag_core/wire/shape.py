@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import SchemaSerializer, core_schema
 
-from rag_core.errors import UnavailableError
+from rag_core.errors import ResponseError
 
 V = TypeVar("V")
 
@@ -49,14 +49,14 @@ class Shape(BaseModel):
     def decode(cls, body: object) -> Self:
         """Converts parsed JSON from a gateway. Ignores members that only a newer gateway has.
 
-        Raises UnavailableError if a member is missing or has another type.
+        Raises ResponseError if a member is missing or has another type.
         """
         try:
             return cls.model_validate(body, extra="ignore")
         except ValidationError as error:
             (first, *_) = error.errors()
             member = ".".join(map(str, first["loc"]))
-            raise UnavailableError(
+            raise ResponseError(
                 f"the server's response is not a valid {cls.__name__}: {member}: {first['msg']}"
             ) from None
 

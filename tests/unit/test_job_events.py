@@ -1,18 +1,50 @@
 """The events of a job on a server that breaks off again and again."""
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from rag_cli.server_client import job_events
-from rag_core.errors import NotFoundError, UnavailableError
+from rag_core.errors import NotFoundError, ResponseError, UnavailableError
 
 Connection = tuple[int, Sequence[int], bool]
 """A status, the numbers of the events that are told, and whether it ends as it should."""
+
+
+AT = "2026-11-24T09:00:00Z"
+JOB = {
+    "job_id": str(UUID(int=1)),
+    "reason": None,
+    "collection": "default",
+    "profile": "default",
+    "pipeline_version": None,
+    "created_at": AT,
+    "started_at": AT,
+    "finished_at": None,
+    "counts": {},
+    "stages": {},
+    "failures": [],
+    "next_cursor": None,
+    "has_more": False,
+}
+EVENT = {
+    "job_id": str(UUID(int=1)),
+    "stage": "parse",
+    "status": "running",
+    "timestamp": AT,
+    "done": 1,
+    "total": 2,
+    "failed": 0,
+    "chunks": 3,
+    "docs_per_s": 1.0,
+    "eta_s": None,
+}
 
 
 class Scripted(ThreadingHTTPServer):
@@ -31,12 +63,14 @@ class Answering(BaseHTTPRequestHandler):
         if self.path.endswith("/events"):
             self._events()
         else:
-            self._send(200, f'{{"status": "{"running" if self.server.connections else "completed"}"}}')
+            self._send(200, json.dumps(JOB | {"status": "running" if self.server.connections else "completed"}))
 
     def _events(self) -> None:
         self.server.seen.append(self.headers["Last-Event-ID"])
         status, numbers, whole = self.server.connections.pop(0)
-        told = "".join(f'id: {number}\nevent: job.progress\ndata: {{"seq": {number}}}\n\n' for number in numbers)
+        told = "".join(
+            f"id: {number}\nevent: job.progress\ndata: {json.dumps(EVENT | {'seq': number})}\n\n" for number in numbers
+        )
         self._send(status, told if status == 200 else '{"detail": "it is so"}', 0 if whole else 100)
 
     def _send(self, status: int, text: str, missing: int = 0) -> None:
@@ -70,7 +104,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_event_is_told_once_over_connections_that_break_off() -> None:
     with scripted((200, [1, 2], False), (503, [], True), (200, [], True), (200, [3], True)) as (url, server):
-        assert [event["seq"] for event in job_events(url, "j")] == [1, 2, 3]
+        assert [event.seq for event in job_events(url, "j")] == [1, 2, 3]
     assert server.seen == [None, "2", "2", "2"]
 
 
@@ -88,9 +122,16 @@ def test_patience_is_with_a_server_that_is_away_and_not_with_a_job_that_says_not
     quiet: Connection = (200, [], True)
     cut: Connection = (200, [], False)
     with scripted((200, [1], True), quiet, cut, cut, quiet, cut, (200, [2], True)) as (url, _):
-        assert [event["seq"] for event in job_events(url, "j")] == [1, 2]
+        assert [event.seq for event in job_events(url, "j")] == [1, 2]
 
 
 def test_a_job_that_is_not_there_is_not_waited_for() -> None:
     with scripted((404, [], True)) as (url, _), pytest.raises(NotFoundError, match="it is so"):
         list(job_events(url, "j"))
+
+
+def test_a_server_that_is_no_gateway_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(JOB, "counts", None)
+    with scripted((200, [1], True)) as (url, server), pytest.raises(ResponseError, match="not a valid Job: counts"):
+        list(job_events(url, "j"))
+    assert server.seen == [None]

@@ -7,7 +7,7 @@ import pytest
 from fakes.answering import passage
 
 from rag_core import events, types
-from rag_core.errors import UnavailableError
+from rag_core.errors import ResponseError
 from rag_core.wire.answer import Citation, Verdict
 from rag_core.wire.events import decode_event, describe_event, event_name
 from rag_core.wire.jobs import Links
@@ -61,7 +61,7 @@ def test_members_of_a_newer_gateway_are_ignored_and_missing_ones_are_named() -> 
     body = json.loads(json_bytes(Citation.describe(1, CITATION, NOW)))
     assert Citation.decode({**body, "mood": "calm"}).to_citation() == CITATION
     del body["claim"]
-    with pytest.raises(UnavailableError, match="not a valid Citation: claim: Field required"):
+    with pytest.raises(ResponseError, match="not a valid Citation: claim: Field required"):
         Citation.decode(body)
 
 
