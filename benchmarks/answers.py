@@ -52,6 +52,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Comparison, Prompt, Query, Reply, document_id
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 
@@ -207,7 +208,10 @@ async def _measure(
 
 
 def _bench(settings: Settings, postgres: Postgres, folder: Path, corpus: CorpusReader) -> Bench:
-    pipeline = build_pipeline(settings, corpus, build_retriever(settings, corpus), InMemoryConversations())
+    remote = RemoteModels()
+    pipeline = build_pipeline(
+        settings, corpus, build_retriever(settings, corpus, remote), InMemoryConversations(), remote
+    )
     if not isinstance(pipeline.generator, SentenceExtractor):
         raise SystemExit(f"generation.type must be extractive, got {settings.generation.type}")
     recorder = RankingRecorder(pipeline.generator)

@@ -31,6 +31,7 @@ from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Query, StageReport
 from rag_core.wiring.embedding import embedding_space
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.retrieval import build_retriever
 from serve.shape.garbage_collection import freeze_loaded_objects
 
@@ -77,7 +78,7 @@ async def _compare(
 ) -> None:
     corpus = CorpusReader(postgres)
     try:
-        retriever = build_retriever(settings, corpus)
+        retriever = build_retriever(settings, corpus, RemoteModels())
         unused = questions(texts)
         # this loads, compiles, connects and fills caches
         await _ask(retriever, [next(unused) for _ in range(count)], max(callers))

@@ -37,6 +37,7 @@ from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.retrieval import build_retriever
 from serve.shape.garbage_collection import freeze_loaded_objects
 
@@ -107,7 +108,7 @@ def _measure(settings: Settings, questions_left: Iterator[str], clients: Sequenc
 
 async def _load_in_process(settings: Settings, questions_left: Iterator[str], clients: int, seconds: float) -> None:
     corpus = CorpusReader(Postgres.open(settings.store.url))
-    retriever, times = build_retriever(settings, corpus), LoadTimes()
+    retriever, times = build_retriever(settings, corpus, RemoteModels()), LoadTimes()
 
     async def ask(question: str) -> None:
         await retriever.retrieve(Query(text=question, tenant=TENANT, collection=COLLECTION), K)
@@ -157,7 +158,7 @@ async def _send_requests(
 
 async def _ask_in_turn(settings: Settings, questions_left: Iterator[str], bare: str, retrieve: str) -> None:
     corpus = CorpusReader(Postgres.open(settings.store.url))
-    retriever = build_retriever(settings, corpus)
+    retriever = build_retriever(settings, corpus, RemoteModels())
     async with aiohttp.ClientSession() as session:
 
         async def over(url: str, question: str) -> None:

@@ -33,13 +33,14 @@ from benchmarks.machine import heading
 from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
 from jobs.ray_runner import RAY_ENVIRONMENT
 from rag_core import KnowledgeBase
+from rag_core.breaker import Breaker
 from rag_core.config import Settings
-from rag_core.models.endpoint import ChatMessage
+from rag_core.models.chat import ChatClient, ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.settings import load_settings
 from rag_core.types import Query
 from rag_core.wiring.models import RemoteModels
-from serve.models.llm import HandleClient, LlmSettings, chat_call
+from serve.models.llm import ChatCall, LlmSettings, chat_call, deployment_client
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -197,7 +198,7 @@ async def _prompts(settings: Settings) -> list[Prompt]:
 
     questions = [row["question"] for row in json_lines(DEMO / "questions.jsonl")]
     engine = _RecordingEngine()
-    client = HandleClient(engine.chat, model="recording", first_token_timeout=TIMEOUT, stall_timeout=TIMEOUT)
+    client = _connect(engine.chat, "recording")
     graph = open_shared_resources(settings, RemoteModels(chat=client)).build_services(settings)
     for question in questions:
         await graph.answerer.answer(Query(text=question))
@@ -206,6 +207,11 @@ async def _prompts(settings: Settings) -> list[Prompt]:
         Prompt(question=question, messages=messages)
         for question, messages in zip(questions, engine.requests, strict=True)
     ]
+
+
+def _connect(chat: ChatCall, model: str) -> ChatClient:
+    breaker = Breaker(f"the deployment of {model}")
+    return deployment_client(chat, model=model, first_token_timeout=TIMEOUT, stall_timeout=TIMEOUT, breaker=breaker)
 
 
 class _RecordingEngine:
@@ -235,7 +241,7 @@ class _Answer:
 async def _contestants(
     llama: LlmSettings, url: str, handle: "DeploymentHandle[Any]", tokens: int
 ) -> AsyncIterator[dict[str, Ask]]:
-    by_handle = HandleClient(chat_call(handle), model=llama.model, first_token_timeout=TIMEOUT, stall_timeout=TIMEOUT)
+    by_handle = _connect(chat_call(handle), llama.model)
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT) as client:
 
         async def ask_handle(prompt: Prompt) -> StreamedAnswer:

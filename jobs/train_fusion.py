@@ -130,14 +130,16 @@ async def _collect_candidates(
     """The candidates of each question, in the order of the questions."""
     from rag_core.storage.corpus import CorpusReader
     from rag_core.types import Query
+    from rag_core.wiring.models import RemoteModels
     from rag_core.wiring.retrieval import build_retriever
 
-    corpus, fusion = CorpusReader(postgres), RecordingFusion()
+    corpus, remote, fusion = CorpusReader(postgres), RemoteModels(), RecordingFusion()
     try:
-        retriever = replace(cast("Hybrid", build_retriever(settings, corpus)), fusion=fusion)
+        retriever = replace(cast("Hybrid", build_retriever(settings, corpus, remote)), fusion=fusion)
         for question in questions:
             await retriever.retrieve(Query(text=question.text, tenant=settings.tenant, collection=collection), 1)
     finally:
+        await remote.aclose()
         await corpus.close()
     return fusion.candidates
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from functools import partial
 
 from rag_cli.doctor_checks import Finding, run_check
@@ -84,10 +85,16 @@ def _load_scorer(name: str, settings: CrossEncoderReranker | LateInteractionRera
 
 def _check_endpoint(name: str, endpoint: Endpoint) -> Finding:
     """Requests a few tokens, because an open port alone does not prove that the model works."""
+    from rag_core.models.endpoint import HttpPool
     from rag_core.wiring.endpoint import build_client
 
-    started = time.perf_counter()
     messages = [{"role": "user", "content": "Say yes."}]
-    asyncio.run(build_client(endpoint).complete(messages, max_tokens=ANSWER_TOKENS))
+
+    async def request_tokens() -> None:
+        async with aclosing(HttpPool()) as pool:
+            await build_client(endpoint, pool).complete(messages, max_tokens=ANSWER_TOKENS)
+
+    started = time.perf_counter()
+    asyncio.run(request_tokens())
     seconds = time.perf_counter() - started
     return Finding(name, "ok", f"{endpoint.model} at {endpoint.base_url} answers in {seconds:.1f} s")

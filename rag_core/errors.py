@@ -185,3 +185,8 @@ def error_from_reason(reason: str) -> RagError:
     if not (isinstance(kind, type) and issubclass(kind, RagError) and kind.__init__ is RagError.__init__):
         return UnavailableError(reason)
     return kind(message)
+
+
+def describe_error(error: BaseException) -> str:
+    """The class and the message of an exception. `error_from_reason` reads this form."""
+    return ": ".join(filter(None, (type(error).__name__, str(error))))

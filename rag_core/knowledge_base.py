@@ -32,7 +32,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Document, Hit, Matrix, Query, Reply, StageReport, document_id
 from rag_core.wiring.embedding import embedding_space
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 
@@ -55,12 +55,13 @@ def open_knowledge_base(
 class KnowledgeBase:
     """A synchronous API. It works inside a running event loop too: asynchronous code runs in a separate thread."""
 
-    def __init__(self, settings: Settings, remote: RemoteModels = NO_REMOTE_MODELS) -> None:
+    def __init__(self, settings: Settings, remote: RemoteModels | None = None) -> None:
         """Raises StoreError if the store cannot be reached or started. Models are loaded when they are first used.
 
-        The models of `remote` answer questions instead of those of the settings.
+        The models of `remote` answer questions instead of those of the settings. Its connections are closed with this
+        object.
         """
-        self._settings, self._remote = settings, remote
+        self._settings, self._remote = settings, remote or RemoteModels()
         self._postgres = Postgres.open(settings.store.url)
         self._resources = ExitStack()
 
@@ -208,13 +209,14 @@ class KnowledgeBase:
 
     @cached_property
     def _portal(self) -> BlockingPortal:
-        return self._resources.enter_context(start_blocking_portal())
+        portal = self._resources.enter_context(start_blocking_portal())
+        self._resources.callback(portal.call, self._remote.aclose)
+        return portal
 
     @cached_property
     def _corpus(self) -> CorpusReader:
         corpus = CorpusReader(self._postgres)
-        portal = self._portal
-        self._resources.callback(lambda: portal.call(corpus.close))
+        self._resources.callback(self._portal.call, corpus.close)
         return corpus
 
     @cached_property

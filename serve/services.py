@@ -1,7 +1,7 @@
 """The objects that answer the requests of one profile: retriever, answerer, store and remote models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
@@ -10,7 +10,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 from serve.readiness import Dependency, store_dependency
@@ -34,9 +34,10 @@ class Services:
     answerer: Answerer
     limits: Mapping[str, float]
     dependencies: Mapping[str, Dependency]
-    remote_models: RemoteModels = NO_REMOTE_MODELS
+    remote_models: RemoteModels = field(default_factory=RemoteModels)
 
     async def close(self) -> None:
+        await self.remote_models.aclose()
         await self.corpus.close()
 
 
@@ -87,7 +88,7 @@ class SharedResources:
 
 def open_shared_resources(
     settings: Settings,
-    remote_models: RemoteModels = NO_REMOTE_MODELS,
+    remote_models: RemoteModels | None = None,
     dependencies: Mapping[str, Dependency] | None = None,
 ) -> SharedResources:
     """Connects to the store. `dependencies` are added to the store's. Raises StoreError if it cannot be reached."""
@@ -96,7 +97,7 @@ def open_shared_resources(
         postgres=postgres,
         corpus=CorpusReader(postgres),
         conversations=InMemoryConversations(),
-        remote_models=remote_models,
+        remote_models=remote_models or RemoteModels(),
         dependencies={"store": store_dependency(postgres), **(dependencies or {})},
     )
 

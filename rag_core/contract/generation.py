@@ -21,6 +21,7 @@ from rag_core.stage import recording, stage
 from rag_core.text.analysis import analyze_question
 from rag_core.types import Answer, Chunk, Hit, Origin, Passage, Prompt, Query, StageReport, Style
 from rag_core.wiring.generation import build_generator
+from rag_core.wiring.models import RemoteModels
 
 _log = logging.getLogger(__name__)
 
@@ -86,10 +87,11 @@ async def _generate(
     # show if they are related. Of 100 questions of XQuAD with their best 1, 2, 3 and 5 chunks, the generator abstains
     # from 8, 4, 3 and 3 without hits, and from 4, 27, 14 and 6 by the gap.
     prompt = Prompt(query=query, passages=passages, style=style)
-    generator = build_generator(settings, _EqualRarities(passages))
     with recording(settings.answering.timeout_ms / 1000) as stages:
-        async with stage("generate"), aclosing(generator.stream(prompt)) as pieces:
-            text = "".join([piece async for piece in pieces])
+        async with aclosing(RemoteModels()) as remote, stage("generate"):
+            generator = build_generator(settings, _EqualRarities(passages), remote)
+            async with aclosing(generator.stream(prompt)) as pieces:
+                text = "".join([piece async for piece in pieces])
     hosts = frozenset(settings.guard.link_hosts)
     return cite(text, passages, query.collection, style.citations, hosts), stages
 

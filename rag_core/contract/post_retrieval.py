@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from math import exp
 
@@ -10,6 +11,7 @@ from anyio.from_thread import start_blocking_portal
 from rag_core.config import CrossEncoderReranker, RerankedRetriever, find_reranked_retriever
 from rag_core.contract.retrieval import RERANKED_HITS, RetrievedChunk, check_top_k
 from rag_core.errors import RagError, RetrievalError
+from rag_core.models.endpoint import HttpPool
 from rag_core.retrieval.legs import translate_errors
 from rag_core.settings import load_settings
 from rag_core.wiring.reranking import build_reranker
@@ -39,9 +41,15 @@ def rerank_chunks(
 
 
 def _rerank(section: RerankedRetriever, question: str, chunks: Sequence[RetrievedChunk]) -> list[RetrievedChunk]:
-    reranker, texts = build_reranker(section.reranker), [chunk.text for chunk in chunks]
+    pool, texts = HttpPool(), [chunk.text for chunk in chunks]
+    reranker = build_reranker(section.reranker, pool)
+
+    async def score() -> list[float]:
+        async with aclosing(pool):
+            return await translate_errors(reranker.score(question, texts))
+
     with start_blocking_portal() as portal:
-        scores = portal.call(translate_errors, reranker.score(question, texts))
+        scores = portal.call(score)
     if len(scores) != len(chunks):
         raise RetrievalError(f"the reranker must return one score per text, got {len(scores)} for {len(chunks)}")
     is_probability = isinstance(section.reranker, CrossEncoderReranker)  # its scores are from 0 to 1 already

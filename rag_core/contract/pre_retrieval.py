@@ -2,12 +2,14 @@
 
 import logging
 import re
+from contextlib import aclosing
 
 from anyio.from_thread import start_blocking_portal
 
 from rag_core.config import GenerationSettings, OpenAIGenerator
 from rag_core.contract.indexing import builtin_errors, embed_with_retries
 from rag_core.errors import GenerationError, RagError
+from rag_core.models.endpoint import HttpPool
 from rag_core.retrieval.legs import translate_errors
 from rag_core.retrieval.query import expansion
 from rag_core.settings import load_settings
@@ -64,10 +66,11 @@ def check_question(question: str) -> None:
 def _expand_with_model(question: str, generation: GenerationSettings) -> str:
     if not isinstance(generation, OpenAIGenerator):
         raise GenerationError(f"generation.type must be openai (a language model), got {generation.type}")
-    client = build_client(generation)
+    pool = HttpPool()
+    client = build_client(generation, pool)
 
     async def expand() -> str:
-        async with stage("expand", EXPANSION_TIMEOUT):
+        async with aclosing(pool), stage("expand", EXPANSION_TIMEOUT):
             return await translate_errors(expansion.expand_question(client, question))
 
     with start_blocking_portal() as portal:

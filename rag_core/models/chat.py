@@ -1,179 +1,286 @@
-"""The requests to OpenAI-compatible endpoints and their responses, as far as they are used.
+"""The client of language models with OpenAI's chat completions: streamed or whole, over HTTP or a deployment's handle.
 
-The responses are chunks of an answer, whole answers, and several forms of errors.
+A transport sends the bodies of requests. The client has the rest: timeouts, repetitions, and the reading of answers.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from functools import partial
+from math import exp
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
-from pydantic_core import from_json
+import stamina
+from pydantic import BaseModel
 
+from rag_core.errors import GenerationError
 from rag_core.events import Usage
-
-B = TypeVar("B", bound=BaseModel)
-
-STREAM_FIELDS: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-"""The fields of a request for an answer in chunks, the last of which has the usage."""
-DONE = "[DONE]"
-"""The data of the event that ends a stream."""
-
-_ALTERNATIVES = 20
-_MAX_REASON_LENGTH, _QUOTE_LENGTH = 300, 32
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+from rag_core.models.chat_bodies import (
+    STREAM_FIELDS,
+    CompletionBody,
+    CompletionChunk,
+    EndpointFailure,
+    answer_fields,
+    parse_body,
 )
 
+B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
 
-def answer_fields(schema: Mapping[str, Any] | None, logprobs: bool) -> dict[str, Any]:
-    """The fields of a request for an answer in a JSON schema, and for the alternatives of each token."""
-    fields: dict[str, Any] = {}
-    if schema is not None:
-        answer_schema = {"name": "answer", "schema": dict(schema), "strict": True}
-        fields["response_format"] = {"type": "json_schema", "json_schema": answer_schema}
-    return fields | ({"logprobs": True, "top_logprobs": _ALTERNATIVES} if logprobs else {})
+ChatMessage: TypeAlias = Mapping[str, str]
+"""A message with the keys `role` (system, user or assistant) and `content`."""
 
-
-def redact_reason(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """The reason's first line, at most 300 characters; another text if it quotes 32 characters of a message."""
-    line = reason.strip().partition("\n")[0]
-    starts = range(len(line) - _QUOTE_LENGTH + 1)[:_MAX_REASON_LENGTH]
-    if any(line[start : start + _QUOTE_LENGTH] in message["content"] for start in starts for message in messages):
-        return "reason withheld, it quotes the prompt"
-    return line[:_MAX_REASON_LENGTH]
-
-
-class _PromptTokensDetails(BaseModel):
-    cached_tokens: int | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _PromptTokensDetails | None = None
-
-
-class _Message(BaseModel):
-    content: str | None = None
-
-
-class _ChunkChoice(BaseModel):
-    delta: _Message | None = None
-    finish_reason: str | None = None
-
-
-class CompletionChunk(BaseModel):
-    """One chunk of an answer. The chunk with the usage has no choices: some endpoints send null, others omit them."""
-
-    choices: list[_ChunkChoice] | None = None
-    usage: _Usage | None = None
-
-    @model_validator(mode="after")
-    def _check_fields(self) -> Self:
-        if not {"choices", "usage"} & self.model_fields_set:
-            raise ValueError("a chunk must have choices or usage")
-        return self
-
-    @property
-    def text(self) -> str:
-        return "".join(choice.delta.content or "" for choice in self.choices or () if choice.delta)
-
-    @property
-    def finish(self) -> str:
-        return next((choice.finish_reason for choice in self.choices or () if choice.finish_reason), "")
-
-    @property
-    def token_usage(self) -> Usage | None:
-        if self.usage is None:
-            return None
-        details = self.usage.prompt_tokens_details
-        cached = details.cached_tokens if details else 0
-        return Usage(self.usage.prompt_tokens or 0, self.usage.completion_tokens or 0, cached or 0)
-
-
-class _Alternative(BaseModel):
-    token: str
-    logprob: float | None = None
-
-
-class _Token(BaseModel):
-    top_logprobs: list[_Alternative] | None = None
-
-    @property
-    def alternatives(self) -> Mapping[str, float]:
-        return {other.token: other.logprob for other in self.top_logprobs or () if other.logprob is not None}
-
-
-class _Logprobs(BaseModel):
-    content: list[_Token] | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-    logprobs: _Logprobs | None = None
-
-
-class CompletionBody(BaseModel):
-    """The body of a whole answer."""
-
-    choices: list[_Choice]
-
-    @property
-    def text(self) -> str:
-        return self.choices[0].message.content or "" if self.choices else ""
-
-    @property
-    def alternatives(self) -> tuple[Mapping[str, float], ...]:
-        logprobs = self.choices[0].logprobs if self.choices else None
-        tokens = (logprobs.content if logprobs else None) or []
-        return tuple(token.alternatives for token in tokens)
+_DONE = "[DONE]"
+"""The data of the event that ends a stream."""
+_FIRST_WAIT, _MAX_WAIT, _JITTER = 0.2, 5.0, 0.1
+_END_TIMEOUT = 1.0
+"""Seconds to wait, after the chunk with the finish reason, for the usage and the end of the stream."""
+_DRAIN_TIMEOUT = 0.05
+"""Seconds to wait for the end of a response after its last event: only then can its connection be used again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointFailure:
-    """An error response. `status` is 0 if the endpoint sent none; `is_error` is true if the body is marked as one."""
+class CompletionDelta:
+    """A piece of an answer. The last one has no text, but the finish reason (`stop`, `length` ...).
 
-    status: int
-    reason: str
-    is_error: bool
-
-
-def parse_body(model: type[B], body: str | bytes) -> B | EndpointFailure | None:
-    """Parses a response; returns None if it is neither a `model` nor an error."""
-    # tokens that end within a character leave half a surrogate pair, which is not valid JSON
-    text = _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], _decode_body(body))
-    if (failure := parse_failure(text)).is_error:
-        return failure
-    try:
-        return model.model_validate_json(text)
-    except ValidationError:
-        return None
-
-
-def parse_failure(body: str | bytes, status: int = 0) -> EndpointFailure:
-    """Parses the body of an error response, in any of the common forms or plain text.
-
-    OpenAI and vLLM send `{"error": {"message": ...}}`, Ollama `{"error": "..."}`, older vLLM
-    `{"object": "error", "message": ...}`, and web frameworks `{"detail": ...}`.
+    The last one also has the usage, if the endpoint reports it.
     """
-    status = 0 if status == 200 else status
+
+    text: str = ""
+    finish: str = ""
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A whole answer. `logprobs` holds, for each of its tokens, the likeliest alternatives.
+
+    Each alternative has the natural logarithm of its probability. `logprobs` is empty if they were not requested, or if
+    the endpoint sends none.
+    """
+
+    text: str
+    logprobs: tuple[Mapping[str, float], ...] = ()
+
+
+class Streamer(Protocol):
+    """A language model that streams answers."""
+
+    def stream(
+        self, messages: Sequence[ChatMessage], *, temperature: float, max_tokens: int
+    ) -> AsyncGenerator[CompletionDelta, None]: ...
+
+
+class Completer(Protocol):
+    """A language model that returns whole answers."""
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        logprobs: bool = False,
+        max_tokens: int,
+    ) -> Completion:
+        """Raises GenerationError if the request is refused or late, or if the answer is invalid.
+
+        An answer that reaches `max_tokens` is returned as it is: a caller that needs one token requests only one.
+        """
+        ...
+
+
+class Transport(Protocol):
+    """The way to one model: an endpoint's URL, or the handle of a deployment. Errors call the other side `name`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, body: Mapping[str, Any]) -> AsyncGenerator[str, None]:
+        """Sends a request. Yields the data of each event of a streamed answer, or the text of a whole one.
+
+        Raises RetryableError if the same request can succeed, and other errors of the GenerationError family if not.
+        Closing the generator ends the work at the other side.
+        """
+        ...
+
+    def refusal_error(self, failure: EndpointFailure, body: Mapping[str, Any]) -> GenerationError:
+        """The error for a response to `body` that reports a failure. It quotes neither the key nor the prompt."""
+        ...
+
+
+class RetryableError(GenerationError):
+    """A failure after which the same request can succeed, `after` some seconds if they are known.
+
+    Callers of ChatClient see it as a plain GenerationError.
+    """
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason, after)
+        self.after = after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def word_probability(alternatives: Mapping[str, float], word: str) -> float:
+    """The probability of a word: the sum over its tokens, which differ in case and surrounding blanks."""
+    return sum(exp(logprob) for token, logprob in alternatives.items() if token.strip().lower() == word)
+
+
+class ChatClient:
+    """A client of one model.
+
+    `first_token_timeout`, in seconds, limits all attempts together until the first token, or until the end of a whole
+    completion. `stall_timeout`, in seconds, limits the wait between two pieces of a stream. `protect` surrounds each
+    answer, with all its attempts: a circuit breaker's method.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        model: str,
+        first_token_timeout: float,
+        stall_timeout: float,
+        attempts: int,
+        protect: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._transport, self._model = transport, model
+        self._first_token_timeout, self._stall_timeout = first_token_timeout, stall_timeout
+        self._attempts, self._protect = attempts, protect
+
+    async def stream(
+        self, messages: Sequence[ChatMessage], *, temperature: float, max_tokens: int
+    ) -> AsyncGenerator[CompletionDelta, None]:
+        """Yields the answer in pieces. The request is repeated only until the first token.
+
+        Raises GenerationError if the request is refused or late, or if the answer is cut off or invalid. A reader that
+        stops early must close the generator: that ends the work at the other side.
+        """
+        body = {**self._request_body(messages, temperature, max_tokens), **STREAM_FIELDS}
+        with self._protect(), _hide_retryable_errors():
+            delta, others = await self._retry_request(partial(self._start_stream, body))
+            async with aclosing(others):
+                while not delta.finish:
+                    yield delta
+                    delta = await anext(others)
+        yield delta  # after the block: a reader that stops here has read a complete answer
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        logprobs: bool = False,
+        max_tokens: int,
+    ) -> Completion:
+        """Returns the likeliest answer, in the JSON `schema` if there is one. Raises GenerationError as `stream`."""
+        body = self._request_body(messages, 0.0, max_tokens) | answer_fields(schema, logprobs)
+        with self._protect(), _hide_retryable_errors():
+            return await self._retry_request(partial(self._request_completion, body))
+
+    def _request_body(self, messages: Sequence[ChatMessage], temperature: float, max_tokens: int) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "messages": [dict(message) for message in messages],
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+        }
+
+    async def _retry_request(self, request: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(self._first_token_timeout) as limit:
+                async for attempt in stamina.retry_context(
+                    partial(_should_retry, limit),
+                    attempts=self._attempts,
+                    timeout=None,
+                    wait_initial=_FIRST_WAIT,
+                    wait_max=_MAX_WAIT,
+                    wait_jitter=_JITTER,
+                ):
+                    with attempt:
+                        return await request()
+        except TimeoutError as error:
+            raise self._error(f"sent no answer within {self._first_token_timeout:g} s") from error
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _start_stream(
+        self, body: Mapping[str, Any]
+    ) -> tuple[CompletionDelta, AsyncGenerator[CompletionDelta, None]]:
+        """Sends the request. Returns the first delta and the generator of the others."""
+        deltas = self._read_deltas(body)
+        return await anext(deltas), deltas
+
+    async def _request_completion(self, body: Mapping[str, Any]) -> Completion:
+        async with aclosing(self._transport.open(body)) as texts:
+            text = "".join([text async for text in texts])
+        completion = self._parse(CompletionBody, text, body)
+        return Completion(text=completion.text, logprobs=completion.alternatives)
+
+    async def _read_deltas(self, body: Mapping[str, Any]) -> AsyncGenerator[CompletionDelta, None]:
+        """Reads chunks up to the one with the finish reason, and any that follow it within `_END_TIMEOUT`."""
+        finish, usage, has_text, end = "", None, False, None
+        async with aclosing(self._transport.open(body)) as events:
+            while (data := await self._read_data(events, has_text, end)) != _DONE:
+                chunk = self._parse(CompletionChunk, data, body)
+                if chunk.text:
+                    yield CompletionDelta(text=chunk.text)
+                    has_text = True
+                if chunk.finish and end is None:
+                    end = asyncio.get_running_loop().time() + _END_TIMEOUT
+                finish, usage = chunk.finish or finish, chunk.token_usage or usage
+            with suppress(TimeoutError, GenerationError):
+                async with asyncio.timeout(_DRAIN_TIMEOUT):
+                    await anext(events, None)
+        yield CompletionDelta(finish=finish or "stop", usage=usage)
+
+    async def _read_data(self, events: AsyncGenerator[str, None], has_text: bool, end: float | None) -> str:
+        """The data of the next event.
+
+        `end` is the time by the loop's clock until which a finished answer is read, None while it is unfinished.
+        """
+        stalled = asyncio.get_running_loop().time() + self._stall_timeout if has_text else None
+        try:
+            async with asyncio.timeout_at(end or stalled):
+                return await anext(events)
+        except (TimeoutError, StopAsyncIteration, GenerationError) as error:
+            if end:
+                return _DONE
+            match error:
+                case TimeoutError():
+                    reason = f"sent no further piece of its answer within {self._stall_timeout:g} s"
+                    raise self._error(reason) from error
+                case StopAsyncIteration():
+                    reason = f"{self._transport.name} ended the stream before the answer was complete"
+                    raise RetryableError(reason) from error
+                case _:
+                    raise
+
+    def _parse(self, model: type[B], text: str, body: Mapping[str, Any]) -> B:
+        parsed = parse_body(model, text)
+        if isinstance(parsed, EndpointFailure):
+            raise self._transport.refusal_error(parsed, body)
+        if parsed is None:
+            raise self._error(f"sent an invalid chat completion{' chunk' if 'stream' in body else ''}")
+        return parsed
+
+    def _error(self, reason: str) -> GenerationError:
+        return GenerationError(f"{self._transport.name} {reason}")
+
+
+def _should_retry(limit: asyncio.Timeout, error: Exception) -> bool | float:
+    """True if the error is retryable; the seconds to wait, if they are known and that many are left."""
+    if not isinstance(error, RetryableError) or error.after is None:
+        return isinstance(error, RetryableError)
+    seconds_left = (limit.when() or 0.0) - asyncio.get_running_loop().time()
+    return error.after if error.after < seconds_left else False
+
+
+@contextmanager
+def _hide_retryable_errors() -> Iterator[None]:
+    """Turns a retryable error of the last attempt into a plain GenerationError."""
     try:
-        content = from_json(body)
-    except ValueError:
-        return EndpointFailure(status=status, reason=_decode_body(body), is_error=False)
-    if not isinstance(content, dict):
-        return EndpointFailure(status=status, reason="", is_error=False)
-    details = content["error"] if isinstance(content.get("error"), dict) else content
-    code = details.get("code", details.get("status"))
-    reasons = (details.get(key) for key in ("message", "error", "detail"))
-    return EndpointFailure(
-        status=status or (code if isinstance(code, int) else 0),
-        reason=next((str(reason) for reason in reasons if reason), ""),
-        is_error=bool(content.get("error")) or content.get("object") == "error",
-    )
-
-
-def _decode_body(body: str | bytes) -> str:
-    return body if isinstance(body, str) else body.decode(errors="replace")
+        yield
+    except RetryableError as error:
+        raise GenerationError(str(error)) from error

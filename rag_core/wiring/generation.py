@@ -11,7 +11,7 @@ from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.protocols import Generator, Rarities
 from rag_core.text.token_counts import EstimatedTokens, tokenizer_folder
 from rag_core.wiring.embedding import load_shared_encoder
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, select_chat
+from rag_core.wiring.models import RemoteModels, select_chat
 from rag_core.wiring.python_objects import build_python_object
 
 
@@ -21,7 +21,7 @@ class TokenCounter(Protocol):
         ...
 
 
-def build_generator(settings: Settings, rarities: Rarities, remote: RemoteModels = NO_REMOTE_MODELS) -> Generator:
+def build_generator(settings: Settings, rarities: Rarities, remote: RemoteModels) -> Generator:
     """Loads the encoder of an extractive generator unless it is remote, and the prompt pack of a language model."""
     match settings.generation:
         case ExtractiveGenerator() as section:

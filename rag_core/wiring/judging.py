@@ -10,18 +10,16 @@ from rag_core.config import (
     CrossEncoderJudge,
     EmbeddingSettings,
     ExtractiveGenerator,
-    JudgeSettings,
     LexicalJudge,
     LlmJudge,
     PythonObject,
     Settings,
 )
 from rag_core.errors import ModelError
-from rag_core.models.endpoint import Completer
+from rag_core.models.chat import Completer
 from rag_core.protocols import Judge, PairScorer
 from rag_core.wiring.embedding import load_shared_encoder
-from rag_core.wiring.endpoint import build_client
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, find_remote_judge, select_chat
+from rag_core.wiring.models import RemoteModels, find_remote_judge, select_chat
 from rag_core.wiring.python_objects import build_python_object
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from rag_core.models.shared_model import SharedModel
 
 
-def build_judge(settings: Settings, remote: RemoteModels = NO_REMOTE_MODELS) -> Judge:
+def build_judge(settings: Settings, remote: RemoteModels) -> Judge:
     """The profile's judge, or a check that quotes are verbatim if the generator is extractive."""
     if isinstance(settings.generation, ExtractiveGenerator):
         from rag_core.answering.judging.verbatim import VerbatimJudge
@@ -47,7 +45,7 @@ def build_judge(settings: Settings, remote: RemoteModels = NO_REMOTE_MODELS) -> 
             return build_local_judge(section, settings.embedding)
 
 
-def build_local_judge(section: JudgeSettings, embedding: EmbeddingSettings) -> Judge:
+def build_local_judge(section: LexicalJudge | CrossEncoderJudge | PythonObject, embedding: EmbeddingSettings) -> Judge:
     """Builds the judge and loads its model, if it has one.
 
     A missing model raises no error here: each call of the judge raises ModelError.
@@ -59,8 +57,6 @@ def build_local_judge(section: JudgeSettings, embedding: EmbeddingSettings) -> J
             with suppress(ModelError):
                 judge_model(section).load()
             return _get_cross_encoder_judge(section)
-        case LlmJudge():
-            return _build_llm_judge(section, build_client(section))
         case PythonObject():
             judge: Judge = build_python_object(section)
             return judge

@@ -1,9 +1,8 @@
 """The choice between models in this process and remote ones, such as deployments of Ray Serve."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from rag_core.answering.generation.openai import ChatClient
 from rag_core.config import (
     CrossEncoderJudge,
     CrossEncoderReranker,
@@ -18,12 +17,13 @@ from rag_core.config import (
     walk,
 )
 from rag_core.errors import ConfigError
-from rag_core.models.endpoint import Completer
+from rag_core.models.chat import Completer, Streamer
+from rag_core.models.endpoint import HttpPool
 from rag_core.protocols import PairScorer, QueryEmbedder
 from rag_core.wiring.endpoint import build_client
 
 
-class Chat(ChatClient, Completer, Protocol):
+class Chat(Streamer, Completer, Protocol):
     """A language model that streams answers and completes prompts."""
 
 
@@ -33,16 +33,19 @@ class RemoteModels:
 
     `reranker` and `judge` score like the models that `find_remote_reranker` and `find_remote_judge` return. `chat`
     writes the answers, and also serves a judge or reranker with the same endpoint. With a remote `embedder` the lexical
-    judge compares words only, because it would need token vectors.
+    judge compares words only, because it would need token vectors. The other language models are called over `pool`.
+    Whoever creates this object closes it before its event loop ends.
     """
 
     embedder: QueryEmbedder | None = None
     reranker: PairScorer | None = None
     judge: PairScorer | None = None
     chat: Chat | None = None
+    pool: HttpPool = field(default_factory=HttpPool, compare=False)
 
-
-NO_REMOTE_MODELS = RemoteModels()
+    async def aclose(self) -> None:
+        """Closes the connections to endpoints."""
+        await self.pool.aclose()
 
 
 def find_remote_reranker(settings: Settings) -> CrossEncoderReranker | LateInteractionReranker:
@@ -72,9 +75,9 @@ def select_chat(endpoint: Endpoint, settings: Settings, remote: RemoteModels) ->
     """The remote language model if the generator has the same endpoint, else an HTTP client."""
     generation = settings.generation
     if remote.chat is None or not isinstance(generation, OpenAIGenerator):
-        return build_client(endpoint)
+        return build_client(endpoint, remote.pool)
     is_same = (endpoint.model, endpoint.base_url) == (generation.model, generation.base_url)
-    return remote.chat if is_same else build_client(endpoint)
+    return remote.chat if is_same else build_client(endpoint, remote.pool)
 
 
 def list_rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:

@@ -14,7 +14,7 @@ from rag_core.types import Hit, Passage, Style
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.generation import build_generator, build_token_counter
 from rag_core.wiring.judging import build_judge
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels
+from rag_core.wiring.models import RemoteModels
 
 
 def build_pipeline(
@@ -22,7 +22,7 @@ def build_pipeline(
     corpus: CorpusReader,
     retriever: Retriever,
     conversations: Conversations,
-    remote: RemoteModels = NO_REMOTE_MODELS,
+    remote: RemoteModels,
 ) -> QueryPipeline:
     """Loads the models of generator and judge that are not remote.
 

@@ -16,6 +16,7 @@ from rag_core.config import (
 )
 from rag_core.errors import ModelError
 from rag_core.models.encoders.model_files import find_model_folder
+from rag_core.models.endpoint import HttpPool
 from rag_core.models.loading import check_gpu
 from rag_core.models.shared_model import SharedModel
 from rag_core.protocols import Reranker
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 
 
-def build_reranker(settings: RerankerSettings) -> Reranker:
+def build_reranker(settings: RerankerSettings, pool: HttpPool) -> Reranker:
     """Builds the reranker and loads its model, which can take longer than a question's time limit.
 
     A missing model raises no error here: each call of the reranker raises ModelError.
@@ -47,7 +48,7 @@ def build_reranker(settings: RerankerSettings) -> Reranker:
 
             return Lexical(settings.language)
         case LlmReranker():
-            return LanguageModel(build_client(settings), settings.concurrency)
+            return LanguageModel(build_client(settings, pool), settings.concurrency)
         case PythonObject():
             reranker: Reranker = build_python_object(settings)
             return reranker

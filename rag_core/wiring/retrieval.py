@@ -45,13 +45,13 @@ from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.wiring.embedding import embedding_space, load_shared_encoder
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, find_remote_reranker, select_chat
+from rag_core.wiring.models import RemoteModels, find_remote_reranker, select_chat
 from rag_core.wiring.python_objects import build_python_object
 from rag_core.wiring.reranking import build_reranker
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
 
-def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels = NO_REMOTE_MODELS) -> Retriever:
+def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels) -> Retriever:
     """Loads the models of the legs that are not remote. Raises ConfigError if a reranker is remote that cannot be."""
     return _RetrieverBuilder(settings, corpus, remote).build(settings.retrieval, settings.retrieval.type)
 
@@ -132,7 +132,7 @@ class _RetrieverBuilder:
         if isinstance(section, LlmReranker):
             return LanguageModel(select_chat(section, self._settings, self._remote), section.concurrency)
         if self._remote.reranker is None:
-            return build_reranker(section)
+            return build_reranker(section, self._remote.pool)
         find_remote_reranker(self._settings)  # raises ConfigError if this reranker cannot be remote
         return PairReranker(self._remote.reranker)
 

@@ -4,10 +4,9 @@ Errors of Ray, Serve and the engine become GenerationErrors here, including erro
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from pydantic import BaseModel, Field
 from ray.exceptions import RayActorError
@@ -16,30 +15,20 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from rag_core.breaker import Breaker
 from rag_core.config import Section
 from rag_core.errors import GenerationError, OverloadedError, RefusedError
-from rag_core.models.chat import (
-    DONE,
-    STREAM_FIELDS,
-    CompletionBody,
-    CompletionChunk,
-    EndpointFailure,
-    answer_fields,
-    parse_body,
-    redact_reason,
-)
-from rag_core.models.endpoint import ChatMessage, Completion, CompletionDelta, read_deltas
+from rag_core.models.chat import ChatClient, RetryableError
+from rag_core.models.chat_bodies import EndpointFailure, describe_refusal
 from serve.models.remote import RETRY_AFTER, is_task_cancelled
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
     from ray.serve.handle import DeploymentHandle
 
-B = TypeVar("B", bound=BaseModel)
-
 _DATA = "data: "
 _REFUSALS = frozenset({400, 413, 422})
 """The statuses of an engine that would reject the same request again."""
-_REPLICA_LOST = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError, asyncio.CancelledError)
+_REPLICA_LOST = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError)
 """The exceptions of a call whose replica was lost: the same call can succeed on another one."""
+_ATTEMPTS = 2
 
 
 class LlmSettings(Section):
@@ -60,7 +49,7 @@ class LlmSettings(Section):
 
 
 def llm_deployment(settings: LlmSettings) -> "Application":
-    """An application to bind into a graph; `HandleClient` calls its handle. Requires vLLM."""
+    """An application to bind into a graph; `deployment_client` calls its handle. Requires vLLM."""
     from ray.serve.llm import LLMConfig, build_llm_deployment
 
     return build_llm_deployment(LLMConfig(**llm_config(settings)))
@@ -116,157 +105,73 @@ def chat_call(handle: "DeploymentHandle[Any]") -> ChatCall:
     return start
 
 
-class HandleClient:
-    """A client of one deployed model, with the methods of `rag_core.models.endpoint.Client`.
+def deployment_client(
+    chat: ChatCall, *, model: str, first_token_timeout: float, stall_timeout: float, breaker: Breaker
+) -> ChatClient:
+    """A client of one deployed model. The wait for a free replica counts as a wait for the first token.
 
-    `first_token_timeout`, in seconds, limits the time before the first piece, including the wait for a free replica,
-    and the whole duration of a completion. `stall_timeout` limits the time between two pieces. A call that loses its
-    replica before the first piece is repeated once. All calls share `breaker`; the default is a new one.
-
-    Raises GenerationError if a call fails, RefusedError if the engine rejects the messages, OverloadedError if the
-    queue is full, and CircuitOpenError after repeated failures.
+    A call that loses its replica before the first piece is repeated once. Besides GenerationError, the client raises
+    RefusedError if the engine rejects the messages, OverloadedError if the queue is full, and CircuitOpenError after
+    repeated failures.
     """
-
-    def __init__(
-        self,
-        chat: ChatCall,
-        *,
-        model: str,
-        first_token_timeout: float,
-        stall_timeout: float,
-        breaker: Breaker | None = None,
-    ) -> None:
-        self._chat, self._model = chat, model
-        self._first_token_timeout, self._stall_timeout = first_token_timeout, stall_timeout
-        self._breaker = breaker or Breaker(f"the deployment of {model}")
-
-    async def stream(
-        self, messages: Sequence[ChatMessage], *, temperature: float, max_tokens: int
-    ) -> AsyncGenerator[CompletionDelta, None]:
-        """Yields the answer in pieces. Closing the generator cancels the call, and so the engine's work."""
-        call = self._build_call(messages, temperature, max_tokens, STREAM_FIELDS)
-        async with aclosing(read_deltas(call.stream_chunks())) as deltas:
-            async for delta in deltas:
-                yield delta
-
-    async def complete(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        schema: Mapping[str, Any] | None = None,
-        logprobs: bool = False,
-        max_tokens: int,
-    ) -> Completion:
-        """The most likely answer, which follows the JSON `schema` if there is one."""
-        return await self._build_call(messages, 0.0, max_tokens, answer_fields(schema, logprobs)).complete()
-
-    def _build_call(
-        self, messages: Sequence[ChatMessage], temperature: float, max_tokens: int, fields: Mapping[str, Any]
-    ) -> "_StreamingCall":
-        body = {
-            "model": self._model,
-            "messages": [dict(message) for message in messages],
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            **fields,
-        }
-        return _StreamingCall(
-            chat=self._chat,
-            breaker=self._breaker,
-            body=body,
-            first_token_timeout=self._first_token_timeout,
-            stall_timeout=self._stall_timeout,
-        )
+    return ChatClient(
+        HandleTransport(chat, model),
+        model=model,
+        first_token_timeout=first_token_timeout,
+        stall_timeout=stall_timeout,
+        attempts=_ATTEMPTS,
+        protect=breaker.protect,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class _StreamingCall:
-    """One call and its responses."""
+class HandleTransport:
+    """A Transport by the handle of a model's deployment."""
 
-    chat: ChatCall
-    breaker: Breaker
-    body: Mapping[str, Any]
-    first_token_timeout: float
-    stall_timeout: float
+    def __init__(self, chat: ChatCall, model: str) -> None:
+        self._chat, self.name = chat, f"the deployment of {model}"
 
-    async def complete(self) -> Completion:
-        with self.breaker.protect():
-            async with aclosing(self._stream_texts()) as stream:
-                texts = [text async for text in stream]
-            completion = self._parse(CompletionBody, "".join(texts))
-        return Completion(text=completion.text, logprobs=completion.alternatives)
-
-    async def stream_chunks(self) -> AsyncGenerator[CompletionChunk, None]:
-        is_complete = False
-        with self.breaker.protect():
-            async with aclosing(self._stream_texts()) as stream:
-                async for text in stream:
-                    if text == DONE:
-                        is_complete = True
-                        continue
-                    chunk = self._parse(CompletionChunk, text)
-                    yield chunk
-                    is_complete = is_complete or bool(chunk.finish)
-            if not is_complete:
-                raise self._call_error("ended the stream before the answer was complete")
-
-    async def _stream_texts(self) -> AsyncGenerator[str, None]:
-        """Yields JSON texts, and `DONE`."""
-        async with aclosing(self._stream_responses()) as responses:
+    async def open(self, body: Mapping[str, Any]) -> AsyncGenerator[str, None]:
+        """Raises OverloadedError if the queue is full. Closing the generator cancels the call."""
+        async with aclosing(self._call(body)) as responses:
             async for response in responses:
                 for text in self._split_events(response):
                     yield text
 
-    async def _stream_responses(self) -> AsyncGenerator[object, None]:
-        responses, response = await self._start()
+    def refusal_error(self, failure: EndpointFailure, body: Mapping[str, Any]) -> GenerationError:
+        kind = RefusedError if failure.status in _REFUSALS else GenerationError
+        return kind(f"{self.name} {describe_refusal(failure, body['messages'])}")
+
+    async def _call(self, body: Mapping[str, Any]) -> AsyncGenerator[object, None]:
+        responses = self._chat(body)
         try:
-            while response is not None:
+            while (response := await self._next(responses)) is not None:
                 yield response
-                response = await self._next(responses, self.stall_timeout)
         except (GeneratorExit, asyncio.CancelledError):
             responses.cancel()
             raise
 
-    async def _start(self) -> tuple[ResponseStream, object]:
-        """Starts the call; repeats it once if its replica is lost. Returns it with its first response."""
-        deadline = asyncio.get_running_loop().time() + self.first_token_timeout
-        try:
-            return await self._start_once(self.first_token_timeout)
-        except GenerationError as error:
-            if not isinstance(error.__cause__, _REPLICA_LOST):
-                raise
-        await asyncio.sleep(RETRY_AFTER)
-        return await self._start_once(max(0.0, deadline - asyncio.get_running_loop().time()))
-
-    async def _start_once(self, timeout: float) -> tuple[ResponseStream, object]:
-        responses = self.chat(self.body)
-        try:
-            return responses, await self._next(responses, timeout)
-        except asyncio.CancelledError:
-            responses.cancel()
-            raise
-
-    async def _next(self, responses: ResponseStream, timeout: float) -> object:
+    async def _next(self, responses: ResponseStream) -> object:
         """The next response, or None after the last one."""
         try:
-            async with asyncio.timeout(timeout) as limit:
-                return await anext(responses)
+            return await anext(responses)
         except StopAsyncIteration:
             return None
-        except asyncio.CancelledError as error:
-            if is_task_cancelled():
-                raise
-            raise self._call_error("cancelled the call") from error
-        except BackPressureError as error:
-            raise OverloadedError(f"{self._deployment}: its queue is full") from error
-        except Exception as error:  # replicas can raise anything, and some modes of Serve pass it on unchanged
-            if limit.expired():
-                responses.cancel()
-                raise self._call_error(f"sent no answer within {timeout:.3g} s") from error
-            raise self._call_error(f"broke off: {type(error).__name__}") from error
+        except (asyncio.CancelledError, Exception) as error:  # replicas can raise anything, and Serve can pass it on
+            if is_task_cancelled():  # by the reader, or because a time limit is over
+                raise asyncio.CancelledError from error
+            match error:
+                case asyncio.CancelledError():
+                    raise RetryableError(f"{self.name} cancelled the call", RETRY_AFTER) from error
+                case BackPressureError():
+                    raise OverloadedError(f"{self.name}: its queue is full") from error
+                case _:
+                    # the message is not shown: it can quote the prompt
+                    reason = f"{self.name} broke off: {type(error).__name__}"
+                    is_lost = isinstance(error, _REPLICA_LOST)
+                    raise (RetryableError(reason, RETRY_AFTER) if is_lost else GenerationError(reason)) from error
 
     def _split_events(self, response: object) -> Iterator[str]:
-        """Yields the data of each server-sent event."""
+        """Yields the data of each server-sent event, or the whole answer."""
         match response:
             case str():
                 yield from (line.removeprefix(_DATA) for line in response.split("\n") if line.startswith(_DATA))
@@ -276,21 +181,4 @@ class _StreamingCall:
             case BaseModel():
                 yield response.model_dump_json()
             case _:
-                raise self._call_error(f"sent an invalid event of type {type(response).__name__}")
-
-    def _parse(self, model: type[B], text: str) -> B:
-        body = parse_body(model, text)
-        if isinstance(body, EndpointFailure):
-            kind = RefusedError if body.status in _REFUSALS else GenerationError
-            reason = redact_reason(body.reason, self.body["messages"])
-            raise kind(f"{self._deployment} refused with {body.status}: {reason}")
-        if body is None:
-            raise self._call_error("sent an invalid chat completion")
-        return body
-
-    def _call_error(self, reason: str) -> GenerationError:
-        return GenerationError(f"{self._deployment} {reason}")
-
-    @property
-    def _deployment(self) -> str:
-        return f"the deployment of {self.body['model']}"
+                raise GenerationError(f"{self.name} sent an invalid event of type {type(response).__name__}")

@@ -12,9 +12,10 @@ from ray.serve.handle import DeploymentHandle
 from rag_core.breaker import Breaker
 from rag_core.config import Combinator, DenseRetriever, OpenAIGenerator, RetrievalSettings, Settings, walk
 from rag_core.errors import ConfigError, ModelError
+from rag_core.models.chat import ChatClient
 from rag_core.wiring.models import RemoteModels
 from serve.models.deployments import embedder_app, scorer_app
-from serve.models.llm import ChatCall, HandleClient, LlmSettings, chat_call, llm_deployment
+from serve.models.llm import ChatCall, LlmSettings, chat_call, deployment_client, llm_deployment
 from serve.models.remote import RemoteEmbedder, RemotePairs, is_task_cancelled
 from serve.readiness import Check, Dependency, no_breaker
 from serve.telemetry import record_breaker_state
@@ -92,9 +93,9 @@ def connect_models(settings: Settings, handles: Mapping[str, Handle], engine: En
     return ConnectedModels(remote_models=models, dependencies=dependencies)
 
 
-def _connect_generator(settings: Settings, chat: ChatCall, breaker: Breaker) -> HandleClient:
+def _connect_generator(settings: Settings, chat: ChatCall, breaker: Breaker) -> ChatClient:
     generation = openai_generation(settings)
-    return HandleClient(
+    return deployment_client(
         chat,
         model=generation.model,
         first_token_timeout=generation.first_token_timeout_ms / 1000,

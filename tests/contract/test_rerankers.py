@@ -8,6 +8,7 @@ import tiny_models
 from fakes.legs import ScriptedReranker
 
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker, LexicalReranker, RerankerSettings
+from rag_core.models.endpoint import HttpPool
 from rag_core.protocols import Reranker
 from rag_core.wiring.reranking import build_reranker
 
@@ -27,7 +28,7 @@ TEXTS = [
 def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reranker:
     if request.param == "scripted":
         return ScriptedReranker(word="e")
-    return build_reranker(settings(request.param, tmp_path_factory.mktemp(request.param)))
+    return build_reranker(settings(request.param, tmp_path_factory.mktemp(request.param)), HttpPool())
 
 
 def settings(name: str, folder: Path) -> RerankerSettings:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fakes.answering import citation
 
-from rag_core.models.endpoint import ChatMessage, Completion
+from rag_core.models.chat import ChatMessage, Completion
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Answer, Citation, Passage, Verdict
 

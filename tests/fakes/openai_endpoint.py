@@ -2,12 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
+
+from rag_core.models.chat import ChatClient
+from rag_core.models.endpoint import HttpPool, HttpTransport
 
 HANG: Literal["hang"] = "hang"
 """The endpoint sends nothing more until the client disconnects or the endpoint stops."""
@@ -39,12 +42,14 @@ class ReceivedRequest:
 class Endpoint:
     """Sends the responses in order, and repeats the last one.
 
-    `client_left` is set when a client disconnects before the end of a response.
+    `client_left` is set when a client disconnects before the end of a response, `disconnected` when any connection
+    ends.
     """
 
     responses: Sequence[ScriptedHttpResponse]
     requests: list[ReceivedRequest] = field(default_factory=list)
     client_left: Event = field(default_factory=Event)
+    disconnected: Event = field(default_factory=Event)
     connections: int = 0
     port: int = 0
 
@@ -64,6 +69,7 @@ class Endpoint:
                     pass
         finally:
             writer.close()
+            self.disconnected.set()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(await _read(reader))
@@ -106,6 +112,15 @@ def run_endpoint(*responses: ScriptedHttpResponse) -> Iterator[Endpoint]:
     finally:
         stop.set()
         thread.join()
+
+
+@asynccontextmanager
+async def connect(endpoint: Endpoint, api_key_env: str = "", **settings: Any) -> AsyncIterator[ChatClient]:
+    """A client whose connections are closed with the block. It waits long, and does not retry, unless told to."""
+    chosen = {"first_token_timeout": 60.0, "stall_timeout": 60.0, "attempts": 1} | settings
+    async with aclosing(HttpPool()) as pool:
+        transport = HttpTransport(pool, base_url=endpoint.url, api_key_env=api_key_env)
+        yield ChatClient(transport, model="llama", **chosen)
 
 
 async def _run_server(endpoint: Endpoint, started: Event, stop: Event) -> None:

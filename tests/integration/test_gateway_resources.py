@@ -23,7 +23,7 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft
-from rag_core.wiring.models import NO_REMOTE_MODELS
+from rag_core.wiring.models import RemoteModels
 from serve.http.caller import Caller
 from serve.readiness import store_dependency
 from serve.routes.job_events import JobNotifier, JobUpdate, JobWatch
@@ -48,7 +48,7 @@ def graph(store: Postgres) -> Services:
         postgres=store,
         corpus=CorpusReader(store),
         conversations=InMemoryConversations(),
-        remote_models=NO_REMOTE_MODELS,
+        remote_models=RemoteModels(),
         dependencies={"store": store_dependency(store)},
     )
     return on.build_services(hashing_settings(f"tenant={TENANT}", "answering.budget=none"))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from fakes.openai_endpoint import run_endpoint, stream_response
 from trees import HASHING, write
 
 from rag_core import KnowledgeBase, open_knowledge_base
@@ -84,6 +85,18 @@ def test_an_explained_search_tells_its_stages(knowledge: KnowledgeBase) -> None:
     assert {report.stage for report in stages} >= {"embed", "dense", "bm25", "fuse", "fetch"}
     assert not [report for report in stages if report.error]
     assert all(report.ranking[0] == hits[0].chunk.id for report in stages if report.ranking)
+
+
+def test_the_connections_to_an_endpoint_are_kept_until_it_is_closed(store: Postgres, docs: Path) -> None:
+    with run_endpoint(stream_response("Every ninety days [1].")) as endpoint:
+        written = f"generation={{type: openai, model: llama, base_url: '{endpoint.url}'}}"
+        with open_knowledge_base(store.dsn, settings=[*HASHING, written]) as kb:
+            kb.ingest(docs)
+            for _ in range(2):
+                assert kb.ask(QUESTION).answer.text.startswith("Every ninety days")
+            assert endpoint.connections == 1
+            assert not endpoint.disconnected.is_set()
+        assert endpoint.disconnected.wait(60)
 
 
 def test_a_second_ingest_has_nothing_to_do(knowledge: KnowledgeBase, docs: Path) -> None:

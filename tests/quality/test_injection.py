@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.generation.prompt import load_prompt_pack, render_messages
-from rag_core.models.endpoint import ChatMessage
+from rag_core.models.chat import ChatMessage
 from rag_core.models.fence import fresh_nonce
 from rag_core.types import Answer, Passage, Prompt, Query
 

@@ -13,15 +13,17 @@ from engine import MODEL, TOKENS, Engine
 from tiny_llama import WINDOW, llama_files
 
 from jobs.ray_runner import RAY_ENVIRONMENT
+from rag_core.breaker import Breaker
 from rag_core.config import Settings
 from rag_core.knowledge_base import KnowledgeBase
+from rag_core.models.chat import ChatClient
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
     from serve.app import build_application
-    from serve.models.llm import HandleClient, LlmSettings, chat_call
+    from serve.models.llm import LlmSettings, chat_call, deployment_client
     from serve.shape.arguments import Parts
 
 if TYPE_CHECKING:
@@ -120,8 +122,11 @@ def deployment(gateway: str) -> "DeploymentHandle":
 
 
 @pytest.fixture
-def client(deployment: "DeploymentHandle") -> HandleClient:
-    return HandleClient(chat_call(deployment), model=MODEL, first_token_timeout=LONG, stall_timeout=LONG)
+def client(deployment: "DeploymentHandle") -> ChatClient:
+    breaker = Breaker(f"the deployment of {MODEL}")
+    return deployment_client(
+        chat_call(deployment), model=MODEL, first_token_timeout=LONG, stall_timeout=LONG, breaker=breaker
+    )
 
 
 def _free_port() -> int:

@@ -13,10 +13,9 @@ from tiny_llama import WINDOW
 
 from rag_core.answering.generation.openai import OpenAIGenerator
 from rag_core.errors import GenerationError, OverloadedError, RefusedError
-from rag_core.models.endpoint import Completion, CompletionDelta
+from rag_core.models.chat import ChatClient, Completion, CompletionDelta
 from rag_core.stage import recording, stage
 from rag_core.types import Prompt, Query, Style
-from serve.models.llm import HandleClient
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
@@ -38,7 +37,7 @@ STEP = 0.001
 """Seconds: less than an engine needs for a token, more than lies between pieces that were sent together."""
 
 
-def test_an_answer_comes_in_pieces_with_time_between_and_its_tokens_are_counted(client: HandleClient) -> None:
+def test_an_answer_comes_in_pieces_with_time_between_and_its_tokens_are_counted(client: ChatClient) -> None:
     async def timed() -> list[tuple[float, CompletionDelta]]:
         deltas = client.stream(MESSAGES, temperature=0.0, max_tokens=64)
         return [(perf_counter(), delta) async for delta in deltas]
@@ -54,7 +53,7 @@ def test_an_answer_comes_in_pieces_with_time_between_and_its_tokens_are_counted(
     assert last.finish == "length"
 
 
-def test_the_generator_streams_from_it_and_refuses_an_answer_that_reached_its_limit(client: HandleClient) -> None:
+def test_the_generator_streams_from_it_and_refuses_an_answer_that_reached_its_limit(client: ChatClient) -> None:
     pieces: list[str] = []
 
     async def read() -> None:
@@ -69,13 +68,13 @@ def test_the_generator_streams_from_it_and_refuses_an_answer_that_reached_its_li
     assert 0 < stages[0].figures["first_token"] < stages[0].seconds
 
 
-def test_a_whole_answer_has_the_form_that_was_asked_for(client: HandleClient) -> None:
+def test_a_whole_answer_has_the_form_that_was_asked_for(client: ChatClient) -> None:
     completion = asyncio.run(client.complete(MESSAGES, schema=SUPPORTED, logprobs=True, max_tokens=64))
     assert isinstance(json.loads(completion.text)["supported"], bool)
     assert completion.logprobs
 
 
-def test_whoever_stops_reading_ends_the_work_of_the_engine(client: HandleClient, engine: Engine) -> None:
+def test_whoever_stops_reading_ends_the_work_of_the_engine(client: ChatClient, engine: Engine) -> None:
     async def left() -> float:
         async with aclosing(client.stream(MESSAGES, temperature=0.0, max_tokens=ENDLESS)) as deltas:
             await anext(deltas)
@@ -87,7 +86,7 @@ def test_whoever_stops_reading_ends_the_work_of_the_engine(client: HandleClient,
     assert asyncio.run(left()) < ENDLESS / 2
 
 
-def test_a_prompt_that_is_too_long_is_a_named_error(client: HandleClient) -> None:
+def test_a_prompt_that_is_too_long_is_a_named_error(client: ChatClient) -> None:
     async def refused() -> None:
         asked = [{"role": "user", "content": "x" * WINDOW}]
         async with aclosing(client.stream(asked, temperature=0.0, max_tokens=8)) as deltas:
@@ -97,7 +96,7 @@ def test_a_prompt_that_is_too_long_is_a_named_error(client: HandleClient) -> Non
         asyncio.run(refused())
 
 
-def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(client: HandleClient) -> None:
+def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(client: ChatClient) -> None:
     async def crowd() -> list[Completion | BaseException]:
         asked = [client.complete(MESSAGES, max_tokens=300) for _ in range(8)]
         return await asyncio.gather(*asked, return_exceptions=True)
@@ -108,6 +107,6 @@ def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(clie
     assert sum(isinstance(each, Completion) for each in told) == 8 - len(refused) >= 2
 
 
-def test_no_prompt_is_in_any_log(client: HandleClient, engine: Engine) -> None:
+def test_no_prompt_is_in_any_log(client: ChatClient, engine: Engine) -> None:
     assert engine.logged("LLMServer")
     assert not engine.logged(CUSTOMERS)

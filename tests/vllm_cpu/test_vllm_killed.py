@@ -14,7 +14,7 @@ from openai import APIError, AsyncOpenAI
 
 from rag_core.breaker import FAILURE_LIMIT
 from rag_core.errors import GenerationError
-from serve.models.llm import HandleClient
+from rag_core.models.chat import ChatClient
 
 pytestmark = [
     pytest.mark.vllm,
@@ -30,7 +30,7 @@ PATIENCE = 300.0
 LONG = 60.0
 
 
-def test_an_engine_that_dies_amid_an_answer_leaves_its_words_and_an_error(gateway: str, client: HandleClient) -> None:
+def test_an_engine_that_dies_amid_an_answer_leaves_its_words_and_an_error(gateway: str, client: ChatClient) -> None:
     async def killed() -> list[Any]:
         begun = asyncio.Semaphore(0)
         both = asyncio.gather(_streamed(gateway, begun), _by_handle(client, begun))
@@ -88,7 +88,7 @@ def _text(chunks: Sequence[Any]) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
-async def _by_handle(client: HandleClient, begun: asyncio.Semaphore) -> GenerationError | None:
+async def _by_handle(client: ChatClient, begun: asyncio.Semaphore) -> GenerationError | None:
     try:
         async with aclosing(client.stream([USER], temperature=0.0, max_tokens=4000)) as deltas:
             await anext(deltas)

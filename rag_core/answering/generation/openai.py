@@ -2,13 +2,12 @@
 
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Protocol
 
 from rag_core.answering.generation.prompt import REFUSAL, load_prompt_pack, render_messages
 from rag_core.errors import TruncatedError
-from rag_core.models.endpoint import CompletionDelta
+from rag_core.models.chat import Streamer
 from rag_core.models.fence import fresh_nonce
 from rag_core.stage import record_figures
 from rag_core.types import Prompt
@@ -20,18 +19,10 @@ _TRUNCATIONS = {
 }
 
 
-class ChatClient(Protocol):
-    """A language model that streams chat completions, in this process or elsewhere."""
-
-    def stream(
-        self, messages: Sequence[Mapping[str, str]], *, temperature: float, max_tokens: int
-    ) -> AsyncGenerator[CompletionDelta, None]: ...
-
-
 class OpenAIGenerator:
     """A Generator that uses a chat client. `temperature` is from 0 to 2; `max_tokens` limits one answer."""
 
-    def __init__(self, client: ChatClient, temperature: float, max_tokens: int) -> None:
+    def __init__(self, client: Streamer, temperature: float, max_tokens: int) -> None:
         self._client, self._temperature, self._max_tokens = client, temperature, max_tokens
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:

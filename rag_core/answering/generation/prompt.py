@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag_core.answering.citing.markers import neutralize_markers
 from rag_core.answering.generation.notes import headings
 from rag_core.errors import ConfigError
-from rag_core.models.endpoint import ChatMessage
+from rag_core.models.chat import ChatMessage
 from rag_core.models.fence import defuse, fence_text
 from rag_core.types import Prompt
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from rag_core.answering.judging.statements import Statement, find_statements, premise
 from rag_core.answering.judging.verdicts import Thresholds, claim_from_statement, verdict_from_claims
 from rag_core.errors import GenerationError, JudgeError
-from rag_core.models.endpoint import ChatMessage, Completer, word_probability
+from rag_core.models.chat import ChatMessage, Completer, word_probability
 from rag_core.models.fence import fence_text, fresh_nonce
 from rag_core.types import Answer, Claim, Passage, Verdict
 

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from itertools import islice
 
 from rag_core.errors import GenerationError
-from rag_core.models.endpoint import ChatMessage, EndpointClient
+from rag_core.models.chat import ChatMessage, Streamer
 from rag_core.models.fence import defuse
 
 TEMPERATURE = 0.1
@@ -31,7 +31,7 @@ abbreviation that you would have to guess. Do not answer the question, and do no
 terms, write {_NONE}."""
 
 
-async def expand_question(client: EndpointClient, question: str) -> str:
+async def expand_question(client: Streamer, question: str) -> str:
     """Returns the question, followed by at most 8 terms that it does not contain.
 
     Raises GenerationError if the question is empty or longer than MAX_QUESTION_CHARS, or if the endpoint fails.
@@ -44,7 +44,7 @@ async def expand_question(client: EndpointClient, question: str) -> str:
     return " ".join([question, *islice(_new_terms(completion, question), _TERMS)])
 
 
-async def _complete(client: EndpointClient, question: str) -> str:
+async def _complete(client: Streamer, question: str) -> str:
     messages: list[ChatMessage] = [
         {"role": "system", "content": _SYSTEM},
         {"role": "user", "content": f"Question: {defuse(question)}\n\nTerms:"},

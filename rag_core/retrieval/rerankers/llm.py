@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from rag_core.errors import GenerationError, RetrievalError
-from rag_core.models.endpoint import ChatMessage, Completer, word_probability
+from rag_core.models.chat import ChatMessage, Completer, word_probability
 from rag_core.models.fence import defuse, fence_text, fresh_nonce
 
 _BEST = 9

@@ -1,8 +1,10 @@
 """The client of OpenAI-compatible endpoints, over real sockets: everything ends in an answer or a named error."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from time import monotonic
@@ -14,6 +16,7 @@ from fakes.openai_endpoint import (
     HANG,
     Endpoint,
     ScriptedHttpResponse,
+    connect,
     end,
     error_response,
     event,
@@ -26,7 +29,8 @@ from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.events import Usage
-from rag_core.models.endpoint import Completion, CompletionDelta, EndpointClient
+from rag_core.models.chat import ChatClient, Completion, CompletionDelta
+from rag_core.models.endpoint import HttpPool, HttpTransport
 
 T = TypeVar("T")
 
@@ -44,12 +48,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def client(endpoint: Endpoint, **settings: Any) -> EndpointClient:
-    chosen = {"first_token_timeout": LONG, "stall_timeout": LONG, "attempts": 3} | settings
-    return EndpointClient(model="llama", base_url=endpoint.url, api_key_env="ENDPOINT_KEY", **chosen)
-
-
-async def read(asked: EndpointClient) -> tuple[str, CompletionDelta | str]:
+async def read(asked: ChatClient) -> tuple[str, CompletionDelta | str]:
     """The text, and the last delta or how it failed."""
     text, last = "", CompletionDelta()
     try:
@@ -62,15 +61,19 @@ async def read(asked: EndpointClient) -> tuple[str, CompletionDelta | str]:
 
 def answered(*plays: ScriptedHttpResponse, **settings: Any) -> tuple[str, CompletionDelta | str]:
     with run_endpoint(*plays) as endpoint:
-        return asyncio.run(read(client(endpoint, **settings)))
+        return on(endpoint, read, **settings)
 
 
-def on(endpoint: Endpoint, work: Callable[[EndpointClient], Coroutine[Any, Any, T]], **settings: Any) -> T:
-    return asyncio.run(work(client(endpoint, **settings)))
+def on(endpoint: Endpoint, work: Callable[[ChatClient], Coroutine[Any, Any, T]], **settings: Any) -> T:
+    async def connected() -> T:
+        async with connect(endpoint, "ENDPOINT_KEY", **{"attempts": 3, **settings}) as client:
+            return await work(client)
+
+    return asyncio.run(connected())
 
 
 def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> None:
-    async def deltas(asked: EndpointClient) -> list[CompletionDelta]:
+    async def deltas(asked: ChatClient) -> list[CompletionDelta]:
         return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
     with run_endpoint(stream_response("Water ", "boils.")) as endpoint:
@@ -97,15 +100,8 @@ def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
-    of_openai = EndpointClient(
-        model="gpt",
-        base_url="https://api.openai.com/v1/",
-        api_key_env="",
-        first_token_timeout=1,
-        stall_timeout=1,
-        attempts=1,
-    )
-    assert of_openai._request_body(MESSAGES, 0.0, 64)["max_completion_tokens"] == 64
+    request = of("https://api.openai.com/v1/")._build_request(HttpPool().client(), {"max_tokens": 64})
+    assert json.loads(request.content) == {"max_completion_tokens": 64}
 
 
 @pytest.mark.parametrize(
@@ -301,11 +297,11 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
 
 
 def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
-    async def streams(asked: EndpointClient) -> None:
+    async def streams(asked: ChatClient) -> None:
         async for _ in asked.stream(MESSAGES, temperature=0, max_tokens=64):
             pass
 
-    async def completes(asked: EndpointClient) -> None:
+    async def completes(asked: ChatClient) -> None:
         await asked.complete(MESSAGES, max_tokens=2)
 
     for work in (streams, completes):
@@ -320,7 +316,7 @@ def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
 
 
 def test_a_prompt_that_is_no_unicode_is_refused_unshown() -> None:
-    async def asked_of(asked: EndpointClient) -> None:
+    async def asked_of(asked: ChatClient) -> None:
         await asked.complete([{"role": "user", "content": f"{PROMPT} \udcff"}], max_tokens=2)
 
     with run_endpoint() as endpoint, pytest.raises(GenerationError, match="got half a surrogate pair") as refused:
@@ -346,13 +342,13 @@ def test_a_proxy_at_no_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
-    async def closed(asked: EndpointClient) -> str:
+    async def closed(asked: ChatClient) -> str:
         deltas = asked.stream(MESSAGES, temperature=0, max_tokens=64)
         first = await anext(deltas)
         await deltas.aclose()
         return first.text
 
-    async def cancelled(asked: EndpointClient) -> str:
+    async def cancelled(asked: ChatClient) -> str:
         begun = asyncio.Event()
 
         async def reading() -> None:
@@ -369,28 +365,32 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
         with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), HANG])) as endpoint:
 
             async def seen(
-                asked: EndpointClient, leaving: Any = leaving, endpoint: Endpoint = endpoint
+                asked: ChatClient, leaving: Any = leaving, endpoint: Endpoint = endpoint
             ) -> tuple[str, bool]:
                 return await leaving(asked), await asyncio.to_thread(endpoint.client_left.wait, LONG)
 
             assert on(endpoint, seen) == ("Water ", True)
 
 
-def test_connections_are_used_again_and_end_with_their_event_loop() -> None:
-    async def thrice(asked: EndpointClient) -> None:
-        for _ in range(3):
-            assert (await read(asked))[0] == "Yes."
+def test_connections_are_used_again_until_their_pool_is_closed_which_opens_new_ones_in_another_event_loop() -> None:
+    pool = HttpPool()
+
+    async def thrice(url: str) -> None:
+        async with aclosing(pool):
+            for _ in range(3):
+                transport = HttpTransport(pool, base_url=url, api_key_env="")
+                asked = ChatClient(transport, model="m", first_token_timeout=LONG, stall_timeout=LONG, attempts=1)
+                assert (await read(asked))[0] == "Yes."
 
     with run_endpoint(stream_response("Yes.")) as endpoint:
-        asked = client(endpoint)
-        asyncio.run(thrice(asked))
+        asyncio.run(thrice(endpoint.url))
         assert endpoint.connections == 1
-        asyncio.run(thrice(asked))
+        asyncio.run(thrice(endpoint.url))
         assert endpoint.connections == 2
 
 
 def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
-    async def graded(asked: EndpointClient) -> Completion:
+    async def graded(asked: ChatClient) -> Completion:
         return await asked.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
 
     with run_endpoint(error_response(503, {}), whole_response("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
@@ -403,7 +403,7 @@ def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
 
 @pytest.mark.parametrize("alternatives", [None, [{"token": "yes", "logprob": None}]])
 def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(alternatives: object) -> None:
-    async def graded(asked: EndpointClient) -> Completion:
+    async def graded(asked: ChatClient) -> Completion:
         return await asked.complete(MESSAGES, logprobs=True, max_tokens=2)
 
     token = {"token": "yes", "logprob": -0.1, "top_logprobs": alternatives}
@@ -424,7 +424,7 @@ def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(al
     ],
 )
 def test_a_whole_answer_that_is_none_is_named(play: ScriptedHttpResponse, reason: str) -> None:
-    async def completed(asked: EndpointClient) -> Completion:
+    async def completed(asked: ChatClient) -> Completion:
         return await asked.complete(MESSAGES, max_tokens=2)
 
     with run_endpoint(play) as endpoint, pytest.raises(GenerationError, match=reason):
@@ -451,7 +451,11 @@ def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogC
     told = [repr(answered(*each)) for each in plays]
     with run_endpoint() as endpoint:
         pass
-    told.append(repr(on(endpoint, read)) + repr(client(endpoint)) + str(vars(client(endpoint)).keys()))
+
+    async def shown(asked: ChatClient) -> str:
+        return repr(asked) + str(vars(asked)) + str(vars(asked._transport).keys())
+
+    told.append(repr(on(endpoint, read)) + on(endpoint, shown))
     assert {"httpx2", "httpcore2.http11", "stamina"} <= {record.name for record in caplog.records}
     logged = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
     for secret in (KEY, PROMPT):
@@ -463,19 +467,12 @@ def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogC
 def test_a_key_that_no_header_can_hold_is_refused_unshown(unusable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENDPOINT_KEY", unusable)
     with pytest.raises(ConfigError) as refused:
-        client(Endpoint(()))
+        of("http://host/v1", "ENDPOINT_KEY")
     assert str(refused.value) == "the key in ENDPOINT_KEY must be printable ASCII without blanks"
 
 
-def of(base_url: str, api_key_env: str = "") -> EndpointClient:
-    return EndpointClient(
-        model="m",
-        base_url=base_url,
-        api_key_env=api_key_env,
-        first_token_timeout=1,
-        stall_timeout=1,
-        attempts=1,
-    )
+def of(base_url: str, api_key_env: str = "") -> HttpTransport:
+    return HttpTransport(HttpPool(), base_url=base_url, api_key_env=api_key_env)
 
 
 def test_a_password_in_the_url_is_refused_unshown() -> None:

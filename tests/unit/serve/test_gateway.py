@@ -571,6 +571,18 @@ def test_with_40_threads_that_wait_for_the_store_questions_are_still_answered() 
     assert asked(graph(), answered) == 200
 
 
+def test_the_connections_to_endpoints_are_closed_at_its_end() -> None:
+    async def serve_once() -> httpx2.AsyncClient:
+        services = graph()
+        http = services.remote_models.pool.client()
+        app = build_fastapi(services)
+        async with app.router.lifespan_context(app):
+            assert not http.is_closed
+        return http
+
+    assert asyncio.run(serve_once()).is_closed
+
+
 def raised_by(work: Callable[[], object]) -> StoreError:
     with pytest.raises(StoreError) as raised:
         work()

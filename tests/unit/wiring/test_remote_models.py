@@ -13,13 +13,13 @@ from fakes.judging import ScriptedClient
 
 from rag_core.config import LlmJudge, LlmReranker, Settings
 from rag_core.errors import ConfigError
-from rag_core.models.endpoint import Completion, CompletionDelta, EndpointClient
+from rag_core.models.chat import ChatClient, Completion, CompletionDelta
 from rag_core.protocols import Pair
 from rag_core.settings import load_settings
 from rag_core.types import Answer, Matrix, Prompt, Query
 from rag_core.wiring.generation import build_generator
 from rag_core.wiring.judging import build_judge
-from rag_core.wiring.models import NO_REMOTE_MODELS, RemoteModels, select_chat
+from rag_core.wiring.models import RemoteModels, select_chat
 from rag_core.wiring.retrieval import build_retriever
 
 MISSING = "acme/not-there"
@@ -116,7 +116,7 @@ def test_the_language_model_elsewhere_writes_and_judges_and_reranks_what_asks_th
         LlmReranker(type="llm", model="llama", base_url="http://localhost:1"), settings, RemoteModels(chat=there)
     )
     other = LlmJudge(type="llm", model="other", base_url="http://localhost:1")
-    assert isinstance(select_chat(other, settings, RemoteModels(chat=there)), EndpointClient)
+    assert isinstance(select_chat(other, settings, RemoteModels(chat=there)), ChatClient)
 
 
 def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> None:
@@ -155,7 +155,5 @@ def test_a_judge_that_cannot_run_elsewhere_is_refused(chosen: str) -> None:
 
 
 def test_nothing_is_elsewhere_unless_it_is_given() -> None:
-    assert RemoteModels(embedder=None, reranker=None, judge=None, chat=None) == NO_REMOTE_MODELS
-    assert isinstance(
-        select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), NO_REMOTE_MODELS), EndpointClient
-    )
+    assert RemoteModels(embedder=None, reranker=None, judge=None, chat=None) == RemoteModels()
+    assert isinstance(select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), RemoteModels()), ChatClient)

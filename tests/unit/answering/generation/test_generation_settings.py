@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from fakes.openai_endpoint import error_response, run_endpoint, stream_response
 from rag_core.answering.generation.extractive import SentenceExtractor
 from rag_core.config import LlmReranker, Settings
 from rag_core.errors import ConfigError, ModelError
+from rag_core.models.endpoint import HttpPool
 from rag_core.settings import load_settings
 from rag_core.stage import recording
 from rag_core.types import Prompt, Query
 from rag_core.wiring.embedding import load_shared_encoder
 from rag_core.wiring.generation import build_generator, build_token_counter
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.reranking import build_reranker
 
@@ -42,8 +45,9 @@ def answered(settings: Settings) -> tuple[str, list[str]]:
     prompt = Prompt(query=Query(text="When does water boil?"), passages=(water,))
 
     async def told() -> tuple[str, list[str]]:
-        with recording() as stages:
-            pieces = [piece async for piece in build_generator(settings, RARITIES).stream(prompt)]
+        async with aclosing(RemoteModels()) as remote:
+            with recording() as stages:
+                pieces = [piece async for piece in build_generator(settings, RARITIES, remote).stream(prompt)]
         return "".join(pieces), [report.error for report in stages if report.stage == "model"]
 
     return asyncio.run(told())
@@ -55,7 +59,7 @@ def openai(url: str, *more: str) -> Settings:
 
 def test_without_a_language_model_sentences_are_quoted() -> None:
     settings = configured("generation={type: extractive, sentences: 2, passages: 4, threshold: 0.5}")
-    chosen = build_generator(settings, RARITIES)
+    chosen = build_generator(settings, RARITIES, RemoteModels())
     assert isinstance(chosen, SentenceExtractor)
     assert (chosen.sentences, chosen.passages, chosen.threshold) == (2, 4, 0.5)
 
@@ -75,12 +79,12 @@ def test_without_a_fallback_the_endpoint_is_alone() -> None:
 
 def test_an_unknown_prompt_pack_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(ConfigError, match=r"prompt\.pack must be one of code, .* got 'poetry'"):
-        build_generator(openai("http://localhost:1", "prompt.pack=poetry"), RARITIES)
+        build_generator(openai("http://localhost:1", "prompt.pack=poetry"), RARITIES, RemoteModels())
 
 
 def test_an_object_of_ones_own_answers() -> None:
     own = "generation={type: python, object: 'fakes.answering:ScriptedGenerator', arguments: {answers: []}}"
-    assert isinstance(build_generator(configured(own), RARITIES), ScriptedGenerator)
+    assert isinstance(build_generator(configured(own), RARITIES, RemoteModels()), ScriptedGenerator)
 
 
 def test_the_encoder_that_all_share_is_loaded_once() -> None:
@@ -101,7 +105,7 @@ def test_the_tokens_of_a_model_are_estimated_by_its_bytes_and_digits() -> None:
 
 def test_a_history_has_so_many_tokens_of_the_generators() -> None:
     settings = openai("http://localhost:1", "answering.history_tokens=7")
-    made = build_pipeline(settings, RARITIES, None, None)  # type: ignore[arg-type]
+    made = build_pipeline(settings, RARITIES, None, None, RemoteModels())  # type: ignore[arg-type]
     assert (made.limits.history_tokens, made.lengths(["12 km"])) == (7, [3])
 
 
@@ -124,4 +128,4 @@ def test_a_models_own_tokenizer_counts_exactly_and_needs_no_weights(tmp_path: Pa
 def test_a_language_model_reranks() -> None:
     with run_endpoint(error_response(500, {})) as endpoint:
         settings = LlmReranker(type="llm", model="llama", base_url=endpoint.url, attempts=1, concurrency=2)
-        assert asyncio.run(build_reranker(settings).score("?", [])) == []  # type: ignore[arg-type]
+        assert asyncio.run(build_reranker(settings, HttpPool()).score("?", [])) == []  # type: ignore[arg-type]

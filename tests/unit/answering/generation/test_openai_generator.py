@@ -1,7 +1,7 @@
 """Answers of a language model behind an endpoint, and what becomes of them when it fails."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from fakes.openai_endpoint import (
     HANG,
     Endpoint,
     ScriptedHttpResponse,
+    connect,
     end,
     error_response,
     piece,
@@ -23,7 +24,6 @@ from fakes.openai_endpoint import (
 from rag_core.answering.generation.fallback import Fallback
 from rag_core.answering.generation.openai import OpenAIGenerator
 from rag_core.errors import GenerationError, ModelError, UsageError
-from rag_core.models.endpoint import EndpointClient
 from rag_core.protocols import Generator
 from rag_core.stage import recording, stage
 from rag_core.types import Prompt, Query, StageReport, Style
@@ -36,10 +36,20 @@ PROMPT = Prompt(
 LONG = 60.0
 
 
-def generator(endpoint: Endpoint, **settings: Any) -> OpenAIGenerator:
-    chosen = {"first_token_timeout": LONG, "stall_timeout": LONG, "attempts": 1} | settings
-    client = EndpointClient(model="llama", base_url=endpoint.url, api_key_env="", **chosen)
-    return OpenAIGenerator(client, temperature=0.1, max_tokens=64)
+@dataclass
+class ConnectedGenerator:
+    """An OpenAIGenerator that connects for each answer."""
+
+    endpoint: Endpoint
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        async with (
+            connect(self.endpoint, **self.settings) as client,
+            aclosing(OpenAIGenerator(client, temperature=0.1, max_tokens=64).stream(prompt)) as pieces,
+        ):
+            async for each in pieces:
+                yield each
 
 
 @dataclass
@@ -71,12 +81,12 @@ def told(answering: Generator) -> Told:
 
 def answered(*plays: ScriptedHttpResponse, **settings: Any) -> Told:
     with run_endpoint(*plays) as endpoint:
-        return told(generator(endpoint, **settings))
+        return told(ConnectedGenerator(endpoint, settings))
 
 
 def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
     with run_endpoint(stream_response("At ", "100 °C", " [1].")) as endpoint:
-        assert told(generator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
+        assert told(ConnectedGenerator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
     (messages,) = endpoint.prompts
     assert [message["role"] for message in messages] == ["system", "user"]
     assert "Water boils at 100 °C." in messages[-1]["content"]
@@ -146,7 +156,7 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
     with run_endpoint(ScriptedHttpResponse(steps=[piece("At "), HANG])) as endpoint:
 
         async def left() -> bool:
-            async with aclosing(generator(endpoint).stream(PROMPT)) as pieces:
+            async with aclosing(ConnectedGenerator(endpoint).stream(PROMPT)) as pieces:
                 assert await anext(pieces) == "At "
             return await asyncio.to_thread(endpoint.client_left.wait, LONG)
 
@@ -156,7 +166,7 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
 def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_report_says_so() -> None:
     quoting = ScriptedGenerator(answers=[["Water boils at 100 °C. [1]"]])
     with run_endpoint(error_response(503, {"error": {"message": "loading"}})) as endpoint:
-        heard = told(Fallback(generator(endpoint), quoting))
+        heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
     assert (heard.text, heard.error) == ("Water boils at 100 °C. [1]", "")
     model, around = heard.stages
     assert (model.stage, model.parent, around.error) == ("model", "generate", "")
@@ -171,7 +181,7 @@ def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that
     ):
         quoting = ScriptedGenerator(answers=[])
         with run_endpoint(play) as endpoint:
-            heard = told(Fallback(generator(endpoint), quoting))
+            heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
         assert (heard.text, [report.error for report in heard.stages]) == (text, ["", ""])
         assert quoting.prompts == []
 
@@ -179,7 +189,7 @@ def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that
 def test_an_answer_that_breaks_off_is_not_continued_by_another() -> None:
     quoting = ScriptedGenerator(answers=[])
     with run_endpoint(ScriptedHttpResponse(steps=[piece("At "), CUT])) as endpoint:
-        heard = told(Fallback(generator(endpoint), quoting))
+        heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
     assert heard.text == "At "
     assert "broke off" in heard.error
     assert quoting.prompts == []

@@ -28,6 +28,7 @@ from rag_core.errors import ConfigError, ModelError
 from rag_core.settings import load_settings
 from rag_core.types import Answer
 from rag_core.wiring.judging import build_judge, build_local_judge
+from rag_core.wiring.models import RemoteModels
 
 HASHING = HashingEmbedder(type="hashing")
 
@@ -48,11 +49,11 @@ def written(chosen: JudgeSettings) -> Settings:
     ],
 )
 def test_each_type_makes_its_judge(chosen: JudgeSettings, made: type[Any]) -> None:
-    assert isinstance(build_judge(written(chosen)), made)
+    assert isinstance(build_judge(written(chosen), RemoteModels()), made)
 
 
 def test_quotes_are_checked_whatever_judge_is_chosen() -> None:
-    assert isinstance(build_judge(load_settings(environment={})), VerbatimJudge)
+    assert isinstance(build_judge(load_settings(environment={}), RemoteModels()), VerbatimJudge)
 
 
 def test_profiles_with_the_same_settings_share_a_classifier(tmp_path: Path) -> None:

@@ -5,18 +5,26 @@ from collections.abc import Mapping, Sequence
 from math import log
 
 import pytest
-from fakes.openai_endpoint import HANG, Endpoint, ScriptedHttpResponse, error_response, run_endpoint, whole_response
+from fakes.openai_endpoint import (
+    HANG,
+    Endpoint,
+    ScriptedHttpResponse,
+    connect,
+    error_response,
+    run_endpoint,
+    whole_response,
+)
 
 from rag_core.errors import RetrievalError
-from rag_core.models.endpoint import EndpointClient
 from rag_core.retrieval.rerankers.llm import LlmReranker
 
 
 def scores(endpoint: Endpoint, texts: Sequence[str], concurrency: int = 1) -> list[float]:
-    client = EndpointClient(
-        model="llama", base_url=endpoint.url, api_key_env="", first_token_timeout=60, stall_timeout=60, attempts=1
-    )
-    return asyncio.run(LlmReranker(client, concurrency).score("When does water boil?", texts))
+    async def score() -> list[float]:
+        async with connect(endpoint) as client:
+            return await LlmReranker(client, concurrency).score("When does water boil?", texts)
+
+    return asyncio.run(score())
 
 
 def score_replies(*plays: ScriptedHttpResponse) -> list[float]:

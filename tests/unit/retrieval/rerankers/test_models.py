@@ -11,6 +11,7 @@ import torch
 
 from rag_core.config import CrossEncoderReranker, LateInteractionReranker
 from rag_core.errors import ModelError
+from rag_core.models.endpoint import HttpPool
 from rag_core.models.shared_model import SharedModel
 from rag_core.retrieval.rerankers.cross_encoder import cross_encoder_scorer, load_reranking_cross_encoder
 from rag_core.retrieval.rerankers.late_interaction import late_interaction_scorer, load_multi_vector_encoder
@@ -192,7 +193,9 @@ def test_a_model_that_could_not_be_loaded_is_retried_after_a_while(
 
 def test_profiles_with_the_same_settings_share_a_model(folder: Path) -> None:
     settings = CrossEncoderReranker(type="cross_encoder", model=str(folder))
-    assert build_reranker(settings) is build_reranker(CrossEncoderReranker(type="cross_encoder", model=str(folder)))
+    assert build_reranker(settings, HttpPool()) is build_reranker(
+        CrossEncoderReranker(type="cross_encoder", model=str(folder)), HttpPool()
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +209,7 @@ def test_a_missing_model_is_named_when_it_is_needed(
     settings: CrossEncoderReranker | LateInteractionReranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    chosen = build_reranker(settings)
+    chosen = build_reranker(settings, HttpPool())
     remedy = (
         "model acme/not-there is not a folder and cannot be downloaded from the model hub: give a folder with its files"
     )

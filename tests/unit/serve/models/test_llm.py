@@ -1,31 +1,29 @@
 """A deployment of `ray.serve.llm` as a client: all that a call of its handle yields, raises or leaves out."""
 
 import asyncio
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from fakes.chat_deployment import HANG, ScriptedDeployment, event, piece
 from pydantic import BaseModel, ValidationError
 from ray.exceptions import ActorDiedError
 
 from rag_core.errors import CircuitOpenError, GenerationError, OverloadedError, RefusedError
 from rag_core.events import Usage
-from rag_core.models.endpoint import Completion, CompletionDelta
+from rag_core.models.chat import ChatClient, Completion, CompletionDelta
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
     from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-    from rag_core.breaker import FAILURE_LIMIT
-    from serve.models.llm import HandleClient, LlmSettings, llm_config
+    from rag_core.breaker import FAILURE_LIMIT, Breaker
+    from serve.models.llm import LlmSettings, deployment_client, llm_config
 
 PROMPT = "What may nobody read in a log, since a customer has written it?"
 MESSAGES = [{"role": "user", "content": PROMPT}]
-HANG = "hang"
 LONG, SOON = 60.0, 0.01
 
 
@@ -45,66 +43,15 @@ class ChatCompletion(BaseModel):
     choices: list[dict[str, Any]]
 
 
-@dataclass
-class ScriptedCall:
-    """Yields what it is given, raises what is an exception, and waits for ever at HANG."""
-
-    yields: Sequence[object]
-    cancelled: bool = False
-    at: int = 0
-
-    async def __anext__(self) -> object:
-        if self.at == len(self.yields):
-            raise StopAsyncIteration
-        each = self.yields[self.at]
-        self.at += 1
-        if each == HANG:
-            await asyncio.Event().wait()
-        if isinstance(each, BaseException):
-            raise each
-        return each
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@dataclass
-class ScriptedDeployment:
-    """Each call is a `ScriptedCall` of the same, but the first `replaced` ones lose their replica."""
-
-    yields: Sequence[object]
-    replaced: int = 0
-    asked: list[Mapping[str, Any]] = field(default_factory=list)
-    calls: list[ScriptedCall] = field(default_factory=list)
-
-    def chat(self, body: Mapping[str, Any]) -> ScriptedCall:
-        self.asked.append(body)
-        dies = len(self.calls) < self.replaced
-        self.calls.append(ScriptedCall([ActorDiedError()] if dies else self.yields))
-        return self.calls[-1]
-
-    @property
-    def cancelled(self) -> list[bool]:
-        return [call.cancelled for call in self.calls]
-
-
-def event(body: Mapping[str, Any]) -> list[str]:
-    return [f"data: {json.dumps(body)}\n\n"]
-
-
-def piece(text: str, finish: str | None = None) -> list[str]:
-    return event({"choices": [{"delta": {"content": text}, "finish_reason": finish}]})
-
-
 USAGE = event({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 4}})
 DONE = ["data: [DONE]\n\n"]
 SAID = {"message": {"content": "true"}}
 WATER = (piece("Water "), piece("boils.", "stop"), USAGE, DONE)
 
 
-def client(deployment: ScriptedDeployment, **timeouts: float) -> HandleClient:
+def client(deployment: ScriptedDeployment, **timeouts: float) -> ChatClient:
     chosen = {"first_token_timeout": LONG, "stall_timeout": LONG} | timeouts
-    return HandleClient(deployment.chat, model="llama", **chosen)
+    return deployment_client(deployment.chat, model="llama", breaker=Breaker("the deployment of llama"), **chosen)
 
 
 def streamed(deployment: ScriptedDeployment, **timeouts: float) -> list[CompletionDelta]:
@@ -168,7 +115,7 @@ def test_a_line_separator_inside_a_text_ends_no_event() -> None:
         ([piece("Wa"), event({"error": {"message": "engine died", "code": 500}})], "refused with 500: engine died"),
         ([piece("Wa")], "ended the stream before the answer was complete"),
         ([], "ended the stream before the answer was complete"),
-        ([["data: {\n\n"]], "sent an invalid chat completion"),
+        ([["data: {\n\n"]], "sent an invalid chat completion chunk"),
         ([b"data: {}"], "sent an invalid event of type bytes"),
         ([ActorDiedError()], "broke off: ActorDiedError"),
         ([piece("Wa"), ActorDiedError()], "broke off: ActorDiedError"),
@@ -207,8 +154,8 @@ def test_the_second_replica_answers_and_a_replica_that_is_lost_amid_an_answer_is
 
 def test_a_second_replica_has_no_more_time_than_the_first_one_left() -> None:
     deployment = ScriptedDeployment([HANG], replaced=1)
-    with pytest.raises(GenerationError, match="sent no answer within 0 s"):
-        streamed(deployment, first_token_timeout=SOON)
+    with pytest.raises(GenerationError, match=r"sent no answer within 0\.5 s"):
+        streamed(deployment, first_token_timeout=0.5)
     assert deployment.cancelled == [False, True]
 
 
@@ -239,6 +186,24 @@ def test_a_deployment_that_fails_five_times_is_not_asked_a_sixth_time() -> None:
     assert len(deployment.calls) == 5
 
 
+def test_an_answer_counts_as_a_success_if_its_reader_stops_at_the_finish_reason() -> None:
+    breaker = Breaker("llama")
+
+    async def read_to_the_reason(yields: Sequence[object]) -> None:
+        calls = ScriptedDeployment(yields).chat
+        asked = deployment_client(calls, model="llama", first_token_timeout=LONG, stall_timeout=LONG, breaker=breaker)
+        async with aclosing(asked.stream(MESSAGES, temperature=0.1, max_tokens=64)) as deltas:
+            while not (await anext(deltas)).finish:
+                pass
+
+    for _ in range(2):
+        for _ in range(FAILURE_LIMIT - 1):
+            with pytest.raises(GenerationError):
+                asyncio.run(read_to_the_reason([ValueError()]))
+        asyncio.run(read_to_the_reason(WATER))
+    assert breaker.state == "closed"
+
+
 def test_prompts_that_are_refused_open_no_circuit() -> None:
     deployment = ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))])
     asked = client(deployment)
@@ -248,15 +213,18 @@ def test_prompts_that_are_refused_open_no_circuit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("yields", "timeouts"),
-    [([HANG], {"first_token_timeout": SOON}), ([piece("Wa"), HANG], {"stall_timeout": SOON})],
+    ("yields", "timeouts", "reason"),
+    [
+        ([HANG], {"first_token_timeout": SOON}, r"sent no answer within 0\.01 s"),
+        ([piece("Wa"), HANG], {"stall_timeout": SOON}, r"sent no further piece of its answer within 0\.01 s"),
+    ],
     ids=["first piece", "next piece"],
 )
 def test_a_deployment_that_falls_silent_is_not_waited_for_and_its_call_is_cancelled(
-    yields: Sequence[object], timeouts: Mapping[str, float]
+    yields: Sequence[object], timeouts: Mapping[str, float], reason: str
 ) -> None:
     deployment = ScriptedDeployment(yields)
-    with pytest.raises(GenerationError, match=r"sent no answer within 0\.01 s"):
+    with pytest.raises(GenerationError, match=reason):
         streamed(deployment, **timeouts)
     assert deployment.cancelled == [True]
 
@@ -272,16 +240,16 @@ def test_whoever_stops_reading_cancels_the_call() -> None:
     assert deployment.cancelled == [True]
 
 
-async def first_delta(asked: HandleClient) -> CompletionDelta:
+async def first_delta(asked: ChatClient) -> CompletionDelta:
     return await anext(asked.stream(MESSAGES, temperature=0.1, max_tokens=64))
 
 
-async def whole(asked: HandleClient) -> Completion:
+async def whole(asked: ChatClient) -> Completion:
     return await asked.complete(MESSAGES, max_tokens=8)
 
 
 @pytest.mark.parametrize("work", [first_delta, whole])
-def test_a_task_that_is_cancelled_cancels_the_call_and_stays_cancelled(work: Callable[[HandleClient], Any]) -> None:
+def test_a_task_that_is_cancelled_cancels_the_call_and_stays_cancelled(work: Callable[[ChatClient], Any]) -> None:
     deployment = ScriptedDeployment([HANG])
 
     async def cancelled() -> None:
