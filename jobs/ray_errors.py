@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rag_core.errors import ClusterError, RagError, UnavailableError, error_from_reason
+from rag_core.errors import ClusterError, RagError, UnavailableError, error_from_reason, first_line
 
 ERROR_PREFIX = f"{RagError.__module__}."
 """The text before the name of a RagError in a traceback."""
@@ -38,7 +38,7 @@ def translate_ray_errors() -> Iterator[None]:
 
 
 def _cluster_error(error: Exception) -> ClusterError:
-    return ClusterError(f"Ray lost a part of the job: {str(error).strip().partition(chr(10))[0]}")
+    return ClusterError(f"Ray lost a part of the job: {first_line(error)}")
 
 
 def _error_from_traceback(message: str) -> RagError | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from jobs.ray_errors import translate_ray_errors
 from jobs.ray_runner import UNLIMITED, actor_cpus, count_cpus, redirect_native_errors, start_ray
 from rag_core.config import Settings
-from rag_core.errors import RagError
+from rag_core.errors import RagError, describe_error
 from rag_core.evaluation.dataset import Question
 from rag_core.evaluation.stages import Trace
 from rag_core.knowledge_base import KnowledgeBase
@@ -98,6 +98,6 @@ def _trace_question(knowledge: KnowledgeBase, task: TraceTask, id: str, text: st
     try:
         hits, stages = knowledge.explain(text, task.k, task.collection)
     except RagError as error:
-        return Trace(question=id, seconds=time.perf_counter() - started, error=f"{type(error).__name__}: {error}")
+        return Trace(question=id, seconds=time.perf_counter() - started, error=describe_error(error))
     seconds = time.perf_counter() - started
     return Trace(question=id, ranking=tuple(hit.chunk.id for hit in hits), stages=tuple(stages), seconds=seconds)

@@ -15,7 +15,7 @@ from jobs.ingest import AutoRunner
 from jobs.ray_runner import UNLIMITED
 from jobs.telemetry import job_operation
 from rag_core.config import Settings
-from rag_core.errors import BusyError, FencedError, StoreError, UsageError
+from rag_core.errors import BusyError, FencedError, StoreError, UsageError, describe_error
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import MAX_ATTEMPTS, Lease, Leases
 from rag_core.wiring.ingestion import build_lease_sync, settings_from_lease
@@ -85,12 +85,12 @@ class Worker:
             except BusyError as error:
                 self._requeue(lease, RETRY_SECONDS, error, count_attempt=False)
             except UsageError as error:
-                self._fail(lease, f"{type(error).__name__}: {error}")
+                self._fail(lease, describe_error(error))
             except Exception as error:  # noqa: BLE001 - even a defect must not end the loop
                 if lease.attempt < MAX_ATTEMPTS:
                     self._requeue(lease, min(FIRST_BACKOFF * 2 ** (lease.attempt - 1), MAX_BACKOFF), error)
                 else:
-                    last_error = f"{type(error).__name__}: {error}"
+                    last_error = describe_error(error)
                     self._fail(lease, f"dead letter: it failed {MAX_ATTEMPTS} times; the last error was {last_error}")
 
     def _sync(self, lease: Lease) -> None:
@@ -107,7 +107,7 @@ class Worker:
     def _requeue(self, lease: Lease, wait: float, error: Exception, count_attempt: bool = True) -> None:
         """Queues the job again, with a random delay between half and one and a half times `wait` seconds."""
         delay = wait * random.uniform(0.5, 1.5)  # noqa: S311 - workers should not all retry at the same time
-        reason = f"{type(error).__name__}: {error}"
+        reason = describe_error(error)
         self._update(lambda leases: leases.release(lease, delay, reason, count_attempt))
 
     def _fail(self, lease: Lease, reason: str) -> None:

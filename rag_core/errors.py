@@ -33,7 +33,12 @@ RagError                      exit 1   something failed, and the message says wh
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
 """
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class RagError(Exception):
@@ -190,3 +195,30 @@ def error_from_reason(reason: str) -> RagError:
 def describe_error(error: BaseException) -> str:
     """The class and the message of an exception. `error_from_reason` reads this form."""
     return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message. Other libraries add lines of advice."""
+    return str(error).strip().partition("\n")[0]
+
+
+@contextmanager
+def translate_foreign_errors(kind: Callable[[str], RagError], prefix: str = "") -> Iterator[None]:
+    """Turns the errors of a user's own object, which have no common base class, into `kind`. RagErrors pass."""
+    try:
+        yield
+    except RagError:
+        raise
+    except Exception as error:
+        raise kind(prefix + describe_error(error)) from error
+
+
+def validation_lines(error: "ValidationError", *path: str | int) -> list[str]:
+    """One line per error of pydantic: the path of the key, the rule and the value. The paths begin with `path`."""
+    return [f"{format_path(*path, *row['loc'])}: {row['msg']}, got {row['input']!r:.60}" for row in error.errors()]
+
+
+def format_path(*path: str | int) -> str:
+    """A path such as `applications[0].deployments[2]`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".") or "the file"

@@ -14,7 +14,7 @@ from math import inf
 from typing import TypeVar
 from uuid import UUID
 
-from rag_core.errors import RagError, StageTimeoutError, UsageError
+from rag_core.errors import RagError, StageTimeoutError, UsageError, describe_error
 from rag_core.telemetry.operation import current_operation
 from rag_core.telemetry.traces import end_stage, start_span
 from rag_core.types import StageReport
@@ -221,7 +221,7 @@ def _describe(failure: BaseException, name: str) -> str:
         case RagError():
             return str(failure)
         case _:
-            return f"{type(failure).__name__}: {failure}"
+            return describe_error(failure)
 
 
 @contextmanager

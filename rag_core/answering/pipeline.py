@@ -13,7 +13,7 @@ from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.generation.history import recent_messages
 from rag_core.answering.judging.guard import Guard
-from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError
+from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError, translate_foreign_errors
 from rag_core.events import (
     Degraded,
     Event,
@@ -155,14 +155,10 @@ class QueryPipeline:
 
     async def _stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yields the generator's pieces. Its errors that are not RagErrors become GenerationErrors."""
-        try:
+        with translate_foreign_errors(GenerationError):
             async with aclosing(self.generator.stream(prompt)) as pieces:
                 async for piece in pieces:
                     yield piece
-        except RagError:
-            raise
-        except Exception as error:  # the errors of users' own generators have no common base class
-            raise GenerationError(f"{type(error).__name__}: {error}") from error
 
     async def _complete_abstention(self, turn: "_Turn", prompt: Prompt, answer: Answer) -> Answer:
         """Gives an abstention its text, which names the closest documents."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import UUID
 
-from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError
+from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError, describe_error
 from rag_core.ingestion.background import repeat_in_background
 from rag_core.ingestion.delta import Delta, compute_delta
 from rag_core.ingestion.recipe import Recipe, is_outdated
@@ -240,7 +240,7 @@ class _Run:
         if self._sync.is_queued:
             return
         interrupted = isinstance(error, KeyboardInterrupt)
-        reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
+        reason = "interrupted" if interrupted else describe_error(error)
         with suppress(StoreError):  # if the store is unavailable, the next job on these sources ends this one
             self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
 

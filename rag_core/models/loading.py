@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rag_core.errors import ModelError
+from rag_core.errors import ModelError, first_line
 
 
 @contextmanager
@@ -17,8 +17,9 @@ def translate_load_errors(folder: Path, role: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"{folder} cannot be loaded as a {role}: give the folder of a {role} ({reason})") from error
+        raise ModelError(
+            f"{folder} cannot be loaded as a {role}: give the folder of a {role} ({first_line(error)})"
+        ) from error
 
 
 def check_gpu(section: str, device: str) -> None:

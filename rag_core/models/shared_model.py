@@ -11,7 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from anyio import to_thread
 
-from rag_core.errors import ModelError
+from rag_core.errors import ModelError, first_line
 from rag_core.protocols import Pair
 
 M = TypeVar("M")
@@ -88,9 +88,8 @@ class SharedModel(Generic[M]):
         try:
             scores = score_batch(pairs)
         except RuntimeError as error:  # torch raises it for lack of memory and for failures of the device
-            reason = str(error).partition("\n")[0]
             raise ModelError(
-                f"the {self._role} could not compute: try a smaller batch_size, or device cpu ({reason})"
+                f"the {self._role} could not compute: try a smaller batch_size, or device cpu ({first_line(error)})"
             ) from error
         if not all(map(isfinite, scores)):
             raise ModelError(f"the {self._role} returned a score that is not a finite number: try precision fp32")

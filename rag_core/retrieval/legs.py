@@ -6,7 +6,7 @@ from math import nan
 from typing import TypeVar
 from uuid import UUID
 
-from rag_core.errors import RagError, RetrievalError
+from rag_core.errors import RetrievalError, translate_foreign_errors
 from rag_core.protocols import Leg, Ranking, Retriever
 from rag_core.stage import stage
 from rag_core.storage.corpus import CorpusReader
@@ -49,9 +49,5 @@ class RetrieverLeg:
 
 async def translate_errors(work: Awaitable[T]) -> T:
     """Returns the result of `work`. Raises RetrievalError for an error that is not a RagError."""
-    try:
+    with translate_foreign_errors(RetrievalError):
         return await work
-    except RagError:
-        raise
-    except Exception as error:  # the errors of users' own legs and models have no common base class
-        raise RetrievalError(f"{type(error).__name__}: {error}") from error

@@ -29,7 +29,7 @@ from pgvector.psycopg import register_vector
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import DocumentError, StoreError
+from rag_core.errors import DocumentError, StoreError, first_line
 from rag_core.storage.filters import comparable_values
 from rag_core.storage.graph import writing as graph
 from rag_core.storage.ledger import ADD_EVENT, JOIN_WRITERS, fencing_error
@@ -516,7 +516,7 @@ def _replaces_contents(draft: Draft) -> bool:
 
 
 def _publishing_failure(error: Exception) -> Failure:
-    reason = error.reason if isinstance(error, DocumentError) else str(error).strip().splitlines()[0]
+    reason = error.reason if isinstance(error, DocumentError) else first_line(error)
     return Failure(stage="publish", reason=reason)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_core.errors import ModelError
+from rag_core.errors import ModelError, first_line
 
 _DIGIT = re.compile(r"\d")
 _BYTES_PER_TOKEN = 3
@@ -37,7 +37,6 @@ def tokenizer_folder(name: str) -> Path:
 
         return Path(hf_hub_download(name, "tokenizer.json")).parent
     except Exception as error:  # the hub's errors, its HTTP client's and the disk's have no common base class
-        reason = str(error).partition("\n")[0]
         raise ModelError(
-            f"tokenizer {name} is not a folder and cannot be loaded from the model hub ({reason})"
+            f"tokenizer {name} is not a folder and cannot be loaded from the model hub ({first_line(error)})"
         ) from error

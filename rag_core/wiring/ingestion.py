@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from rag_core.config import Limits, ParsingSettings, SentenceTransformersSplade, Settings
-from rag_core.errors import ConfigError, SourceError
+from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.sources.files import FilesSource
@@ -114,7 +114,8 @@ def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, setti
     try:
         return Settings.model_validate({**settings.model_dump(mode="json"), **recorded, **unrecorded})
     except ValidationError as error:
-        raise ConfigError(f"the settings of job {job} break the current rules: {error}") from error
+        reasons = "; ".join(validation_lines(error))
+        raise ConfigError(f"the settings of job {job} break the current rules: {reasons}") from error
 
 
 def build_retry_sync(settings: Settings, postgres: Postgres, job: Mapping[str, Any], failed: Sequence[str]) -> Sync:

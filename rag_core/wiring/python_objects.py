@@ -4,15 +4,11 @@ from importlib import import_module
 from typing import Any
 
 from rag_core.config import PythonObject
-from rag_core.errors import ConfigError, RagError
+from rag_core.errors import ConfigError, translate_foreign_errors
 
 
 def build_python_object(settings: PythonObject) -> Any:
     """Imports and calls the object. Raises ConfigError if that fails, except that a RagError passes unchanged."""
     module, _, name = settings.object.partition(":")
-    try:
+    with translate_foreign_errors(ConfigError, f"object {settings.object}: "):
         return getattr(import_module(module), name)(**settings.arguments)
-    except RagError:
-        raise
-    except Exception as error:  # the errors of users' modules have no common base class
-        raise ConfigError(f"object {settings.object}: {type(error).__name__}: {error}") from error

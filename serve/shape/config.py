@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
 from rag_core.config import Settings
-from rag_core.errors import ConfigError
+from rag_core.errors import ConfigError, format_path, validation_lines
 from serve.models.batches import parse_batch_settings
 from serve.models.model_connections import DEPLOYMENT_NAMES
 from serve.shape.arguments import GATEWAY_NAME, Arguments, deployment_names, settings_from_arguments
@@ -44,7 +44,7 @@ def parse_serve_config(document: object) -> ServeDeploySchema:
     try:
         config = ServeDeploySchema.model_validate(document)
     except ValidationError as failure:
-        raise ConfigError("\n".join(_error_line(error, ()) for error in failure.errors())) from None
+        raise ConfigError("\n".join(validation_lines(failure))) from None
     if functions := config.grpc_options.grpc_servicer_functions:
         raise ConfigError(
             "the gateway does not authenticate callers, so it serves only HTTP on loopback: "
@@ -54,7 +54,7 @@ def parse_serve_config(document: object) -> ServeDeploySchema:
         path = "applications", index
         counts = Counter(deployment.name for deployment in application.deployments)
         if duplicates := [name for name, count in counts.items() if count > 1]:
-            raise ConfigError(f"{_format_path((*path, 'deployments'))}: duplicate deployment {', '.join(duplicates)}")
+            raise ConfigError(f"{format_path(*path, 'deployments')}: duplicate deployment {', '.join(duplicates)}")
         if application.import_path == BUILDER:  # the arguments of other builders can be anything
             _check_arguments(application, path)
     return config
@@ -93,7 +93,7 @@ def _unknown_keys(value: object, model: type[BaseModel], path: KeyPath) -> Itera
         if key not in names:
             matches = get_close_matches(str(key), list(names), 1)
             hint = f"did you mean {matches[0]}?" if matches else f"the keys are {', '.join(sorted(names))}"
-            yield f"{_format_path(path)}: unknown key {key}; {hint}"
+            yield f"{format_path(*path)}: unknown key {key}; {hint}"
         elif inner := _find_model(names[key].annotation):
             for index, part in enumerate(member) if isinstance(member, list) else [(None, member)]:
                 yield from _unknown_keys(part, inner, (*path, key) if index is None else (*path, key, index))
@@ -110,11 +110,10 @@ def _check_arguments(application: ServeApplicationSchema, path: KeyPath) -> None
     try:
         arguments = Arguments.model_validate(application.args)
     except ValidationError as failure:
-        lines = [_error_line(error, (*path, "args")) for error in failure.errors()]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError("\n".join(validation_lines(failure, *path, "args"))) from None
     settings, names = settings_from_arguments(arguments), deployment_names(arguments)
     for index, deployment in enumerate(application.deployments):
-        position = _format_path((*path, "deployments", index))
+        position = format_path(*path, "deployments", index)
         if deployment.name not in names:
             raise ConfigError(
                 f"{position}.name must be a deployment of args ({', '.join(names)}), got {deployment.name}"
@@ -131,13 +130,3 @@ def _check_user_config(name: str, config: Mapping[str, Any], settings: Settings,
             parse_batch_settings(config)
     except ConfigError as error:
         raise ConfigError("\n".join(f"{position}: {line}" for line in str(error).splitlines())) from None
-
-
-def _error_line(error: Any, path: KeyPath) -> str:
-    return f"{_format_path((*path, *error['loc']))}: {error['msg']}, got {error['input']!r:.60}"
-
-
-def _format_path(path: KeyPath) -> str:
-    """A path such as `applications[0].deployments[2]`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return "".join(parts).removeprefix(".") or "the file"

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from rag_core.config import Combinator, RetrievalSettings, Section, Settings
-from rag_core.errors import ConfigError
+from rag_core.errors import ConfigError, validation_lines
 from rag_core.settings import with_overrides
 
 RELOADABLE_SECTIONS = {"answering", "packing", "prompt"}
@@ -24,11 +24,7 @@ def parse_user_config(config: Mapping[str, Any]) -> UserConfig:
     try:
         return UserConfig.model_validate(config)
     except ValidationError as failure:
-        lines = [
-            f"user_config.{'.'.join(map(str, error['loc']))}: {error['msg']}, got {error['input']!r:.60}"
-            for error in failure.errors()
-        ]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError("\n".join(validation_lines(failure, "user_config"))) from None
 
 
 def reload_settings(settings: Settings, overrides: Sequence[str]) -> Settings:

@@ -2,9 +2,23 @@ import pickle
 import re
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from rag_core import errors
-from rag_core.errors import DocumentError, RagError, StageTimeoutError, TransientError, UsageError
+from rag_core.errors import (
+    ConfigError,
+    DocumentError,
+    JudgeError,
+    RagError,
+    StageTimeoutError,
+    TransientError,
+    UsageError,
+    describe_error,
+    error_from_reason,
+    first_line,
+    translate_foreign_errors,
+    validation_lines,
+)
 
 _LINE = re.compile(r"^([│├└─ ]*)(\w+Error) +(?:exit (\d)|a row|a worker)?")
 
@@ -62,3 +76,48 @@ def test_errors_say_their_facts_in_one_line() -> None:
     assert str(StageTimeoutError("rerank", 0.05)) == "rerank took longer than 0.050 s"
     assert str(DocumentError("parse", "page 3 has no text layer")) == "parse: page 3 has no text layer"
     assert str(UsageError("overlap must be in [0, size), got 60 of 50")) == "overlap must be in [0, size), got 60 of 50"
+
+
+def test_an_error_is_described_by_its_class_and_message_which_can_be_read_again() -> None:
+    assert describe_error(ValueError("no\nnever")) == "ValueError: no\nnever"
+    assert describe_error(KeyError()) == "KeyError"
+    again = error_from_reason(describe_error(ConfigError("k must be 1")))
+    assert (type(again), str(again)) == (ConfigError, "k must be 1")
+
+
+def test_the_first_line_of_a_message_is_without_the_advice_below_it() -> None:
+    assert first_line(OSError("\nno such file\nTry another.")) == "no such file"
+    assert first_line(OSError()) == ""
+
+
+def test_errors_of_an_object_of_ones_own_are_translated_and_ours_are_not() -> None:
+    with (
+        pytest.raises(JudgeError, match=r"^mine: ZeroDivisionError: division by zero$") as caught,
+        translate_foreign_errors(JudgeError, "mine: "),
+    ):
+        print(1 / 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(ConfigError, match=r"^k$"), translate_foreign_errors(JudgeError):
+        raise ConfigError("k")
+
+
+def test_each_error_of_a_validation_is_a_line_with_key_rule_and_value() -> None:
+    class Leg(BaseModel):
+        depth: int
+
+    class Legs(BaseModel):
+        legs: list[Leg]
+
+    with pytest.raises(ValidationError) as caught:
+        Legs.model_validate({"legs": [{"depth": 1}, {"depth": "x" * 100}, {}]})
+    first, second = validation_lines(caught.value, "retrieval")
+    assert first == (
+        "retrieval.legs[1].depth: Input should be a valid integer, unable to parse string as an integer, "
+        f"got '{'x' * 59}"
+    )
+    assert second == "retrieval.legs[2].depth: Field required, got {}"
+    with pytest.raises(ValidationError) as caught:
+        Legs.model_validate([])
+    assert validation_lines(caught.value) == [
+        "the file: Input should be a valid dictionary or instance of Legs, got []"
+    ]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_core.answering.citing.markers import neutralize_markers
 from rag_core.answering.generation.notes import headings
-from rag_core.errors import ConfigError
+from rag_core.errors import ConfigError, validation_lines
 from rag_core.models.chat import ChatMessage
 from rag_core.models.fence import defuse, fence_text
 from rag_core.types import Prompt
@@ -84,9 +84,8 @@ def _read_pack(name: str, path: Path) -> PromptPack:
     try:
         return PromptPack.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigError(f"prompt.pack {name} must have system and style, got {key}: {first['msg']}") from error
+        first = validation_lines(error)[0]
+        raise ConfigError(f"prompt.pack {name} must have system and style, got {first}") from error
     except (OSError, ValueError, yaml.YAMLError) as error:  # PyYAML raises ValueError for a date that does not exist
         raise ConfigError(f"prompt.pack {name} cannot be read: {error}") from error
 

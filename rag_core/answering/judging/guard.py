@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from rag_core.answering.judging.sentence_gate import SentenceGate
 from rag_core.answering.judging.statements import has_words
-from rag_core.errors import GenerationError, JudgeError, RagError, StageTimeoutError
+from rag_core.errors import GenerationError, JudgeError, StageTimeoutError, translate_foreign_errors
 from rag_core.events import Event, Grounding, Listener, TextDelta, TextRetracted, grade_citations
 from rag_core.protocols import Judge
 from rag_core.stage import attempt, skip_stage
@@ -112,12 +112,8 @@ class Guard:
 
     async def _call_judge(self, answer: Answer, prompt: Prompt) -> Verdict:
         """Turns foreign errors of the judge into JudgeError."""
-        try:
+        with translate_foreign_errors(JudgeError):
             return await self.judge.judge(answer, prompt.passages)
-        except RagError:
-            raise
-        except Exception as error:  # the errors of users' own judges have no common base class
-            raise JudgeError(f"{type(error).__name__}: {error}") from error
 
     def _passes(self, answer: Answer) -> bool:
         if self.mode == "flag" or answer.finish == "abstained":

@@ -8,7 +8,7 @@ from typing import Any
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 
-from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
+from rag_core.errors import DocumentError, ListingError, SourceError, TransientError, describe_error
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.types import Entry, clamp_ns
 
@@ -51,7 +51,7 @@ class RemoteTree:
         except Exception as error:
             if any(getattr(error, name, None) in _FORBIDDEN_STATUSES for name in ("status", "code")):
                 raise DocumentError("read", "permission denied") from error
-            raise TransientError("read", f"{type(error).__name__}: {error}", True) from error
+            raise TransientError("read", describe_error(error), True) from error
 
 
 def remote_uri(location: str) -> str:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rag_core.errors import ModelError
+from rag_core.errors import ModelError, first_line
 from rag_core.types import Space
 
 _MINILM = "all-MiniLM-L6-v2"
@@ -34,9 +34,8 @@ def find_model_folder(name: str) -> Path:
 
         return Path(snapshot_download(name, ignore_patterns=list(_IGNORED_PATTERNS)))
     except Exception as error:  # errors of the hub, of its HTTP client and of the disk have no common base class
-        reason = str(error).partition("\n")[0]
         message = f"model {name} is not a folder and cannot be downloaded from the model hub"
-        raise ModelError(f"{message}: give a folder with its files ({reason})") from error
+        raise ModelError(f"{message}: give a folder with its files ({first_line(error)})") from error
 
 
 def model_space(name: str, document_prompt: str = "") -> Space:
