@@ -116,11 +116,8 @@ class RetryableError(GenerationError):
     """
 
     def __init__(self, reason: str, after: float | None = None) -> None:
-        super().__init__(reason, after)
+        super().__init__(reason)
         self.after = after
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def word_probability(alternatives: Mapping[str, float], word: str) -> float:
