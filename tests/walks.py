@@ -16,7 +16,7 @@ from rag_core.settings_schema import file_schema
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.wiring.budget import stage_limits
-from rag_core.wiring.models import list_rerankers
+from rag_core.wiring.models import RemoteModels, list_rerankers
 from rag_core.wiring.retrieval import build_retriever
 from serve.models.model_connections import VLLM, connect_models
 from serve.shape.reload import reload_settings
@@ -69,7 +69,7 @@ def is_embedder_required(tree: Tree) -> bool:
 
 
 def built_classes(settings: Settings) -> list[str]:
-    retriever: Retriever | None = build_retriever(settings, CorpusReader(Postgres("host=/nowhere")))
+    retriever: Retriever | None = build_retriever(settings, CorpusReader(Postgres("host=/nowhere")), RemoteModels())
     classes = []
     while retriever is not None:
         classes.append(type(retriever).__name__)

@@ -114,7 +114,7 @@ def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, setti
     try:
         return Settings.model_validate({**settings.model_dump(mode="json"), **recorded, **unrecorded})
     except ValidationError as error:
-        reasons = "; ".join(validation_lines(error))
+        reasons = "; ".join(validation_lines(error, "settings"))
         raise ConfigError(f"the settings of job {job} break the current rules: {reasons}") from error
 
 
