@@ -3,21 +3,18 @@
 Errors of Ray, Serve and the engine become GenerationErrors here, including errors that arrive as a response.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from pydantic import BaseModel, Field
-from ray.exceptions import RayActorError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from rag_core.breaker import Breaker
 from rag_core.config import Section
-from rag_core.errors import GenerationError, OverloadedError, RefusedError
+from rag_core.errors import GenerationError, RefusedError
 from rag_core.models.chat import ChatClient, RetryableError
 from rag_core.models.chat_bodies import EndpointFailure, describe_refusal
-from serve.models.remote import RETRY_AFTER, is_task_cancelled
+from serve.models.remote import RETRY_AFTER, translate_call_errors
 
 if TYPE_CHECKING:
     from ray.serve.deployment import Application
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 _DATA = "data: "
 _REFUSALS = frozenset({400, 413, 422})
 """The statuses of an engine that would reject the same request again."""
-_REPLICA_LOST = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError)
-"""The exceptions of a call whose replica was lost: the same call can succeed on another one."""
 _ATTEMPTS = 2
 
 
@@ -146,29 +141,21 @@ class HandleTransport:
         try:
             while (response := await self._next(responses)) is not None:
                 yield response
-        except (GeneratorExit, asyncio.CancelledError):
+        except GeneratorExit:
             responses.cancel()
             raise
 
     async def _next(self, responses: ResponseStream) -> object:
         """The next response, or None after the last one."""
-        try:
-            return await anext(responses)
-        except StopAsyncIteration:
-            return None
-        except (asyncio.CancelledError, Exception) as error:  # replicas can raise anything, and Serve can pass it on
-            if is_task_cancelled():  # by the reader, or because a time limit is over
-                raise asyncio.CancelledError from error
-            match error:
-                case asyncio.CancelledError():
-                    raise RetryableError(f"{self.name} cancelled the call", RETRY_AFTER) from error
-                case BackPressureError():
-                    raise OverloadedError(f"{self.name}: its queue is full") from error
-                case _:
-                    # the message is not shown: it can quote the prompt
-                    reason = f"{self.name} broke off: {type(error).__name__}"
-                    is_lost = isinstance(error, _REPLICA_LOST)
-                    raise (RetryableError(reason, RETRY_AFTER) if is_lost else GenerationError(reason)) from error
+        with translate_call_errors(self.name, responses.cancel, self._failure_error):
+            try:
+                return await anext(responses)
+            except StopAsyncIteration:
+                return None
+
+    def _failure_error(self, failure: str, is_lost: bool) -> GenerationError:
+        reason = f"{self.name} broke off: {failure}"  # without the message, which can quote the prompt
+        return RetryableError(reason, RETRY_AFTER) if is_lost else GenerationError(reason)
 
     def _split_events(self, response: object) -> Iterator[str]:
         """Yields the data of each server-sent event, or the whole answer."""

@@ -1,6 +1,5 @@
 """The deployments of models, and the gateway's connections to them."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from rag_core.models.chat import ChatClient
 from rag_core.wiring.models import RemoteModels
 from serve.models.deployments import embedder_app, scorer_app
 from serve.models.llm import ChatCall, LlmSettings, chat_call, deployment_client, llm_deployment
-from serve.models.remote import RemoteEmbedder, RemotePairs, is_task_cancelled
+from serve.models.remote import RemoteEmbedder, RemotePairs, translate_call_errors
 from serve.readiness import Check, Dependency, no_breaker
 from serve.telemetry import record_breaker_state
 
@@ -123,20 +122,11 @@ def _build_checks(models: RemoteModels, handles: Mapping[str, Handle]) -> dict[s
 
 
 async def _check_health(role: str, handle: Handle) -> None:
-    response = handle.check_health.remote()
-    try:
+    response, deployment = handle.check_health.remote(), f"the deployment of the {role}"
+    with translate_call_errors(
+        deployment, response.cancel, lambda failure, _: ModelError(f"{deployment} is not healthy: {failure}")
+    ):
         await response
-    except asyncio.CancelledError as error:
-        if not is_task_cancelled():
-            raise _unhealthy_error(role, error) from error
-        response.cancel()  # type: ignore[no-untyped-call]
-        raise
-    except Exception as error:  # replicas can raise anything
-        raise _unhealthy_error(role, error) from error
-
-
-def _unhealthy_error(role: str, error: BaseException) -> ModelError:
-    return ModelError(f"the deployment of the {role} is not healthy: {type(error).__name__}")
 
 
 def _is_dense_only(retrieval: RetrievalSettings) -> bool:

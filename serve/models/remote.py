@@ -5,7 +5,8 @@ is cancelled or times out cancels the work.
 """
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol, cast
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
@@ -19,6 +20,11 @@ from serve.telemetry import outgoing_values
 
 RETRY_AFTER = 0.1
 """Seconds that Serve needs to notice a dead replica."""
+_REPLICA_LOST = (
+    *(RayActorError, DeploymentUnavailableError, ReplicaUnavailableError),
+    *(asyncio.CancelledError, TaskCancelledError),
+)
+"""The exceptions of a call whose replica was lost, if the caller is not cancelled."""
 
 
 class Response(Protocol):
@@ -88,33 +94,43 @@ class _RepeatableMethod:
 
     async def _call_once(self, inputs: object) -> object:
         response = self._method.remote(inputs, outgoing_values())
-        try:
+        with translate_call_errors(self._deployment, response.cancel, self._failure_error):
             return await response
-        except (asyncio.CancelledError, TaskCancelledError) as error:
-            if not is_task_cancelled():
-                raise self._replica_lost(error) from error
-            response.cancel()
-            raise asyncio.CancelledError from error
-        except RagError as error:  # before Exception: a RayTaskError with a RagError as its cause is both
-            raise _unwrap(error) from None
-        except Exception as error:  # replicas can raise anything
-            match _unwrap(error):
-                case BackPressureError():
-                    raise OverloadedError(f"{self._deployment}: its queue is full") from error
-                case RayActorError() | DeploymentUnavailableError() | ReplicaUnavailableError() as lost:
-                    raise self._replica_lost(lost) from error
-                case failure:
-                    raise ModelError(f"{self._deployment} failed: {type(failure).__name__}") from error
 
-    def _replica_lost(self, error: BaseException) -> "_ReplicaLostError":
-        return _ReplicaLostError(f"{self._deployment} is unavailable: {type(error).__name__}")
+    def _failure_error(self, failure: str, is_lost: bool) -> ModelError:
+        if is_lost:
+            return _ReplicaLostError(f"{self._deployment} is unavailable: {failure}")
+        return ModelError(f"{self._deployment} failed: {failure}")
 
 
 class _ReplicaLostError(ModelError):
     """The replica of a call was lost. The call can succeed on another one."""
 
 
-def _unwrap(error: Exception) -> Exception:
+@contextmanager
+def translate_call_errors(
+    deployment: str, cancel: Callable[[], None], failure_error: Callable[[str, bool], RagError]
+) -> Iterator[None]:
+    """Translates the errors of a call's response, which the block awaits. RagErrors of the replica pass.
+
+    `failure_error` makes the error from the name of the replica's exception, and from whether the replica was lost: the
+    same call can succeed on another one. If the current task is cancelled, the call is too.
+    """
+    try:
+        yield
+    except RagError as error:  # before Exception: a RayTaskError with a RagError as its cause is both
+        raise _unwrap(error) from None
+    except (asyncio.CancelledError, Exception) as error:  # replicas can raise anything
+        if is_task_cancelled():
+            cancel()
+            raise asyncio.CancelledError from error
+        cause = _unwrap(error)
+        if isinstance(cause, BackPressureError):
+            raise OverloadedError(f"{deployment}: its queue is full") from error
+        raise failure_error(type(cause).__name__, isinstance(cause, _REPLICA_LOST)) from error
+
+
+def _unwrap(error: BaseException) -> BaseException:
     """The exception that the replica raised."""
     return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
 

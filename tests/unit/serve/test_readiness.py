@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import quiet_serve  # noqa: F401
 from fakes.serving import NOWHERE, scripted_graph
+from ray.serve.exceptions import BackPressureError
 
 from rag_core.errors import ModelError, OverloadedError
 from rag_core.storage.postgres import Postgres
@@ -108,6 +109,20 @@ def test_a_deployment_whose_call_serve_cancels_is_not_there_and_the_probe_goes_o
     ask = partial(model_connections._check_health, "generator", handle)
     told = run(Dependency(ask, required=False).status)
     assert told.reason == "the deployment of the generator is not healthy: CancelledError"
+
+
+class Busy(Uncancelled):
+    """A response of a deployment whose queue is full."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        raise BackPressureError(num_queued_requests=2, max_queued_requests=2)
+        yield
+
+
+def test_a_deployment_whose_queue_is_full_is_only_busy() -> None:
+    handle: Any = SimpleNamespace(check_health=SimpleNamespace(remote=Busy))
+    ask = partial(model_connections._check_health, "generator", handle)
+    assert run(Dependency(ask, required=False).status).ok
 
 
 class Dying:

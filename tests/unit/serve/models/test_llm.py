@@ -120,7 +120,7 @@ def test_a_line_separator_inside_a_text_ends_no_event() -> None:
         ([ActorDiedError()], "broke off: ActorDiedError"),
         ([piece("Wa"), ActorDiedError()], "broke off: ActorDiedError"),
         ([ValueError(PROMPT)], "broke off: ValueError"),
-        ([piece("Wa"), asyncio.CancelledError()], "cancelled the call"),
+        ([piece("Wa"), asyncio.CancelledError()], "broke off: CancelledError"),
         ([DeploymentUnavailableError(None)], "broke off: DeploymentUnavailableError"),
     ],
 )
