@@ -26,6 +26,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   │   └── RefusedError               the endpoint rejects the request for good: also a UsageError
 │   ├── JudgeError                     an answer could not be judged
 │   └── StageTimeoutError              a stage of a request ran out of time
+├── ResponseError                      a server is no gateway, or another version of it
 ├── DocumentError             a row    one document failed; the job continues
 │   └── TransientError                 its source failed temporarily: it is read again later
 └── FencedError               a worker another worker has taken over the job

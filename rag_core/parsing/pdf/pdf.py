@@ -74,8 +74,9 @@ def _open_pdf(body: bytes) -> pypdfium2.PdfDocument:
             pdf.init_forms()
         return pdf
     except pypdfium2.PdfiumError as error:
-        reason = "password protected" if error.err_code == pdfium.FPDF_ERR_PASSWORD else f"damaged PDF: {error}"
-        raise DocumentError("parse", reason) from error
+        # for a file without pages, PDFium has the error of an earlier file
+        is_protected = error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in body
+        raise DocumentError("parse", "password protected" if is_protected else f"damaged PDF: {error}") from error
 
 
 class _TextBuilder:

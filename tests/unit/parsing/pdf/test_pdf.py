@@ -213,10 +213,11 @@ def test_a_stamp_on_each_page_does_not_hide_a_scan_and_pages_without_text_are_co
     assert "pages_without_text" not in parse(build_pdf([page_of(BODY), ""])).metadata
 
 
-def test_an_encrypted_document_is_password_protected() -> None:
+def test_an_encrypted_document_is_password_protected_and_an_empty_one_after_it_is_not() -> None:
     key = "<" + "41" * 32 + ">"
     encryption = f"/Encrypt << /Filter /Standard /V 1 /R 2 /O {key} /U {key} /P -4 >> /ID [<00> <00>]"
     assert failure(build_pdf([page_of(BODY)], trailer=encryption)).reason == "password protected"
+    assert failure(build_pdf([])).reason.startswith("damaged PDF")
 
 
 @pytest.mark.parametrize("body", [b"%PDF-1.7\n%%EOF", b"%PDF-1.4\n" + b"\0" * 999, build_pdf([])])
