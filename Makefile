@@ -3,13 +3,14 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 READY := .venv/.ready
 VLLM := .venv-vllm
+DOCS := .venv-docs
 PYTEST := -n 2 --dist loadgroup
 # tests start many processes: none of them compiles the modules again, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest chaos vllm test-vllm check lint readability bench clean
+.PHONY: help setup demo test test-rest chaos vllm test-vllm check lint readability reference docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -61,7 +62,18 @@ readability: $(READY) build/compared  ## the figures of plain words, with those 
 build/compared:
 	$(PIP) --no-deps --target $@ starlette psycopg procrastinate==3.10.0
 
-check: lint test test-rest test-vllm  ## what CI runs
+reference: $(READY)  ## write docs/reference from the settings, the commands and the routes
+	$(BIN)/python -m tools.reference
+
+docs: $(DOCS)/.ready  ## the documentation as a site in build/docs; a dead link is an error
+	$(DOCS)/bin/mkdocs build --strict --quiet
+
+$(DOCS)/.ready: constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt mkdocs-material
+	@touch $@
+
+check: lint docs test test-rest test-vllm  ## what CI runs
 
 bench: $(READY)  ## what we claim about speed, measured here
 	$(BIN)/python -m benchmarks.ingest
