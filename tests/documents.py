@@ -1,0 +1,203 @@
+"""Markdown documents whose fenced blocks are run, as a reader would type them.
+
+| block | what the test does |
+|---|---|
+| `console` | runs each `$ command`, and compares what it prints with the lines below; `…` matches any text |
+| `sh` | runs the lines in one shell that ends at the first error |
+| `python`, `py` | runs the program |
+| `yaml` | checks it by `rag config check` |
+| `sql` | only writes the file that its first line names |
+| `text` | compares it with the output of the block above, which is `sh`, `python` or `py` |
+
+A block whose first line is a comment with a file name, such as `# my.yaml`, is also written to this file; a `python`
+block with a name is only written. A block after `<!-- not run: REASON -->` is parsed and not run.
+"""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+from markdown_it import MarkdownIt
+
+from rag_cli.app import app
+
+ROOT = Path(__file__).parents[1]
+ANYTHING = "…"
+PROGRAMS = ("sh", "python", "py")
+RUN = ("console", "yaml", *PROGRAMS)
+PICTURES = ("mermaid",)
+NOT_RUN = re.compile(r"<!-- not run: (.+?) -->", re.DOTALL)
+FILE_NAME = re.compile(r"(?:#|--) ([\w./-]+\.\w+)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `reason`: why it is not run, or empty. `printed`: the `text` block that shows its output."""
+
+    language: str
+    text: str
+    line: int
+    reason: str = ""
+    printed: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name in a comment on the first line, or empty."""
+        named = FILE_NAME.match(self.text.partition("\n")[0])
+        return named[1] if named else ""
+
+    @property
+    def commands(self) -> list[tuple[str, str]]:
+        """(command, what it prints) of a `console` block, in order."""
+        parts = re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]
+        lengths = [len(re.match(r"(?:.*\\\n)*.*", part)[0]) for part in parts]  # type: ignore[index]
+        return [(part[:length], part[length:].lstrip("\n")) for part, length in zip(parts, lengths, strict=True)]
+
+
+def read_blocks(document: str) -> list[Block]:
+    """The fenced blocks in order. A `text` block after a program is its `printed`, and not a block of its own."""
+    blocks: list[Block] = []
+    reason = ""
+    for token in MarkdownIt().parse(document):
+        if token.type == "html_block":
+            marked = NOT_RUN.search(token.content)
+            reason = " ".join(marked[1].split()) if marked else ""
+        elif token.type == "fence":
+            block = Block(token.info.strip(), token.content, token.map[0] + 1 if token.map else 0, reason)
+            if block.language == "text" and not reason and blocks and blocks[-1].language in PROGRAMS:
+                program = blocks.pop()
+                assert not program.printed, f"line {block.line}: the program above has an output already"
+                block = Block(program.language, program.text, program.line, program.reason, block.text)
+            blocks.append(block)
+            reason = ""
+        elif token.type == "code_block":
+            raise AssertionError(f"indented code, which no test runs; use a fence: {token.content}")
+    return blocks
+
+
+def unknown_blocks(blocks: list[Block]) -> list[Block]:
+    """The blocks that are neither run, nor written to a file, nor marked as not run."""
+    known = (*RUN, *PICTURES)
+    return [block for block in blocks if not (block.language in known or block.reason or block.file)]
+
+
+def as_pattern(line: str) -> str:
+    """White space is free, because columns are as wide as their contents. So are numbers of seconds."""
+    spaced = re.sub(r"\d+\.\d\d (?=[a-z])", f"{ANYTHING} ", " ".join(line.split()))
+    return ".*".join(re.escape(part) for part in spaced.split(ANYTHING))
+
+
+def assert_prints(code: str, shown: str, actual: str) -> None:
+    """Fails unless every line that the document shows is in the output, in the same order."""
+    actual = " ".join(actual.split())
+    position = 0
+    for line in filter(str.strip, shown.splitlines()):
+        found = re.compile(as_pattern(line)).search(actual, position)
+        assert found, f"{code}\nshould print: {line}\nprinted: {actual}"
+        position = found.start() if line.strip() == ANYTHING else found.start() + 1
+
+
+@dataclass
+class Reader:
+    """A reader who runs the blocks of documents in one folder.
+
+    `replaced`: what the test does not have as the document shows it, such as a port, and what it has instead.
+    """
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, str] = field(default_factory=dict)
+
+    def follow(self, document: str) -> None:
+        """Runs or parses every block, in order."""
+        blocks = read_blocks(document)
+        assert not unknown_blocks(blocks), f"neither run nor marked as not run: {unknown_blocks(blocks)}"
+        for block in blocks:
+            if block.reason:
+                check_block(block)
+            else:
+                self.run_block(block)
+
+    def run_block(self, block: Block) -> None:
+        if block.file:
+            self.write_file(block)
+        if block.language == "console":
+            for command, printed in block.commands:
+                assert_prints(f"$ {command}", self.replace(printed), self.run(command))
+        elif block.language == "yaml":
+            self.check_yaml(block)
+        elif block.language in PROGRAMS and not (block.file and block.language != "sh"):
+            assert_prints(block.text, self.replace(block.printed), self.run_program(block))
+
+    def run_program(self, block: Block) -> str:
+        if block.language == "sh":
+            return self.run(block.text)
+        return self.run(f"python - <<'PYTHON'\n{block.text}\nPYTHON")
+
+    def run(self, command: str) -> str:
+        """The standard output of a command in the shell. Fails unless its exit code is 0."""
+        shell = ["bash", "-ec", self.replace(command)]
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            **self.environment,
+        }
+        done = subprocess.run(
+            shell, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=150, check=False
+        )
+        assert done.returncode == 0, f"{command}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def check_yaml(self, block: Block) -> None:
+        name = block.file or "block.yaml"
+        (self.folder / name).write_text(self.replace(block.text))
+        self.run(f"rag config check --config {name}")
+
+    def write_file(self, block: Block) -> None:
+        file = self.folder / block.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(self.replace(block.text))
+
+    def replace(self, text: str) -> str:
+        for shown, actual in self.replaced.items():
+            text = text.replace(shown, actual)
+        return text
+
+
+def check_block(block: Block) -> None:
+    """Checks a block that is not run: Python and YAML must parse, and `rag` must have the commands and options."""
+    if block.language == "console":
+        for command, _ in block.commands:
+            check_shell(command)
+    elif block.language == "sh":
+        check_shell(block.text)
+    elif block.language in ("python", "py"):
+        ast.parse(block.text)
+    elif block.language == "yaml":
+        yaml.safe_load(block.text)
+
+
+def check_shell(code: str) -> None:
+    subprocess.run(["bash", "-n", "-c", code], check=True, timeout=10)
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["rag"]:
+            check_rag(words[1 : next((at for at, word in enumerate(words) if word in ("|", "&", ">")), None)])
+
+
+def check_rag(arguments: list[str]) -> None:
+    """Raises typer's UsageError if `rag` has no such command, or the command no such options."""
+    command: Any = typer.main.get_command(app)
+    context = typer.Context(command, info_name="rag")
+    while isinstance(command, typer.core.TyperGroup):
+        _, command, arguments = command.resolve_command(context, arguments)
+    command.make_context(command.name, arguments, parent=context)
