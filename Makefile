@@ -66,11 +66,11 @@ reference: $(READY)  ## write docs/reference from the settings, the commands and
 	$(BIN)/python -m tools.reference
 
 docs: $(DOCS)/.ready  ## the documentation as a site in build/docs; a dead link is an error
-	$(DOCS)/bin/mkdocs build --strict --quiet
+	$(DOCS)/bin/zensical build --strict --clean
 
 $(DOCS)/.ready: constraints.txt
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt mkdocs-material
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt zensical
 	@touch $@
 
 check: lint docs test test-rest test-vllm  ## what CI runs
