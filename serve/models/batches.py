@@ -1,16 +1,13 @@
-"""Batches of concurrent calls. A batch has a maximum number of tokens, and a model computes one batch at a time."""
+"""The batches of a deployment: their settings, which can change while it runs."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context
-from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ray import serve
 
 from rag_core.errors import ConfigError
+from rag_core.models.batches import Batches
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,74 +41,25 @@ def estimate_tokens(text: str) -> int:
     return len(text) // _CHARS_PER_TOKEN + 1
 
 
-class Batches(Generic[T, R]):
-    """Joins the parts of concurrent calls into batches. `compute_batch` returns one row per part.
+def token_batches(
+    compute_batch: Callable[[Sequence[T]], Coroutine[Any, Any, R]], count_tokens: Callable[[T], int]
+) -> Batches[T, R]:
+    """Batches of at most `tokens` of the default settings."""
+    batches = Batches(compute_batch, count_tokens, limit=1)
+    _apply(BatchSettings(), batches)
+    return batches
 
-    A part above the token limit is a separate batch, and a call above it is divided into several batches. Calls wait
-    while the model is busy, and are joined when it is free; otherwise each would start a small batch.
+
+def reconfigure_batches(batches: Batches[Any, Any], user_config: object) -> None:
+    """Changes the settings of later batches. Invalid settings are logged and ignored.
+
+    Serve would stop a replica that raises here, and could not start another one.
     """
+    try:
+        _apply(parse_batch_settings(user_config), batches)
+    except ConfigError as error:
+        _log.error("%s; the settings stay tokens=%d wait_ms=%g", error, batches.limit, 1000 * batches.wait)
 
-    def __init__(
-        self,
-        compute_batch: Callable[[Sequence[T]], Coroutine[Any, Any, R]],
-        count_tokens: Callable[[T], int],
-        settings: BatchSettings,
-    ) -> None:
-        self._compute_batch, self._count_tokens, self._settings = compute_batch, count_tokens, settings
-        self._starting, self._free = 0, asyncio.Event()
-        self._free.set()
-        self._enqueue: Any = serve.batch(
-            max_batch_size=settings.tokens, batch_wait_timeout_s=settings.wait_ms / 1000, batch_size_fn=self._batch_size
-        )(self._compute_calls)
 
-    def reconfigure(self, user_config: object) -> None:
-        """Changes the settings of later batches. Invalid settings are logged and ignored.
-
-        Serve would stop a replica that raises here, and could not start another one.
-        """
-        try:
-            settings = parse_batch_settings(user_config)
-        except ConfigError as error:
-            _log.error("%s; the settings stay %s", error, self._settings)
-            return
-        self._settings = settings
-        self._enqueue.set_max_batch_size(settings.tokens)
-        self._enqueue.set_batch_wait_timeout_s(settings.wait_ms / 1000)
-
-    async def compute(self, parts: Sequence[T]) -> list[R]:
-        """Returns the rows of the parts in order, divided into one or several pieces."""
-        return await asyncio.gather(*map(self._compute_piece, self._split(parts)))
-
-    async def _compute_piece(self, piece: Sequence[T]) -> R:
-        await self._free.wait()
-        self._starting += 1
-        try:
-            rows: R = await self._enqueue(piece)
-            return rows
-        finally:
-            self._starting -= 1
-            if not self._starting:
-                self._free.set()
-
-    async def _compute_calls(self, calls: list[Sequence[T]]) -> list[R]:
-        self._free.clear()
-        parts = [part for call in calls for part in call]
-        # An empty context, because Serve's task keeps the context of the first call for all later batches.
-        rows: Any = await asyncio.create_task(self._compute_batch(parts), context=Context())
-        ends = accumulate(map(len, calls))
-        return [rows[end - len(call) : end] for call, end in zip(calls, ends, strict=True)]
-
-    def _batch_size(self, calls: list[Sequence[T]]) -> int:
-        """The tokens of the calls. A single call never counts as more than the limit: Serve would reject it."""
-        tokens = sum(self._count_tokens(part) for call in calls for part in call)
-        return min(tokens, self._settings.tokens) if len(calls) == 1 else tokens
-
-    def _split(self, parts: Sequence[T]) -> list[Sequence[T]]:
-        """Divides a call into pieces within the token limit. The result has at least one piece."""
-        pieces, start, tokens = [], 0, 0
-        for position, part in enumerate(parts):
-            tokens += self._count_tokens(part)
-            if tokens > self._settings.tokens and position > start:
-                pieces.append(parts[start:position])
-                start, tokens = position, self._count_tokens(part)
-        return [*pieces, parts[start:]]
+def _apply(settings: BatchSettings, batches: Batches[Any, Any]) -> None:
+    batches.limit, batches.wait = settings.tokens, settings.wait_ms / 1000

@@ -20,7 +20,7 @@ from rag_core.wiring.embedding import build_encoder
 from rag_core.wiring.judging import judge_model
 from rag_core.wiring.models import find_remote_judge, find_remote_reranker
 from rag_core.wiring.reranking import reranker_model
-from serve.models.batches import Batches, BatchSettings, estimate_tokens
+from serve.models.batches import estimate_tokens, reconfigure_batches, token_batches
 from serve.telemetry import configure_telemetry, continuing_operation
 
 MAX_ONGOING_CALLS, MAX_QUEUED_CALLS = 256, 512
@@ -63,10 +63,10 @@ class Embedder:
         encoder = build_encoder(parsed.embedding, threads=_replica_cpus())
         encoder.embed_questions([_PROBE])
         self._embedder = ThreadedQueryEmbedder(encoder)
-        self._batches = Batches[str, Matrix](self._embedder.embed, estimate_tokens, BatchSettings())
+        self._batches = token_batches(self._embedder.embed, estimate_tokens)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        self._batches.reconfigure(user_config)
+        reconfigure_batches(self._batches, user_config)
 
     async def embed(self, texts: Sequence[str], operation_values: Mapping[str, str]) -> Matrix:
         """Embeds texts like a `QueryEmbedder`. `operation_values` are the caller's `outgoing_values()`.
@@ -75,7 +75,7 @@ class Embedder:
         """
         with continuing_operation(operation_values, "Embedder"):
             _check_texts(texts)
-            return np.concatenate(await self._batches.compute(texts))
+            return np.concatenate(await self._batches.compute_divided(texts))
 
     async def check_health(self) -> None:
         """Calls the model directly, so that it does not wait for queued batches."""
@@ -96,12 +96,10 @@ class Scorer:
         else:
             self._model = judge_model(find_remote_judge(parsed))
         self._model.load(threads=_replica_cpus())
-        self._batches = Batches[Pair, list[float]](
-            self._model.score, lambda pair: sum(map(estimate_tokens, pair)), BatchSettings()
-        )
+        self._batches = token_batches(self._model.score, _estimate_pair)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        self._batches.reconfigure(user_config)
+        reconfigure_batches(self._batches, user_config)
 
     async def score(self, pairs: Sequence[Pair], operation_values: Mapping[str, str]) -> list[float]:
         """Scores pairs like a `PairScorer`. `operation_values` are the caller's `outgoing_values()`.
@@ -110,12 +108,16 @@ class Scorer:
         """
         with continuing_operation(operation_values, self._role.capitalize()):
             _check_texts(list(chain.from_iterable(pairs)))
-            return list(chain.from_iterable(await self._batches.compute(pairs)))
+            return list(chain.from_iterable(await self._batches.compute_divided(pairs)))
 
     async def check_health(self) -> None:
         """Calls the model directly, so that it does not wait for queued batches."""
         async with asyncio.timeout(HEALTH_CHECK_TIMEOUT):
             await self._model.score([(_PROBE, _PROBE)])
+
+
+def _estimate_pair(pair: Pair) -> int:
+    return sum(map(estimate_tokens, pair))
 
 
 def _check_texts(texts: Sequence[str]) -> None:

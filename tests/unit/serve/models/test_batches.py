@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
-import quiet_serve  # noqa: F401
-from fakes.replica import replica_context
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_core.errors import ConfigError, ModelError
+from rag_core.models.batches import Batches
 from rag_core.telemetry.operation import Operation, current_operation, enter_operation
-from serve.models.batches import Batches, BatchSettings, estimate_tokens, parse_batch_settings
+from serve.models.batches import estimate_tokens, parse_batch_settings, reconfigure_batches
 
 TEN = "x" * 36
 """Ten tokens."""
@@ -37,13 +36,7 @@ class Model:
 
 
 def batching(model: Model, tokens: int = 50) -> Batches[str, list[int]]:
-    return Batches(model.computed, estimate_tokens, BatchSettings(tokens=tokens, wait_ms=1))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def replica() -> Iterator[None]:
-    with replica_context():
-        yield
+    return Batches(model.computed, estimate_tokens, limit=tokens, wait=0.001)
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -55,7 +48,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def rows(batches: Batches[str, list[int]], texts: Sequence[str]) -> list[int]:
-    return [row for piece in await batches.compute(texts) for row in piece]
+    return [row for piece in await batches.compute_divided(texts) for row in piece]
 
 
 def test_a_token_is_four_characters_and_no_text_is_none() -> None:
@@ -145,14 +138,40 @@ def test_a_batch_that_fails_fails_its_callers_and_no_later_ones() -> None:
     assert run(asked()) == [5]
 
 
+def test_a_call_that_fails_its_batch_fails_alone() -> None:
+    async def asked() -> list[list[int] | BaseException]:
+        batches = batching(Model())
+        return await asyncio.gather(
+            *(rows(batches, [text]) for text in ("one", "broken", "three")), return_exceptions=True
+        )
+
+    first, broken, third = run(asked())
+    assert (first, third) == ([3], [5])
+    assert isinstance(broken, ModelError)
+
+
+def test_a_free_model_waits_for_calls_that_follow_unless_a_batch_is_full() -> None:
+    async def asked(calls: int) -> list[int]:
+        model = Model()
+        batches = Batches(model.computed, estimate_tokens, limit=50, wait=5.0)
+        others = []
+        for _ in range(calls):
+            others.append(asyncio.create_task(batches.compute([TEN])))
+            await asyncio.sleep(0.01)
+        await others[0]
+        return [len(batch) for batch in model.batches]
+
+    assert run(asked(5)) == [5]
+
+
 def test_a_change_holds_from_the_next_batch_on() -> None:
     async def asked() -> list[int]:
         model = Model()
         batches = batching(model, tokens=10)
         await rows(batches, [TEN, TEN])
-        batches.reconfigure({"tokens": 20, "wait_ms": 3})
+        reconfigure_batches(batches, {"tokens": 20, "wait_ms": 3})
         await rows(batches, [TEN, TEN])
-        batches.reconfigure({"tokens": 10})
+        reconfigure_batches(batches, {"tokens": 10})
         await rows(batches, [TEN, TEN])
         return [len(batch) for batch in model.batches]
 
@@ -180,7 +199,7 @@ def test_a_change_that_breaks_a_rule_is_told_and_changes_nothing(
         model = Model()
         batches = batching(model, tokens=10)
         with caplog.at_level(logging.ERROR):
-            batches.reconfigure(user_config)
+            reconfigure_batches(batches, user_config)
         await rows(batches, [TEN, TEN])
         return [len(batch) for batch in model.batches]
 
@@ -211,7 +230,7 @@ def test_a_batch_is_computed_in_nobodys_name_also_the_first() -> None:
         return [len(text) for text in texts]
 
     async def called() -> None:
-        batches = Batches(computed, estimate_tokens, BatchSettings(wait_ms=1))
+        batches = Batches(computed, estimate_tokens, limit=50, wait=0.001)
         for name in ("answer", "retrieve"):
             with enter_operation(Operation(name=name)):
                 await batches.compute([name])
