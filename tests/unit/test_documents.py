@@ -1,6 +1,8 @@
+import os
 from pathlib import Path
 
 import pytest
+from commands import Ran
 from documents import Reader, assert_prints, check_shell, read_blocks, unknown_blocks
 
 MARKED = "<!-- not run: needs a GPU -->\n\n```sh\nrag serve --port 8000 &\n```\n"
@@ -42,6 +44,10 @@ def test_every_block_runs_and_must_print_what_is_shown(tmp_path: Path) -> None:
     reader = Reader(tmp_path, {"WHO": "us"}, {"8000": "8111"})
     reader.follow("```sh\necho port 8000, $WHO > f\n```\n\n```console\n$ cat f\nport 8000, …\n```\n")
     assert (tmp_path / "f").read_text() == "port 8111, us\n"
+    reader.follow("```sh\nexport WHOM='you'\n```\n\n```console\n$ echo $WHOM\nyou\n```\n")
+    reader.follow("```console\n$ rag config show --profile none\nerror: …none…\n```\n")
+    with pytest.raises(AssertionError, match="exit code 0"):
+        reader.follow("```console\n$ echo error: none\nerror: none\n```\n")
     with pytest.raises(AssertionError, match="should print: b"):
         reader.follow("```console\n$ echo a\nb\n```\n")
     with pytest.raises(AssertionError, match="exit code 3"):
@@ -62,3 +68,15 @@ def test_commands_that_are_not_run_must_exist_with_their_options() -> None:
         check_shell("rag search question --dept 3")
     with pytest.raises(Exception, match="No such command"):
         check_shell("rag jobs lost")
+
+
+def test_rag_runs_in_this_process_unless_it_needs_a_shell(tmp_path: Path) -> None:
+    calls: list[tuple[tuple[object, ...], Path, str | None]] = []
+
+    def rag(*arguments: object) -> Ran:
+        calls.append((arguments, Path.cwd(), os.environ.get("RAG_HOME")))
+        return Ran(0, "here\n", "")
+
+    reader = Reader(tmp_path, {"RAG_HOME": "/h"}, rag=rag)
+    reader.follow("```console\n$ rag search 'one; two?' \\\n    -k 1\nhere\n$ rag --help | head -3\nUsage\n```\n")
+    assert calls == [(("search", "one; two?", "-k", "1"), tmp_path, "/h")]
