@@ -5,6 +5,7 @@
 | `console` | runs each `$ command`, and compares what it prints with the lines below; `…` matches any text |
 | `sh` | runs the lines in one shell that ends at the first error; later blocks keep its `export NAME=VALUE` |
 | `python`, `py` | runs the program |
+| `console` with `rag serve` | starts the server, which runs until the document's end |
 | `yaml` | checks it by `rag config check` |
 | `sql` | only writes the file that its first line names |
 | `text` | compares it with the output of the block above, which is `sh`, `python` or `py` |
@@ -19,10 +20,11 @@ import ast
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import chdir
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from unittest.mock import patch
 import typer
 import yaml
 from commands import Rag, Ran
+from hosts import with_interrupts
 from markdown_it import MarkdownIt
 
 from rag_cli.app import app
@@ -124,16 +127,18 @@ class Reader:
     environment: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict)
     rag: Rag | None = None
+    _servers: ExitStack = field(default_factory=ExitStack)
 
     def follow(self, document: str) -> None:
         """Runs or parses every block, in order."""
         blocks = read_blocks(document)
         assert not unknown_blocks(blocks), f"neither run nor marked as not run: {unknown_blocks(blocks)}"
-        for block in blocks:
-            if block.reason:
-                check_block(block)
-            else:
-                self.run_block(block)
+        with self._servers:
+            for block in blocks:
+                if block.reason:
+                    check_block(block)
+                else:
+                    self.run_block(block)
 
     def run_block(self, block: Block) -> None:
         if block.file:
@@ -155,6 +160,8 @@ class Reader:
 
     def run(self, command: str, must_fail: bool = False) -> str:
         """What a command in the shell prints. Fails unless it ends as it should."""
+        if command.startswith("rag serve ") and not must_fail:
+            return self._servers.enter_context(self._serve(self.replace(command)))
         ran = self._run_here(self.replace(command)) or self._run_in_shell(self.replace(command))
         assert (ran.code != 0) == must_fail, f"{command}\nexit code {ran.code}\n{ran.out}\n{ran.err}"
         return ran.out + ran.err
@@ -170,16 +177,37 @@ class Reader:
             return self.rag(*shlex.split(command.replace("\\\n", " "))[1:])
 
     def _run_in_shell(self, command: str) -> Ran:
-        environment = {
+        shell = ["bash", "-ec", command]
+        done = subprocess.run(
+            shell, cwd=self.folder, env=self._variables(), capture_output=True, text=True, timeout=150, check=False
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def _serve(self, command: str) -> Iterator[str]:
+        """Yields the first line that the server prints, which it does when it is ready."""
+        log = self.folder / "serve.log"
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
+                with_interrupts(shlex.split(command)),
+                cwd=self.folder,
+                env=self._variables(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            ) as process,
+        ):
+            assert process.stdout
+            yield process.stdout.readline() or log.read_text()
+            process.send_signal(signal.SIGINT)
+
+    def _variables(self) -> dict[str, str]:
+        return {
             **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             **self.environment,
         }
-        shell = ["bash", "-ec", command]
-        done = subprocess.run(
-            shell, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=150, check=False
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
 
     def check_yaml(self, block: Block) -> None:
         name = block.file or "block.yaml"
