@@ -12,17 +12,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import ProgressLines
 from rag_core.storage.fsck import INVARIANTS, REPAIRS, ProgressListener, find_violations
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.postgres import Postgres, transaction
 
 
 @command
 def fsck(options: GlobalOptions) -> None:
     """Check the store's invariants for all tenants. The exit code is 1 if one is broken.
 
+    In a store without database roles, only the documents of --tenant are checked.
+
     Example: rag fsck
     """
+    settings = options.settings
     with (
-        Postgres.open(options.settings.store.url).connect("rag_worker") as connection,
+        Postgres.open(settings.store.url).connect("rag_worker") as connection,
+        transaction(connection, settings.tenant),
         _show_progress(Console(stderr=True, quiet=options.quiet)) as report_progress,
     ):
         violations = find_violations(connection, report_progress=report_progress)

@@ -23,8 +23,8 @@ do $$ declare name text; begin
   foreach name in array array['rag_owner', 'rag_app', 'rag_worker'] loop
     if not exists (select from pg_roles where rolname = name) then
       execute format('create role %I nologin', name);
-    end if;
-    if not pg_has_role(session_user, name, 'member') then
+      execute format('grant %I to %I', name, session_user);
+    elsif not pg_has_role(session_user, name, 'member') then
       execute format('grant %I to %I', name, session_user);
     end if;
   end loop;
@@ -37,7 +37,9 @@ create table if not exists rag.migrations (
   number int primary key, name text not null, applied_at timestamptz not null default now())"""
 # Runs after every migration over all tables that have a tenant, so that no table lacks its policies.
 SECURE = """
-do $$ declare t text; has_roles boolean := exists (select from pg_roles where rolname = 'rag_app'); begin
+do $$ declare t text; has_roles boolean := (
+    select count(*) = 3 from pg_roles
+    where rolname in ('rag_owner', 'rag_app', 'rag_worker') and pg_has_role(session_user, oid, 'member')); begin
   for t in select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
            where c.relnamespace = 'rag'::regnamespace and c.relkind = 'r' loop
     execute format('alter table rag.%I enable row level security', t);
@@ -54,10 +56,10 @@ do $$ declare t text; has_roles boolean := exists (select from pg_roles where ro
   if has_roles then
     grant usage on schema rag to rag_app, rag_worker;
     grant select on rag.migrations to rag_app, rag_worker;
+    alter schema rag owner to rag_owner;  -- before its tables: their owner needs the right to create in the schema
     for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'r' loop
       execute format('alter table rag.%I owner to rag_owner', t);
     end loop;
-    alter schema rag owner to rag_owner;
   end if;
 end $$"""
 

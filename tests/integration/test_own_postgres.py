@@ -1,0 +1,92 @@
+"""A server of one's own, where the store's login is not a superuser."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+from commands import rag_in_process
+from psycopg.conninfo import make_conninfo
+from trees import write
+
+from rag_core import open_knowledge_base
+from rag_core.storage import embedded
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+LOGIN = "create role rag login"
+ROLES = (
+    "create role rag_owner nologin",
+    "create role rag_app nologin",
+    "create role rag_worker nologin",
+)
+GRANT = "grant rag_owner, rag_app, rag_worker to rag"
+DATABASE = "create database rag owner rag"
+OWNER = "select string_agg(distinct tableowner, ',') from pg_tables where schemaname = 'rag'"
+
+
+@pytest.fixture(scope="module")
+def server(short_folder: Path) -> Iterator[str]:
+    """The DSN of a superuser of a second server: roles exist once per server, and the first server has them."""
+    folder = short_folder / "own" / "postgres"
+    yield embedded.start(folder)
+    embedded.stop(folder)
+
+
+@pytest.fixture
+def administrator(server: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(server, autocommit=True) as connection:
+        yield connection
+        connection.execute("drop database rag with (force)")
+        for role in ("rag", "rag_owner", "rag_app", "rag_worker"):
+            connection.execute(f"drop role if exists {role}".encode())
+
+
+def open_store(administrator: psycopg.Connection, statements: Sequence[str]) -> Postgres:
+    """The store of the login `rag` after the DBA's statements."""
+    for statement in (*statements, DATABASE):
+        administrator.execute(statement.encode())
+    dsn = make_conninfo(administrator.info.dsn, dbname="rag")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create extension vector")
+    return Postgres.open(make_conninfo(dsn, user="rag"))
+
+
+@pytest.mark.parametrize(
+    ("statements", "current_users", "owner"),
+    [
+        ((LOGIN, *ROLES, GRANT), ["rag_app", "rag_worker", "rag_owner"], "rag_owner"),
+        ((f"{LOGIN} createrole",), ["rag_app", "rag_worker", "rag_owner"], "rag_owner"),
+        ((LOGIN,), ["rag", "rag", "rag"], "rag"),
+        ((LOGIN, *ROLES), ["rag", "rag", "rag"], "rag"),
+    ],
+    ids=["the DBA created the roles", "it can create roles", "it cannot", "the roles are those of another store"],
+)
+def test_a_login_that_is_no_superuser_syncs_and_searches(
+    administrator: psycopg.Connection, statements: Sequence[str], current_users: list[str], owner: str, tmp_path: Path
+) -> None:
+    store = open_store(administrator, statements)
+    with open_knowledge_base(store.dsn, settings=["embedding.type=hashing"]) as knowledge:
+        knowledge.ingest(write(tmp_path, {"keys.md": "# Keys\n\nSigning keys are replaced every 45 days."}))
+        assert [hit.origin.title for hit in knowledge.search("signing keys")] == ["Keys"]
+    users = []
+    for role in ("rag_app", "rag_worker", "rag_owner"):
+        with store.connect(role) as connection:  # type: ignore[arg-type]
+            users.append(connection.execute("select current_user::text").fetchone()[0])  # type: ignore[index]
+            assert connection.execute(OWNER.encode()).fetchone() == (owner,)
+    assert users == current_users
+
+
+def test_fsck_without_roles_checks_the_documents_of_the_tenant(
+    administrator: psycopg.Connection, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(administrator, [LOGIN])
+    with open_knowledge_base(store.dsn, settings=["embedding.type=hashing"]) as knowledge:
+        knowledge.ingest(write(tmp_path, {"keys.md": "# Keys\n\nSigning keys are replaced every 45 days."}))
+    rag = rag_in_process(capfd)
+    assert rag("fsck", "--store", store.dsn).code == 0
+    with psycopg.connect(make_conninfo(administrator.info.dsn, dbname="rag"), autocommit=True) as connection:
+        connection.execute("delete from rag.chunks")
+    assert "I2 default-tenant: document file:" in rag("fsck", "--store", store.dsn).out
+    assert rag("fsck", "--store", store.dsn, "--tenant", "another-tenant").code == 0
