@@ -155,7 +155,7 @@ class Reader:
         if block.language != "sh":
             return self.run(f"python - <<'PYTHON'\n{block.text}\nPYTHON")
         printed = self.run(block.text)
-        self.environment = {**self.environment, **dict(EXPORT.findall(block.text))}
+        self.environment = {**self.environment, **dict(EXPORT.findall(self.replace(block.text)))}
         return printed
 
     def run(self, command: str, must_fail: bool = False) -> str:

