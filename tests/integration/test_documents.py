@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from commands import Rag, rag_in_process
 from documents import ROOT, Reader
+from fakes.openai_endpoint import run_endpoint, stream_response, whole_response
 from hosts import free_port
 
 from rag_core.storage import embedded
+from rag_core.storage.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
 
@@ -28,7 +30,26 @@ def home(short_folder: Path) -> Iterator[Path]:
     embedded.stop(folder / "postgres")
 
 
+@pytest.fixture
+def reader(tmp_path: Path, store: Postgres, rag: Rag) -> Reader:
+    """A reader with an empty folder and an empty store."""
+    return Reader(tmp_path, {"RAG_STORE__URL": store.dsn}, rag=rag)
+
+
+def page(name: str) -> str:
+    return (DOCS / f"{name}.md").read_text()
+
+
 @pytest.mark.ray
 def test_the_tutorial_leads_to_a_served_answer(tmp_path: Path, home: Path, rag: Rag) -> None:
     reader = Reader(tmp_path, {"RAG_HOME": str(home)}, {"8000": str(free_port())}, rag)
-    reader.follow((DOCS / "tutorial.md").read_text())
+    reader.follow(page("tutorial"))
+
+
+def test_an_endpoint_writes_the_answers(reader: Reader) -> None:
+    answer = stream_response("Signing keys are ", "rotated every 90 days. [1]")
+    with run_endpoint(whole_response("ok"), answer) as endpoint:
+        reader.replaced = {"http://localhost:11434/v1": endpoint.url}
+        reader.follow(page("how-to/endpoint"))
+    assert len(endpoint.requests) == 2
+    assert {request.headers["authorization"] for request in endpoint.requests} == {"Bearer not-a-real-key"}
