@@ -155,7 +155,10 @@ class Reader:
         if block.language != "sh":
             return self.run(f"python - <<'PYTHON'\n{block.text}\nPYTHON")
         printed = self.run(block.text)
-        self.environment = {**self.environment, **dict(EXPORT.findall(self.replace(block.text)))}
+        for name, value in EXPORT.findall(self.replace(block.text)):
+            variables = {**self._variables(), "PWD": str(self.folder)}
+            expanded = re.sub(r"\$(\w+)", lambda match, known=variables: known.get(match[1], ""), value)
+            self.environment = {**self.environment, name: expanded}
         return printed
 
     def run(self, command: str, must_fail: bool = False) -> str:

@@ -53,3 +53,7 @@ def test_an_endpoint_writes_the_answers(reader: Reader) -> None:
         reader.follow(page("how-to/endpoint"))
     assert len(endpoint.requests) == 2
     assert {request.headers["authorization"] for request in endpoint.requests} == {"Bearer not-a-real-key"}
+
+
+def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader) -> None:
+    reader.follow(page("how-to/extend"))
