@@ -100,8 +100,3 @@ def open_shared_resources(
         remote_models=remote_models or RemoteModels(),
         dependencies={"store": store_dependency(postgres), **(dependencies or {})},
     )
-
-
-def build_local_services(settings: Settings) -> Services:
-    """The services with all models in this process. Loading them takes seconds."""
-    return open_shared_resources(settings).build_services(settings)

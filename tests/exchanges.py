@@ -24,7 +24,6 @@ from workers import run_worker
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
-from serve.services import build_local_services
 
 FOLDER = Path("/tmp/rag-exchanges")  # noqa: S108 - only what this script writes is in it
 """A fixed place, because addresses and ids of documents depend on it."""
@@ -284,7 +283,7 @@ def record(out: Path) -> None:
         settings = hashing_settings(f"store.url={store.dsn}", "answering.budget=none")
         ingest(store, FOLDER / "corpus", settings=settings)
         with run_worker(settings):
-            recorded = gateways.run_with_gateway(build_local_services(settings), run_exchanges)
+            recorded = gateways.run_with_gateway(gateways.build_services(settings), run_exchanges)
     finally:
         embedded.stop(server)
     out.write_text(json.dumps(recorded, indent=1, ensure_ascii=False))

@@ -6,11 +6,17 @@ from typing import Any, TypeVar
 
 import httpx2
 
+from rag_core.config import Settings
 from serve.gateway import build_fastapi
 from serve.http.caller import Caller, identify_caller
-from serve.services import Services
+from serve.services import Services, open_shared_resources
 
 T = TypeVar("T")
+
+
+def build_services(settings: Settings) -> Services:
+    """The services of one profile, with its models in this process."""
+    return open_shared_resources(settings).build_services(settings)
 
 
 def run_with_gateway(

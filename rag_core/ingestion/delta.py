@@ -27,10 +27,6 @@ class Delta:
     failed: int
 
     @property
-    def is_empty(self) -> bool:
-        return not (self.added or self.changed or self.deleted)
-
-    @property
     def bytes(self) -> int:
         """The size of the added and the changed entries."""
         return sum(entry.size for entry in self.added) + sum(entry.size for entry, _ in self.changed)

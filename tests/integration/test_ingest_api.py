@@ -11,6 +11,7 @@ import gateways
 import httpx2
 import pytest
 from drafts import TENANT
+from gateways import build_services
 from psycopg.rows import dict_row
 from targets import superuser
 from trees import hashing_settings, violations
@@ -20,7 +21,7 @@ from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.wire.jobs import Ingested
 from serve.http.caller import Caller
-from serve.services import Services, build_local_services
+from serve.services import Services
 
 pytestmark = pytest.mark.postgres
 
@@ -37,7 +38,7 @@ PUSHED = "select id, body, media_type, title, url, metadata from pushed_document
 
 
 def graph(store: Postgres) -> Services:
-    return build_local_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:

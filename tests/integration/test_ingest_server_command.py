@@ -16,12 +16,13 @@ import pytest
 from commands import Rag, Ran, rag_in_process
 from drafts import TENANT
 from fakes.serving import serve_graph
+from gateways import build_services
 from hosts import RAG, with_interrupts
 from trees import hashing_settings, read_tree, violations, write
 from workers import run_worker
 
 from rag_core.storage.postgres import Postgres
-from serve.services import Services, build_local_services
+from serve.services import Services
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -30,7 +31,7 @@ FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html>
 
 
 def graph(store: Postgres) -> Services:
-    return build_local_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import gateways
 import httpx2
 import pytest
 from drafts import TENANT
+from gateways import build_services
 from targets import superuser, wait_until_unlocked
 from trees import hashing_settings, ingest, write
 
@@ -24,7 +25,7 @@ from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument,
 from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, build_sync
 from serve.http.caller import Caller
 from serve.routes.job_events import JobNotifier, JobWatch
-from serve.services import Services, build_local_services
+from serve.services import Services
 
 pytestmark = pytest.mark.postgres
 
@@ -38,7 +39,7 @@ LISTENERS = "select count(*) from pg_stat_activity where datname = current_datab
 
 
 def graph(store: Postgres) -> Services:
-    return build_local_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
