@@ -57,7 +57,7 @@ def test_what_is_stored_and_not_listed_is_deleted() -> None:
 
 def test_what_looks_as_it_did_is_the_same_and_needs_nothing() -> None:
     change = of_one(entry(), stored(entry()))
-    assert not (change.added or change.changed or change.deleted)
+    assert (change.added, change.changed, change.deleted) == ((), (), ())
     assert (change.same, change.bytes) == (1, 0)
 
 
