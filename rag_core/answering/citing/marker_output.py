@@ -3,11 +3,13 @@
 import re
 from dataclasses import dataclass
 
+from rag_core.answering.citing.markdown_code import CodeParser
 from rag_core.answering.citing.markers import MARKER, MAX_MARKER_LENGTH
 
 _SAFE_BEFORE = re.compile(r"[\s(*_\"'“‘«–—。、，！？；：」』）]\Z|[^\W\d\x00-\x7f]\Z")  # noqa: RUF001
 _WORD = re.compile(r"\w")
 _MARKER_AT_END = re.compile(rf"{MARKER.pattern}\Z")
+_EMPTY_LINE_AT_END = re.compile(r"\n[ \t]*\n\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,24 @@ class MarkerOutput:
     """
 
     def __init__(self) -> None:
+        self.parser = CodeParser()
+        self.length = 0
+        self.markers_in_a_row = 0
+        """The number of markers since the last word."""
         self._pieces: list[Piece] = []
+        self._block = ""
         self._tail = ""
         self._spaces: list[str] = []
         self._line_end = ""  # the end of the line before something that was left out
         self._gap = False
-        self.markers_in_a_row = 0
-        """The number of markers since the last word."""
-        self.pipe_in_code = False
-        """True if code in the current line contains a `|`: it ends the code if the line is a table's row."""
+
+    @property
+    def block(self) -> str:
+        """The text that decides how Markdown's readers take what follows: the current block at the margin so far."""
+        space = self._held_space()
+        block = self._block + space
+        is_complete = _EMPTY_LINE_AT_END.search(self._tail[-1:] + space) and self.parser.is_complete(block, self.length)
+        return "" if is_complete else block
 
     @property
     def line(self) -> str:
@@ -75,36 +86,34 @@ class MarkerOutput:
         self._spaces.clear()
         self.open_gap()
 
-    def write(self, text: str, n: int = 0) -> None:
+    def write(self, text: str, n: int = 0, block: bool = False) -> None:
         """Writes the held white space and the text. A `(` after a `]` gets a space: together they would be a link."""
-        self._append_piece(self._held_space() or (" " if text.startswith("(") and self._tail.endswith("]") else ""))
-        self._release_space()
-        self._append_piece(text, n)
+        if text.startswith("(") and self.ends_with("]"):
+            self.hold_space(" ")
+        self._block, space = self.block + text, self._held_space()
+        self._spaces.clear()
+        self._line_end, self._gap = "", False
+        self._append_piece(space)
+        self._append_piece(text, n, block)
 
     def write_code(self, text: str) -> None:
-        """Writes a part of a code block, unchanged."""
+        """Writes a part of a code block between its fences."""
         self._append_piece(text, block=True)
 
-    def start_line(self) -> None:
-        """Writes held line ends, or one if the text does not begin here; drops the indentation after them."""
-        lines, newline, _ = self._held_space().rpartition("\n")
-        self._append_piece(lines + (newline or ("\n" if self._tail else "")))
-        self._release_space()
+    def end_block(self) -> None:
+        """Marks the text so far as complete blocks."""
+        self._block = ""
 
     def _held_space(self) -> str:
         space = "".join(self._spaces) if self._tail else ""
         return space if "\n" in space else self._line_end or space
 
-    def _release_space(self) -> None:
-        self._spaces.clear()
-        self._line_end, self._gap = "", False
-
     def _append_piece(self, text: str, n: int = 0, block: bool = False) -> None:
         if not text:
             return
         self._pieces.append(Piece(text, n, block))
+        self.length += len(text)
         self._tail = (self._tail + text)[-MAX_MARKER_LENGTH:]
-        self.pipe_in_code = self.pipe_in_code and "\n" not in text
         if n:
             self.markers_in_a_row += 1
         elif _WORD.search(text):

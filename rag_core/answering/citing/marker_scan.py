@@ -2,12 +2,14 @@
 
 It removes images, HTML, terminal controls, links to other hosts but not their texts, and markers that name no passage.
 Where it leaves something out, it keeps the texts on both sides from forming something new.
-It rewrites what readers of Markdown parse differently: a fence moves to the margin, a backtick that closes nothing on
-its line becomes an apostrophe, and `]` precedes `(` or `:` only in an allowed link.
+Fenced code and code within paragraphs pass unchanged, if all readers of Markdown take them for code. All other text is
+filtered so that it is safe within code, too: outside code `]` precedes `(` or `:` only in an allowed link.
 """
 
 import re
 from collections.abc import Collection, Mapping, Set
+
+import regex
 
 from rag_core.answering.citing.links import LINK_REMOVED, is_allowed_link_target, is_allowed_url
 from rag_core.answering.citing.marker_output import MarkerOutput, Piece
@@ -18,9 +20,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SPACE = re.compile(r"\s++")
 _LINE_START = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,9}[.)])[ \t]*)*")
 _SAFE_AFTER = re.compile(r"[*_.,:;!?…)\"'”’»]{1,6}+(?=\s|\Z|[\[【［])|[。、，！？；：」』）]")  # noqa: RUF001
-_ACTIVE = re.compile(r"\](?=[(:])|<|//|www\.", re.I)
 _HREF = re.compile(r"href\s*=\s*[\"']?([^\s\"']+)", re.I)
-_MAX_CODE_INDENT = 12
+_URL_OR_PATH = re.compile(r"[a-z][a-z0-9+.-]*:|[/\\]", re.I)
+_ACTIVE = re.compile(r"\](?=[(:])|<|//|www\.", re.I)
 _MAX_MARKERS_IN_A_ROW = 100
 """Markers without a word between them. A generator that repeats itself could write markers without end."""
 
@@ -38,11 +40,12 @@ class MarkerScanner:
         self._output = MarkerOutput()
         self._fence: _Fence | None = None
         self._in_code_line = False
+        self._in_link = False
 
     @property
     def open_fence(self) -> str:
-        """The marks that close the open block of code; empty if no block is open."""
-        return self._fence.marks if self._fence else ""
+        """The marks that close the open block of code; empty if no block is open, or if the next block closes it."""
+        return self._fence.marks if self._fence and self._fence.level == 0 else ""
 
     @property
     def hosts(self) -> Set[str]:
@@ -70,7 +73,7 @@ class MarkerScanner:
     def _scan_next(self, final: bool) -> bool:
         """Scans the next token; False if it depends on text that has not arrived yet."""
         if self._fence:
-            return self._scan_code(self._fence, final)
+            return self._scan_fenced(self._fence, final)
         if space := _SPACE.match(self._text, self._offset):
             self._output.hold_space(space[0])
             self._offset = space.end()
@@ -80,16 +83,16 @@ class MarkerScanner:
         for token in TOKENS_BY_FIRST.get(self._text[self._offset], ()):
             end = min(self._offset + token.max_length, len(self._text))
             decided = final or end < len(self._text) or end == self._offset + token.max_length
-            match = token.pattern.match(self._text, self._offset, end)
-            if not decided and (match.end() == end if match else token.incomplete.match(self._text, self._offset, end)):
+            match = token.pattern.match(self._text, self._offset, end, partial=True)
+            if match and match.end() == end and not decided:
                 return False
-            if match and self._write_token(token.kind, match):
+            if match and not match.partial and self._write_token(token.kind, match):
                 self._offset = match.end()
                 return True
+        if self._text[self._offset] in "`~":
+            return self._scan_code(final)
         plain = PLAIN_TEXT.match(self._text, self._offset)
-        text = plain[0] if plain else self._text[self._offset]
-        self._output.write(text)
-        self._offset += len(text)
+        self._write_text(plain[0] if plain else self._text[self._offset])
         return True
 
     def _close_gap(self, final: bool) -> bool:
@@ -102,42 +105,102 @@ class MarkerScanner:
         self._output.close_gap()
         return True
 
-    def _scan_code(self, fence: "_Fence", final: bool) -> bool:
-        """Scans a line of a code block, its indentation, or the closing fence."""
-        if self._in_code_line:
-            newline = self._text.find("\n", self._offset)
-            end = newline + 1 or len(self._text)
-            self._output.write_code(self._text[self._offset : end])
-            self._offset, self._in_code_line = end, newline < 0
-            return True
-        end = min(self._offset + MAX_HELD_LENGTH, len(self._text))
-        closing = fence.closing.match(self._text, self._offset, end)
-        if end == len(self._text) and not final and (closing or fence.incomplete.match(self._text, self._offset)):
+    def _scan_code(self, final: bool) -> bool:
+        """Scans a fence, code within a line, or marks that are neither; False if that depends on later text."""
+        held = self._text[self._offset : self._offset + MAX_HELD_LENGTH]
+        is_decided = final or len(held) == MAX_HELD_LENGTH
+        marks = held[: len(held) - len(held.lstrip(held[0]))]
+        line, newline, _ = held[len(marks) :].partition("\n")
+        if not (newline or line or is_decided):
             return False
-        if closing:
-            self._output.write_code(closing[0].strip())
-            self._output.hold_space("\n")
-            self._offset, self._fence = closing.end(), None
+        if len(marks) >= 3 and self._is_at_line_start and not ("`" in marks and "`" in line):
+            is_line_complete = newline or (final and not self._in_link)
+            if not (is_line_complete or is_decided):
+                return False
+            # with a "|", some readers take the line for the head of a table
+            if is_line_complete and "|" not in line:
+                self._write_fence(marks, marks + line + newline)
+            else:
+                self._write_text(marks)
             return True
-        start = self._text[self._offset : self._offset + fence.indent]
-        self._offset += len(start) - len(start.lstrip(" "))
-        self._in_code_line = True
+        code = self._find_code(marks, held, is_decided) if "`" in marks else ""
+        if code is not None:
+            self._write_text(code or marks)
+        return code is not None
+
+    def _write_fence(self, marks: str, line: str) -> None:
+        """Writes the line of a fence, or only its marks if it opens no code block."""
+        block = self._output.block
+        level = self._output.parser.fence_level(block + line.removesuffix("\n") + "\n", self._output.length)
+        if level < 0:
+            self._write_text(marks)
+        else:
+            self._write_text(line, block=True)
+            self._fence, self._in_code_line = _Fence(marks, level, block.rpartition("\n")[2]), False
+
+    def _find_code(self, backticks: str, held: str, is_decided: bool) -> str | None:
+        """The code, with its backticks, that begins the held text. Empty: there is none; None: later text decides."""
+        line, newline, _ = held.partition("\n")
+        closing = re.compile(rf"(?<!`){backticks}(?!`)").search(line, len(backticks))
+        if not (newline or is_decided) and (not closing or closing.end() == len(held)):
+            return None
+        code = held[: closing.end()] if closing else ""
+        line_before = self._output.block.rpartition("\n")[2]
+        # a row of dashes in the next line would make this line the head of a table, whose cells end at each "|"
+        has_pipe = "|" in code or ("|" in line_before and "`" in line_before)
+        if not code or (has_pipe and _ACTIVE.search(code)):
+            return ""
+        contexts = (self._output.block, line_before)
+        is_code = all(self._output.parser.ends_with_code(text + code, code, self._output.length) for text in contexts)
+        return code if is_code else ""
+
+    def _scan_fenced(self, fence: "_Fence", final: bool) -> bool:
+        """Scans a part of a code block, or the line that ends it; False if that depends on later text."""
+        newline = self._text.find("\n", self._offset)
+        line = self._text[self._offset : newline + 1 or len(self._text)]
+        if self._in_code_line or fence.code.match(line):
+            self._write_code(line)
+            return True
+        if newline < 0 and not final and len(line) < MAX_HELD_LENGTH:
+            return False
+        text = self._output.block + line.removesuffix("\n") + "\n"
+        kind = "outside"
+        if len(line) < MAX_HELD_LENGTH:
+            kind = self._output.parser.fence_line(text, self._output.length)
+        if kind == "code":
+            self._write_code(line)
+            return True
+        self._fence = None
+        if kind == "end":
+            self._write_text(line.removesuffix("\n"), block=True)
+            if fence.level == 0:
+                self._output.end_block()
         return True
 
-    def _write_token(self, kind: Kind, token: re.Match[str]) -> bool:
+    def _write_code(self, text: str) -> None:
+        """Writes a line of a code block, or a part of it."""
+        self._output.write_code(text)
+        self._offset += len(text)
+        self._in_code_line = not text.endswith("\n")
+
+    def _write_text(self, text: str, block: bool = False) -> None:
+        """Writes the next part of the text as it is."""
+        self._output.write(text, block=block)
+        self._offset += len(text)
+
+    def _write_token(self, kind: Kind, token: "regex.Match[str]") -> bool:
         """Writes a token, or what replaces it; False if the text is not this kind of token in its place."""
         match kind:
-            case "fence":
-                return self._open_fence(token)
-            case "code":
-                return self._write_code(token[0])
             case "definition":
                 return self._write_definition(token)
             case "harmless_tag" if self._is_at_line_start:  # it would begin a block of HTML
                 return False
             case "link":
-                text = f"({token['text']})" if MARKER.fullmatch(f"[{token['text']}]") else token["text"]
-                self._write_link(text, token["target"] or token["angled"] or "")
+                text, target = token["text"], token["target"] or token["angled"] or ""
+                is_marker = MARKER.fullmatch(f"[{text}]")
+                if is_marker and not _URL_OR_PATH.match(target):  # [1](as above) is a marker and a remark
+                    return False
+                self._write_link(f"({text})" if is_marker else text, target)
             case "anchor":
                 target = _HREF.search(token["attributes"])
                 self._write_link(token["text"], target[1] if target else "")
@@ -151,7 +214,7 @@ class MarkerScanner:
                 self._write_mark(kind, token)
         return True
 
-    def _write_mark(self, kind: Kind, token: re.Match[str]) -> None:
+    def _write_mark(self, kind: Kind, token: "regex.Match[str]") -> None:
         match kind:
             case "marker":
                 self._write_marker(token)
@@ -161,33 +224,12 @@ class MarkerScanner:
                 self._write_apart(token[0])
             case "overlong_marker":
                 self._output.write("(")
-            case "stray_backticks":
-                self._output.write("'" * len(token[0]))
             case "image" | "truncated_marker":
                 self._output.leave_out()
             case _:
                 self._output.write(token[0])
 
-    def _open_fence(self, token: re.Match[str]) -> bool:
-        """Moves the fence to the margin. Its line loses each `|`: before a line of dashes it would head a table."""
-        line = self._output.line
-        if not _LINE_START.fullmatch(line) or ">" in line:
-            return False
-        self._output.start_line()
-        self._output.write_code(token[0].rstrip("\n").replace("|", " ") + "\n")
-        self._fence, self._in_code_line = _Fence(token["marks"] or token["tildes"], len(line)), False
-        return True
-
-    def _write_code(self, code: str) -> bool:
-        """Writes code within a line; False if a table could cut it at a `|` and so activate a part of it."""
-        has_pipe = self._output.pipe_in_code or "|" in code
-        if has_pipe and _ACTIVE.search(code):
-            return False
-        self._output.write(code)
-        self._output.pipe_in_code = has_pipe
-        return True
-
-    def _write_definition(self, token: re.Match[str]) -> bool:
+    def _write_definition(self, token: "regex.Match[str]") -> bool:
         """Writes the definition of a link; False if it is not one, or its target is not allowed."""
         is_marker = MARKER.fullmatch(f"[{token['label']}]")
         if is_marker or not self._is_at_line_start or not is_allowed_link_target(token["target"], self._hosts):
@@ -195,7 +237,7 @@ class MarkerScanner:
         self._output.write(token[0])
         return True
 
-    def _write_marker(self, token: re.Match[str]) -> None:
+    def _write_marker(self, token: "regex.Match[str]") -> None:
         """Writes a marker for each passage that the token names, and allows links to the passage's host."""
         limit = max(_MAX_MARKERS_IN_A_ROW - self._output.markers_in_a_row, 0)
         numbers = marker_numbers(token[0], self._passage_hosts)[:limit]
@@ -208,7 +250,7 @@ class MarkerScanner:
         elif is_definition:
             self._output.hold_space(" ")
 
-    def _write_closing_bracket(self, token: re.Match[str]) -> None:
+    def _write_closing_bracket(self, token: "regex.Match[str]") -> None:
         """Writes a bracket that neither completes a marker nor, before a colon, a definition."""
         if self._output.completes_marker(token[0]):
             self._output.write(")")
@@ -220,6 +262,8 @@ class MarkerScanner:
     def _write_link(self, text: str, target: str) -> None:
         """Writes a link, or only its text if the target is not allowed."""
         if is_allowed_link_target(target, self._hosts):
+            if self._output.ends_with("!"):  # together they would be an image
+                self._output.hold_space(" ")
             self._output.write("[")
             self._write_filtered(text)
             self._output.write(f"]({target})")
@@ -236,9 +280,9 @@ class MarkerScanner:
     def _write_filtered(self, text: str) -> None:
         """Filters a text within the answer, such as that of a link."""
         outer = self._text, self._offset
-        self._text, self._offset = text, 0
+        self._text, self._offset, self._in_link = text, 0, True
         self._scan(final=True)
-        self._text, self._offset = outer
+        (self._text, self._offset), self._in_link = outer, False
 
     @property
     def _is_at_line_start(self) -> bool:
@@ -246,10 +290,13 @@ class MarkerScanner:
 
 
 class _Fence:
-    """An open fence of backticks or tildes. Up to `indent` spaces are removed from each line of its block."""
+    """An open fence. `code` matches a line if it is certain that the fence is open after it.
 
-    def __init__(self, marks: str, indent: int) -> None:
-        self.marks, self.indent = marks, min(indent, _MAX_CODE_INDENT)
-        before = f" {{0,{self.indent + 3}}}"
-        self.closing = re.compile(rf"{before}{marks[0]}{{{len(marks)},}}[ \t]*(?:\n|\Z)")
-        self.incomplete = re.compile(rf"{before}{marks[0]}*[ \t]*\Z")
+    `before` is the line before its marks; `level` is the number of blocks around it.
+    """
+
+    def __init__(self, marks: str, level: int, before: str) -> None:
+        self.marks, self.level = marks, level
+        indent = re.escape(re.sub(r"[^\s>]", " ", before)) if level else ""
+        empty_line = "" if ">" in before else r"|[ \t]*+\n"
+        self.code = re.compile(rf"{indent}[ \t]*+(?!{marks[0]}*+[ \t]*+(?:\n|\Z)){empty_line}")

@@ -9,7 +9,7 @@ MAX_MARKER_LENGTH = 300
 """Code points."""
 
 _OPEN, _CLOSE = f"[{re.escape(OPENING_BRACKETS)}]", f"[{re.escape(CLOSING_BRACKETS)}]"
-_NO_BRACKET = rf"[^{re.escape(OPENING_BRACKETS + CLOSING_BRACKETS)}\n]"
+_NO_BRACKET = rf"[^{re.escape(OPENING_BRACKETS + CLOSING_BRACKETS)}`\n]"
 _DIGITS = r"\d¹²³⁰⁴-⁹₀-₉①-⑳"
 _NUMBER = rf"[\^＾]?[{_DIGITS}]++"  # noqa: RUF001
 _SEPARATORS = r"-,;/&‐‑‒–—−－~～，；、､"  # noqa: RUF001
@@ -18,19 +18,14 @@ _NUMBERS = rf"{_NUMBER}{_SOURCE}(?:(?:\s?[{_SEPARATORS}]\s?|\s){_NUMBER}{_SOURCE
 _LIST_CHARACTERS = rf"{_DIGITS}{_SEPARATORS}\s\^＾:："  # noqa: RUF001
 
 MARKER = re.compile(rf"{_OPEN}(?:{_NUMBERS}|{_OPEN}{_NUMBERS}{_CLOSE}){_CLOSE}")
-INCOMPLETE_MARKER = re.compile(rf"{_OPEN}{{1,2}}[{_LIST_CHARACTERS}]*+(?:†{_NO_BRACKET}*+)?+{_CLOSE}?\Z")
-"""The end of a text that more text could complete to a marker."""
-
 OVERLONG_MARKER = re.compile(rf"{_OPEN}(?=[{_LIST_CHARACTERS}]{{{MAX_MARKER_LENGTH - 1}}})")
 """The bracket before a list of numbers that is too long for a marker."""
 
 TRUNCATED_MARKER = re.compile(rf"{_OPEN}{{1,2}}(?=[\^＾]?[{_DIGITS}])[{_LIST_CHARACTERS}]*+\Z")  # noqa: RUF001
 """A marker that the end of the text cuts off."""
 
-INLINE_CODE = re.compile(r"(?P<run>`++)[^`\n]*+(?:(?!(?P=run)(?!`))`++[^`\n]*+)*+(?P=run)(?!`)")
-"""Code within a line, with its backticks."""
-
-_BACKTICKS = re.compile(rf"(?P<valid>\\[\\`]|{INLINE_CODE.pattern})|`++")
+_INLINE_CODE = r"(?P<run>`++)[^`\n]*+(?:(?!(?P=run)(?!`))`++[^`\n]*+)*+(?P=run)(?!`)"
+_BACKTICKS = re.compile(rf"(?P<valid>\\[\\`]|{_INLINE_CODE})|`++")
 _RANGE = re.compile(r"(\d+)(?:\s?[-‐‒–—−~]\s?\^?(\d+))?")  # noqa: RUF001
 _SUFFIX = re.compile(r"†.*|:\d+")
 _TO_PARENTHESES = str.maketrans(

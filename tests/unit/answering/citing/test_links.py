@@ -48,6 +48,8 @@ def test_images_are_left_out_with_the_white_space_before_them(image: str) -> Non
 
 def test_an_image_that_is_not_inline_is_none() -> None:
     assert shown("![a][r] ![r]") == "! [a][r] ! [r]"
+    assert shown(f"{EVIL}![r]") == "(link removed)[r]"
+    assert shown(f"!<a href={GOOD}>b</a>") == f"! [b]({GOOD})"
     assert shown(f"![a\nb]({EVIL})") == "! [a\nb] ((link removed))"
 
 
@@ -165,25 +167,51 @@ def test_code_is_untouched(code: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f"`a {EVIL}", "'a (link removed)"),
-        (
-            f"`a\nb` {EVIL} `c`",
-            "'a\nb' (link removed) 'c'"[:0]
-            + "'a\nb` (link removed) `c'"[:0]
-            + "'a\nb` https://evil.example/?q=secret `c'",
-        ),
+        (f"`a {EVIL}", "`a (link removed)"),
+        (f"`a\nb` {EVIL} `c`", "`a\nb` (link removed) `c`"),
         (f"\\`a {EVIL} \\`", "\\`a (link removed) \\`"),
-        (f"`a | b` `{EVIL}`", "`a | b` '(link removed)'"),
+        (f"`a | b` `{EVIL}`", "`a | b` `(link removed)`"),
         (f"{GOOD}` {EVIL} `", f"{GOOD} ` {EVIL} `"),
-        (f"> ```\n> {EVIL}\n> ```", "> '''\n> (link removed)\n> '''"),
-        (f"- a\n  ```\n  b\n{EVIL}", f"- a\n```\nb\n{EVIL}"),
-        (f"- a\n\n      ```\n      b\n      ```\n{EVIL}", "- a\n\n```\nb\n```\n(link removed)"),
-        (f"```\na\n~~~\n``` b\n  ````  \n{EVIL}", "```\na\n~~~\n``` b\n````\n(link removed)"),
-        (f"- ```\n  a\n  ```\n{EVIL}", "-\n```\na\n```\n(link removed)"),
+        (f"> ```\n> {EVIL}\n> ```", f"> ```\n> {EVIL}\n> ```"),
+        (f"- a\n  ```\n  b\n{EVIL}", "- a\n  ```\n  b\n(link removed)"),
+        (f"- a\n\n      ```\n      b\n      ```\n{EVIL}", "- a\n\n      ```\n      b\n      ```\n(link removed)"),
+        (f"```\na\n~~~\n``` b\n  ````  \n{EVIL}", "```\na\n~~~\n``` b\n  ````  \n(link removed)"),
+        (f"- ```\n  a\n  ```\n{EVIL}", "- ```\n  a\n  ```\n(link removed)"),
+        (f"```a|b\n-|-\n{EVIL}\n```", "```a|b\n-|-\n(link removed)\n```"),
     ],
 )
 def test_code_is_only_what_every_reader_takes_for_code(text: str, expected: str) -> None:
     assert shown(text) == expected
+
+
+ACTIVE = st.lists(
+    st.sampled_from(["a", "x[9]", "[1]", EVIL, "<img src=x>", "](//e)", "![i](//e)", "~~", "'", " "]),
+    min_size=1,
+    max_size=5,
+).map("".join)
+INLINE = st.builds(
+    lambda marks, code: f"{marks}{code}{marks}", st.sampled_from(["`", "``"]), ACTIVE.filter(lambda code: code.strip())
+)
+LINES = st.lists(ACTIVE.map(lambda line: f"x {line}"), max_size=4)
+FENCES = st.builds(
+    lambda indent, marks, lines: "\n".join(f"{indent}{line}".rstrip() for line in [marks, *lines, marks[:3]]),
+    st.sampled_from(["", "  "]),
+    st.sampled_from(["```py", "~~~", "```"]),
+    LINES,
+)
+BLOCKS = st.one_of(
+    st.lists(INLINE, min_size=1, max_size=4).map(lambda codes: f"Run {', then '.join(codes)} now."),
+    FENCES,
+    FENCES.map(lambda fence: "- item\n\n" + "\n".join(f"  {line}".rstrip() for line in fence.split("\n"))),
+    INLINE.map(lambda code: f"1. First {code}\n2. Second {code}"),
+    st.just("A lone ` and a ~~~ in a line."),
+)
+
+
+@calmly
+@given(st.lists(BLOCKS, min_size=1, max_size=5).map("\n\n".join))
+def test_a_models_code_passes_byte_for_byte(text: str) -> None:
+    assert shown(f"Code:\n\n{text}") == f"Code:\n\n{text}"
 
 
 def test_more_than_the_limit_is_not_held_back() -> None:
