@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
+from rendered import visible_text
 
 from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer, cite
@@ -155,14 +155,6 @@ styles = st.sampled_from(["inline", "footnote", "endnote"])
 def cut(text: str, places: Sequence[int]) -> list[str]:
     bounds = [0, *sorted({place % (len(text) + 1) for place in places}), len(text)]
     return [text[start:end] for start, end in pairwise(bounds)]
-
-
-def visible_text(text: str) -> str:
-    """The text that a reader of CommonMark with tables sees outside code."""
-    tokens = [
-        child for block in MarkdownIt("commonmark").enable("table").parse(text) for child in block.children or [block]
-    ]
-    return " ".join(token.content for token in tokens if token.type not in ("code_inline", "fence", "code_block"))
 
 
 @calmly

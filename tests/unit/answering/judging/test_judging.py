@@ -84,6 +84,7 @@ def test_a_label_that_the_model_has_not_is_refused_before_the_first_answer(tmp_p
         build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model), HASHING)
 
 
+@pytest.mark.model
 def test_the_lexical_judge_compares_the_vectors_of_tokens_where_the_embedder_tells_them() -> None:
     answer, source = Answer(text="Each key is exchanged monthly."), [passage(1, "All keys are rotated every month.")]
     settings = LexicalJudge(type="lexical")
