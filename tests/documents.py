@@ -44,7 +44,7 @@ PROGRAMS = ("sh", "python", "py")
 RUN = ("console", "yaml", *PROGRAMS)
 PICTURES = ("mermaid",)
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->", re.DOTALL)
-EXPORT = re.compile(r"^export (\w+)=[\"']?([^\"'\n]*)", re.MULTILINE)
+EXPORT = re.compile(r"^export (\w+=.*)", re.MULTILINE)
 FILE_NAME = re.compile(r"(?:#|--) ([\w./-]+\.\w+)$")
 
 
@@ -155,7 +155,8 @@ class Reader:
         if block.language != "sh":
             return self.run(f"python - <<'PYTHON'\n{block.text}\nPYTHON")
         printed = self.run(block.text)
-        for name, value in EXPORT.findall(self.replace(block.text)):
+        for assignment in EXPORT.findall(self.replace(block.text)):
+            name, _, value = shlex.split(assignment, comments=True)[0].partition("=")
             variables = {**self._variables(), "PWD": str(self.folder)}
             expanded = re.sub(r"\$(\w+)", lambda match, known=variables: known.get(match[1], ""), value)
             self.environment = {**self.environment, name: expanded}
