@@ -141,7 +141,10 @@ def start_ray(resources: Resources = UNLIMITED) -> None:
             try:
                 ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-                raise ClusterError(f"Ray cannot be {'reached' if not options else 'started'}: {error}") from error
+                if options:
+                    raise ClusterError(f"Ray cannot be started: {error}") from error
+                hint = "check RAY_ADDRESS, and RAY_AUTH_MODE and RAY_AUTH_TOKEN if the cluster has a token"
+                raise ClusterError(f"Ray cannot be reached: {error}; {hint}") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

@@ -216,7 +216,8 @@ class Reader:
     def check_yaml(self, block: Block) -> None:
         name = block.file or "block.yaml"
         (self.folder / name).write_text(self.replace(block.text))
-        self.run(f"rag config check --config {name}")
+        parent = Path(name).parent.as_posix()  # modules that the file names can be next to it
+        self.run(f"{'' if parent == '.' else f'PYTHONPATH={parent} '}rag config check --config {name}")
 
     def write_file(self, block: Block) -> None:
         file = self.folder / block.file

@@ -1,17 +1,14 @@
 """The commands of the documents run as they stand there, and print what the documents show."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from buckets import run_s3
 from commands import Rag, rag_in_process
 from documents import ROOT, Reader
 from fakes.openai_endpoint import run_endpoint, stream_response, whole_response
 from hosts import free_port
-from waiting import wait_until
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
@@ -63,19 +60,6 @@ def test_a_bucket_is_kept_in_step(reader: Reader, tmp_path: Path) -> None:
     with run_s3(tmp_path / "s3.log") as url:
         reader.replaced = {"http://minio.internal:9000": url}
         reader.follow(page("how-to/s3"))
-
-
-@contextmanager
-def run_s3(log: Path) -> Iterator[str]:
-    """Yields the url of moto's server: S3 in memory."""
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as server:
-        try:
-            wait_until(lambda: "Running on" in log.read_text() or server.poll() is not None)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
 
 
 def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader) -> None:

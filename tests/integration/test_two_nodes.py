@@ -6,16 +6,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
-from socket import create_server
 from threading import Thread
 from typing import Any
 
+import fsspec
 import psutil
 import pytest
+from buckets import run_s3
+from documents import ROOT, Reader, read_blocks
+from hosts import free_port
 from psycopg.conninfo import make_conninfo
 from trees import assert_same, hashing_settings, read_tree, violations, write
 
@@ -57,7 +61,7 @@ def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
     folder = short_folder / "tcp"
     embedded.start(folder)
     embedded.stop(folder)
-    port = _free_port()
+    port = free_port()
     _pg_ctl(folder, "-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}", "-l", str(folder / "log"), "start")
     yield Postgres.open(make_conninfo(host="127.0.0.1", port=port, user="postgres", dbname="postgres"))
     _pg_ctl(folder, "-m", "fast", "stop")
@@ -87,6 +91,44 @@ def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, s
     assert violations(store_over_tcp) == []
 
 
+def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
+    store_over_tcp: Postgres, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, mark = short_folder / "cluster", f"{os.getpid()}-{time.monotonic_ns()}"
+    head, dashboard, client, *agents = (free_port() for _ in range(5))
+    replaced = {
+        "--port=6379": f"--port={head} --dashboard-port={dashboard} --ray-client-server-port={client}"
+        f" --dashboard-agent-listen-port={agents[0]}",
+        "ray start --address=head.internal:6379": f"ray start --address=127.0.0.1:{head}"
+        f" --dashboard-agent-listen-port={agents[1]}",
+        "head.internal:6379": f"127.0.0.1:{head}",
+        "head.internal:8265": f"127.0.0.1:{dashboard}",
+        "host=db.internal dbname=rag user=rag": store_over_tcp.dsn,
+    }
+    write(tmp_path, {"notes/a.md": "# A note", "job/acme/__init__.py": ""})
+    (chunker,) = (block for block in read_blocks(read_page("extend")) if block.file == "acme/chunking.py")
+    Reader(tmp_path / "job").write_file(chunker)
+    environment = {MARK: mark, "HOME": str(home), "RAG_HOME": str(home), "RAG_EMBEDDING__TYPE": "hashing"}
+    try:
+        with run_s3(tmp_path / "s3.log") as s3:
+            for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any"}.items():
+                monkeypatch.setenv(f"AWS_{name}", value)
+            bucket = fsspec.filesystem("s3")
+            bucket.mkdir("handbook")
+            bucket.pipe({f"handbook/docs/{name}": text.encode() for name, text in FILES.items()})
+            Reader(tmp_path, environment, replaced).follow(read_page("ray-cluster"))
+    finally:
+        embedded.stop(home / "postgres")
+        _end(mark)
+    assert read_tree(store_over_tcp).statuses() == dict.fromkeys(FILES, "completed")
+    assert len(read_tree(store_over_tcp, "paragraphs").chunks) == len(FILES)
+    assert violations(store_over_tcp) == []
+
+
+def read_page(name: str) -> str:
+    return (ROOT / "docs" / "how-to" / f"{name}.md").read_text()
+
+
 def on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
     """What came of a sync there of each store and location; nothing of the cluster goes on."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -114,16 +156,25 @@ def _left_behind(mark: str) -> list[str]:
     return left
 
 
+def _end(mark: str) -> None:
+    """Ends the processes of a cluster. `ray stop` would end those of all clusters of this machine.
+
+    Ray's agents have a title in place of their environment, and are found as children.
+    """
+    for process in psutil.process_iter():
+        if _marked(process, mark):
+            with suppress(psutil.NoSuchProcess):
+                for child in process.children(recursive=True):
+                    child.kill()
+                process.kill()
+    assert _left_behind(mark) == []
+
+
 def _marked(process: psutil.Process, mark: str) -> bool:
     try:
         return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def _free_port() -> int:
-    with create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _pg_ctl(folder: Path, *arguments: str) -> None:

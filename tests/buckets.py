@@ -1,0 +1,23 @@
+"""S3 in memory, as moto serves it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hosts import free_port
+from waiting import wait_until
+
+
+@contextmanager
+def run_s3(log: Path) -> Iterator[str]:
+    """Yields the url of moto's server: S3 in memory."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as server:
+        try:
+            wait_until(lambda: "Running on" in log.read_text() or server.poll() is not None)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
