@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,7 @@ from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, er
 from rag_core.wire.jobs import FailedDocument, Job
 
 if TYPE_CHECKING:
-    from rag_cli.server_client import File
+    from rag_cli.server_client import File, Receipt
     from rag_core.ingestion.sources.files import FilesSource
 
 MAX_BATCH_FILES = 1_000
@@ -146,7 +146,7 @@ class Push:
 
         check_server(self.server)
         for batch in self._read_batches():
-            self._add_response(send_files(self.server, self._form_fields(), batch), batch)
+            self._add_receipt(send_files(self.server, self._form_fields(), batch), batch)
             console.print(f"{sum(self.jobs.values())} documents sent", highlight=False)
         if self.request.remote_sources:
             source = {
@@ -157,17 +157,17 @@ class Push:
                 "checksum": self.request.checksum,
             }
             body = {"collection": self.request.collection, "profile": self.profile or None, "source": source}
-            self._add_response(send_source(self.server, body), ())
+            self._add_receipt(send_source(self.server, body), ())
         if self.request.local_sources and not self.request.no_prune:
             console.print("note: files that were deleted from these folders are not deleted on the server")
 
-    def _add_response(self, response: Mapping[str, Any], batch: "Sequence[File]") -> None:
+    def _add_receipt(self, receipt: "Receipt", batch: "Sequence[File]") -> None:
         """Records the job, if the server accepted at least one file, and a failure for each rejected file."""
-        if "job_id" in response:
-            self.jobs[response["job_id"]] = response["documents"]
-        for row in response.get("items", ()):
-            if "problem" in row:
-                self.failures.append(_describe_failure(batch[row["index"]].uri, "push", row["problem"]["detail"]))
+        if receipt.job:
+            self.jobs[receipt.job] = receipt.documents
+        for index, file in enumerate(batch):
+            if index in receipt.rejected:
+                self.failures.append(_describe_failure(file.uri, "push", receipt.rejected[index]))
 
     def _read_batches(self) -> "Iterator[list[File]]":
         batch: list[File] = []

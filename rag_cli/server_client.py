@@ -2,11 +2,12 @@
 
 import json
 import mimetypes
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -16,7 +17,8 @@ import stamina
 from rag_core.errors import NotFoundError, RagError, ResponseError, TooLargeError, UnavailableError, UsageError
 from rag_core.events import Event, RunFailed, RunFinished
 from rag_core.wire.events import decode_event
-from rag_core.wire.jobs import Job, JobEvent
+from rag_core.wire.jobs import Ingested, Job, JobEvent
+from rag_core.wire.problems import Problem
 from rag_core.wire.retrieval import Retrieval
 
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
@@ -27,6 +29,8 @@ RECONNECT_SECONDS = 0.5
 """Seconds between connections to the events of a job."""
 MAX_PAGE_ROWS = 200
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
+
+_FILE_POINTER = re.compile(r"#/files/(\d+)")
 
 
 def request_retrieval(server: str, body: Mapping[str, Any]) -> Retrieval:
@@ -78,26 +82,41 @@ def check_server(server: str) -> None:
         _check_response(client.get("/healthz"))
 
 
-def send_files(server: str, fields: Mapping[str, str], files: Sequence[File]) -> dict[str, Any]:
-    """The response of `/v1/ingest`. If the server rejects every file, it only has `items`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """The response of `/v1/ingest`: the job, which is empty if every file was rejected, and its number of documents.
 
-    def post(client: httpx2.Client, headers: Mapping[str, str]) -> dict[str, Any]:
-        parts = [file.part for file in files]
-        response = client.post("/v1/ingest", data=dict(fields), files=parts, headers=headers)
+    `rejected` has the reasons for the rejections, by the position of the file.
+    """
+
+    job: str = ""
+    documents: int = 0
+    rejected: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_response(cls, response: httpx2.Response) -> Self:
+        """Raises ResponseError if the response is invalid, or the RagError that belongs to its status."""
         if response.status_code == httpx2.codes.UNPROCESSABLE_CONTENT:
-            errors = [(error["pointer"].split("/"), error["detail"]) for error in response.json().get("errors", ())]
-            details = {int(path[2]): detail for path, detail in errors if path[1] == "files" and len(path) > 2}
-            if details:
-                return {"items": [{"index": index, "problem": {"detail": details[index]}} for index in details]}
-        return _response_json(response)
+            rules = Problem.decode(_read_object(response)).errors or []
+            rejected = {int(match[1]): rule.detail for rule in rules if (match := _FILE_POINTER.match(rule.pointer))}
+            if rejected:
+                return cls(rejected=rejected)
+        ingested = Ingested.decode(_response_json(response))
+        rows = ingested.items or []
+        rejected = {row.index: row.problem.detail for row in rows if row.problem and row.index is not None}
+        return cls(job=str(ingested.job_id), documents=ingested.documents, rejected=rejected)
 
-    return _post_with_retries(server, post)
 
-
-def send_source(server: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The response of `/v1/ingest`."""
+def send_files(server: str, fields: Mapping[str, str], files: Sequence[File]) -> Receipt:
+    parts = [file.part for file in files]
     return _post_with_retries(
-        server, lambda client, headers: _response_json(client.post("/v1/ingest", json=dict(body), headers=headers))
+        server, lambda client, headers: client.post("/v1/ingest", data=dict(fields), files=parts, headers=headers)
+    )
+
+
+def send_source(server: str, body: Mapping[str, Any]) -> Receipt:
+    return _post_with_retries(
+        server, lambda client, headers: client.post("/v1/ingest", json=dict(body), headers=headers)
     )
 
 
@@ -137,19 +156,17 @@ def cancel_job(server: str, job: str) -> None:
         _check_response(client.post(f"/v1/jobs/{job}/cancel"))
 
 
-def _post_with_retries(
-    server: str, post: Callable[[httpx2.Client, Mapping[str, str]], dict[str, Any]]
-) -> dict[str, Any]:
+def _post_with_retries(server: str, post: Callable[[httpx2.Client, Mapping[str, str]], httpx2.Response]) -> Receipt:
     """Posts again if the server is unavailable.
 
     All attempts have the same idempotency key, because the server may have received an earlier one.
     """
     headers = {"Idempotency-Key": str(uuid4())}
-    body: dict[str, Any] = {}
+    receipt = Receipt()
     for attempt in stamina.retry_context(on=UnavailableError, attempts=ATTEMPTS, wait_initial=0.5, wait_max=5.0):
         with attempt, _open_client(server) as client:
-            body = post(client, headers)
-    return body
+            receipt = Receipt.from_response(post(client, headers))
+    return receipt
 
 
 def _request_job(server: str, job: str, cursor: str = "") -> Job:
@@ -189,6 +206,11 @@ def _open_client(server: str) -> Iterator[httpx2.Client]:
 def _response_json(response: httpx2.Response) -> dict[str, Any]:
     """The body. Raises ResponseError if it is not a JSON object, or the RagError that belongs to the status."""
     _check_response(response)
+    return _read_object(response)
+
+
+def _read_object(response: httpx2.Response) -> dict[str, Any]:
+    """The body, whatever the status. Raises ResponseError if it is not a JSON object."""
     try:
         body = response.json()
     except ValueError:

@@ -1,0 +1,73 @@
+"""Responses of `/v1/ingest`, as `rag ingest --server` reads them."""
+
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from rag_cli.server_client import Receipt
+from rag_core.errors import ResponseError, UnavailableError, UsageError
+
+JOB = str(UUID(int=1))
+ACCEPTED = {
+    "job_id": JOB,
+    "status": "queued",
+    "documents": 2,
+    "links": {"self": "/v1/jobs/1", "events": "/v1/jobs/1/e"},
+}
+PROBLEM = {
+    "type": "about:blank",
+    "title": "Unprocessable Content",
+    "status": 422,
+    "detail": "files/0: no text",
+    "instance": "/v1/ingest",
+    "correlation_id": JOB,
+    "error_type": "invalid_request",
+    "retryable": False,
+    "recovery": [],
+    "error": {"message": "files/0: no text", "type": "invalid_request_error", "code": "invalid_request", "param": ""},
+}
+
+
+def receipt(status: int, body: Any) -> Receipt:
+    request = httpx2.Request("POST", "http://gateway/v1/ingest")
+    return Receipt.from_response(httpx2.Response(status, json=body, request=request))
+
+
+def rule(pointer: str, detail: str) -> dict[str, str]:
+    return {"pointer": pointer, "code": "value_error", "detail": detail}
+
+
+def test_rejected_files_are_reported_by_their_positions() -> None:
+    rows = [{"index": 0, "id": "a", "status": 202}, {"index": 2, "id": "c", "status": 422, "problem": PROBLEM}]
+    assert receipt(202, ACCEPTED) == Receipt(job=JOB, documents=2)
+    assert receipt(207, {**ACCEPTED, "items": rows}) == Receipt(job=JOB, documents=2, rejected={2: "files/0: no text"})
+
+
+def test_there_is_no_job_if_every_file_is_rejected() -> None:
+    rules = [rule("#/files/0", "no text"), rule("#/files/11/name", "too long")]
+    assert receipt(422, {**PROBLEM, "errors": rules}) == Receipt(rejected={0: "no text", 11: "too long"})
+
+
+@pytest.mark.parametrize("errors", [{}, {"errors": None}, {"errors": [rule("#/profile", "unknown")]}])
+def test_a_rejected_request_is_an_error(errors: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="no text"):
+        receipt(422, {**PROBLEM, **errors})
+    with pytest.raises(UnavailableError, match="no text"):
+        receipt(503, {**PROBLEM, **errors})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (202, {**ACCEPTED, "documents": "many"}, "not a valid Ingested: documents"),
+        (207, {**ACCEPTED, "items": [{"index": 0}]}, "not a valid Ingested: items"),
+        (422, {"errors": [{"pointer": "#/files/0"}]}, "not a valid Problem: "),
+        (422, ["no"], "is not a JSON object: is a gateway there"),
+        (202, "accepted", "is not a JSON object: is a gateway there"),
+    ],
+)
+def test_a_malformed_response_is_an_error(status: int, body: Any, message: str) -> None:
+    with pytest.raises(ResponseError, match=message):
+        receipt(status, body)
