@@ -144,7 +144,7 @@ def job_events(server: str, job: str) -> Iterator[JobEvent]:
 def read_ended_job(server: str, job: str) -> Job:
     """The job with all pages of its failures."""
     page = _request_job(server, job)
-    failures = page.failures
+    failures = list(page.failures)
     while page.next_cursor:
         page = _request_job(server, job, page.next_cursor)
         failures += page.failures

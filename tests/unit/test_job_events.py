@@ -10,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from rag_cli.server_client import job_events
+from rag_cli.server_client import job_events, read_ended_job
 from rag_core.errors import NotFoundError, ResponseError, UnavailableError
+from rag_core.wire.jobs import Job
 
 Connection = tuple[int, Sequence[int], bool]
 """A status, the numbers of the events that are told, and whether it ends as it should."""
@@ -135,3 +136,14 @@ def test_a_server_that_is_no_gateway_is_reported_at_once(monkeypatch: pytest.Mon
     with scripted((200, [1], True)) as (url, server), pytest.raises(ResponseError, match="not a valid Job: counts"):
         list(job_events(url, "j"))
     assert server.seen == [None]
+
+
+def test_a_job_has_the_failures_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(uri: str, cursor: str | None) -> Job:
+        failure = {"uri": uri, "stage": "parse", "reason": "empty", "retryable": False}
+        return Job.decode(JOB | {"status": "completed", "failures": [failure], "next_cursor": cursor})
+
+    pages = {"": page("a", "after a"), "after a": page("b", "after b"), "after b": page("c", None)}
+    monkeypatch.setattr("rag_cli.server_client._request_job", lambda *position: pages["".join(position[2:])])
+    assert [failure.uri for failure in read_ended_job("http://gateway", "j").failures] == ["a", "b", "c"]
+    assert [len(page.failures) for page in pages.values()] == [1, 1, 1]
