@@ -24,6 +24,7 @@ from workers import run_worker
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
+from serve.services import open_shared_resources
 
 FOLDER = Path("/tmp/rag-exchanges")  # noqa: S108 - only what this script writes is in it
 """A fixed place, because addresses and ids of documents depend on it."""
@@ -283,7 +284,9 @@ def record(out: Path) -> None:
         settings = hashing_settings(f"store.url={store.dsn}", "answering.budget=none")
         ingest(store, FOLDER / "corpus", settings=settings)
         with run_worker(settings):
-            recorded = gateways.run_with_gateway(gateways.build_services(settings), run_exchanges)
+            recorded = gateways.run_with_gateway(
+                open_shared_resources(settings).build_services(settings), run_exchanges
+            )
     finally:
         embedded.stop(server)
     out.write_text(json.dumps(recorded, indent=1, ensure_ascii=False))
