@@ -15,6 +15,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from math import fsum
 from typing import TypeAlias
 
 import numpy as np
@@ -140,8 +141,9 @@ class _Question:
     def _idf_share(self, text_terms: frozenset[str], language: str) -> float:
         """The share of the question's idf, with its terms read in the text's language, that the text contains."""
         question_terms = set(terms(self.text, language))
-        total = sum(self.idf.get(term, 0.0) for term in question_terms)
-        return sum(self.idf.get(term, 0.0) for term in question_terms & text_terms) / total if total else 0.0
+        # exact sums, because the order of a set, and so the rounding of a plain sum, differs between processes
+        total = fsum(self.idf.get(term, 0.0) for term in question_terms)
+        return fsum(self.idf.get(term, 0.0) for term in question_terms & text_terms) / total if total else 0.0
 
 
 def _score_sentences(question: _Question, candidates: Sequence[Candidate], cosines: Sequence[float]) -> Scores:

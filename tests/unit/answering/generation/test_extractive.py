@@ -125,6 +125,19 @@ def test_backticks_of_two_sentences_make_no_code_of_what_lies_between_them() -> 
     assert asyncio.run(VerbatimJudge().judge(answer, sources)).grade == "supported"
 
 
+def test_the_coverage_is_an_exact_sum_so_that_the_order_of_terms_does_not_matter() -> None:
+    words = "lock dock ship rope mast deck hull keel sail oar"
+
+    async def idf(_: Query) -> Mapping[str, float]:
+        return dict.fromkeys(words.split(), 0.1)  # summed one by one, ten of them are less than 1
+
+    generator = SentenceExtractor(
+        encoder=ScriptedEncoder(error=ModelError("away")), idf=idf, sentences=1, passages=1, threshold=0.0
+    )
+    found = ranked(generator, prompt(words, passage(1, "Lock, dock, ship, rope, mast.", dense=None)))
+    assert found.confidence == 0.5
+
+
 def test_words_count_twice_as_much_as_the_cosine_which_tells_apart_what_they_do_not() -> None:
     encoder = ScriptedEncoder(cosines={"gate": 1.0, "watch": 0.9})
     asked = prompt(
