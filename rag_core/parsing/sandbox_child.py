@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rag_core.errors import DocumentError
+from rag_core.errors import DocumentError, describe_error
 from rag_core.types import Document
 
 Parse: TypeAlias = Callable[[str, bytes], Document]
@@ -75,8 +75,8 @@ def _answer(parse: Parse, uri: str, body: bytes, output_bytes: int) -> bytes:
     except MemoryError:
         reply = pickle.dumps((OUT_OF_MEMORY, ()))
     except BaseException as error:  # noqa: BLE001 - a parser can raise anything; Rust panics are not an Exception
-        description = ": ".join((type(error).__name__, *str(error).strip().splitlines()[:1]))
-        reply = _failure(f"the parser failed: {description[:300]}")
+        line = " ".join(describe_error(error).split())
+        reply = _failure(f"the parser failed: {line[:300]}")
     return reply
 
 

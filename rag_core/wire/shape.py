@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import SchemaSerializer, core_schema
 
-from rag_core.errors import ResponseError
+from rag_core.errors import ResponseError, validation_lines
 
 V = TypeVar("V")
 
@@ -54,11 +54,8 @@ class Shape(BaseModel):
         try:
             return cls.model_validate(body, extra="ignore")
         except ValidationError as error:
-            (first, *_) = error.errors()
-            member = ".".join(map(str, first["loc"]))
-            raise ResponseError(
-                f"the server's response is not a valid {cls.__name__}: {member}: {first['msg']}"
-            ) from None
+            first, *_ = validation_lines(error, cls.__name__)
+            raise ResponseError(f"the server's response is invalid: {first}") from None
 
 
 class Page(Shape):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rag_core.errors import ConfigError
+from rag_core.errors import ConfigError, validation_lines
 from rag_core.models.batches import Batches
 
 T = TypeVar("T")
@@ -32,9 +32,7 @@ def parse_batch_settings(user_config: object) -> BatchSettings:
     try:
         return BatchSettings.model_validate(user_config)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(["user_config", *map(str, first["loc"])])
-        raise ConfigError(f"{key}: {first['msg'].lower()}, got {first['input']!r}") from error
+        raise ConfigError("; ".join(validation_lines(error, "user_config"))) from error
 
 
 def estimate_tokens(text: str) -> int:

@@ -133,7 +133,7 @@ def test_a_job_that_is_not_there_is_not_waited_for() -> None:
 
 def test_a_server_that_is_no_gateway_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JOB, "counts", None)
-    with scripted((200, [1], True)) as (url, server), pytest.raises(ResponseError, match="not a valid Job: counts"):
+    with scripted((200, [1], True)) as (url, server), pytest.raises(ResponseError, match=r"invalid: Job\.counts: "):
         list(job_events(url, "j"))
     assert server.seen == [None]
 

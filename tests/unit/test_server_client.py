@@ -61,9 +61,9 @@ def test_a_rejected_request_is_an_error(errors: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (202, {**ACCEPTED, "documents": "many"}, "not a valid Ingested: documents"),
-        (207, {**ACCEPTED, "items": [{"index": 0}]}, "not a valid Ingested: items"),
-        (422, {"errors": [{"pointer": "#/files/0"}]}, "not a valid Problem: "),
+        (202, {**ACCEPTED, "documents": "many"}, "invalid: Ingested.documents: "),
+        (207, {**ACCEPTED, "items": [{"index": 0}]}, r"invalid: Ingested.items\[0\].id: "),
+        (422, {"errors": [{"pointer": "#/files/0"}]}, "invalid: Problem.type: "),
         (422, ["no"], "is not a JSON object: is a gateway there"),
         (202, "accepted", "is not a JSON object: is a gateway there"),
     ],
