@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -82,15 +83,19 @@ class TraceQuestions:
     """An actor that holds the knowledge base, with its models."""
 
     def __init__(self, task: TraceTask) -> None:
-        self._task = task
-        self._knowledge = KnowledgeBase(task.settings)
+        self._task, self._resources = task, ExitStack()
+        self._knowledge = self._resources.enter_context(KnowledgeBase(task.settings))
         self._knowledge.load()
-        self._threads = ThreadPoolExecutor(task.callers)
+        self._threads = self._resources.enter_context(ThreadPoolExecutor(task.callers))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         ids, texts = batch["id"].to_pylist(), batch["text"].to_pylist()
         traces = self._threads.map(lambda id, text: _trace_question(self._knowledge, self._task, id, text), ids, texts)
         return pa.table({"trace": [pickle.dumps(trace) for trace in traces]}, schema=TRACES)
+
+    def __del__(self) -> None:
+        """Closes the knowledge base. Ray Data deletes this object when it no longer needs the actor."""
+        self._resources.close()
 
 
 def _trace_question(knowledge: KnowledgeBase, task: TraceTask, id: str, text: str) -> Trace:

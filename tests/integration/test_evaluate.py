@@ -9,12 +9,13 @@ import pytest
 from commands import rag_in_process
 from trees import HASHING
 
-from jobs.retrieval_traces import TraceTask, trace_inline, trace_on_ray
+from jobs.retrieval_traces import TraceQuestions, TraceTask, trace_inline, trace_on_ray
 from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, rank_ids
 from rag_core.evaluation.spans import Span
+from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
@@ -267,6 +268,19 @@ def test_the_fusion_below_a_reranker_is_trained_without_it(
     assert ended.value.code == 0
     assert printed.out.startswith("fusion:\n  type: ltr\n  intercept: ")
     assert "trained on" not in printed.err
+
+
+def test_an_actor_closes_its_knowledge_base_when_it_is_deleted(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[KnowledgeBase] = []
+    close = KnowledgeBase.close
+    monkeypatch.setattr(KnowledgeBase, "close", lambda knowledge: (closed.append(knowledge), close(knowledge)))
+    settings = load_settings(overrides=[*HASHING, f"store.url={store.dsn}"], environment={})
+    actor = TraceQuestions(TraceTask(settings=settings, collection=COLLECTION, k=20))
+    assert closed == []
+    del actor
+    assert len(closed) == 1
 
 
 @pytest.mark.ray
