@@ -4,18 +4,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import unquote
 from uuid import UUID
-
-from anyio.from_thread import start_blocking_portal
 
 from rag_core.answering.citing.citations import cite
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.config import Settings
 from rag_core.contract.indexing import NO_ID, builtin_errors
+from rag_core.contract.models import call_models
 from rag_core.contract.pre_retrieval import check_question
 from rag_core.contract.retrieval import RetrievedChunk
-from rag_core.retrieval.legs import translate_errors
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
 from rag_core.text.analysis import analyze_question
@@ -58,8 +57,8 @@ def generate_answer(question: str, chunks: Sequence[RetrievedChunk]) -> Generate
     if not chunks:
         raise ValueError("chunks must contain at least one chunk, got none")
     passages = tuple(_passage_from_chunk(n, chunk) for n, chunk in enumerate(chunks, 1))
-    with builtin_errors("the question cannot be answered"), start_blocking_portal() as portal:
-        answer, stages = portal.call(translate_errors, _generate(load_settings(), question, passages))
+    with builtin_errors("the question cannot be answered"):
+        answer, stages = call_models(partial(_generate, load_settings(), question, passages))
     for report in stages:
         if report.error:
             _log.warning("answered without %s: %s", report.stage, report.error)
@@ -79,7 +78,7 @@ def _passage_from_chunk(n: int, retrieved: RetrievedChunk) -> Passage:
 
 
 async def _generate(
-    settings: Settings, question: str, passages: tuple[Passage, ...]
+    settings: Settings, question: str, passages: tuple[Passage, ...], remote: RemoteModels
 ) -> tuple[Answer, list[StageReport]]:
     style = Style(pack=settings.prompt.pack, citations=settings.prompt.citations)
     query = Query(text=question, tenant=settings.tenant)
@@ -88,7 +87,7 @@ async def _generate(
     # from 8, 4, 3 and 3 without hits, and from 4, 27, 14 and 6 by the gap.
     prompt = Prompt(query=query, passages=passages, style=style)
     with recording(settings.answering.timeout_ms / 1000) as stages:
-        async with aclosing(RemoteModels()) as remote, stage("generate"):
+        async with stage("generate"):
             generator = build_generator(settings, _EqualRarities(passages), remote)
             async with aclosing(generator.stream(prompt)) as pieces:
                 text = "".join([piece async for piece in pieces])

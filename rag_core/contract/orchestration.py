@@ -12,6 +12,7 @@ from rag_core.contract.indexing import (
     NO_ID,
     OVERLAP,
     build_character_chunker,
+    builtin_errors,
     collection_name,
     embed_chunks,
     parse_pdf_document,
@@ -19,7 +20,8 @@ from rag_core.contract.indexing import (
 )
 from rag_core.contract.post_retrieval import rerank_chunks
 from rag_core.contract.pre_retrieval import preprocess_query
-from rag_core.contract.retrieval import DEFAULT_OPTIONS, QueryOptions, RetrievalResult, check_top_k, hybrid_search
+from rag_core.contract.retrieval import DEFAULT_OPTIONS, QueryOptions, RetrievalResult, hybrid_search
+from rag_core.contract.vector_store.port import check_top_k
 from rag_core.settings import load_settings
 
 NOTHING_FOUND = "Nothing was found for this question."
@@ -48,7 +50,8 @@ def search_documents(name: str, question: str, options: QueryOptions = DEFAULT_O
 
     If the profile has a reranker, it reranks them by the original question. Raises the errors of `hybrid_search`.
     """
-    check_top_k(options.top_k)
+    with builtin_errors(f"{name} cannot be searched"):
+        check_top_k(options.top_k)
     retrieval = hybrid_search(name, preprocess_query(question, options.expand_query), options)
     if options.enable_reranking and find_reranked_retriever(load_settings().retrieval):
         return replace(retrieval, chunks=rerank_chunks(question, retrieval.chunks, options.top_k))

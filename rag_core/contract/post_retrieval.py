@@ -2,18 +2,18 @@
 
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from math import exp
 
-from anyio.from_thread import start_blocking_portal
-
 from rag_core.config import CrossEncoderReranker, RerankedRetriever, find_reranked_retriever
-from rag_core.contract.retrieval import RERANKED_HITS, RetrievedChunk, check_top_k
+from rag_core.contract.indexing import builtin_errors
+from rag_core.contract.models import call_models
+from rag_core.contract.retrieval import RERANKED_HITS, RetrievedChunk
+from rag_core.contract.vector_store.port import check_top_k
 from rag_core.errors import RagError, RetrievalError
-from rag_core.models.endpoint import HttpPool
-from rag_core.retrieval.legs import translate_errors
+from rag_core.retrieval.reranked import score_texts
 from rag_core.settings import load_settings
+from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.reranking import build_reranker
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,8 @@ def rerank_chunks(
     If the profile has no reranker or the reranker fails, returns the first `top_k` chunks unchanged and logs a warning.
     If `strict`, raises RuntimeError instead.
     """
-    check_top_k(top_k)
+    with builtin_errors("the chunks cannot be reranked"):
+        check_top_k(top_k)
     reranked = find_reranked_retriever(load_settings().retrieval)
     try:
         if reranked is None:
@@ -41,17 +42,11 @@ def rerank_chunks(
 
 
 def _rerank(section: RerankedRetriever, question: str, chunks: Sequence[RetrievedChunk]) -> list[RetrievedChunk]:
-    pool, texts = HttpPool(), [chunk.text for chunk in chunks]
-    reranker = build_reranker(section.reranker, pool)
+    async def score(remote: RemoteModels) -> list[float]:
+        reranker = build_reranker(section.reranker, remote.pool)
+        return await score_texts(reranker, question, [chunk.text for chunk in chunks])
 
-    async def score() -> list[float]:
-        async with aclosing(pool):
-            return await translate_errors(reranker.score(question, texts))
-
-    with start_blocking_portal() as portal:
-        scores = portal.call(score)
-    if len(scores) != len(chunks):
-        raise RetrievalError(f"the reranker must return one score per text, got {len(scores)} for {len(chunks)}")
+    scores = call_models(score)
     is_probability = isinstance(section.reranker, CrossEncoderReranker)  # its scores are from 0 to 1 already
     rescored = [
         replace(

@@ -2,20 +2,17 @@
 
 import logging
 import re
-from contextlib import aclosing
-
-from anyio.from_thread import start_blocking_portal
 
 from rag_core.config import GenerationSettings, OpenAIGenerator
 from rag_core.contract.indexing import builtin_errors, embed_with_retries
+from rag_core.contract.models import call_models
 from rag_core.errors import GenerationError, RagError
-from rag_core.models.endpoint import HttpPool
-from rag_core.retrieval.legs import translate_errors
 from rag_core.retrieval.query import expansion
 from rag_core.settings import load_settings
 from rag_core.stage import stage
 from rag_core.wiring.embedding import load_shared_encoder
 from rag_core.wiring.endpoint import build_client
+from rag_core.wiring.models import RemoteModels
 
 EXPANSION_TIMEOUT = 5.0
 
@@ -66,12 +63,9 @@ def check_question(question: str) -> None:
 def _expand_with_model(question: str, generation: GenerationSettings) -> str:
     if not isinstance(generation, OpenAIGenerator):
         raise GenerationError(f"generation.type must be openai (a language model), got {generation.type}")
-    pool = HttpPool()
-    client = build_client(generation, pool)
 
-    async def expand() -> str:
-        async with aclosing(pool), stage("expand", EXPANSION_TIMEOUT):
-            return await translate_errors(expansion.expand_question(client, question))
+    async def expand(remote: RemoteModels) -> str:
+        async with stage("expand", EXPANSION_TIMEOUT):
+            return await expansion.expand_question(build_client(generation, remote.pool), question)
 
-    with start_blocking_portal() as portal:
-        return portal.call(expand)
+    return call_models(expand)

@@ -20,7 +20,7 @@ from rag_core.config import (
 )
 from rag_core.contract.indexing import builtin_errors, collection_name
 from rag_core.contract.pre_retrieval import check_question, get_query_embedding
-from rag_core.contract.vector_store.port import unit_vector
+from rag_core.contract.vector_store.port import check_top_k, unit_vector
 from rag_core.errors import ModelError
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
@@ -84,7 +84,6 @@ def vector_search(name: str, query_embedding: Sequence[float], top_k: int = VECT
     Raises ValueError if nothing is stored under the name, or if the vector has a wrong dimension, NaN or only zeros.
     Raises RuntimeError if the search fails.
     """
-    check_top_k(top_k)
     with builtin_errors(f"{name} cannot be searched"):
         vector = unit_vector(query_embedding, embedding_space(load_settings().embedding).dimension)
     # the text is not embedded: it stands for the vector
@@ -140,14 +139,8 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
     return RetrievalResult(chunks=chunks, stages=tuple(stages))
 
 
-def check_top_k(top_k: int) -> None:
-    if top_k < 1:
-        raise ValueError(f"top_k must be >= 1, got {top_k}")
-
-
 def _search_one_method(name: str, question: str, top_k: int, method: str) -> list[RetrievedChunk]:
     check_question(question)
-    check_top_k(top_k)
     hits, _ = _search(name, question, top_k, _LEGS[method])
     return [_chunk_from_hit(hit, method, hit.score / (1 + hit.score)) for hit in hits]
 
@@ -166,6 +159,7 @@ def _search(
 ) -> tuple[list[Hit], list[StageReport]]:
     collection = collection_name(name)
     with builtin_errors(f"{name} cannot be searched"):
+        check_top_k(k)
         settings = load_settings().model_copy(update={"retrieval": retriever})
         with KnowledgeBase(settings, RemoteModels(embedder=_Embedder(embed))) as knowledge:
             return knowledge.explain(question, k, collection)

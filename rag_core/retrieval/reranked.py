@@ -1,5 +1,6 @@
 """A retriever whose hits a reranker sorts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -38,12 +39,14 @@ class Reranked:
 
     async def _rerank(self, query: Query, hits: list[Hit]) -> list[Hit]:
         candidates, remaining = hits[: self.depth], hits[self.depth :]
-        scores = await translate_errors(
-            self.reranker.score(query.text, [hit.chunk.embedded_text for hit in candidates])
-        )
-        if len(scores) != len(candidates):
-            raise RetrievalError(
-                f"the reranker must return one score per text, got {len(scores)} for {len(candidates)}"
-            )
+        scores = await score_texts(self.reranker, query.text, [hit.chunk.embedded_text for hit in candidates])
         reranked = [hit.rescored("rerank", score) for hit, score in zip(candidates, scores, strict=True)]
         return sorted(reranked, key=lambda hit: -hit.score) + remaining  # ties keep their order
+
+
+async def score_texts(reranker: Reranker, question: str, texts: Sequence[str]) -> list[float]:
+    """The reranker's scores, in the order given. Raises RetrievalError if it breaks or a score is missing."""
+    scores = await translate_errors(reranker.score(question, texts))
+    if len(scores) != len(texts):
+        raise RetrievalError(f"the reranker must return one score per text, got {len(scores)} for {len(texts)}")
+    return scores
