@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from rag_core.errors import DocumentError
 from rag_core.parsing import sandbox as sandbox_module
 from rag_core.parsing.document import parse
 from rag_core.parsing.sandbox import Sandbox, SandboxLimits
+from rag_core.parsing.sandbox_child import _answer
+from rag_core.types import Document
 
 SMALL = SandboxLimits(seconds=1.0, memory_mb=200, output_bytes=1_000_000)
 TEXT = b"The gates are opened at spring tide.\n"
@@ -291,3 +294,11 @@ def test_no_child_survives_its_parent(end: str) -> None:
         time.sleep(0.3)
         parent.kill()
     wait_for_end(child)
+
+
+def test_the_lines_of_an_error_become_one() -> None:
+    def raise_lines(uri: str, body: bytes) -> Document:
+        raise ValueError(f"\n{uri}:\n  no header")
+
+    _, (_, reason, *_) = pickle.loads(_answer(raise_lines, "a", b"", 1000))  # noqa: S301 - this test pickled it
+    assert reason == "the parser failed: ValueError: a: no header"
