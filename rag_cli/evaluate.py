@@ -12,6 +12,7 @@ from rich.table import Table
 
 from jobs.evaluate import collection_name, ingest_dataset, judge_traces, trace_questions
 from jobs.ingest import RunnerName
+from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import JobProgress, ProgressLines
@@ -60,9 +61,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write Parquet, TREC runs and JSON to this folder.", show_default=False),
     ] = None,
-    runner: Annotated[
-        RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")
-    ] = RunnerName.auto,
+    runner: RunnerOption = RunnerName.auto,
     callers: Annotated[
         int, typer.Option(min=1, help="The number of questions that each process answers concurrently.")
     ] = 1,

@@ -23,6 +23,8 @@ from rag_core.types import DEFAULT_COLLECTION, Metadata
 
 MAX_SHOWN_FAILURES = 20
 
+RunnerOption = Annotated[RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")]
+
 
 @command
 def ingest(
@@ -39,9 +41,7 @@ def ingest(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Metadata for all documents; repeatable.", show_default=False),
     ] = None,
-    runner: Annotated[
-        RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")
-    ] = RunnerName.auto,
+    runner: RunnerOption = RunnerName.auto,
     cpus: Annotated[
         int | None, typer.Option(min=1, help="The maximum number of Ray CPUs for the job.", show_default=False)
     ] = None,
