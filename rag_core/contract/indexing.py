@@ -20,6 +20,7 @@ from rag_core.config import Settings
 from rag_core.errors import ConfigError, DocumentError, ModelError, RagError, RefusedError, SpaceError, UsageError
 from rag_core.ingestion.sources.local import local_uri
 from rag_core.knowledge_base import KnowledgeBase
+from rag_core.models.endpoint import TRANSIENT_STATUSES
 from rag_core.parsing.metadata import complete_metadata
 from rag_core.parsing.outline import with_outline
 from rag_core.protocols import Chunker, DocumentEmbedder
@@ -38,7 +39,6 @@ _CHUNK_SEPARATOR = "\n\n"
 _NAME = re.compile(r"\w[\w.-]{0,62}")
 _ATTEMPTS, _FIRST_WAIT, _MAX_WAIT = 4, 1.0, 60.0
 """Three retries, after 1, 2 and 4 seconds."""
-_TEMPORARY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _log = logging.getLogger(__name__)
 
 
@@ -184,7 +184,7 @@ def embed_with_retries(embed: Callable[[Sequence[str]], Matrix], texts: Sequence
 def is_transient(error: Exception) -> bool:
     """True if a later attempt can succeed: no connection, a timeout, or an HTTP status of a temporary failure."""
     status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
-    return isinstance(error, ConnectionError | TimeoutError) or status in _TEMPORARY_STATUSES
+    return isinstance(error, ConnectionError | TimeoutError) or status in TRANSIENT_STATUSES
 
 
 def _warn_about_long_chunks(settings: Settings, texts: Sequence[str]) -> None:

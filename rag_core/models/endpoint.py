@@ -18,7 +18,7 @@ from rag_core.errors import ConfigError, GenerationError, describe_error
 from rag_core.models.chat import RetryableError
 from rag_core.models.chat_bodies import EndpointFailure, describe_refusal, parse_failure, redact_reason
 
-_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _TRANSIENT_ERRORS = (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError)
 _LIMITS = httpx2.Limits(max_connections=300, max_keepalive_connections=60)
 """100 connections, 20 of them idle, for each of the generator, the judge and the reranker."""
@@ -101,7 +101,7 @@ class HttpTransport:
         """`after`: the seconds that the endpoint asks to wait, if it does."""
         failure = replace(failure, reason=self._hide_key(failure.reason))
         reason = f"{self.name} {describe_refusal(failure, body['messages'])}"
-        return RetryableError(reason, after) if failure.status in _TRANSIENT_STATUSES else GenerationError(reason)
+        return RetryableError(reason, after) if failure.status in TRANSIENT_STATUSES else GenerationError(reason)
 
     def _build_request(self, http: httpx2.AsyncClient, body: Mapping[str, Any]) -> httpx2.Request:
         fields = dict(body)
