@@ -223,27 +223,29 @@ class FixedChunker(Section):
         return self
 
 
-class BertEmbedder(Section):
+class LocalModel(Section):
+    """A model that a process of this project loads."""
+
+    model: ModelName
+    precision: Precision = "auto"
+    device: Device = "cpu"
+
+
+class BertEmbedder(LocalModel):
     """Encoders of the BERT and RoBERTa architectures: MiniLM, bge, e5, gte, bge-m3.
 
     The forward pass is this project's own: it starts fast and needs no padding.
     """
 
     type: Literal["bert"]
-    model: ModelName
-    precision: Precision = "auto"
-    device: Device = "cpu"
     query_prompt: str = Field("", description="Text before every question.")
     document_prompt: str = Field("", description="Text before every chunk.")
 
 
-class SentenceTransformersEmbedder(Section):
+class SentenceTransformersEmbedder(LocalModel):
     """Any model that sentence-transformers can load."""
 
     type: Literal["sentence_transformers"]
-    model: ModelName
-    precision: Precision = "auto"
-    device: Device = "cpu"
     batch_size: BatchSize = 8
     query_prompt: str = Field("", description="Text before every question.")
     document_prompt: str = Field("", description="Text before every chunk.")
@@ -257,13 +259,10 @@ class HashingEmbedder(Section):
     window: int = Field(512, ge=16, description="Maximum length of a text in tokens.")
 
 
-class SentenceTransformersSplade(Section):
+class SentenceTransformersSplade(LocalModel):
     """Any SPLADE encoder that sentence-transformers can load, including those that encode only documents."""
 
     type: Literal["sentence_transformers"]
-    model: ModelName
-    precision: Precision = "auto"
-    device: Device = "cpu"
     batch_size: BatchSize = 8
 
 
@@ -296,23 +295,17 @@ class GraphRetriever(Section):
     type: Literal["graph"]
 
 
-class CrossEncoderReranker(Section):
+class CrossEncoderReranker(LocalModel):
     """A model that reads question and text together: the most exact type, but too slow on a CPU for many candidates."""
 
     type: Literal["cross_encoder"]
-    model: ModelName
-    precision: Precision = "auto"
-    device: Device = "cpu"
     batch_size: BatchSize = 16
 
 
-class LateInteractionReranker(Section):
+class LateInteractionReranker(LocalModel):
     """MaxSim over token vectors, of a ColBERT model or of any other text encoder."""
 
     type: Literal["late_interaction"]
-    model: ModelName
-    precision: Precision = "auto"
-    device: Device = "cpu"
     batch_size: BatchSize = 16
 
 
@@ -473,14 +466,11 @@ class LexicalJudge(Section):
     partial: PartialScore = 0.45
 
 
-class CrossEncoderJudge(Section):
+class CrossEncoderJudge(LocalModel):
     """A sequence classifier that reads passage and sentence together, such as an NLI or hallucination model."""
 
     type: Literal["cross_encoder"]
-    model: ModelName
     label: str = Field("entailment", description="Class that means supported, for a model with several classes.")
-    precision: Precision = "auto"
-    device: Device = "cpu"
     batch_size: BatchSize = 16
     supported: SupportedScore = 0.5
     partial: PartialScore = 0.3
