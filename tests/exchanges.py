@@ -4,6 +4,9 @@
     python tests/exchanges.py record after.json
     python tests/exchanges.py compare before.json after.json
 
+To record another version, run its copy of this file in its folder with `PYTHONPATH=.`, and all records with the same
+`PYTHONHASHSEED`: answers of earlier versions depend on it.
+
 Bodies are recorded byte for byte, except for random ids, times and durations, which are replaced by placeholders.
 """
 
