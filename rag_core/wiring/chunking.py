@@ -3,6 +3,7 @@
 from functools import partial
 from typing import assert_never
 
+from rag_core.chunking.checked import CheckedChunker
 from rag_core.chunking.clinical import ClinicalChunker as Clinical
 from rag_core.chunking.fixed import FixedChunker as Fixed
 from rag_core.chunking.positions import PagedChunker
@@ -48,8 +49,7 @@ def _build_unpaged_chunker(settings: Settings) -> Chunker:
         case FixedChunker() as section:
             return _build_fixed_chunker(section, embedding)
         case PythonObject() as section:
-            chunker: Chunker = build_python_object(section)
-            return chunker
+            return CheckedChunker(build_python_object(section), section.object)
         case _:
             assert_never(settings.chunking)
 
