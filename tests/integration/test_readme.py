@@ -70,6 +70,11 @@ def test_the_page_on_answers_prints_what_it_shows(environment: dict[str, str]) -
     reader.follow(read_page("answers.md"))
 
 
+def test_the_page_on_python_finds_and_filters(environment: dict[str, str]) -> None:
+    (program,) = blocks(read_page("reference/python.md"), "python")
+    assert Reader(ROOT, environment).run_program(program).startswith("51 documents\n")
+
+
 def test_the_page_on_settings_has_a_valid_file(environment: dict[str, str], tmp_path: Path) -> None:
     reader = Reader(tmp_path, environment)
     reader.follow(read_page("how-to/settings.md"))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.reference.commands import render_commands
+from tools.reference.python_api import render_python
 from tools.reference.routes import render_routes
 from tools.reference.settings import render_settings
 
@@ -11,6 +12,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": render_settings,
     "cli.md": render_commands,
     "http.md": render_routes,
+    "python.md": render_python,
 }
 
 
