@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
-from rag_core.answering.citing.marker_scan import MarkerScanner
+from rag_core.answering.citing.marker_tokens import remove_controls
 from rag_core.answering.citing.markers import neutralize_markers
+from rag_core.answering.citing.token_filter import TokenFilter
 from rag_core.types import Citation, CitationStyle
 
 
@@ -27,8 +28,12 @@ def source_list(citations: Sequence[Citation], style: CitationStyle, hosts: Coll
 
 
 def sanitize_title(title: str, hosts: Collection[str]) -> str:
-    """Puts a title on one line and filters it like an answer, because documents choose their titles themselves."""
-    scanner = MarkerScanner({}, hosts)
-    line = neutralize_markers(" ".join(title.split()))
+    """Puts a title on one line and filters it like an answer, because documents choose their titles themselves.
+
+    Nothing in it counts as code: what is code depends on the text before the title.
+    """
+    title_filter = TokenFilter({}, hosts)
+    line = neutralize_markers(remove_controls(" ".join(title.split())))
     # A list item, so that the title is not at the beginning of a line.
-    return "".join(piece.text for piece in [*scanner.feed(f"- {line}"), *scanner.finish()]).removeprefix("-").lstrip()
+    title_filter.finish_block(f"- {line}", is_last=True)
+    return "".join(piece.text for piece in title_filter.output.take_pieces()).removeprefix("-").lstrip()

@@ -3,13 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from rag_core.answering.citing.markdown_code import CodeParser
 from rag_core.answering.citing.markers import MARKER, MAX_MARKER_LENGTH
 
 _SAFE_BEFORE = re.compile(r"[\s(*_\"'“‘«–—。、，！？；：」』）]\Z|[^\W\d\x00-\x7f]\Z")  # noqa: RUF001
 _WORD = re.compile(r"\w")
 _MARKER_AT_END = re.compile(rf"{MARKER.pattern}\Z")
-_EMPTY_LINE_AT_END = re.compile(r"\n[ \t]*\n\Z")
+_EMPTY_LINE = re.compile(r"\n[ \t]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +28,16 @@ class MarkerOutput:
     """
 
     def __init__(self) -> None:
-        self.parser = CodeParser()
-        self.length = 0
+        self.block = ""
+        """The text since the last position at which no list, quote or code was open."""
         self.markers_in_a_row = 0
         """The number of markers since the last word."""
         self._pieces: list[Piece] = []
-        self._block = ""
         self._tail = ""
-        self._spaces: list[str] = []
+        self._space = ""
         self._line_end = ""  # the end of the line before something that was left out
         self._gap = False
-
-    @property
-    def block(self) -> str:
-        """The text that decides how Markdown's readers take what follows: the current block at the margin so far."""
-        space = self._held_space()
-        block = self._block + space
-        is_complete = _EMPTY_LINE_AT_END.search(self._tail[-1:] + space) and self.parser.is_complete(block, self.length)
-        return "" if is_complete else block
+        self._is_block_complete = False
 
     @property
     def line(self) -> str:
@@ -71,7 +62,7 @@ class MarkerOutput:
         return pieces
 
     def hold_space(self, space: str) -> None:
-        self._spaces.append(space)
+        self._space += space
 
     def open_gap(self) -> None:
         self._gap = True
@@ -83,38 +74,49 @@ class MarkerOutput:
         """Opens a gap and drops the white space before it, except for the end of a line."""
         space = self._held_space()
         self._line_end = space if "\n" in space else ""
-        self._spaces.clear()
+        self._space = ""
         self.open_gap()
 
-    def write(self, text: str, n: int = 0, block: bool = False) -> None:
+    def write(self, text: str, n: int = 0) -> None:
         """Writes the held white space and the text. A `(` after a `]` gets a space: together they would be a link."""
         if text.startswith("(") and self.ends_with("]"):
             self.hold_space(" ")
-        self._block, space = self.block + text, self._held_space()
-        self._spaces.clear()
-        self._line_end, self._gap = "", False
-        self._append_piece(space)
-        self._append_piece(text, n, block)
+        self._append(Piece(text, n))
 
-    def write_code(self, text: str) -> None:
-        """Writes a part of a code block between its fences."""
-        self._append_piece(text, block=True)
+    def write_code(self, text: str, block: bool) -> int:
+        """Writes code as it is; returns its offset in the block."""
+        self._append(Piece(text, block=block))
+        return len(self.block) - len(text)
 
-    def end_block(self) -> None:
-        """Marks the text so far as complete blocks."""
-        self._block = ""
+    def complete_block(self) -> None:
+        """Begins a new block with the next text if that is at the margin, after an empty line."""
+        self._is_block_complete = True
+
+    def start_block(self) -> None:
+        """Begins a new block with the next text."""
+        self.block, self._is_block_complete = "", False
 
     def _held_space(self) -> str:
-        space = "".join(self._spaces) if self._tail else ""
-        return space if "\n" in space else self._line_end or space
+        """The white space before the next text. An empty line remains if something was left out after it."""
+        space = self._space if self._tail else ""
+        if "\n" not in space:
+            return self._line_end or (space[:1] if self._gap else space)
+        if _EMPTY_LINE.search(self._line_end) and not _EMPTY_LINE.search(space):
+            return f"\n{space}" if space.endswith("\n") else self._line_end
+        return space
 
-    def _append_piece(self, text: str, n: int = 0, block: bool = False) -> None:
-        if not text:
+    def _append(self, piece: Piece) -> None:
+        if not piece.text:
             return
-        self._pieces.append(Piece(text, n, block))
-        self.length += len(text)
-        self._tail = (self._tail + text)[-MAX_MARKER_LENGTH:]
-        if n:
+        space = self._held_space()
+        if self._is_block_complete and _EMPTY_LINE.search(space) and space.endswith("\n"):
+            self.block = ""
+        self._space, self._line_end = "", ""
+        self._gap = self._is_block_complete = False
+        self._pieces += [Piece(space), piece] if space else [piece]
+        self.block += space + piece.text
+        self._tail = (self._tail + space + piece.text)[-MAX_MARKER_LENGTH:]
+        if piece.n:
             self.markers_in_a_row += 1
-        elif _WORD.search(text):
+        elif _WORD.search(piece.text):
             self.markers_in_a_row = 0

@@ -1,302 +1,172 @@
-"""The filter of an answer's Markdown. It finds the markers, and removes what must not reach the user.
+"""The filter of an answer's Markdown while it is written.
 
-It removes images, HTML, terminal controls, links to other hosts but not their texts, and markers that name no passage.
-Where it leaves something out, it keeps the texts on both sides from forming something new.
-Fenced code and code within paragraphs pass unchanged, if all readers of Markdown take them for code. All other text is
-filtered so that it is safe within code, too: outside code `]` precedes `(` or `:` only in an allowed link.
+Code passes unchanged if all readers of Markdown agree that it is code; `TokenFilter` filters the rest. Text passes at
+once up to the first character that could begin code. From there the filter holds the block until its end, or until the
+next item of a list. Then markdown-it finds the code in the block, and confirms it in the filtered block.
+
+A block ends before a line at the margin that follows an empty line, and before a fence at the margin. The lines of such
+a fence pass at once.
 """
 
 import re
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
+from copy import deepcopy
 
-import regex
+import regex  # unlike re, it looks behind as far as needed
 
-from rag_core.answering.citing.links import LINK_REMOVED, is_allowed_link_target, is_allowed_url
-from rag_core.answering.citing.marker_output import MarkerOutput, Piece
-from rag_core.answering.citing.marker_tokens import MAX_HELD_LENGTH, PLAIN_TEXT, TOKENS_BY_FIRST, Kind
-from rag_core.answering.citing.markers import MARKER, marker_numbers
+from rag_core.answering.citing.markdown_code import Code, find_code, read_markdown
+from rag_core.answering.citing.marker_output import Piece
+from rag_core.answering.citing.marker_tokens import CODE, remove_controls
+from rag_core.answering.citing.token_filter import TokenFilter
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SPACE = re.compile(r"\s++")
-_LINE_START = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,9}[.)])[ \t]*)*")
-_SAFE_AFTER = re.compile(r"[*_.,:;!?…)\"'”’»]{1,6}+(?=\s|\Z|[\[【［])|[。、，！？；：」』）]")  # noqa: RUF001
-_HREF = re.compile(r"href\s*=\s*[\"']?([^\s\"']+)", re.I)
-_URL_OR_PATH = re.compile(r"[a-z][a-z0-9+.-]*:|[/\\]", re.I)
-_ACTIVE = re.compile(r"\](?=[(:])|<|//|www\.", re.I)
-_MAX_MARKERS_IN_A_ROW = 100
-"""Markers without a word between them. A generator that repeats itself could write markers without end."""
+MAX_HELD_LENGTH = 100_000
+"""Code points of a block that the filter holds. Nothing after that is code."""
+
+_BOUNDARY = regex.compile(
+    r"""^(?:
+    (?P<block>(?=\S)(?<=^[ \t]*\n))
+    | (?P<fence>`{3,}+|~{3,}+)(?:[^`|\n]*+\n|[^`\n]*+\n(?=[-|:\ \t]*+[^-|:\ \t\n]))  # not the head of a table
+    | (?P<item>[\ \t>]*+(?:[-*+]|\d{1,9}[.)])[\ \t]++)(?=[\ \t*_|:-]*+[^\s*_|:-])  # not a thematic break
+    )""",
+    regex.MULTILINE | regex.VERBOSE,
+)
+_CODE_START = re.compile(r"^[ \t\d.)*+>-]*(?:`|~~~|(?:\t| {4})[ \t]*\S)|`|~~~", re.M)
+_UNDECIDED = re.compile(r"(?:^[ \t\d.)*+>-]*)?~{0,2}\Z", re.M)
 
 
 class MarkerScanner:
-    """A filter for one answer.
-
-    `passage_hosts` maps each number that a marker can name to the host of its passage, or to an empty text. Links to
-    that host are allowed after the marker, links to `hosts` always. `mark` is the format in which markers are written.
-    """
+    """A filter for one answer. The parameters are those of `TokenFilter`."""
 
     def __init__(self, passage_hosts: Mapping[int, str], hosts: Collection[str], mark: str = "[{}]") -> None:
-        self._passage_hosts, self._hosts, self._mark = passage_hosts, {*hosts}, mark
-        self._text, self._offset = "", 0
-        self._output = MarkerOutput()
-        self._fence: _Fence | None = None
-        self._in_code_line = False
-        self._in_link = False
+        self._filter = TokenFilter(passage_hosts, hosts, mark)
+        self._source = ""  # the current block
+        self._filtered = self._searched = self._parsed = 0  # lengths of its beginnings
+        self._held_from: int | None = None
+        self._finds_code = True
+        self._fence = ""
 
     @property
     def open_fence(self) -> str:
         """The marks that close the open block of code; empty if no block is open, or if the next block closes it."""
-        return self._fence.marks if self._fence and self._fence.level == 0 else ""
+        return self._fence
 
     @property
     def hosts(self) -> Set[str]:
         """The hosts that links can lead to by now."""
-        return self._hosts
+        return self._filter.hosts
 
     def feed(self, text: str) -> list[Piece]:
         """Returns the pieces that later text cannot change."""
-        self._text += _CONTROL.sub("", text)
-        return self._filter(final=False)
+        self._source += remove_controls(text)
+        while self._scan_fence() if self._fence else self._scan_block():
+            pass
+        return self._filter.output.take_pieces()
 
     def finish(self) -> list[Piece]:
         """Returns the remaining pieces, without white space at the end."""
-        return self._filter(final=True)
+        pieces = self.feed("\n")
+        if not self._fence:
+            self._end_block(len(self._source), is_last=True)
+        return pieces + self._filter.output.take_pieces()
 
-    def _filter(self, final: bool) -> list[Piece]:
-        self._scan(final)
-        self._text, self._offset = self._text[self._offset :], 0
-        return self._output.take_pieces()
-
-    def _scan(self, final: bool) -> None:
-        while self._offset < len(self._text) and self._scan_next(final):
-            pass
-
-    def _scan_next(self, final: bool) -> bool:
-        """Scans the next token; False if it depends on text that has not arrived yet."""
-        if self._fence:
-            return self._scan_fenced(self._fence, final)
-        if space := _SPACE.match(self._text, self._offset):
-            self._output.hold_space(space[0])
-            self._offset = space.end()
-            return True
-        if self._output.is_at_gap and not self._close_gap(final):
+    def _scan_block(self) -> bool:
+        """Scans the text up to the next boundary; False if it has not arrived."""
+        boundary = _BOUNDARY.search(self._source, self._searched) if self._finds_code else None
+        end = boundary.start() if boundary else len(self._source)
+        if self._held_from is None:
+            self._filter_text(end, is_complete=boundary is not None)
+        if self._held_from is not None and end - self._held_from > MAX_HELD_LENGTH:
+            self._held_from, self._finds_code = None, False
+        elif not boundary:
+            last_two_lines = self._source.rfind("\n", 0, max(self._source.rfind("\n"), 0)) + 1
+            self._searched = max(self._searched, last_two_lines)
             return False
-        for token in TOKENS_BY_FIRST.get(self._text[self._offset], ()):
-            end = min(self._offset + token.max_length, len(self._text))
-            decided = final or end < len(self._text) or end == self._offset + token.max_length
-            match = token.pattern.match(self._text, self._offset, end, partial=True)
-            if match and match.end() == end and not decided:
-                return False
-            if match and not match.partial and self._write_token(token.kind, match):
-                self._offset = match.end()
-                return True
-        if self._text[self._offset] in "`~":
-            return self._scan_code(final)
-        plain = PLAIN_TEXT.match(self._text, self._offset)
-        self._write_text(plain[0] if plain else self._text[self._offset])
-        return True
-
-    def _close_gap(self, final: bool) -> bool:
-        """Holds a space, except before punctuation; False if that depends on text that has not arrived yet."""
-        punctuation = _SAFE_AFTER.match(self._text, self._offset)
-        if punctuation and punctuation.end() == len(self._text) and not final:
-            return False
-        if not punctuation or (punctuation[0].startswith(":") and self._output.ends_with("]")):
-            self._output.hold_space(" ")
-        self._output.close_gap()
-        return True
-
-    def _scan_code(self, final: bool) -> bool:
-        """Scans a fence, code within a line, or marks that are neither; False if that depends on later text."""
-        held = self._text[self._offset : self._offset + MAX_HELD_LENGTH]
-        is_decided = final or len(held) == MAX_HELD_LENGTH
-        marks = held[: len(held) - len(held.lstrip(held[0]))]
-        line, newline, _ = held[len(marks) :].partition("\n")
-        if not (newline or line or is_decided):
-            return False
-        if len(marks) >= 3 and self._is_at_line_start and not ("`" in marks and "`" in line):
-            is_line_complete = newline or (final and not self._in_link)
-            if not (is_line_complete or is_decided):
-                return False
-            # with a "|", some readers take the line for the head of a table
-            if is_line_complete and "|" not in line:
-                self._write_fence(marks, marks + line + newline)
-            else:
-                self._write_text(marks)
-            return True
-        code = self._find_code(marks, held, is_decided) if "`" in marks else ""
-        if code is not None:
-            self._write_text(code or marks)
-        return code is not None
-
-    def _write_fence(self, marks: str, line: str) -> None:
-        """Writes the line of a fence, or only its marks if it opens no code block."""
-        block = self._output.block
-        level = self._output.parser.fence_level(block + line.removesuffix("\n") + "\n", self._output.length)
-        if level < 0:
-            self._write_text(marks)
+        elif boundary["item"]:
+            self._searched = boundary.end()
+            self._release_items(end, boundary["item"])
+        elif boundary["fence"] and end == 0:
+            self._fence = boundary["fence"]
+            self._pass_code_line(self._source.partition("\n")[0])
         else:
-            self._write_text(line, block=True)
-            self._fence, self._in_code_line = _Fence(marks, level, block.rpartition("\n")[2]), False
-
-    def _find_code(self, backticks: str, held: str, is_decided: bool) -> str | None:
-        """The code, with its backticks, that begins the held text. Empty: there is none; None: later text decides."""
-        line, newline, _ = held.partition("\n")
-        closing = re.compile(rf"(?<!`){backticks}(?!`)").search(line, len(backticks))
-        if not (newline or is_decided) and (not closing or closing.end() == len(held)):
-            return None
-        code = held[: closing.end()] if closing else ""
-        line_before = self._output.block.rpartition("\n")[2]
-        # a row of dashes in the next line would make this line the head of a table, whose cells end at each "|"
-        has_pipe = "|" in code or ("|" in line_before and "`" in line_before)
-        if not code or (has_pipe and _ACTIVE.search(code)):
-            return ""
-        contexts = (self._output.block, line_before)
-        is_code = all(self._output.parser.ends_with_code(text + code, code, self._output.length) for text in contexts)
-        return code if is_code else ""
-
-    def _scan_fenced(self, fence: "_Fence", final: bool) -> bool:
-        """Scans a part of a code block, or the line that ends it; False if that depends on later text."""
-        newline = self._text.find("\n", self._offset)
-        line = self._text[self._offset : newline + 1 or len(self._text)]
-        if self._in_code_line or fence.code.match(line):
-            self._write_code(line)
-            return True
-        if newline < 0 and not final and len(line) < MAX_HELD_LENGTH:
-            return False
-        text = self._output.block + line.removesuffix("\n") + "\n"
-        kind = "outside"
-        if len(line) < MAX_HELD_LENGTH:
-            kind = self._output.parser.fence_line(text, self._output.length)
-        if kind == "code":
-            self._write_code(line)
-            return True
-        self._fence = None
-        if kind == "end":
-            self._write_text(line.removesuffix("\n"), block=True)
-            if fence.level == 0:
-                self._output.end_block()
+            self._end_block(end)
         return True
 
-    def _write_code(self, text: str) -> None:
-        """Writes a line of a code block, or a part of it."""
-        self._output.write_code(text)
-        self._offset += len(text)
-        self._in_code_line = not text.endswith("\n")
+    def _filter_text(self, end: int, is_complete: bool) -> None:
+        """Filters the text up to the first character that could begin code."""
+        if self._finds_code:
+            code = _CODE_START.search(self._source, self._filtered, end)
+            stop = code or (None if is_complete else _UNDECIDED.search(self._source, self._filtered))
+            end = stop.start() if stop else end
+            self._held_from = end if code else None
+        self._filter.feed(self._source[self._filtered : end])
+        self._filtered = max(self._filtered, end)
 
-    def _write_text(self, text: str, block: bool = False) -> None:
-        """Writes the next part of the text as it is."""
-        self._output.write(text, block=block)
-        self._offset += len(text)
+    def _release_items(self, end: int, next_item: str) -> None:
+        """Filters the held text up to an item of a list, unless the item is within code."""
+        is_held = self._held_from is not None and self._held_from < end
+        if is_held and 8 * end >= 9 * self._parsed:  # so that parsing takes linear time
+            trial, fence = self._filter_held(end, f"{next_item}x")
+            if fence is not None:
+                self._filter, self._filtered, self._held_from = trial, end, None
+            if fence:
+                self._start_block(end, fence)
 
-    def _write_token(self, kind: Kind, token: "regex.Match[str]") -> bool:
-        """Writes a token, or what replaces it; False if the text is not this kind of token in its place."""
-        match kind:
-            case "definition":
-                return self._write_definition(token)
-            case "harmless_tag" if self._is_at_line_start:  # it would begin a block of HTML
-                return False
-            case "link":
-                text, target = token["text"], token["target"] or token["angled"] or ""
-                is_marker = MARKER.fullmatch(f"[{text}]")
-                if is_marker and not _URL_OR_PATH.match(target):  # [1](as above) is a marker and a remark
-                    return False
-                self._write_link(f"({text})" if is_marker else text, target)
-            case "anchor":
-                target = _HREF.search(token["attributes"])
-                self._write_link(token["text"], target[1] if target else "")
-            case "autolink" | "url":
-                if is_allowed_url(token["target"], self._hosts):
-                    self._output.write(token["target"] + token["after"])
-                    self._output.open_gap()
-                else:
-                    self._output.write(LINK_REMOVED + token["after"])
-            case _:
-                self._write_mark(kind, token)
-        return True
-
-    def _write_mark(self, kind: Kind, token: "regex.Match[str]") -> None:
-        match kind:
-            case "marker":
-                self._write_marker(token)
-            case "closing_bracket":
-                self._write_closing_bracket(token)
-            case "exclamation_mark" | "tag_start":
-                self._write_apart(token[0])
-            case "overlong_marker":
-                self._output.write("(")
-            case "image" | "truncated_marker":
-                self._output.leave_out()
-            case _:
-                self._output.write(token[0])
-
-    def _write_definition(self, token: "regex.Match[str]") -> bool:
-        """Writes the definition of a link; False if it is not one, or its target is not allowed."""
-        is_marker = MARKER.fullmatch(f"[{token['label']}]")
-        if is_marker or not self._is_at_line_start or not is_allowed_link_target(token["target"], self._hosts):
-            return False
-        self._output.write(token[0])
-        return True
-
-    def _write_marker(self, token: "regex.Match[str]") -> None:
-        """Writes a marker for each passage that the token names, and allows links to the passage's host."""
-        limit = max(_MAX_MARKERS_IN_A_ROW - self._output.markers_in_a_row, 0)
-        numbers = marker_numbers(token[0], self._passage_hosts)[:limit]
-        is_definition = self._is_at_line_start and self._text.startswith(":", token.end())
-        for n in numbers:
-            self._output.write(self._mark.format(n), n)
-            self._hosts |= {self._passage_hosts[n]} - {""}
-        if not numbers:
-            self._output.leave_out()
-        elif is_definition:
-            self._output.hold_space(" ")
-
-    def _write_closing_bracket(self, token: "regex.Match[str]") -> None:
-        """Writes a bracket that neither completes a marker nor, before a colon, a definition."""
-        if self._output.completes_marker(token[0]):
-            self._output.write(")")
-        elif self._text.startswith(":", token.end()):
-            self._write_apart(token[0])
+    def _end_block(self, end: int, is_last: bool = False) -> None:
+        """Filters the rest of the block."""
+        if self._held_from is not None and self._held_from < end:
+            self._filter, fence = self._filter_held(end, "\nx", is_last)
+            self._finds_code = fence is not None
         else:
-            self._output.write(token[0])
+            self._filter.finish_block(self._source[self._filtered : end], is_last=is_last)
+            fence = ""
+        self._filter.output.complete_block()
+        self._start_block(end, fence or "")
 
-    def _write_link(self, text: str, target: str) -> None:
-        """Writes a link, or only its text if the target is not allowed."""
-        if is_allowed_link_target(target, self._hosts):
-            if self._output.ends_with("!"):  # together they would be an image
-                self._output.hold_space(" ")
-            self._output.write("[")
-            self._write_filtered(text)
-            self._output.write(f"]({target})")
-        else:
-            self._output.open_gap()
-            self._write_filtered(text)
-            self._output.open_gap()
+    def _start_block(self, start: int, fence: str = "") -> None:
+        self._source, self._fence = self._source[start:], fence
+        self._filtered = self._searched = self._parsed = 0
+        self._held_from = None
 
-    def _write_apart(self, text: str) -> None:
-        """Writes the text with a space after it."""
-        self._output.write(text)
-        self._output.hold_space(" ")
+    def _filter_held(self, end: int, next_line: str, is_last: bool = False) -> tuple[TokenFilter, str | None]:
+        """Filters the held text up to `end`; `next_line` is how a block goes on there.
 
-    def _write_filtered(self, text: str) -> None:
-        """Filters a text within the answer, such as that of a link."""
-        outer = self._text, self._offset
-        self._text, self._offset, self._in_link = text, 0, True
-        self._scan(final=True)
-        (self._text, self._offset), self._in_link = outer, False
+        Returns the filter after it, and the fence that is open there, as in `Reading`.
+        """
+        self._parsed = end
+        code = [part for part in find_code(self._source[:end]) if part.start >= self._filtered]
+        for attempt in range(3):
+            trial = deepcopy(self._filter)
+            written = trial.finish_block(self._replace_code(code, end), code, is_last)
+            reading = read_markdown(trial.output.block, next_line)
+            confirmed = [part for part in code if part not in written or written[part] in reading.code]
+            if confirmed == code:
+                break
+            code = confirmed if attempt == 0 else []
+        return trial, reading.open_fence
 
-    @property
-    def _is_at_line_start(self) -> bool:
-        return bool(_LINE_START.fullmatch(self._output.line))
+    def _replace_code(self, code: Sequence[Code], end: int) -> str:
+        """The text up to `end` that is not filtered yet, with `CODE` in place of each part of the code."""
+        starts, ends = [self._filtered, *(part.end for part in code)], [*(part.start for part in code), end]
+        return CODE.join(self._source[start:stop] for start, stop in zip(starts, ends, strict=True))
 
+    def _scan_fence(self) -> bool:
+        """Passes the next line of the open fence, or the part of it that has arrived; False if that was all."""
+        is_line_start = self._filtered == 0 or self._source[self._filtered - 1] == "\n"
+        newline = self._source.find("\n", self._filtered)
+        line = self._source[self._filtered : newline if newline >= 0 else None]
+        marks = re.fullmatch(rf" {{0,3}}({self._fence[0]}*)[ \t]*", line) if is_line_start else None
+        if newline >= 0:
+            self._pass_code_line(line)
+            if marks and len(marks[1]) >= len(self._fence):
+                self._filter.output.start_block()
+                self._start_block(self._filtered)
+        elif not marks:  # else it could become the line that closes the fence
+            self._filter.output.write_code(line, block=True)
+            self._filtered += len(line)
+        return newline >= 0
 
-class _Fence:
-    """An open fence. `code` matches a line if it is certain that the fence is open after it.
-
-    `before` is the line before its marks; `level` is the number of blocks around it.
-    """
-
-    def __init__(self, marks: str, level: int, before: str) -> None:
-        self.marks, self.level = marks, level
-        indent = re.escape(re.sub(r"[^\s>]", " ", before)) if level else ""
-        empty_line = "" if ">" in before else r"|[ \t]*+\n"
-        self.code = re.compile(rf"{indent}[ \t]*+(?!{marks[0]}*+[ \t]*+(?:\n|\Z)){empty_line}")
+    def _pass_code_line(self, line: str) -> None:
+        """Passes a line of code, or the rest of it, with its end."""
+        self._filter.output.write_code(line, block=True)
+        self._filter.output.hold_space("\n")
+        self._filtered += len(line) + 1

@@ -5,6 +5,7 @@ change the match. It waits for more text while the text so far is the beginning 
 depend on the pieces in which the text arrives. Text without a token is plain text.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -19,11 +20,13 @@ from rag_core.answering.citing.markers import (
     TRUNCATED_MARKER,
 )
 
-MAX_HELD_LENGTH = 2000
+CODE = "\x1a"
+"""The character that stands for a span or a block of code; filtered texts contain no control characters."""
+
+MAX_TOKEN_LENGTH = 2000
 """Code points that the filter holds while it waits for more text."""
 
 Kind: TypeAlias = Literal[
-    "plain",
     "image",
     "exclamation_mark",
     "definition",
@@ -47,41 +50,38 @@ class Token:
     kind: Kind
     first: str
     pattern: "regex.Pattern[str]"
-    max_length: int = MAX_HELD_LENGTH
+    max_length: int = MAX_TOKEN_LENGTH
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BRACKETS = regex.escape(OPENING_BRACKETS + CLOSING_BRACKETS)
-# Code that reads the same if it is filtered: no reader has to decide whether it is code.
-_HARMLESS_CODE = rf"(?P<run>`++)(?:(?!//|www\.)[^`<|{_BRACKETS}\n])*+(?P=run)(?!`)"
 _BRACKET_FREE = r"[^\[\]`\n]*+"
-_LINK_TEXT = (
-    rf"(?:!\[{_BRACKET_FREE}\]\([^\s()`]*+\)|[^\[\]\\`\n]|\\[^\n]|\[{_BRACKET_FREE}\](?!\()|{_HARMLESS_CODE})*+"
-)
-_PARENTHESES = r"\((?:[^()`\n]|\([^()`\n]*+\))*+\)"
-_TARGET = r"(?:<(?P<angled>[^<>`\n]*+)>|(?P<target>(?:[^\s<>()`]|\([^\s<>()`]*+\))*+))"
-_TITLE = r"(?:\"[^\"`\n]*+\"|'[^'`\n]*+'|\([^()`\n]*+\))"
-_URL_CHARACTER = rf"[^\s<>`\"|){_BRACKETS}]"
+_LINK_TEXT = rf"(?:!\[{_BRACKET_FREE}\]\([^\s()`{CODE}]*+\)|[^\[\]\\`\n]|\\[^\n]|\[{_BRACKET_FREE}\](?!\())*+"
+_INSIDE = rf"[^()`{CODE}\n]"
+_PARENTHESES = rf"\((?:{_INSIDE}|\({_INSIDE}*+\))*+\)"
+_PATH = rf"[^\s<>()`{CODE}]"
+_TARGET = rf"(?:<(?P<angled>[^<>`{CODE}\n]*+)>|(?P<target>(?:{_PATH}|\({_PATH}*+\))*+))"
+_TITLE = rf"(?:\"[^\"`{CODE}\n]*+\"|'[^'`{CODE}\n]*+'|\({_INSIDE}*+\))"
+_URL_CHARACTER = rf"[^\s<>`{CODE}\"|){_BRACKETS}]"
 _PUNCTUATION = r"(?:[.,;:?'*_~]|!(?!\[))"
 
 
-def _token(kind: Kind, first: str, pattern: str, max_length: int = MAX_HELD_LENGTH) -> Token:
+def _token(kind: Kind, first: str, pattern: str, max_length: int = MAX_TOKEN_LENGTH) -> Token:
     return Token(kind, first, regex.compile(pattern, regex.IGNORECASE), max_length)
 
 
 TOKENS = (
-    _token("plain", "`", _HARMLESS_CODE),
-    _token("plain", "\\", r"\\[\\`]"),
     _token("image", "!", rf"!\[{_LINK_TEXT}\]{_PARENTHESES}"),
     _token("exclamation_mark", "!", r"!(?=\[)"),
-    _token("definition", "[", r"\[(?P<label>[\^\w -]{1,100}+)\]:[ \t]*+(?P<target>[^\s<>]*+)(?=\s|\Z)"),
+    _token("definition", "[", rf"\[(?P<label>[\^\w -]{{1,100}}+)\]:[ \t]*+(?P<target>[^\s<>`{CODE}]*+)(?=\s|\Z)"),
     _token("link", "[", rf"\[(?P<text>{_LINK_TEXT})\]\([ \t]*+{_TARGET}(?:[ \t]++{_TITLE})?+[ \t]*+\)"),
     _token("marker", OPENING_BRACKETS, MARKER.pattern, MAX_MARKER_LENGTH),
     _token("overlong_marker", OPENING_BRACKETS, OVERLONG_MARKER.pattern, MAX_MARKER_LENGTH),
     _token("truncated_marker", OPENING_BRACKETS, TRUNCATED_MARKER.pattern, MAX_MARKER_LENGTH),
     _token("closing_bracket", CLOSING_BRACKETS, "."),
-    _token("image", "<", r"<img\b[^>`]*+>"),
-    _token("anchor", "<", rf"<a\s(?P<attributes>[^<>`]*+)>(?P<text>(?:[^<`]|{_HARMLESS_CODE})*+)</a\s*+>"),
-    _token("autolink", "<", r"<(?P<target>(?:https?|ftp)://[^\s<>`]*+)>(?P<after>)"),
+    _token("image", "<", rf"<img\b[^>`{CODE}]*+>"),
+    _token("anchor", "<", rf"<a\s(?P<attributes>[^<>`{CODE}]*+)>(?P<text>[^<`]*+)</a\s*+>"),
+    _token("autolink", "<", rf"<(?P<target>(?:https?|ftp)://[^\s<>`{CODE}]*+)>(?P<after>)"),
     _token("harmless_tag", "<", r"</?(?:br|su[bp])\s?/?>"),
     _token("tag_start", "<", r"<(?=[a-z/!?])"),
     _token(
@@ -96,4 +96,9 @@ TOKENS_BY_FIRST = {
     first: tuple(token for token in TOKENS if first in token.first)
     for first in {*"".join(token.first for token in TOKENS)}
 }
-PLAIN_TEXT = regex.compile(rf"[^\s~{regex.escape(''.join(sorted(TOKENS_BY_FIRST)))}]++")
+PLAIN_TEXT = regex.compile(rf"[^\s{CODE}{regex.escape(''.join(sorted(TOKENS_BY_FIRST)))}]++")
+
+
+def remove_controls(text: str) -> str:
+    """Removes the control characters, except for tabs and ends of lines."""
+    return _CONTROL.sub("", text)

@@ -9,7 +9,7 @@ MAX_MARKER_LENGTH = 300
 """Code points."""
 
 _OPEN, _CLOSE = f"[{re.escape(OPENING_BRACKETS)}]", f"[{re.escape(CLOSING_BRACKETS)}]"
-_NO_BRACKET = rf"[^{re.escape(OPENING_BRACKETS + CLOSING_BRACKETS)}`\n]"
+_NO_BRACKET = rf"[^{re.escape(OPENING_BRACKETS + CLOSING_BRACKETS)}`\x00-\x1f]"
 _DIGITS = r"\d¹²³⁰⁴-⁹₀-₉①-⑳"
 _NUMBER = rf"[\^＾]?[{_DIGITS}]++"  # noqa: RUF001
 _SEPARATORS = r"-,;/&‐‑‒–—−－~～，；、､"  # noqa: RUF001

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from rag_core.answering.citing.links import is_allowed_link_target, is_allowed_url, url_host
 from rag_core.answering.citing.marker_scan import MarkerScanner
-from rag_core.answering.citing.marker_tokens import MAX_HELD_LENGTH
+from rag_core.answering.citing.marker_tokens import MAX_TOKEN_LENGTH
 
 HOSTS = frozenset({"good.example"})
 GOOD, EVIL = "https://good.example/a?b=c", "https://evil.example/?q=secret"
@@ -170,7 +170,8 @@ def test_code_is_untouched(code: str) -> None:
         (f"`a {EVIL}", "`a (link removed)"),
         (f"`a\nb` {EVIL} `c`", "`a\nb` (link removed) `c`"),
         (f"\\`a {EVIL} \\`", "\\`a (link removed) \\`"),
-        (f"`a | b` `{EVIL}`", "`a | b` `(link removed)`"),
+        (f"`a | b` `{EVIL}`", f"`a | b` `{EVIL}`"),
+        (f"`a | b` `{EVIL}`\n-|-", "`a | b` `(link removed)`\n-|-"),
         (f"{GOOD}` {EVIL} `", f"{GOOD} ` {EVIL} `"),
         (f"> ```\n> {EVIL}\n> ```", f"> ```\n> {EVIL}\n> ```"),
         (f"- a\n  ```\n  b\n{EVIL}", "- a\n  ```\n  b\n(link removed)"),
@@ -216,8 +217,8 @@ def test_a_models_code_passes_byte_for_byte(text: str) -> None:
 
 def test_more_than_the_limit_is_not_held_back() -> None:
     scanner = MarkerScanner({1: ""}, HOSTS)
-    assert not scanner.feed("[" + "a" * (MAX_HELD_LENGTH - 2))
-    assert "".join(piece.text for piece in scanner.feed("aa")) == "[" + "a" * MAX_HELD_LENGTH
+    assert not scanner.feed("[" + "a" * (MAX_TOKEN_LENGTH - 2))
+    assert "".join(piece.text for piece in scanner.feed("aa")) == "[" + "a" * MAX_TOKEN_LENGTH
 
 
 @pytest.mark.parametrize(
