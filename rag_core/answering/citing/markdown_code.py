@@ -35,8 +35,8 @@ class Reading:
 
 
 def find_code(text: str) -> list[Code]:
-    """The code in a text, in order. HTML counts as text, because the filter leaves none of it."""
-    return list(_find_code(_WITHOUT_HTML.parse(text), text))
+    """The code in a text that is going to be filtered, in order. HTML and links count as text: most are removed."""
+    return list(_find_code(_TEXT_READER.parse(text), text))
 
 
 def read_markdown(text: str, next_line: str) -> Reading:
@@ -105,11 +105,11 @@ def _record_span(state: StateInline, silent: bool) -> bool:
     return is_parsed
 
 
-def _build_reader(html: bool, tables: bool) -> MarkdownIt:
-    reader = MarkdownIt("commonmark", {"html": html}).enable("table" if tables else [])
+def _build_reader(*rules: str, html: bool = True) -> MarkdownIt:
+    reader = MarkdownIt("commonmark", {"html": html}).enable(rules)
     reader.inline.ruler.at("backticks", _record_span)
     return reader
 
 
-_WITHOUT_HTML = _build_reader(html=False, tables=False)
-_READERS = [_build_reader(html=True, tables=False), _build_reader(html=True, tables=True)]
+_READERS = [_build_reader(), _build_reader("table")]
+_TEXT_READER = _build_reader(html=False).disable(["autolink", "link", "image"])

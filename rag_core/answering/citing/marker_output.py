@@ -1,11 +1,16 @@
 """The filtered text of an answer, and the gaps where something was left out of it."""
 
 import re
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 from rag_core.answering.citing.markers import MARKER, MAX_MARKER_LENGTH
 
 _SAFE_BEFORE = re.compile(r"[\s(*_\"'“‘«–—。、，！？；：」』）]\Z|[^\W\d\x00-\x7f]\Z")  # noqa: RUF001
+LINE_START = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,9}[.)])[ \t]*)*")
+"""The part of a line before its text: indentation, and what begins lists and quotes."""
+
 _WORD = re.compile(r"\w")
 _MARKER_AT_END = re.compile(rf"{MARKER.pattern}\Z")
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n")
@@ -36,7 +41,8 @@ class MarkerOutput:
         self._tail = ""
         self._space = ""
         self._line_end = ""  # the end of the line before something that was left out
-        self._gap = False
+        self._gap = False  # until it is closed
+        self._follows_gap = False
         self._is_block_complete = False
 
     @property
@@ -49,12 +55,23 @@ class MarkerOutput:
         """True if the next text could merge with the last one over a gap."""
         return self._gap and not self._held_space() and not _SAFE_BEFORE.search(self._tail[-1:] or " ")
 
+    @property
+    def begins_line_at_gap(self) -> bool:
+        """True if nothing is left of the current line so far."""
+        return self._follows_gap and "\n" not in self._space and bool(LINE_START.fullmatch(self.line))
+
     def ends_with(self, character: str) -> bool:
         return not self._held_space() and self._tail.endswith(character)
 
     def completes_marker(self, bracket: str) -> bool:
         """True if the text would end with a marker if the bracket were written."""
         return bool(_MARKER_AT_END.search(self._tail + self._held_space() + bracket))
+
+    def copy(self) -> Self:
+        """An output that goes on from here on its own."""
+        other = copy(self)
+        other._pieces = [*self._pieces]
+        return other
 
     def take_pieces(self) -> list[Piece]:
         """Returns the pieces written since the last call."""
@@ -65,7 +82,7 @@ class MarkerOutput:
         self._space += space
 
     def open_gap(self) -> None:
-        self._gap = True
+        self._gap = self._follows_gap = True
 
     def close_gap(self) -> None:
         self._gap = False
@@ -112,7 +129,7 @@ class MarkerOutput:
         if self._is_block_complete and _EMPTY_LINE.search(space) and space.endswith("\n"):
             self.block = ""
         self._space, self._line_end = "", ""
-        self._gap = self._is_block_complete = False
+        self._gap = self._follows_gap = self._is_block_complete = False
         self._pieces += [Piece(space), piece] if space else [piece]
         self.block += space + piece.text
         self._tail = (self._tail + space + piece.text)[-MAX_MARKER_LENGTH:]

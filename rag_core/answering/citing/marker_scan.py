@@ -10,7 +10,6 @@ a fence pass at once.
 
 import re
 from collections.abc import Collection, Mapping, Sequence, Set
-from copy import deepcopy
 
 import regex  # unlike re, it looks behind as far as needed
 
@@ -135,7 +134,7 @@ class MarkerScanner:
         self._parsed = end
         code = [part for part in find_code(self._source[:end]) if part.start >= self._filtered]
         for attempt in range(3):
-            trial = deepcopy(self._filter)
+            trial = self._filter.copy()
             written = trial.finish_block(self._replace_code(code, end), code, is_last)
             reading = read_markdown(trial.output.block, next_line)
             confirmed = [part for part in code if part not in written or written[part] in reading.code]

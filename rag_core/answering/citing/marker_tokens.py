@@ -40,6 +40,7 @@ Kind: TypeAlias = Literal[
     "harmless_tag",
     "tag_start",
     "url",
+    "fence",
 ]
 
 
@@ -90,6 +91,7 @@ TOKENS = (
         rf"(?P<target>(?:(?:https?|ftp)://|www\.){_URL_CHARACTER}*(?<!{_PUNCTUATION}))"
         rf"(?P<after>{_PUNCTUATION}*+)(?!{_URL_CHARACTER})",
     ),
+    _token("fence", "`~", r"`{3}|~{3}"),
 )
 
 TOKENS_BY_FIRST = {

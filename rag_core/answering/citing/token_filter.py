@@ -7,21 +7,25 @@ outside code `]` precedes `(` or `:` only in an allowed link.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from typing import Self
 
 import regex
 
 from rag_core.answering.citing.links import LINK_REMOVED, is_allowed_link_target, is_allowed_url
 from rag_core.answering.citing.markdown_code import Code
-from rag_core.answering.citing.marker_output import MarkerOutput
+from rag_core.answering.citing.marker_output import LINE_START, MarkerOutput
 from rag_core.answering.citing.marker_tokens import CODE, PLAIN_TEXT, TOKENS_BY_FIRST, Kind
 from rag_core.answering.citing.markers import MARKER, marker_numbers
 
 _SPACE = re.compile(r"\s++")
-_LINE_START = re.compile(r"[ \t]*(?:(?:[-*+>]|\d{1,9}[.)])[ \t]*)*")
 _SAFE_AFTER = re.compile(r"[*_.,:;!?…)\"'”’»]{1,6}+(?=\s|\Z|[\[【［])|[。、，！？；：」』）]")  # noqa: RUF001
 _HREF = re.compile(r"href\s*=\s*[\"']?([^\s\"']+)", re.I)
 _URL_OR_PATH = re.compile(r"[a-z][a-z0-9+.-]*:|[/\\]", re.I)
+_OMISSION = "…"
+"""A text for what was left out before three backticks or tildes, which would otherwise begin a line as a fence."""
+
 _MAX_MARKERS_IN_A_ROW = 100
 """Markers without a word between them. A generator that repeats itself could write markers without end."""
 
@@ -40,6 +44,12 @@ class TokenFilter:
         self._text, self._offset, self._is_last_block = "", 0, False
         self._code: Sequence[Code] = ()
         self._written_code: dict[Code, Code] = {}
+
+    def copy(self) -> Self:
+        """A filter that goes on from here on its own."""
+        other = copy(self)
+        other.output = self.output.copy()
+        return other
 
     def feed(self, text: str) -> None:
         """Writes the part of the text so far that later text cannot change."""
@@ -102,6 +112,8 @@ class TokenFilter:
 
     def _write_code(self) -> None:
         code, *self._code = self._code
+        if not code.is_block and code.text.startswith("```") and self.output.begins_line_at_gap:
+            self.output.write(_OMISSION)
         start = self.output.write_code(code.text, code.is_block)
         self._written_code[code] = replace(code, start=start)
         self._offset += 1
@@ -112,6 +124,8 @@ class TokenFilter:
             case "definition":
                 return self._write_definition(token)
             case "truncated_marker" if not self._is_last_block:
+                return False
+            case "fence" if not self.output.begins_line_at_gap:
                 return False
             case "harmless_tag" if self._is_at_line_start:  # it would begin a block of HTML
                 return False
@@ -144,6 +158,8 @@ class TokenFilter:
                 self._write_apart(token[0])
             case "overlong_marker":
                 self.output.write("(")
+            case "fence":
+                self.output.write(f"{_OMISSION}{token[0]}")
             case "image" | "truncated_marker":
                 self.output.leave_out()
             case _:
@@ -206,4 +222,4 @@ class TokenFilter:
 
     @property
     def _is_at_line_start(self) -> bool:
-        return bool(_LINE_START.fullmatch(self.output.line))
+        return bool(LINE_START.fullmatch(self.output.line))
