@@ -58,7 +58,8 @@ def test_visible_markers_are_cited_and_quotes_are_verbatim_and_the_stream_is_the
 
 def _check_citations(reply: Reply) -> None:
     answer = reply.answer
-    assert markers(visible_text(answer.text)) <= {each.n for each in answer.citations} <= markers(answer.text)
+    visible = markers(visible_text(answer.text))
+    assert visible == {each.n for each in answer.citations}
     spans = [span for each in answer.citations for span in each.spans]
     assert sorted(spans) == sorted(set(spans))
     for each in answer.citations:

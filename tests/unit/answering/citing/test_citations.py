@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rendered import visible_text
+from rendered import is_same_code, visible_text
 
 from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer, cite
@@ -126,6 +126,15 @@ CODE = [
     "|",
     "~",
     "\t",
+    "`[1]`",
+    "`a [2]\n",
+    "\n\n    [1]",
+    "\n- ",
+    "\n2. ",
+    "\n    - ",
+    "\n> ",
+    "\n|-|-|\n",
+    "```a|b\n",
 ]
 LINKS = [
     *("![a](b)", "[a](https://evil.example/q)", "[t](https://good.example/z)", "[1](https://evil.example)", "[1](p.3)"),
@@ -168,14 +177,18 @@ def test_the_pieces_that_a_text_came_in_do_not_matter(text: str, places: list[in
 
 @calmly
 @given(texts, styles)
-def test_a_marker_that_is_visible_is_among_the_citations_and_a_citation_has_its_marker(
-    text: str, style: CitationStyle
-) -> None:
+@example("[9]~~~\n[1]", "inline")
+@example("Old.\n\n[9]\n    [1] ` \n\n`[2]` `", "footnote")
+@example("- [9]     x [1]", "inline")
+@example("<https://good.example/`>[1]` `", "inline")
+def test_a_marker_stands_in_the_text_if_and_only_if_it_is_among_the_citations(text: str, style: CitationStyle) -> None:
     answer = cite(text, PASSAGES, "towns", style)
     body = re.split(r"\n\n(?:Sources\n1|Sources\n2|Sources\n3|\[\^\d\]: )", answer.text)[0]
     mark = r"\[\^(\d+)\]" if style == "footnote" else r"\[(\d+)\]"
-    cited = {each.n for each in answer.citations}
-    assert {int(n) for n in re.findall(mark, visible_text(body))} <= cited <= {int(n) for n in re.findall(mark, body)}
+    cited, visible = {each.n for each in answer.citations}, {int(n) for n in re.findall(mark, visible_text(body))}
+    assert visible <= cited
+    if is_same_code(body) and "[r]: https://good" not in text:  # [1][r] is a link
+        assert visible == cited
     for each in answer.citations:
         written = f"[^{each.n}]" if style == "footnote" else f"[{each.n}]"
         assert {answer.text[start:end] for start, end in each.spans} == {written}
@@ -369,6 +382,11 @@ def test_a_plain_title_is_one_line_without_markers_links_or_what_a_terminal_woul
     title = "A\x1b]0;b\x07\n\x85# C [1] ![x](//evil.example) <img src=x> https://evil.example"
     assert sanitize_title(title, ()) == "A]0;b # C (1) (link removed)"
     assert [sanitize_title(title, ()) for title in ("", "![x](//evil.example)", "- a")] == ["", "", "- a"]
+
+
+def test_no_title_is_code() -> None:
+    listed = cited("Old [1].", [passage(1, title="``` <img src=x> `[2]`")], "footnote").text.split("\n")[-1]
+    assert listed == "[^1]: ``` `(2)`, page 3"
 
 
 def test_a_title_is_filtered_like_an_answer() -> None:
