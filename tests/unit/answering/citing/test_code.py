@@ -116,7 +116,7 @@ def test_code_that_used_to_be_rewritten_is_untouched(text: str) -> None:
 
 CODES = st.lists(ACTIVE.filter(lambda code: code.strip()).map(lambda code: f"`{code}`"), min_size=1, max_size=4)
 MANY = st.builds(lambda codes, count: list(islice(cycle(codes), count)), CODES, st.integers(1, 250))
-BESIDE = st.sampled_from(["", " a", " [1]", f" {GOOD}", ", and"])
+BESIDE = st.sampled_from(["", " a", " is so [1]", f" {GOOD}", ", and"])
 FULL = st.one_of(
     st.builds(lambda codes, word: f"{word} and ".join(codes), MANY, BESIDE),
     st.builds(lambda codes, word: f"{word} and\n".join(codes), MANY, BESIDE),
