@@ -48,7 +48,10 @@ class Citer:
         self._citations: dict[tuple[int, tuple[int, int]], Citation] = {}
 
     def feed(self, text: str) -> CitedEvents:
-        """Returns the events that later text cannot change: a link or code is held, but at most 2,000 code points."""
+        """Returns the events that later text cannot change.
+
+        A link is held up to 2,000 code points; a block with code until it ends, or up to the next item of a list.
+        """
         return self._cite_pieces(self._scanner.feed(text))
 
     def finish(self) -> CitedEvents:

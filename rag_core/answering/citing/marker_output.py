@@ -40,7 +40,7 @@ class MarkerOutput:
         self._pieces: list[Piece] = []
         self._tail = ""
         self._space = ""
-        self._line_end = ""  # the end of the line before something that was left out
+        self._line_start = ""  # the white space before what was left out at the beginning of a line
         self._gap = False  # until it is closed
         self._follows_gap = False
         self._is_block_complete = False
@@ -88,9 +88,8 @@ class MarkerOutput:
         self._gap = False
 
     def leave_out(self) -> None:
-        """Opens a gap and drops the white space before it, except for the end of a line."""
-        space = self._held_space()
-        self._line_end = space if "\n" in space else ""
+        """Opens a gap and drops the white space before it, except at the beginning of a line."""
+        self._line_start = self._held_space() if LINE_START.fullmatch(self.line) else ""
         self._space = ""
         self.open_gap()
 
@@ -117,9 +116,9 @@ class MarkerOutput:
         """The white space before the next text. An empty line remains if something was left out after it."""
         space = self._space if self._tail else ""
         if "\n" not in space:
-            return self._line_end or (space[:1] if self._gap else space)
-        if _EMPTY_LINE.search(self._line_end) and not _EMPTY_LINE.search(space):
-            return f"\n{space}" if space.endswith("\n") else self._line_end
+            return self._line_start or (space[:1] if self._gap else space)
+        if _EMPTY_LINE.search(self._line_start) and not _EMPTY_LINE.search(space):
+            return f"\n{space}" if space.endswith("\n") else self._line_start
         return space
 
     def _append(self, piece: Piece) -> None:
@@ -128,7 +127,7 @@ class MarkerOutput:
         space = self._held_space()
         if self._is_block_complete and _EMPTY_LINE.search(space) and space.endswith("\n"):
             self.block = ""
-        self._space, self._line_end = "", ""
+        self._space, self._line_start = "", ""
         self._gap = self._follows_gap = self._is_block_complete = False
         self._pieces += [Piece(space), piece] if space else [piece]
         self.block += space + piece.text

@@ -70,15 +70,13 @@ class MarkerScanner:
 
     def _scan_block(self) -> bool:
         """Scans the text up to the next boundary; False if it has not arrived."""
-        boundary = _BOUNDARY.search(self._source, self._searched) if self._finds_code else None
+        boundary = self._find_boundary() if self._finds_code else None
         end = boundary.start() if boundary else len(self._source)
         if self._held_from is None:
             self._filter_text(end, is_complete=boundary is not None)
         if self._held_from is not None and end - self._held_from > MAX_HELD_LENGTH:
             self._held_from, self._finds_code = None, False
         elif not boundary:
-            last_two_lines = self._source.rfind("\n", 0, max(self._source.rfind("\n"), 0)) + 1
-            self._searched = max(self._searched, last_two_lines)
             return False
         elif boundary["item"]:
             self._searched = boundary.end()
@@ -89,6 +87,15 @@ class MarkerScanner:
         else:
             self._end_block(end)
         return True
+
+    def _find_boundary(self) -> "regex.Match[str] | None":
+        """The next boundary. The last two lines are searched again: more text can make one of them a boundary."""
+        line = self._searched
+        while True:
+            boundary, newline = _BOUNDARY.match(self._source, line), self._source.find("\n", line)
+            if boundary or newline < 0:
+                return boundary
+            self._searched, line = line, newline + 1
 
     def _filter_text(self, end: int, is_complete: bool) -> None:
         """Filters the text up to the first character that could begin code."""

@@ -63,7 +63,7 @@ _PARENTHESES = rf"\((?:{_INSIDE}|\({_INSIDE}*+\))*+\)"
 _PATH = rf"[^\s<>()`{CODE}]"
 _TARGET = rf"(?:<(?P<angled>[^<>`{CODE}\n]*+)>|(?P<target>(?:{_PATH}|\({_PATH}*+\))*+))"
 _TITLE = rf"(?:\"[^\"`{CODE}\n]*+\"|'[^'`{CODE}\n]*+'|\({_INSIDE}*+\))"
-_URL_CHARACTER = rf"[^\s<>`{CODE}\"|){_BRACKETS}]"
+_URL_CHARACTER = rf"(?:[^\s<>`{CODE}\\\"|){_BRACKETS}]|\\(?!`))"  # a backslash before a backtick stays
 _PUNCTUATION = r"(?:[.,;:?'*_~]|!(?!\[))"
 
 

@@ -133,7 +133,7 @@ FULL = st.one_of(
 )
 
 
-@settings(calmly, max_examples=40)
+@settings(calmly, max_examples=25)
 @given(st.lists(FULL, min_size=1, max_size=3).map("\n\n".join), st.integers(1, 50))
 def test_hundreds_of_codes_pass_byte_for_byte_in_any_pieces(text: str, size: int) -> None:
     text = f"Code:\n\n{text}"
