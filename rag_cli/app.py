@@ -1,5 +1,7 @@
 """The `rag` command. Each subcommand is a small file that imports heavy modules only when it runs."""
 
+from typing import Annotated
+
 import typer
 
 from rag_cli import collections, config, documents, jobs, sources, store
@@ -13,6 +15,7 @@ from rag_cli.search import search
 from rag_cli.serve import serve
 from rag_cli.train_fusion import train_fusion
 from rag_cli.why import why
+from rag_core import __version__
 
 app = typer.Typer(
     help="Keeps a knowledge base in sync with its sources, searches it, and answers from it.",
@@ -20,6 +23,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def print_version(is_requested: bool) -> None:
+    if is_requested:
+        typer.echo(f"rag-on-ray {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def rag(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(add_server_option(ingest))
 app.command()(search)
 app.command()(ask)

@@ -3,8 +3,10 @@
 import sys
 
 import pytest
+from commands import rag_in_process
 
 from rag_cli.__main__ import main
+from rag_core import __version__
 
 
 class Interrupting:
@@ -24,3 +26,7 @@ def test_an_interrupt_while_it_loads_is_no_traceback(
         main()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_it_prints_its_version(capfd: pytest.CaptureFixture[str]) -> None:
+    assert rag_in_process(capfd)("--version").out == f"rag-on-ray {__version__}\n"

@@ -15,8 +15,8 @@ from tools.reference.markdown import table
 INTRODUCTION = """\
 # Python
 
-`open_knowledge_base` opens a knowledge base. Its methods do in this process what `rag ingest`, `rag search`, `rag ask` and `rag why`
-do. All errors are subclasses of `rag_core.errors.RagError`, and their messages are for users.
+`open_knowledge_base` opens a knowledge base. Its methods do in this process what the commands of these
+names do. All errors are subclasses of `rag_core.errors.RagError`, and their messages are for users.
 
 ```python
 from rag_core import open_knowledge_base
