@@ -65,13 +65,17 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
 
     terminal.print("starting Ray, loading models …")
     set_environment()
-    from serve.shape.config import is_serve_config, read_serve_config
+    from serve.shape.config import find_metrics_port, is_serve_config, read_serve_config
 
     if options.config is None or not is_serve_config(options.config):
         from serve.app import build_local_application
 
-        build_app = partial(build_local_application, options.settings)
-        with serve_locally(build_app, host or HOST, port or PORT, terminal.print) as url:
+        settings = options.settings
+        if host:  # it can be a name of loopback
+            hosts = (*settings.api.hosts, host)
+            settings = settings.model_copy(update={"api": settings.api.model_copy(update={"hosts": hosts})})
+        build_app, metrics_port = partial(build_local_application, settings), settings.telemetry.metrics_port
+        with serve_locally(build_app, host or HOST, port or PORT, terminal.print, metrics_port) as url:
             yield url
         return
     if overrides := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
@@ -88,6 +92,7 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
         else:
             terminal.print(f"reloaded {file}")
 
-    with serve_from_config(read_serve_config(file), host or "", port or 0, terminal.print) as url:
+    config = read_serve_config(file)
+    with serve_from_config(config, host or "", port or 0, terminal.print, find_metrics_port(config)) as url:
         signal.signal(signal.SIGUSR1, reload_config)
         yield url

@@ -6,11 +6,13 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── FilterError                    a metadata filter breaks the grammar
 │   ├── DatasetError                   a dataset cannot be read, or a line in it breaks a rule
 │   ├── SourceError                    a source cannot be used: unknown scheme, overlap, missing
+│   │   └── LocationError              a request cannot name this location
 │   ├── SpaceError                     the embedder does not fit the stored vectors
 │   ├── VectorError                    a vector has another dimension, or no direction: NaN, zeros
 │   ├── ConfirmationError              a deletion is larger than what is done without confirmation
 │   ├── TooLargeError                  a request exceeds a size limit
 │   ├── IdempotencyError               an idempotency key was used before, for another request
+│   ├── ReadOnlyError                  a read-only gateway changes nothing
 │   └── NotFoundError                  there is no such collection, document or job
 ├── UnavailableError          exit 3   something that the command depends on is unavailable
 │   ├── StoreError                     Postgres cannot be reached or started
@@ -70,6 +72,10 @@ class SourceError(UsageError):
     """A source cannot be used: its scheme is unknown, it does not exist, or it overlaps another source."""
 
 
+class LocationError(SourceError):
+    """A request names a location outside `ingestion.allowed_locations`, or one at a forbidden address."""
+
+
 class SpaceError(UsageError):
     """The embedding model of the profile is not the one that produced the stored vectors."""
 
@@ -88,6 +94,10 @@ class TooLargeError(UsageError):
 
 class IdempotencyError(UsageError):
     """An idempotency key was used before, for another request."""
+
+
+class ReadOnlyError(UsageError):
+    """A request would change something, but `api.read_only` is set."""
 
 
 class NotFoundError(UsageError):

@@ -17,8 +17,10 @@ from rag_core.errors import (
     DocumentError,
     GenerationError,
     JudgeError,
+    LocationError,
     NotFoundError,
     RagError,
+    ReadOnlyError,
     StageTimeoutError,
     StoreError,
     TooLargeError,
@@ -29,7 +31,7 @@ from rag_core.errors import (
 from rag_core.wire.events import snake_case
 from rag_core.wire.problems import BrokenRule, OpenAIError, Problem
 from rag_core.wire.shape import json_bytes
-from serve.public_errors import STORE_UNREACHABLE, public_message
+from serve.public_errors import STORE_UNREACHABLE, hide_foreign_text, public_message
 from serve.readiness import explain_timeout
 
 MEDIA_TYPE = "application/problem+json"
@@ -40,6 +42,8 @@ STATUSES: Sequence[tuple[type[RagError], int]] = (
     (NotFoundError, 404),
     (BusyError, 409),
     (ConfigError, 500),
+    (LocationError, 403),
+    (ReadOnlyError, 403),
     (TooLargeError, 413),
     (UsageError, 422),
     (StageTimeoutError, 504),
@@ -65,6 +69,7 @@ TITLES = {
     409: "Conflict",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     422: "Unprocessable Content",
     500: "Internal Server Error",
     502: "Bad Gateway",
@@ -80,6 +85,7 @@ CODES = {
     406: "not_acceptable",
     413: "too_large",
     415: "unsupported_media_type",
+    421: "misdirected",
     422: "invalid_request",
 }
 """The codes of requests that the web framework rejects."""
@@ -92,6 +98,9 @@ HIDDEN_DETAILS: Mapping[type[RagError], str] = {
     ClusterError: "the cluster cannot be reached",
 }
 """Details for clients in place of messages that contain addresses and user names."""
+
+_QUOTING_ERRORS = (UsageError, DocumentError)
+"""Errors that quote the client's text."""
 
 CHAT_PATH = "/chat/completions"
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -145,7 +154,9 @@ def describe_problem(error: Exception, instance: str, correlation_id: str) -> Pr
             stage = error.stage if isinstance(error, StageTimeoutError | DocumentError) else ""
             code = snake_case(type(error).__name__.removesuffix("Error"))
             hidden = (detail for kind, detail in HIDDEN_DETAILS.items() if isinstance(error, kind))
-            detail = next(hidden, public_message(str(error)))
+            is_from_server = isinstance(error, UnavailableError | ConfigError) or not isinstance(error, _QUOTING_ERRORS)
+            public_text = public_message(str(error)) if is_from_server else hide_foreign_text(str(error))
+            detail = next(hidden, public_text)
             if detail != str(error):
                 _log.warning("%s failed: %s", instance, error)
             return _problem(problem_status(error), code, detail, *request, **({"failed_stage": stage} if stage else {}))

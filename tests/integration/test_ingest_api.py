@@ -30,6 +30,7 @@ T = TypeVar("T")
 KEYS = {"id": "keys", "uri": "https://example.org/keys", "title": "Keys", "text": "Keys are replaced every 45 days."}
 GATES = {"id": "gates", "text": "Gates open at spring tide."}
 BAD = {"id": "bad", "text": "a\x00b"}
+ALLOWED = 'ingestion.allowed_locations=["/", "s3://bucket"]'
 JOBS = """
 select j.id, j.status, j.profile, j.settings, j.request, j.correlation_id, j.traceparent,
   (select array_agg(p.id order by p.id) from pushed_documents p where p.job_id = j.id) as documents
@@ -38,7 +39,9 @@ PUSHED = "select id, body, media_type, title, url, metadata from pushed_document
 
 
 def graph(store: Postgres) -> Services:
-    return build_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_services(
+        hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none", ALLOWED)
+    )
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
@@ -54,7 +57,7 @@ def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: s
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
     """Somebody who does what is queued."""
-    chosen = hashing_settings(f"tenant={TENANT}", "store.patience_s=5")
+    chosen = hashing_settings(f"tenant={TENANT}", "store.patience_s=5", ALLOWED)
     settings = chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})
     with run_worker(settings):
         yield
@@ -257,7 +260,8 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
         done = await client.post("/v1/ingest", json={"documents": [KEYS, GATES]}, headers=WAIT)
         found = await client.post("/v1/retrieve", json={"query": "How often are keys replaced?", "top_k": 1})
         answered = await client.post("/v1/answer", json={"question": "How often are keys replaced?"})
-        return done, found.json(), answered.json()
+        pages = [(await client.get(citation["url"])).json() for citation in answered.json()["citations"]]
+        return done, found.json(), {**answered.json(), "pages": pages}
 
     with worker(store):
         done, found, answered = asked(store, pushed)
@@ -266,7 +270,9 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
     assert (done.json()["status"], "items" in done.json()) == ("completed", False)
     (hit,) = found["results"]
     assert (hit["title"], hit["url"]) == ("Keys", "https://example.org/keys")
-    assert [citation["url"] for citation in answered["citations"]] == ["https://example.org/keys"]
+    assert [citation["origin_url"] for citation in answered["citations"]] == ["https://example.org/keys"]
+    assert [page["url"] for page in answered["pages"]] == ["https://example.org/keys"]
+    assert answered["citations"][0]["quote"] in answered["pages"][0]["quote"]
     assert violations(store) == []
 
 
@@ -367,3 +373,41 @@ def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, m
     assert (waited.status_code, not_waited.status_code) == (202, 202)
     assert waited.headers["preference-applied"] == "wait=1"
     assert "preference-applied" not in not_waited.headers
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "file:///etc",
+        "file:///srv/docs/../secret",
+        "http://127.0.0.1:9/a",
+        "local:///etc",
+        "s3://other/a",
+        "zip://a::s3://bucket/a",
+    ],
+)
+def test_a_source_outside_the_allowed_locations_is_refused_and_queues_nothing(store: Postgres, location: str) -> None:
+    settings = hashing_settings(
+        f"tenant={TENANT}", f"store.url={store.dsn}", 'ingestion.allowed_locations=["/srv/docs", "s3://bucket"]'
+    )
+    body = {"source": {"type": "files", "locations": ["s3://bucket/docs", location]}}
+    response = gateways.run_with_gateway(
+        build_services(settings), lambda client: client.post("/v1/ingest", json=body), Caller(tenant=TENANT)
+    )
+    problem = response.json()
+    assert (response.status_code, problem["error_type"], problem["retryable"]) == (403, "location", False)
+    assert "location" in problem["detail"]
+    assert "/srv/docs'" not in problem["detail"]
+    assert rows(store, JOBS) == []
+
+
+def test_the_worker_checks_a_location_again_by_its_own_settings(store: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "keys.md").write_text("# Keys")
+    body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
+    own = hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", 'ingestion.allowed_locations=["/srv/docs"]')
+    with run_worker(own):
+        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+    (row,) = response.json()["items"]
+    assert (response.status_code, row["problem"]["status"], row["problem"]["error_type"]) == (207, 403, "location")
+    assert rows(store, "select from documents") == []
+    assert "allowed_locations" not in rows(store, JOBS)[0]["settings"]["ingestion"]
