@@ -506,7 +506,9 @@ class GuardSettings(Section):
         " grade, `buffer` nothing before the whole answer is graded.",
     )
     on_judge_error: Literal["allow_flagged", "block"] = Field(
-        "allow_flagged", description="Treatment of an answer that the judge failed to grade."
+        default_factory=lambda section: "block" if section.get("mode") == "block" else "allow_flagged",
+        description="Treatment of an answer that the judge failed to grade; by default `block` with mode `block`, and"
+        " `allow_flagged` with the other modes.",
     )
     timeout_ms: float = Field(10_000, gt=0, description="Milliseconds for one call of the judge.")
     link_hosts: tuple[Host, ...] = Field(

@@ -53,7 +53,10 @@ def open_knowledge_base(
 
 
 class KnowledgeBase:
-    """A synchronous API. It works inside a running event loop too: asynchronous code runs in a separate thread."""
+    """A synchronous API. It works inside a running event loop too: asynchronous code runs in a separate thread.
+
+    Time limits of a search that are not set do not apply: they are defaults for servers.
+    """
 
     def __init__(self, settings: Settings, remote: RemoteModels | None = None) -> None:
         """Raises StoreError if the store cannot be reached or started. Models are loaded when they are first used.
@@ -221,11 +224,13 @@ class KnowledgeBase:
 
     @cached_property
     def _retriever(self) -> Retriever:
-        return build_retriever(self._settings, self._corpus, self._remote)
+        return build_retriever(self._settings, self._corpus, self._remote, patient=True)
 
     @cached_property
     def _pipeline(self) -> QueryPipeline:
-        return build_pipeline(self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote)
+        return build_pipeline(
+            self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote, patient=True
+        )
 
 
 def _clean_question(question: str) -> str:

@@ -90,7 +90,7 @@ def load_layered_settings(
 
 def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
     """Changes the settings by `SECTION.KEY=VALUE` overrides. Raises ConfigError as `load_settings` does."""
-    merged = _MergedLayers(tree=settings.model_dump(mode="json"))
+    merged = _MergedLayers(tree=settings.model_dump(mode="json", exclude_unset=True))
     _merge_layer(merged.tree, _build_tree(map(_parse_assignment, overrides)), "override", (), merged.origins)
     return _validate(merged)
 

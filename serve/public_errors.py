@@ -1,15 +1,19 @@
-"""Error messages for clients, without the store's address and user, and without the text of foreign errors."""
+"""Error messages for clients, without the addresses of the store and of endpoints, and without foreign errors' text."""
 
 import re
 
 STORE_UNREACHABLE = "the store cannot be reached"
 _STORE_ERROR = re.compile(r"(?:(?:cannot (?:use|reach|read from)|lost) the store|the embedded Postgres)\b.*", re.DOTALL)
+_ENDPOINT = re.compile(r"\bthe endpoint \S+(?= (?:broke off|cannot|ended|must|refused|sent|was)\b)")
 _FOREIGN_ERROR = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Timeout|Interrupt)): .*", re.DOTALL)
 
 
 def public_message(text: str) -> str:
-    """Reduces foreign errors to their class names: the errors of users' own models and legs can contain anything."""
-    return _FOREIGN_ERROR.sub(r"\1", hide_store(text))
+    """Removes the addresses of endpoints, and reduces foreign errors to their class names.
+
+    The errors of users' own models and legs can contain anything.
+    """
+    return _FOREIGN_ERROR.sub(r"\1", _ENDPOINT.sub("the endpoint", hide_store(text)))
 
 
 def hide_store(text: str) -> str:

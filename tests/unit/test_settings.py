@@ -4,7 +4,7 @@ import pytest
 
 from rag_core.config import BertEmbedder, HashingEmbedder
 from rag_core.errors import ConfigError
-from rag_core.settings import load_layered_settings, load_settings
+from rag_core.settings import load_layered_settings, load_settings, with_overrides
 
 HASHING = "embedding.type=hashing"
 SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc"
@@ -30,6 +30,17 @@ def yaml(folder: Path, text: str) -> Path:
     file = folder / "rag.yaml"
     file.write_text(text)
     return file
+
+
+@pytest.mark.parametrize(
+    ("mode", "treatment"),
+    [("block", "block"), ("flag", "allow_flagged"), ("regenerate", "allow_flagged"), ("off", "allow_flagged")],
+)
+def test_only_a_guard_that_blocks_also_blocks_what_its_judge_could_not_grade(mode: str, treatment: str) -> None:
+    assert settings_of(f"guard.mode={mode}").guard.on_judge_error == treatment
+    assert with_overrides(settings_of(), [f"guard.mode={mode}"]).guard.on_judge_error == treatment
+    chosen = settings_of(f"guard.mode={mode}", "guard.on_judge_error=allow_flagged")
+    assert chosen.guard.on_judge_error == "allow_flagged"
 
 
 def test_without_anything_the_shipped_profile_counts() -> None:
