@@ -204,14 +204,14 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def translate_foreign_errors(kind: Callable[[str], RagError], prefix: str = "") -> Iterator[None]:
+def translate_foreign_errors(kind: Callable[[str], RagError]) -> Iterator[None]:
     """Turns the errors of a user's own object, which have no common base class, into `kind`. RagErrors pass."""
     try:
         yield
     except RagError:
         raise
     except Exception as error:
-        raise kind(prefix + describe_error(error)) from error
+        raise kind(describe_error(error)) from error
 
 
 def validation_lines(error: "ValidationError", *path: str | int) -> list[str]:
