@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from rag_cli.answer_view import AnswerPrinter, render_sources, render_verdict
-from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, server_options
+from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, print_unknown_keys, server_options
 from rag_cli.ranking_view import hits_table, print_failures, waterfall
 from rag_cli.search import parse_filter_option
 from rag_cli.terminal.consoles import stdout_console
@@ -42,6 +42,7 @@ def ask(
 
         filters = parse_filter_option(filter)
         with KnowledgeBase(options.settings) as knowledge:
+            print_unknown_keys(knowledge, filters, collection, options)
             knowledge.load(answering=True)
             reply = knowledge.ask(question, collection, filters, on_event=show_event)
     else:

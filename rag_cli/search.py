@@ -11,7 +11,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rag_cli.question_options import CollectionOption, FilterOption, HitsOption, ServerOption, server_options
+from rag_cli.question_options import (
+    CollectionOption,
+    FilterOption,
+    HitsOption,
+    ServerOption,
+    print_unknown_keys,
+    server_options,
+)
 from rag_cli.ranking_view import comparison_table, hits_table, list_moves, print_failures, waterfall
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -54,9 +61,9 @@ def search(
     if server is not None:
         _search_server(server, request, options, explain, compare)
         return
-    retrieval = _search_store(options.settings, request)
+    retrieval = _search_store(options, request)
     if compare is not None:
-        other = _search_store(replace(options, profile=compare).settings, request)
+        other = _search_store(replace(options, profile=compare, quiet=True), request)
         _print_comparison(retrieval, other, options, explain)
     elif options.json:
         print_json(_full_retrieval_json(retrieval, explain))
@@ -113,11 +120,13 @@ def _search_server(
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {request.collection}")
 
 
-def _search_store(settings: Settings, request: SearchRequest) -> Retrieval:
+def _search_store(options: GlobalOptions, request: SearchRequest) -> Retrieval:
     from rag_core.knowledge_base import KnowledgeBase
 
+    settings = options.settings
     arguments = (request.question, request.k, request.collection, request.filter)
     with KnowledgeBase(settings) as knowledge:
+        print_unknown_keys(knowledge, request.filter, request.collection, options)
         knowledge.load()
         started = time.perf_counter()
         if request.context:

@@ -130,9 +130,7 @@ class Variants:
         if not isinstance(answerer, QueryPipeline):
             raise UsageError("top_k and guard must be omitted: this pipeline does not support them")
         settings = apply_answer_options(settings, options)
-        guard = replace(
-            answerer.guard, mode=settings.guard.mode, on_judge_error=settings.guard.on_judge_error
-        )
+        guard = replace(answerer.guard, mode=settings.guard.mode, on_judge_error=settings.guard.on_judge_error)
         pack = build_packer(settings) if options.top_k else answerer.pack
         return AnswerVariant(
             answerer=replace(answerer, guard=guard, pack=pack),

@@ -52,9 +52,7 @@ from rag_core.wiring.reranking import build_reranker
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
 
-def build_retriever(
-    settings: Settings, corpus: CorpusReader, remote: RemoteModels, patient: bool = False
-) -> Retriever:
+def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels, patient: bool = False) -> Retriever:
     """Loads the models of the legs that are not remote. Raises ConfigError if a reranker is remote that cannot be.
 
     `patient`: time limits that are not set do not apply.

@@ -58,7 +58,13 @@ def test_a_stream_folds_to_the_whole_answer(
 
 def folded_answer(frames: Frames) -> dict[str, Any]:
     """As a client puts it together."""
-    body: dict[str, Any] = {"answer": "", "citations": {}, "grounding": UNCHECKED, "degraded": [], "degraded_reasons": {}}
+    body: dict[str, Any] = {
+        "answer": "",
+        "citations": {},
+        "grounding": UNCHECKED,
+        "degraded": [],
+        "degraded_reasons": {},
+    }
     for name, told in frames:
         match name:
             case "run_started":

@@ -139,7 +139,12 @@ def test_an_object_that_keeps_its_promises_passes(section: str, name: str, argum
         ),
         ("embedding", "Embedder", {"length": 2.0}, "embed must return rows of length 1, got list of 2 (float)"),
         ("embedding", "Embedder", {"space": 384}, "space must return a Space, got int 384"),
-        ("splade", "Weigher", {"wrong": True}, "weigh_questions must return a list of TermWeights, got list of 2 (dict)"),
+        (
+            "splade",
+            "Weigher",
+            {"wrong": True},
+            "weigh_questions must return a list of TermWeights, got list of 2 (dict)",
+        ),
         ("retrieval", "Retriever", {"returned": [1, 2]}, "retrieve must return a list of Hit, got list of 2 (int)"),
         ("reranker", "Reranker", {"scores": [1.0]}, "score must return 2 numbers, one per text, got list of 1 (float)"),
         ("reranker", "SyncReranker", {}, "score must return an awaitable (async def), got list of 2 (float)"),
