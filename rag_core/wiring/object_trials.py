@@ -5,7 +5,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from math import isfinite
 from typing import Any
@@ -31,6 +31,16 @@ from rag_core.types import (
 )
 from rag_core.wiring.python_objects import Role, build_python_object, describe_failure
 
+_MEMBERS: Mapping[Role, tuple[str, ...]] = {
+    "chunking": ("split",),
+    "embedding": ("embed", "embed_questions", "space", "tokenizer"),
+    "splade": ("weigh", "weigh_questions", "fingerprint"),
+    "retrieval": ("retrieve",),
+    "reranker": ("score",),
+    "generation": ("stream",),
+    "guard.judge": ("judge",),
+}
+"""The methods and attributes of each role's object."""
 _TEXTS = ("Signing keys are rotated every 90 days.", "A key is replaced at once when its holder leaves.")
 _QUESTION = "How often are keys rotated?"
 _DOCUMENT_ID = UUID(int=1)
@@ -65,7 +75,7 @@ class _Trial:
     """The object of one role, and the errors of its methods."""
 
     def __init__(self, role: Role, section: PythonObject) -> None:
-        self.built = build_python_object(section, role)
+        self.built = build_python_object(section, role, *_MEMBERS[role])
         self._role, self._name = role, section.object
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -14,22 +13,11 @@ from rag_core.errors import ConfigError, RagError, describe_error
 
 Role: TypeAlias = Literal["chunking", "embedding", "splade", "retrieval", "reranker", "generation", "guard.judge"]
 
-MEMBERS: Mapping[Role, tuple[str, ...]] = {
-    "chunking": ("split",),
-    "embedding": ("embed", "embed_questions", "space", "tokenizer"),
-    "splade": ("weigh", "weigh_questions", "fingerprint"),
-    "retrieval": ("retrieve",),
-    "reranker": ("score",),
-    "generation": ("stream",),
-    "guard.judge": ("judge",),
-}
-"""The methods and attributes of each role's object."""
 
-
-def build_python_object(settings: PythonObject, role: Role) -> Any:
+def build_python_object(settings: PythonObject, role: Role, *members: str) -> Any:
     """Imports and calls the object. Modules in the working directory are found, too, after all others.
 
-    Raises ConfigError if that fails or if the object lacks a member of the role. A RagError passes unchanged.
+    Raises ConfigError if that fails or if the object lacks one of the `members`. A RagError passes unchanged.
     """
     module, _, name = settings.object.partition(":")
     _append_working_directory()
@@ -39,9 +27,9 @@ def build_python_object(settings: PythonObject, role: Role) -> Any:
         raise
     except Exception as error:
         raise ConfigError(f"{role}: cannot build the object {settings.object}: {describe_failure(error)}") from error
-    if missing := [member for member in MEMBERS[role] if not hasattr(built, member)]:
+    if missing := [member for member in members if not hasattr(built, member)]:
         raise ConfigError(
-            f"{role}: the object {settings.object} must have {', '.join(MEMBERS[role])}, got {type(built).__name__} "
+            f"{role}: the object {settings.object} must have {', '.join(members)}, got {type(built).__name__} "
             f"without {', '.join(missing)}"
         )
     return built

@@ -73,7 +73,7 @@ class _RetrieverBuilder:
         if isinstance(section, HybridRetriever):
             return self._build_hybrid(section)
         if isinstance(section, PythonObject):
-            retriever: Retriever = build_python_object(section, "retrieval")
+            retriever: Retriever = build_python_object(section, "retrieval", "retrieve")
             return retriever
         return self._build_outer(section, self.build(section.retriever, section.retriever.type))
 

@@ -21,7 +21,7 @@ def weigher_fingerprint(settings: SpladeSettings) -> str:
 
             return splade_fingerprint(find_model_folder(settings.model))
         case PythonObject():
-            model: Any = build_python_object(settings, "splade")
+            model: Any = build_python_object(settings, "splade", "fingerprint")
             fingerprint: str = model.fingerprint
             return fingerprint
         case _:

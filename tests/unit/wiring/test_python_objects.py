@@ -38,7 +38,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(name: str, **arguments: object):  # type: ignore[no-untyped-def]
-    return build_python_object(PythonObject(type="python", object=name, arguments=arguments), "chunking")
+    return build_python_object(PythonObject(type="python", object=name, arguments=arguments), "chunking", "split")
 
 
 def test_an_object_is_called_with_its_arguments() -> None:
