@@ -138,7 +138,9 @@ def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
 def _profile_layers(name: str, file_profiles: Mapping[str, Any], children: tuple[str, ...] = ()) -> list[_Layer]:
     """The layers of the profile and of all profiles that it extends, root first; `children` extend it."""
     if name in children:
-        raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*children, name))}")
+        raise ConfigError(
+            f"profiles extend each other in a circle: {' -> '.join((*children, name))}; remove one `extends`"
+        )
     origin = f"profile {name}"
     shipped = list_shipped_profiles()
     if name in file_profiles:
@@ -159,8 +161,13 @@ def _read_mapping(path: Any, origin: str) -> dict[str, Any]:
     try:
         document = _parse_yaml(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {origin}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: PyYAML takes `0b_` for a number
+        raise ConfigError(f"there is no file {origin}; give an existing one, or leave out --config") from None
+    except yaml.MarkedYAMLError as error:
+        place = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"{origin} must be YAML: {place}{scrub_text(error.problem or str(error))}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {origin}: {error.strerror}") from error
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: PyYAML takes `0b_` for a number
         raise ConfigError(f"cannot read {origin}: {scrub_text(str(error))}") from error
     return _check_mapping(document, origin)
 
@@ -245,5 +252,6 @@ def _validate(merged: _MergedLayers) -> Settings:
     try:
         return Settings.model_validate(merged.tree)
     except ValidationError as failure:
-        lines = (describe_setting_error(error, merged.tree, merged.origins) for error in failure.errors())
+        errors = (error for error in failure.errors() if error["type"] != "default_factory_not_called")
+        lines = (describe_setting_error(error, merged.tree, merged.origins) for error in errors)
         raise ConfigError("\n".join(lines)) from None

@@ -236,7 +236,9 @@ def _vary_fusion(
             return DistributionFusion(type="distribution", weights=weights)
         case "ltr":
             if not isinstance(fusion, LtrFusion):
-                raise UsageError("fusion_method must not be ltr: the profile has no learned weights")
+                raise UsageError(
+                    "fusion_method must not be ltr: the profile has no learned weights; `rag train-fusion` learns them"
+                )
             scores, ranks = _restrict_to(fusion.scores, selected), _restrict_to(fusion.ranks, selected)
             return fusion.model_copy(update={"scores": scores, "ranks": ranks})
 

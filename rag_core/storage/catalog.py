@@ -292,7 +292,10 @@ class Catalog:
             if source.uri == uri:
                 return source.id
             if _is_uri_inside(source.uri, uri) or _is_uri_inside(uri, source.uri):
-                raise SourceError(f"source {uri} overlaps source {source.uri} of collection {collection.name!r}")
+                raise SourceError(
+                    f"source {uri} overlaps source {source.uri} of collection {collection.name!r}; sync the outer one, "
+                    "or choose another collection with --collection"
+                )
         with self._transaction():
             row = self.connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
         return int(row[0]) if row else 0
@@ -367,7 +370,9 @@ class Catalog:
         id = document_id(self._tenant, collection, uri)
         rows = self._rows(DOCUMENTS, collection=collection, status=None, id=id, after="", limit=1)
         if not rows:
-            raise NotFoundError(f"collection {collection!r} has no document {uri}")
+            raise NotFoundError(
+                f"collection {collection!r} has no document {uri}; `rag documents list` shows its documents"
+            )
         return rows[0]
 
     def drop_documents(self, collection: str, documents: Sequence[UUID]) -> None:
@@ -385,7 +390,10 @@ class Catalog:
         """
         rows = self._rows(RELEASE, collection=collection, id=document_id(self._tenant, collection, uri))
         if not rows:
-            raise NotFoundError(f"collection {collection!r} has no document {uri} in quarantine")
+            raise NotFoundError(
+                f"collection {collection!r} has no document {uri} in quarantine; "
+                "`rag documents list --status quarantined` shows those"
+            )
         return str(rows[0]["reason"])
 
     def count_chunks(self, collection: str) -> int:
@@ -424,7 +432,7 @@ class Catalog:
         """A document. Raises NotFoundError if there is none, or if members of `groups` may not read it."""
         rows = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
         if not rows:
-            raise NotFoundError(f"there is no document {id}")
+            raise NotFoundError(f"there is no document {id}; /v1/documents lists the readable ones")
         return rows[0]
 
     def readable_span(self, chunk: UUID, groups: Sequence[str]) -> dict[str, Any]:
@@ -434,7 +442,7 @@ class Catalog:
         """
         rows = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
         if not rows:
-            raise NotFoundError(f"there is no chunk {chunk}")
+            raise NotFoundError(f"there is no chunk {chunk}; ids are those of search results and citations")
         return rows[0]
 
     def content(self, collection: int, document: UUID) -> str:

@@ -10,4 +10,4 @@ COLLECTION_NAMES = "select name from collections where tenant = %(tenant)s order
 def missing_collection_error(name: str, names: Sequence[str]) -> NotFoundError:
     """`names` are the tenant's collections."""
     advice = "`rag collections list` shows the existing ones" if names else "`rag ingest FOLDER` creates one"
-    return NotFoundError(f"no collection {name!r}{suggest_name(name, names)}; {advice}")
+    return NotFoundError(f"no collection {name!r}; {advice}{suggest_name(name, names)}")

@@ -211,4 +211,4 @@ def _describe(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         kinds = ", ".join(sorted({type(element).__name__ for element in value}))
         return f"{name} of {len(value)} ({kinds})" if value else f"an empty {name}"
-    return f"{name} {value!r:.60}"
+    return name if inspect.iscoroutine(value) else f"{name} {value!r:.60}"

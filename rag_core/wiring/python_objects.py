@@ -36,9 +36,10 @@ def build_python_object(settings: PythonObject, role: Role, *members: str) -> An
 
 
 def describe_failure(error: Exception) -> str:
-    """The class, the message, and the file and line of an error in a user's own module."""
+    """The class and the message of an error, and the file and line if it is in a user's own module."""
     *_, frame = extract_tb(error.__traceback__)
-    return f"{describe_error(error)} ({Path(frame.filename).name}, line {frame.lineno})"
+    is_own = frame.filename != __file__ and not frame.filename.startswith("<")  # not the import system's
+    return describe_error(error) + (f" ({Path(frame.filename).name}, line {frame.lineno})" if is_own else "")
 
 
 def _append_working_directory() -> None:
