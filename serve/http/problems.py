@@ -192,7 +192,7 @@ def validation_problem(error: RequestValidationError, instance: str, correlation
 
 def _describe_rule(error: Mapping[str, Any], missing: Sequence[str]) -> BrokenRule:
     """The pointer escapes `~` and `/` as RFC 6901 requires. `missing` are members that the body lacks."""
-    if error["type"] == "json_invalid":
+    if error["type"] == "json_invalid" and "ctx" in error:  # FastAPI's own
         reason = f"the body must be JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
         return BrokenRule(pointer="#/", code=error["type"], detail=_replace_surrogates(reason))
     parts = (str(part).replace("~", "~0").replace("/", "~1") for part in error["loc"] if part != "body")

@@ -103,7 +103,9 @@ def test_the_environment_may_choose_the_profile_and_the_caller_chooses_before_it
 
 def test_profiles_that_extend_each_other_are_refused_with_the_circle(tmp_path: Path) -> None:
     file = yaml(tmp_path, "profiles: {a: {extends: b}, b: {extends: a}}")
-    assert complaint(file=file, profile="a") == "profiles extend each other in a circle: a -> b -> a"
+    assert (
+        complaint(file=file, profile="a") == "profiles extend each other in a circle: a -> b -> a; remove one `extends`"
+    )
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
@@ -111,14 +113,16 @@ def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert complaint(file=tmp_path / "none.yaml") == f"there is no file {tmp_path}/none.yaml"
+    assert complaint(file=tmp_path / "none.yaml") == (
+        f"there is no file {tmp_path}/none.yaml; give an existing one, or leave out --config"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("- a\n- b", "must be a mapping of sections, got ['a', 'b']"),
-        ("chunking: {tokens: [", "cannot read"),
+        ("chunking: {tokens: [", "must be YAML: line 1: "),
         ("profiles: [a]", "profiles must be a mapping of profiles, got ['a']"),
         ("profiles: {mine: 3}", "profile mine must be a mapping of sections, got 3"),
         ("1: 2", "1: unknown setting; `rag config show` lists the settings"),
@@ -334,7 +338,7 @@ DSN = "postgresql://me:hunter2@host/rag"
         (f"generation: {{type: openai, base_url: '{DSN}'}}", "generation.model: this setting is required"),
         (f"store: {{url: '{DSN}'}}\nguard: {{stream: sentence}}\nprompt: {{citations: footnote}}", "got footnote"),
         (DSN, "got 'postgresql://me:[secret]@host/rag'"),
-        (f'store: {{url: "{DSN}', "[secret]@host"),
+        (f'store: {{url: "{DSN}', "must be YAML: line 1: found unexpected end of stream"),
     ],
 )
 def test_a_complaint_shows_no_password(tmp_path: Path, text: str, got: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from clock import run_on_clock
 from fakes.answering import ScriptedGenerator, passage
 from fakes.openai_endpoint import (
     CUT,
@@ -206,6 +207,26 @@ def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that
             heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
         assert (heard.text, [report.error for report in heard.stages]) == (text, ["", ""])
         assert quoting.prompts == []
+
+
+def test_a_model_that_hangs_leaves_time_for_the_second_generator() -> None:
+    class Hanging:
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:  # noqa: ARG002
+            await asyncio.sleep(LONG)
+            yield "never"
+
+    async def listen() -> tuple[str, list[StageReport]]:
+        with recording(timeout=8.0) as stages:
+            quoting = ScriptedGenerator(answers=[["Quoted. [1]"]], seconds=1.0)
+            async with stage("generate"), aclosing(Fallback(Hanging(), quoting).stream(PROMPT)) as pieces:
+                return "".join([piece async for piece in pieces]), stages
+
+    text, stages = run_on_clock(listen())
+    assert text == "Quoted. [1]"
+    assert [(report.stage, report.error) for report in stages] == [
+        ("model", "timeout after 6.000 s"),
+        ("generate", ""),
+    ]
 
 
 def test_an_answer_that_breaks_off_is_not_continued_by_another() -> None:
