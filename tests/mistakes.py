@@ -208,6 +208,12 @@ MISTAKES = (
         remedy="has no attribute 'Mine'",
     ),
     _set(
+        "embedding={type: python, object: 'acme_nowhere:Mine'}",
+        rule="embedding: cannot build the object",
+        value="acme_nowhere:Mine",
+        remedy="start the command in the folder of the module, or install it",
+    ),
+    _set(
         "retrieval={type: python, object: 'acme_mistakes:Answers'}",
         rule="must have retrieve",
         value="got Answers",

@@ -26,7 +26,9 @@ def build_python_object(settings: PythonObject, role: Role, *members: str) -> An
     except RagError:
         raise
     except Exception as error:
-        raise ConfigError(f"{role}: cannot build the object {settings.object}: {describe_failure(error)}") from error
+        hint = "; start the command in the folder of the module, or install it"
+        reason = describe_failure(error) + (hint if isinstance(error, ModuleNotFoundError) else "")
+        raise ConfigError(f"{role}: cannot build the object {settings.object}: {reason}") from error
     if missing := [member for member in members if not hasattr(built, member)]:
         raise ConfigError(
             f"{role}: the object {settings.object} must have {', '.join(members)}, got {type(built).__name__} "
