@@ -124,10 +124,10 @@ def test_an_object_that_keeps_its_promises_passes(section: str, name: str, argum
     [
         ("chunking", "Strings", {}, "Strings.split must return a tuple of Chunk, got list of 17 (str)"),
         ("chunking", "Chunker", {"count": 0}, "Chunker.split must return at least one Chunk of a text with two"),
-        ("chunking", "Chunker", {"count": 2, "ordinal": 0}, "split must return ordinals from 0, here 1, got int 0"),
+        ("chunking", "Chunker", {"count": 2, "ordinal": 0}, "split: ordinals must count from 0: that of chunk 1 is 0"),
         (
             *("chunking", "Chunker", {"text": "Keys"}),
-            "split must return chunks with document.text[start:end] == text, which is 'Sign', got str 'Keys'",
+            "split: chunk 0 must be document.text[0:4], 'Sign', got 'Keys'",
         ),
         (
             *("chunking", "Chunker", {"fails": True}),
