@@ -1,8 +1,10 @@
 """The `rag` command. Each subcommand is a small file that imports heavy modules only when it runs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from typer.core import TyperCommand
 
 from rag_cli import collections, config, documents, jobs, sources, store
 from rag_cli.ask import ask
@@ -16,6 +18,21 @@ from rag_cli.serve import serve
 from rag_cli.train_fusion import train_fusion
 from rag_cli.why import why
 from rag_core import __version__
+
+
+class ValueNamingCommand(TyperCommand):
+    """A command whose usage errors name the value, too."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **options)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                value = repr(error.__cause__.errors()[0]["input"])
+                if value not in error.message:
+                    error.message += f", got {value:.60}"
+            raise
+
 
 app = typer.Typer(
     help="Keeps a knowledge base in sync with its sources, searches it, and answers from it.",
@@ -55,3 +72,6 @@ app.add_typer(store.app, name="store")
 app.command()(fsck)
 app.add_typer(config.app, name="config")
 app.command()(doctor)
+for commands in (app, *(group.typer_instance for group in app.registered_groups)):
+    for command in commands.registered_commands if commands else ():
+        command.cls = ValueNamingCommand

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from rag_cli.answer_view import AnswerPrinter, render_sources, render_verdict
-from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, server_options
-from rag_cli.ranking_view import hits_table, waterfall
+from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, print_unknown_keys, server_options
+from rag_cli.ranking_view import hits_table, print_failures, waterfall
 from rag_cli.search import parse_filter_option
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -42,6 +42,7 @@ def ask(
 
         filters = parse_filter_option(filter)
         with KnowledgeBase(options.settings) as knowledge:
+            print_unknown_keys(knowledge, filters, collection, options)
             knowledge.load(answering=True)
             reply = knowledge.ask(question, collection, filters, on_event=show_event)
     else:
@@ -53,12 +54,12 @@ def ask(
             show_event(event)
             events.append(event)
         reply = fold(events)
+    if not options.quiet:
+        print_failures(reply.stages)
     if options.json:
         print_json(Asked.describe(reply, datetime.now(UTC), explain))
         return
     _print_details(console, reply, options.verbose, explain)
-    if reply.degraded:
-        Console(stderr=True, quiet=options.quiet).print(f"left out: {', '.join(reply.degraded)}", markup=False)
 
 
 def _print_details(console: Console, reply: Reply, stages: bool, explain: bool) -> None:

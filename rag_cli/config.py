@@ -26,15 +26,18 @@ def check(
 ) -> None:
     """Check all profiles of a configuration, and that the parts of the selected profile fit together.
 
-    The exit code is 2 if a check fails, and 3 if the model of the selected profile is missing.
+    Own objects (`type: python`) are built and tried with a small sample. The exit code is 2 if a check fails, and 3 if
+    the model of the selected profile is missing.
 
     Example: rag config check my.yaml
     """
     from rag_core.answering.generation.prompt import load_prompt_pack
     from rag_core.wiring.chunking import build_chunker
+    from rag_core.wiring.object_trials import try_python_objects
 
     file_options = replace(options, config=file or options.config)
     load_prompt_pack(file_options.settings.prompt.pack)
+    try_python_objects(file_options.settings)
     build_chunker(file_options.settings)
     read_detect_patterns(file_options.config)
     for profile in read_profiles(file_options.config):

@@ -1,12 +1,15 @@
 """The options of commands that take a question, and the check for those that `--server` does not allow."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rag_cli.terminal.options import GlobalOptions
 from rag_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rag_core.knowledge_base import KnowledgeBase
 
 HitsOption = Annotated[int, typer.Option("-k", help="The number of hits.", min=1, max=1000)]
 CollectionOption = Annotated[str, typer.Option(help="The collection to search.")]
@@ -23,6 +26,15 @@ def server_options(options: GlobalOptions) -> dict[str, Any]:
     local = {"config": options.config, "set": options.set, "store": options.store, "tenant": options.tenant}
     refuse_local_options([name for name, value in local.items() if value])
     return {"profile": options.profile} if options.profile else {}
+
+
+def print_unknown_keys(
+    knowledge: "KnowledgeBase", filters: Mapping[str, Any] | None, collection: str, options: GlobalOptions
+) -> None:
+    """Prints a line to stderr for each key of the filters that no document has: it can be misspelt."""
+    for sentence in knowledge.describe_unknown_keys(filters, collection):
+        if not options.quiet:
+            typer.echo(f"note: {sentence}", err=True)
 
 
 def refuse_local_options(names: Sequence[str]) -> None:

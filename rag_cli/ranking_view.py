@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from math import isfinite
 
+import typer
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +31,13 @@ class Move:
     hit: Hit
     before: int
     after: int
+
+
+def print_failures(stages: Sequence[StageReport]) -> None:
+    """Prints one line to stderr for each stage that failed and was left out, with the reason."""
+    for report in sort_stages(stages):
+        if report.error:
+            typer.echo(f"left out {report.stage}: {report.error}", err=True)
 
 
 def hits_table(hits: Sequence[Hit], stages: Sequence[StageReport], width: int) -> Table:

@@ -11,8 +11,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rag_cli.question_options import CollectionOption, FilterOption, HitsOption, ServerOption, server_options
-from rag_cli.ranking_view import comparison_table, hits_table, list_moves, waterfall
+from rag_cli.question_options import (
+    CollectionOption,
+    FilterOption,
+    HitsOption,
+    ServerOption,
+    print_unknown_keys,
+    server_options,
+)
+from rag_cli.ranking_view import comparison_table, hits_table, list_moves, print_failures, waterfall
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.config import Settings
@@ -21,7 +28,6 @@ from rag_core.types import DEFAULT_COLLECTION, Chunk, Hit, StageReport
 from rag_core.wire.highlights import find_highlights
 from rag_core.wire.retrieval import Profile
 from rag_core.wire.retrieval import Retrieval as RetrievalShape
-from rag_core.wire.stages import sort_stages
 
 MAX_PASSAGE_CHARS = 600
 """The maximum number of characters shown of a passage without neighbours."""
@@ -55,9 +61,9 @@ def search(
     if server is not None:
         _search_server(server, request, options, explain, compare)
         return
-    retrieval = _search_store(options.settings, request)
+    retrieval = _search_store(options, request)
     if compare is not None:
-        other = _search_store(replace(options, profile=compare).settings, request)
+        other = _search_store(replace(options, profile=compare, quiet=True), request)
         _print_comparison(retrieval, other, options, explain)
     elif options.json:
         print_json(_full_retrieval_json(retrieval, explain))
@@ -107,15 +113,20 @@ def _search_server(
     else:
         for hit in retrieval.results:
             _print_hit(stdout_console(), hit.rank, hit.to_hit(), [], request.question)
+    for stage, reason in retrieval.degraded_reasons.items():
+        if not options.quiet:
+            typer.echo(f"left out {stage}: {reason}", err=True)
     if not retrieval.results:
         Console(stderr=True, quiet=options.quiet).print(f"no hits in {request.collection}")
 
 
-def _search_store(settings: Settings, request: SearchRequest) -> Retrieval:
+def _search_store(options: GlobalOptions, request: SearchRequest) -> Retrieval:
     from rag_core.knowledge_base import KnowledgeBase
 
+    settings = options.settings
     arguments = (request.question, request.k, request.collection, request.filter)
     with KnowledgeBase(settings) as knowledge:
+        print_unknown_keys(knowledge, request.filter, request.collection, options)
         knowledge.load()
         started = time.perf_counter()
         if request.context:
@@ -151,9 +162,8 @@ def _full_retrieval_json(retrieval: Retrieval, explain: bool) -> dict[str, Any]:
 
 def _print_retrieval(retrieval: Retrieval, explain: bool, quiet: bool) -> None:
     console = stdout_console()
-    for stage in sort_stages(retrieval.stages):
-        if stage.error and not explain and not quiet:
-            typer.echo(f"left out {stage.stage}: {stage.error}", err=True)
+    if not quiet:
+        print_failures(retrieval.stages)
     for rank, (hit, neighbours) in enumerate(zip(retrieval.hits, retrieval.neighbours, strict=True), start=1):
         _print_hit(console, rank, hit, neighbours, retrieval.request.question)
     if explain:

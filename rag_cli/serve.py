@@ -48,9 +48,14 @@ def serve(
         stderr_console(options.quiet, soft_wrap=True) as terminal,
         _run_server(options, host, port, terminal) as url,
     ):
+        from serve.http.access_log import FILE_NAMES
+        from serve.shape.logs_folder import serve_logs_folder
+
         seconds = round(time.perf_counter() - started, 1)
+        access_log = str(serve_logs_folder() / FILE_NAMES.format(process="*"))
+        terminal.print(f"access log: {access_log}")
         if options.json:
-            print_json({"url": url, "seconds": seconds})
+            print_json({"url": url, "seconds": seconds, "access_log": access_log})
         else:
             message = f"serving at {url} after {seconds} s; {url}/docs lists the routes; stop with Ctrl-C"
             stdout_console(options.quiet).print(message)

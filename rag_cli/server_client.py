@@ -196,11 +196,14 @@ def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, J
 
 @contextmanager
 def _open_client(server: str) -> Iterator[httpx2.Client]:
+    if not server.startswith(("http://", "https://")):
+        raise UsageError(f"--server must be a URL such as http://127.0.0.1:8000, got {server!r}")
     try:
         with httpx2.Client(base_url=server, timeout=TIMEOUT) as client:
             yield client
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise UnavailableError(f"cannot reach the server at {server}: {error}") from error
+        hint = "; `rag serve` starts one" if isinstance(error, httpx2.ConnectError) else ""
+        raise UnavailableError(f"cannot reach the server at {server}: {error}{hint}") from error
 
 
 def _response_json(response: httpx2.Response) -> dict[str, Any]:

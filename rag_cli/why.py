@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rag_cli.question_options import CollectionOption, FilterOption, HitsOption
+from rag_cli.question_options import CollectionOption, FilterOption, HitsOption, print_unknown_keys
 from rag_cli.search import parse_filter_option
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -43,10 +43,10 @@ def why(
     from rag_core.knowledge_base import KnowledgeBase
 
     document_uri = uri if "://" in uri else Path(uri).resolve().as_uri()
+    filters = parse_filter_option(filter)
     with KnowledgeBase(options.settings) as knowledge:
-        facts = knowledge.why(
-            question, document_uri, k, collection, parse_filter_option(filter), groups=tuple(group or ()), span=span
-        )
+        print_unknown_keys(knowledge, filters, collection, options)
+        facts = knowledge.why(question, document_uri, k, collection, filters, groups=tuple(group or ()), span=span)
     conclusion = verdict(facts)
     if options.json:
         print_json(_explanation_json(question, facts, conclusion))

@@ -347,10 +347,16 @@ class Endpoint(Section):
     """A language model behind an HTTP API that is compatible with OpenAI's, such as vLLM, Ollama or OpenAI itself."""
 
     model: str = Field(min_length=1, description="Name of the model at the endpoint.")
-    base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://", description="URL of the API.")
+    base_url: str = Field(
+        "https://api.openai.com/v1",
+        pattern=r"^https?://",
+        examples=["http://localhost:8000/v1"],
+        description="URL of the API.",
+    )
     api_key_env: str = Field(
         "",
         pattern=r"^(?:[A-Za-z_][A-Za-z0-9_]*)?$",
+        examples=["MODEL_API_KEY"],
         description="Name of the environment variable that holds the API key. If empty, api.openai.com receives"
         " OPENAI_API_KEY and other hosts receive no key.",
     )
@@ -549,7 +555,9 @@ class GuardSettings(Section):
         " grade, `buffer` nothing before the whole answer is graded.",
     )
     on_judge_error: Literal["allow_flagged", "block"] = Field(
-        "allow_flagged", description="Treatment of an answer that the judge failed to grade."
+        default_factory=lambda section: "block" if section.get("mode") == "block" else "allow_flagged",
+        description="Treatment of an answer that the judge failed to grade; by default `block` with mode `block`, and"
+        " `allow_flagged` with the other modes.",
     )
     timeout_ms: float = Field(10_000, gt=0, description="Milliseconds for one call of the judge.")
     link_hosts: tuple[Host, ...] = Field(
@@ -620,6 +628,14 @@ class LtrFusion(Section):
     intercept: FiniteFloat = Field(0.0, description="Intercept of the regression.")
     scores: dict[str, FiniteFloat] = Field({}, description="Coefficient of the z-score, by retriever name.")
     ranks: dict[str, FiniteFloat] = Field({}, description="Coefficient of 1 / rank, by retriever name.")
+
+    @model_validator(mode="after")
+    def _check_trained(self) -> Self:
+        if not self.scores and not self.ranks:
+            raise ValueError(
+                "ltr fusion must have coefficients (scores, ranks), got none: `rag train-fusion` learns them"
+            )
+        return self
 
 
 FusionSettings = Annotated[DistributionFusion | WeightedFusion | RrfFusion | LtrFusion, Field(discriminator="type")]
@@ -776,6 +792,7 @@ class Settings(Section):
     tenant: str = Field(
         DEFAULT_TENANT,
         pattern=r"^[a-z0-9-]{8,64}$",
+        examples=["harbour-team"],
         description="Owner of the data: every document, search and job belongs to one tenant.",
     )
     chunking: ChunkingSettings = Field(description="Division of documents into chunks.")

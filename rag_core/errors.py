@@ -36,8 +36,9 @@ RagError                      exit 1   something failed, and the message says wh
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -208,25 +209,38 @@ def describe_error(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, str(error))))
 
 
+def suggest_name(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """`; did you mean X?` with the most similar name, after a prefix; empty if none is similar."""
+    matches = get_close_matches(name, list(names), 1)
+    return f"; did you mean {prefix}{matches[0]}?" if matches else ""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message. Other libraries add lines of advice."""
     return str(error).strip().partition("\n")[0]
 
 
 @contextmanager
-def translate_foreign_errors(kind: Callable[[str], RagError], prefix: str = "") -> Iterator[None]:
+def translate_foreign_errors(kind: Callable[[str], RagError]) -> Iterator[None]:
     """Turns the errors of a user's own object, which have no common base class, into `kind`. RagErrors pass."""
     try:
         yield
     except RagError:
         raise
     except Exception as error:
-        raise kind(prefix + describe_error(error)) from error
+        raise kind(describe_error(error)) from error
 
 
 def validation_lines(error: "ValidationError", *path: str | int) -> list[str]:
-    """One line per error of pydantic: the path of the key, the rule and the value. The paths begin with `path`."""
-    return [f"{format_path(*path, *row['loc'])}: {row['msg']}, got {row['input']!r:.60}" for row in error.errors()]
+    """One line per error of pydantic: the path of the key, the rule and the value. The paths begin with `path`.
+
+    An unknown key has no value in its line, because it can be a secret.
+    """
+    return [
+        f"{format_path(*path, *row['loc'])}: "
+        + ("unknown key" if row["type"] == "extra_forbidden" else f"{row['msg']}, got {row['input']!r:.60}")
+        for row in error.errors()
+    ]
 
 
 def format_path(*path: str | int) -> str:

@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.errors import DocumentError, UsageError
+from rag_core.errors import DocumentError, UsageError, suggest_name
 from rag_core.events import Event
 from rag_core.ingestion.prepared import PreparedDocument
 from rag_core.ingestion.recipe import Recipe
@@ -26,8 +26,9 @@ from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
+from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
-from rag_core.storage.filters import parse_filter
+from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION, Chunk, Document, Hit, Matrix, Query, Reply, StageReport, document_id
 from rag_core.wiring.embedding import embedding_space
@@ -53,7 +54,10 @@ def open_knowledge_base(
 
 
 class KnowledgeBase:
-    """A synchronous API. It works inside a running event loop too: asynchronous code runs in a separate thread."""
+    """A synchronous API. It works inside a running event loop too: asynchronous code runs in a separate thread.
+
+    Time limits of a search that are not set do not apply: they are defaults for servers.
+    """
 
     def __init__(self, settings: Settings, remote: RemoteModels | None = None) -> None:
         """Raises StoreError if the store cannot be reached or started. Models are loaded when they are first used.
@@ -195,6 +199,23 @@ class KnowledgeBase:
         query = replace(self._query(question, collection, filters), groups=tuple(groups))
         return self._portal.call(trace, self._corpus, self._retriever, query, k, uri, span)
 
+    def describe_unknown_keys(
+        self, filters: Mapping[str, Any] | None, collection: str = DEFAULT_COLLECTION
+    ) -> list[str]:
+        """One sentence for each key of the filters that no document of the collection has.
+
+        Raises FilterError if the filters break their grammar, and NotFoundError if there is no such collection.
+        """
+        if filters is None:
+            return []
+        keys = list_keys(parse_filter(filters)) - CHUNK_KEYS.keys()
+        with self._postgres.connect() as connection:
+            known = Catalog(connection, self._settings.tenant).metadata_keys(collection)
+        return [
+            f"no document of {collection!r} has the metadata key {key!r}{suggest_name(key, known)}"
+            for key in sorted(keys - set(known))
+        ]
+
     def load(self, answering: bool = False) -> None:
         """Loads the models for searching, or for answering, before the first question."""
         _ = self._pipeline if answering else self._retriever
@@ -221,11 +242,13 @@ class KnowledgeBase:
 
     @cached_property
     def _retriever(self) -> Retriever:
-        return build_retriever(self._settings, self._corpus, self._remote)
+        return build_retriever(self._settings, self._corpus, self._remote, patient=True)
 
     @cached_property
     def _pipeline(self) -> QueryPipeline:
-        return build_pipeline(self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote)
+        return build_pipeline(
+            self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote, patient=True
+        )
 
 
 def _clean_question(question: str) -> str:

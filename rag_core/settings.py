@@ -18,13 +18,12 @@ from pydantic import ValidationError
 
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, DetectPatterns
-from rag_core.errors import ConfigError
-from rag_core.telemetry.scrubbing import scrub, scrub_text
+from rag_core.errors import ConfigError, suggest_name
+from rag_core.setting_errors import FILE_KEYS, describe_setting_error, is_within, render_value
+from rag_core.telemetry.scrubbing import scrub_text
 from rag_core.types import comparison_text
 
 PROFILES = files("rag_core") / "profiles"
-FILE_KEYS = {"profiles", "extends"}
-"""Keys of a configuration file that are not sections."""
 TENANT_PATH = ["tenant"]
 
 
@@ -90,7 +89,7 @@ def load_layered_settings(
 
 def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
     """Changes the settings by `SECTION.KEY=VALUE` overrides. Raises ConfigError as `load_settings` does."""
-    merged = _MergedLayers(tree=settings.model_dump(mode="json"))
+    merged = _MergedLayers(tree=settings.model_dump(mode="json", exclude_unset=True))
     _merge_layer(merged.tree, _build_tree(map(_parse_assignment, overrides)), "override", (), merged.origins)
     return _validate(merged)
 
@@ -139,12 +138,19 @@ def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
 def _profile_layers(name: str, file_profiles: Mapping[str, Any], children: tuple[str, ...] = ()) -> list[_Layer]:
     """The layers of the profile and of all profiles that it extends, root first; `children` extend it."""
     if name in children:
-        raise ConfigError(f"profiles extend each other in a circle: {' -> '.join((*children, name))}")
+        raise ConfigError(
+            f"profiles extend each other in a circle: {' -> '.join((*children, name))}; remove one `extends`"
+        )
     origin = f"profile {name}"
+    shipped = list_shipped_profiles()
     if name in file_profiles:
         tree = _check_mapping(file_profiles[name], origin)
-    else:
+    elif name in shipped:
         tree = _read_mapping(PROFILES / f"{name}.yaml", origin)
+    else:
+        own = f"; profiles of the file: {', '.join(file_profiles)}" if file_profiles else ""
+        hint = suggest_name(name, [*file_profiles, *shipped])
+        raise ConfigError(f"there is no profile {name}{own}; shipped profiles: {', '.join(shipped)}{hint}")
     tree.pop("detect", None)
     parent = tree.pop("extends", None if name == DEFAULT_PROFILE else DEFAULT_PROFILE)
     parents = _profile_layers(str(parent), file_profiles, (*children, name)) if parent else []
@@ -155,9 +161,13 @@ def _read_mapping(path: Any, origin: str) -> dict[str, Any]:
     try:
         document = _parse_yaml(path.read_text())
     except FileNotFoundError:
-        shipped = f"; shipped profiles: {', '.join(list_shipped_profiles())}" if origin.startswith("profile ") else ""
-        raise ConfigError(f"there is no {origin}{shipped}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: PyYAML takes `0b_` for a number
+        raise ConfigError(f"there is no file {origin}; give an existing one, or leave out --config") from None
+    except yaml.MarkedYAMLError as error:
+        place = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"{origin} must be YAML: {place}{scrub_text(error.problem or str(error))}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {origin}: {error.strerror}") from error
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: PyYAML takes `0b_` for a number
         raise ConfigError(f"cannot read {origin}: {scrub_text(str(error))}") from error
     return _check_mapping(document, origin)
 
@@ -165,7 +175,7 @@ def _read_mapping(path: Any, origin: str) -> dict[str, Any]:
 def _check_mapping(document: Any, origin: str, content: str = "sections") -> dict[str, Any]:
     """Returns the mapping with text keys; None is an empty mapping. Raises ConfigError for any other value."""
     if not isinstance(document, dict | None):
-        raise ConfigError(f"{origin} must be a mapping of {content}, got {_render_value(document)}")
+        raise ConfigError(f"{origin} must be a mapping of {content}, got {render_value(document)}")
     return {str(key): value for key, value in (document or {}).items()}
 
 
@@ -234,50 +244,14 @@ def _merge_layer(
 
 
 def _remove_origins(setting: str, origins: dict[str, str]) -> None:
-    for leaf in [leaf for leaf in origins if _is_within(leaf, setting)]:
+    for leaf in [leaf for leaf in origins if is_within(leaf, setting)]:
         del origins[leaf]
-
-
-def _is_within(leaf: str, setting: str) -> bool:
-    """True if the leaf is the setting itself or below it."""
-    return leaf == setting or leaf.startswith(setting + ".")
 
 
 def _validate(merged: _MergedLayers) -> Settings:
     try:
         return Settings.model_validate(merged.tree)
     except ValidationError as failure:
-        raise ConfigError("\n".join(_error_line(error, merged) for error in failure.errors())) from None
-
-
-def _error_line(error: Any, merged: _MergedLayers) -> str:
-    """One line with the setting, the rule, the value, and the origins of the setting, its section and its parts."""
-    setting = _setting_name(error["loc"], merged.tree)
-    if not setting:  # the rule concerns all settings together
-        return str(error["msg"])
-    origins = dict.fromkeys(
-        origin for leaf, origin in merged.origins.items() if _is_within(setting, leaf) or _is_within(leaf, setting)
-    )
-    set_by = f" (set by {', '.join(origins)})" if origins else ""
-    return f"{setting}: {error['msg']}, got {_render_value(error['input'], setting.rpartition('.')[2])}{set_by}"
-
-
-def _render_value(value: Any, name: str = "") -> str:
-    """The first 60 characters of the value, with secrets removed.
-
-    A setting that should name the variable of a key (`api_key_env`) can hold the key itself by mistake.
-    """
-    (clean,) = scrub({name.removesuffix("_env"): value}).values()
-    return f"{clean!r:.60}"
-
-
-def _setting_name(location: Sequence[str | int], tree: Mapping[str, Any]) -> str:
-    """The setting as a user writes it: without the section types that pydantic adds to an error's location."""
-    names: list[str] = []
-    section: Any = tree
-    for part in location:
-        if names and isinstance(section, Mapping) and section.get("type") == part and part not in section:
-            continue
-        names.append(str(part))
-        section = section.get(part) if isinstance(section, Mapping) else None
-    return ".".join(names)
+        errors = (error for error in failure.errors() if error["type"] != "default_factory_not_called")
+        lines = (describe_setting_error(error, merged.tree, merged.origins) for error in errors)
+        raise ConfigError("\n".join(lines)) from None

@@ -146,6 +146,11 @@ async def attempt(
         return otherwise
 
 
+def seconds_left() -> float:
+    """The seconds until the recording's deadline, or until the enclosing stage with its own limit ends."""
+    return max(0.0, _seconds_until(_enclosing_timeout()))
+
+
 def skip_stage(name: str, reason: str) -> None:
     """Reports a stage that does not run, with the reason."""
     current = _current_recording()

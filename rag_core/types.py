@@ -307,6 +307,11 @@ class Reply:
     def degraded(self) -> tuple[str, ...]:
         return tuple(report.stage for report in self.stages if report.error)
 
+    @property
+    def degraded_reasons(self) -> dict[str, str]:
+        """The error of each stage in `degraded`."""
+        return {report.stage: report.error for report in self.stages if report.error}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:

@@ -12,12 +12,14 @@ from ray.serve import Application
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, RagError
 from serve.gateway import build_fastapi
+from serve.http.access_log import open_access_log
 from serve.ingest_runner import runner_app
 from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
 from serve.readiness import Dependency
 from serve.services import open_shared_resources
 from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, settings_from_arguments
 from serve.shape.garbage_collection import freeze_loaded_objects
+from serve.shape.logs_folder import serve_logs_folder
 from serve.shape.reload import parse_user_config, reload_settings
 from serve.telemetry import configure_telemetry
 
@@ -50,6 +52,7 @@ class Gateway:
         self._is_serving = False
         self._reload_error = ""
         configure_telemetry("gateway", self._settings.telemetry)
+        open_access_log(serve_logs_folder())
         connected = connect_models(self._settings, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}
@@ -116,5 +119,5 @@ def build_application(settings: Settings, parts: Parts, engine: Engine = VLLM) -
         children["generator"] = engine.deployment(parts.generator)
     if parts.ingest:
         children["ingest"] = runner_app(settings)
-    app: Application = Gateway.bind(settings.model_dump_json(), children, engine)  # type: ignore[attr-defined]
+    app: Application = Gateway.bind(settings.model_dump_json(exclude_unset=True), children, engine)  # type: ignore[attr-defined]
     return app

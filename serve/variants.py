@@ -130,7 +130,7 @@ class Variants:
         if not isinstance(answerer, QueryPipeline):
             raise UsageError("top_k and guard must be omitted: this pipeline does not support them")
         settings = apply_answer_options(settings, options)
-        guard = replace(answerer.guard, mode=settings.guard.mode)
+        guard = replace(answerer.guard, mode=settings.guard.mode, on_judge_error=settings.guard.on_judge_error)
         pack = build_packer(settings) if options.top_k else answerer.pack
         return AnswerVariant(
             answerer=replace(answerer, guard=guard, pack=pack),
@@ -176,8 +176,8 @@ def ranking_depth(retrieval: RetrievalSettings) -> int:
 
 def apply_answer_options(settings: Settings, options: AnswerOptions) -> Settings:
     """Raises UsageError if the profile's other guard settings do not allow the mode."""
-    guard = {**settings.guard.model_dump(), "mode": options.guard or settings.guard.mode}
-    if (guard["mode"], guard["stream"]) == ("regenerate", "sentence"):
+    guard = {**settings.guard.model_dump(exclude_unset=True), "mode": options.guard or settings.guard.mode}
+    if (guard["mode"], settings.guard.stream) == ("regenerate", "sentence"):
         raise UsageError("guard must not be regenerate: the profile streams its answers sentence by sentence")
     packing = settings.packing.model_copy(update={"passages": options.top_k or settings.packing.passages})
     return settings.model_copy(update={"guard": type(settings.guard).model_validate(guard), "packing": packing})
@@ -236,7 +236,9 @@ def _vary_fusion(
             return DistributionFusion(type="distribution", weights=weights)
         case "ltr":
             if not isinstance(fusion, LtrFusion):
-                raise UsageError("fusion_method must not be ltr: the profile has no learned weights")
+                raise UsageError(
+                    "fusion_method must not be ltr: the profile has no learned weights; `rag train-fusion` learns them"
+                )
             scores, ranks = _restrict_to(fusion.scores, selected), _restrict_to(fusion.ranks, selected)
             return fusion.model_copy(update={"scores": scores, "ranks": ranks})
 

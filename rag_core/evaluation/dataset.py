@@ -294,7 +294,10 @@ def _read_lines(path: Path) -> Iterator[tuple[str, str]]:
                 if line.strip():
                     yield f"{path}:{line_number}", line.rstrip("\r\n")
     except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
+        raise DatasetError(
+            f"{path} cannot be read: {error.strerror}; a dataset is a folder with corpus.jsonl or corpus/, "
+            "queries.jsonl and qrels/"
+        ) from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path} is not UTF-8: {error}") from error
 

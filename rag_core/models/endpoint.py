@@ -70,7 +70,7 @@ class HttpTransport:
         self.name = f"the endpoint {self._url.netloc.decode()}"
         # OPENAI_API_KEY must not be sent to any other host
         variable = api_key_env or ("OPENAI_API_KEY" if self._url.host == _OPENAI_HOST else "")
-        self._key = os.environ.get(variable, "").strip()
+        self._key, self._variable = os.environ.get(variable, "").strip(), variable
         if not _VALID_KEY.fullmatch(self._key):
             raise ConfigError(f"the key in {variable} must be printable ASCII without blanks")
 
@@ -101,6 +101,9 @@ class HttpTransport:
         """`after`: the seconds that the endpoint asks to wait, if it does."""
         failure = replace(failure, reason=self._hide_key(failure.reason))
         reason = f"{self.name} {describe_refusal(failure, body['messages'])}"
+        if failure.status == httpx2.codes.UNAUTHORIZED:
+            missing = "no key was sent: set api_key_env to the variable that holds it"
+            reason += f" ({f'check the key in {self._variable}' if self._key else missing})"
         return RetryableError(reason, after) if failure.status in TRANSIENT_STATUSES else GenerationError(reason)
 
     def _build_request(self, http: httpx2.AsyncClient, body: Mapping[str, Any]) -> httpx2.Request:

@@ -13,6 +13,7 @@ from rag_core.errors import NotFoundError, SourceError
 from rag_core.storage.graph.writing import DROP as DROP_GRAPH
 from rag_core.storage.graph.writing import remove_orphans
 from rag_core.storage.lexical.writing import mark_orphans_dead
+from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
 from rag_core.storage.postgres import transaction
 from rag_core.types import Entry, Space, StoredDocument, document_id
 
@@ -31,6 +32,14 @@ insert into spaces (tenant, fingerprint, model, dimension)
 values (%(tenant)s, %(fingerprint)s, %(model)s, %(dimension)s)
 on conflict (tenant, fingerprint) do nothing"""
 SPACE = "select id from spaces where tenant = %(tenant)s and fingerprint = %(fingerprint)s"
+# One index lookup per key. `distinct` would read every value.
+METADATA_KEYS = """
+with recursive keys (key) as (
+  (select key from document_values where tenant = %(tenant)s and collection = %(collection)s order by key limit 1)
+  union all
+  select (select v.key from document_values v where v.tenant = %(tenant)s and v.collection = %(collection)s
+    and v.key > keys.key order by v.key limit 1) from keys where keys.key is not null)
+select key from keys where key is not null"""
 # Succeeds only if every chunk has a vector in the new space. DELETE_OTHER_VECTORS then deletes those of other spaces.
 MOVE_TO_SPACE = """
 update collections set space = %(space)s where tenant = %(tenant)s and id = %(collection)s
@@ -220,7 +229,7 @@ class Catalog:
         with self._transaction():
             collection = self._find_collection(name)
         if collection is None:
-            raise NotFoundError(f"no collection {name!r}; `rag collections list` shows the existing ones")
+            raise missing_collection_error(name, [row["name"] for row in self._rows(COLLECTION_NAMES)])
         return collection
 
     def ensure_collection(self, name: str) -> Collection:
@@ -233,6 +242,10 @@ class Catalog:
 
     def collections(self) -> list[dict[str, Any]]:
         return self._rows(COLLECTIONS)
+
+    def metadata_keys(self, collection: str) -> list[str]:
+        """The metadata keys of the collection's documents, sorted. Raises NotFoundError if it does not exist."""
+        return [row["key"] for row in self._rows(METADATA_KEYS, collection=self.collection(collection).id)]
 
     def drop_collection(self, name: str) -> None:
         """Deletes a collection and all its contents. Raises NotFoundError if there is none of that name."""
@@ -279,7 +292,10 @@ class Catalog:
             if source.uri == uri:
                 return source.id
             if _is_uri_inside(source.uri, uri) or _is_uri_inside(uri, source.uri):
-                raise SourceError(f"source {uri} overlaps source {source.uri} of collection {collection.name!r}")
+                raise SourceError(
+                    f"source {uri} overlaps source {source.uri} of collection {collection.name!r}; sync the outer one, "
+                    "or choose another collection with --collection"
+                )
         with self._transaction():
             row = self.connection.execute(ADD_SOURCE, self._scope(collection=collection.id, uri=uri)).fetchone()
         return int(row[0]) if row else 0
@@ -354,7 +370,9 @@ class Catalog:
         id = document_id(self._tenant, collection, uri)
         rows = self._rows(DOCUMENTS, collection=collection, status=None, id=id, after="", limit=1)
         if not rows:
-            raise NotFoundError(f"collection {collection!r} has no document {uri}")
+            raise NotFoundError(
+                f"collection {collection!r} has no document {uri}; `rag documents list` shows its documents"
+            )
         return rows[0]
 
     def drop_documents(self, collection: str, documents: Sequence[UUID]) -> None:
@@ -372,7 +390,10 @@ class Catalog:
         """
         rows = self._rows(RELEASE, collection=collection, id=document_id(self._tenant, collection, uri))
         if not rows:
-            raise NotFoundError(f"collection {collection!r} has no document {uri} in quarantine")
+            raise NotFoundError(
+                f"collection {collection!r} has no document {uri} in quarantine; "
+                "`rag documents list --status quarantined` shows those"
+            )
         return str(rows[0]["reason"])
 
     def count_chunks(self, collection: str) -> int:
@@ -411,7 +432,7 @@ class Catalog:
         """A document. Raises NotFoundError if there is none, or if members of `groups` may not read it."""
         rows = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
         if not rows:
-            raise NotFoundError(f"there is no document {id}")
+            raise NotFoundError(f"there is no document {id}; /v1/documents lists the readable ones")
         return rows[0]
 
     def readable_span(self, chunk: UUID, groups: Sequence[str]) -> dict[str, Any]:
@@ -421,7 +442,7 @@ class Catalog:
         """
         rows = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
         if not rows:
-            raise NotFoundError(f"there is no chunk {chunk}")
+            raise NotFoundError(f"there is no chunk {chunk}; ids are those of search results and citations")
         return rows[0]
 
     def content(self, collection: int, document: UUID) -> str:

@@ -220,8 +220,18 @@ def _check_space(query: Query, scope: Mapping[str, Any], space: Space) -> None:
     if scope["space"] is not None and scope["fingerprint"] != space.fingerprint:
         raise SpaceError(
             f"collection {query.collection!r} holds vectors of {scope['model']}, but the profile embeds with "
-            f"{space.model}: search with that model, or ingest the collection again with this one"
+            f"{space.model}{_difference(scope, space)}: search with that model, or ingest the collection again with "
+            "this one"
         )
+
+
+def _difference(scope: Mapping[str, Any], space: Space) -> str:
+    """What differs if the model is the same, for a message."""
+    if scope["model"] != space.model:
+        return ""
+    if scope["dimension"] != space.dimension:
+        return f" in {space.dimension} dimensions, not {scope['dimension']}"
+    return " with other files or prompts"
 
 
 def _hit_from_row(row: Sequence[Any], stage: str, score: float) -> Hit:

@@ -104,6 +104,13 @@ def has_chunk_condition(filter: Filter) -> bool:
     return filter.key in CHUNK_KEYS
 
 
+def list_keys(filter: Filter) -> set[str]:
+    """The keys that the filter compares."""
+    if isinstance(filter, Compound):
+        return {key for part in filter.filters for key in list_keys(part)}
+    return {filter.key}
+
+
 def is_storable(value: object) -> bool:
     """True for values that the store can compare: text without NUL and surrogates, booleans, and finite numbers."""
     if isinstance(value, str):

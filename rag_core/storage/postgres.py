@@ -11,7 +11,7 @@ import stamina
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from rag_core.errors import RagError, StoreError
+from rag_core.errors import ConfigError, RagError, StoreError
 from rag_core.storage import embedded, schema
 
 Role: TypeAlias = Literal["rag_app", "rag_worker", "rag_owner"]
@@ -39,6 +39,9 @@ where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
 SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
 
 
+NOT_A_DSN = "(not a DSN)"
+
+
 @dataclass(frozen=True, slots=True)
 class Postgres:
     """A store with the newest schema. It is small and picklable: workers receive it, and open their own connections.
@@ -61,8 +64,13 @@ class Postgres:
     def open_unmigrated(cls, url: str) -> "Postgres":
         """Opens a store of any schema version, even one without a schema. Starts an embedded server.
 
-        Raises StoreError if the store cannot be reached or started.
+        Raises ConfigError if the URL is neither, and StoreError if the store cannot be reached or started.
         """
+        if redact_dsn(url) == NOT_A_DSN:
+            raise ConfigError(
+                "store.url must be `embedded` or a DSN such as postgresql://user@host/database, "
+                f"got {url.partition('://')[0]!r:.20}…"
+            )
         folder = embedded.data_folder() if url == "embedded" else None
         with _translate_errors(url):
             dsn = embedded.start(folder) if folder else _with_timeouts(url)
@@ -142,5 +150,5 @@ def redact_dsn(url: str) -> str:
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        return "(not a DSN)"
+        return NOT_A_DSN
     return " ".join(f"{key}={value}" for key, value in parameters.items() if key in ("host", "port", "dbname", "user"))

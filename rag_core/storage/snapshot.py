@@ -14,8 +14,9 @@ from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from rag_core.errors import NotFoundError, StoreError
+from rag_core.errors import StoreError
 from rag_core.stage import pause_timeout
+from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import Query
 
@@ -231,7 +232,8 @@ async def _read_scope(connection: AsyncConnection, query: Query) -> dict[str, An
     cursor = await connection.execute(COLLECTION, {"tenant": query.tenant, "collection": query.collection})
     row = await cursor.fetchone()
     if row is None:
-        raise NotFoundError(f"no collection {query.collection!r}; `rag collections list` shows the existing ones")
+        names = await (await connection.execute(COLLECTION_NAMES, {"tenant": query.tenant})).fetchall()
+        raise missing_collection_error(query.collection, [name for (name,) in names])
     collection, space, fingerprint, model, dimension, indexed = row
     return {
         "tenant": query.tenant,

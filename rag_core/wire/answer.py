@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
+from pydantic import Field
+
 from rag_core import events, types
 from rag_core.wire.retrieval import chunk_metadata, describe_place
 from rag_core.wire.shape import Milliseconds, Numbers, Shape
@@ -162,6 +164,7 @@ class Answered(Shape):
     conversation_id: str
     pipeline_version: str
     degraded: list[str]
+    degraded_reasons: dict[str, str] = Field(description="why each stage in `degraded` failed")
     timings_ms: Milliseconds
     usage: Tokens
 
@@ -191,6 +194,7 @@ class Asked(Shape):
     session_id: str
     stages: list[Stage]
     degraded: list[str]
+    degraded_reasons: dict[str, str]
     passages: list[Source] | None = None
 
     @classmethod
@@ -206,6 +210,7 @@ class Asked(Shape):
             session_id=reply.query.session_id,
             stages=describe_stages(reply.stages),
             degraded=list(reply.degraded),
+            degraded_reasons=reply.degraded_reasons,
             **({"passages": [Source.describe(passage) for passage in reply.passages]} if explain else {}),
         )
 
@@ -220,6 +225,7 @@ def describe_reply(reply: types.Reply, pipeline_version: str, now: datetime) -> 
         "conversation_id": reply.query.session_id,
         "pipeline_version": pipeline_version,
         "degraded": list(reply.degraded),
+        "degraded_reasons": reply.degraded_reasons,
         "timings_ms": sum_timings(timed, reply.seconds),
     }
 

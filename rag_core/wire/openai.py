@@ -32,6 +32,7 @@ class Rag(Shape):
     conversation_id: str
     grounding: Verdict
     degraded: list[str]
+    degraded_reasons: dict[str, str]
     pipeline_version: str
     confidence: float
     timings_ms: Milliseconds

@@ -93,6 +93,7 @@ class Retrieval(Shape):
     profile: Profile
     partial: bool
     degraded: list[str] = Field(description="stages that failed or timed out, and were skipped")
+    degraded_reasons: dict[str, str] = Field(description="why each stage in `degraded` failed")
     timings_ms: Milliseconds
     stages: list[Stage] | None = Field(None, description="if requested")
     next_cursor: str | None
@@ -123,6 +124,7 @@ class Retrieval(Shape):
             profile=profile,
             partial=any(report.error for report in stages),
             degraded=[report.stage for report in stages if report.error],
+            degraded_reasons={report.stage: report.error for report in stages if report.error},
             timings_ms=sum_timings(stages, seconds),
             next_cursor=next_cursor,
             pipeline_version=pipeline_version,

@@ -1,8 +1,12 @@
-"""Time limits of the stages of a search, for the two named budgets."""
+"""Time limits of the stages of a search, for the two named budgets.
+
+A patient caller, such as a command or a script, waits for one answer on a machine that can be busy. Default limits do
+not apply to it: they keep a server responsive, and would only cost this caller a part of its hits.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Literal
 
 from rag_core.config import (
@@ -12,6 +16,7 @@ from rag_core.config import (
     LlmReranker,
     RerankedRetriever,
     RetrievalSettings,
+    Settings,
     find_reranked_retriever,
     unwrap,
 )
@@ -36,6 +41,19 @@ BUDGETS = {
     "standard": Budget(leg=0.5, fusion=0.02, rerank_batch=0.2, total=1.0, encode=0.5),
     "realtime": Budget(leg=0.05, fusion=0.005, rerank_batch=0.05, total=0.12, encode=0.05),
 }
+
+
+def search_limits(settings: Settings, patient: bool) -> Mapping[str, float]:
+    """The limits of a search's stages in seconds, by stage name. A patient caller has only a budget that is set."""
+    answering = settings.answering
+    if patient and "budget" not in answering.model_fields_set:
+        return {}
+    return stage_limits(answering.budget, settings.retrieval)
+
+
+def retriever_timeout(section: HybridRetriever | RerankedRetriever, patient: bool) -> float:
+    """The `timeout_ms` of the section in seconds. For a patient caller it is infinite unless it is set."""
+    return inf if patient and "timeout_ms" not in section.model_fields_set else section.timeout_ms / 1000
 
 
 def stage_limits(name: Literal["standard", "realtime", "none"], retrieval: RetrievalSettings) -> Mapping[str, float]:

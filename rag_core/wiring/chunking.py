@@ -49,7 +49,7 @@ def _build_unpaged_chunker(settings: Settings) -> Chunker:
         case FixedChunker() as section:
             return _build_fixed_chunker(section, embedding)
         case PythonObject() as section:
-            return CheckedChunker(build_python_object(section), section.object)
+            return CheckedChunker(build_python_object(section, "chunking", "split"), section.object)
         case _:
             assert_never(settings.chunking)
 

@@ -36,7 +36,7 @@ def embedding_space(settings: EmbeddingSettings) -> Space:
 
             return hashing_space(settings.dimension, settings.window)
         case PythonObject():
-            embedder: Any = build_python_object(settings)
+            embedder: Any = build_python_object(settings, "embedding", "space")
             space: Space = embedder.space
             return space
         case _:
@@ -55,7 +55,7 @@ def build_tokenizer(settings: EmbeddingSettings) -> EncoderTokenizer:
 
             return WordTokenizer()
         case PythonObject():
-            embedder: Any = build_python_object(settings)
+            embedder: Any = build_python_object(settings, "embedding", "tokenizer")
             tokenizer: EncoderTokenizer = embedder.tokenizer
             return tokenizer
         case _:
@@ -134,7 +134,7 @@ def build_encoder(settings: EmbeddingSettings, threads: int = 1) -> Encoder:
 
             return HashingEncoder(settings.dimension)
         case PythonObject():
-            encoder: Encoder = build_python_object(settings)
+            encoder: Encoder = build_python_object(settings, "embedding")
             return encoder
         case _:
             assert_never(settings)

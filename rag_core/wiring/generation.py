@@ -29,7 +29,7 @@ def build_generator(settings: Settings, rarities: Rarities, remote: RemoteModels
         case OpenAIGenerator() as section:
             return _build_chat_generator(section, settings, rarities, remote)
         case PythonObject() as section:
-            generator: Generator = build_python_object(section)
+            generator: Generator = build_python_object(section, "generation", "stream")
             return generator
         case _:
             assert_never(settings.generation)

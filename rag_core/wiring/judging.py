@@ -58,7 +58,7 @@ def build_local_judge(section: LexicalJudge | CrossEncoderJudge | PythonObject, 
                 judge_model(section).load()
             return _get_cross_encoder_judge(section)
         case PythonObject():
-            judge: Judge = build_python_object(section)
+            judge: Judge = build_python_object(section, "guard.judge", "judge")
             return judge
         case _:
             assert_never(section)

@@ -11,7 +11,7 @@ from rag_core.config import Settings, find_reranked_retriever
 from rag_core.protocols import Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Passage, Style
-from rag_core.wiring.budget import stage_limits
+from rag_core.wiring.budget import search_limits
 from rag_core.wiring.generation import build_generator, build_token_counter
 from rag_core.wiring.judging import build_judge
 from rag_core.wiring.models import RemoteModels
@@ -23,8 +23,9 @@ def build_pipeline(
     retriever: Retriever,
     conversations: Conversations,
     remote: RemoteModels,
+    patient: bool = False,
 ) -> QueryPipeline:
-    """Loads the models of generator and judge that are not remote.
+    """Loads the models of generator and judge that are not remote. `patient`: a budget that is not set does not apply.
 
     Raises ConfigError if a model is remote that cannot be.
     """
@@ -46,7 +47,7 @@ def build_pipeline(
         disabled={} if find_reranked_retriever(settings.retrieval) else {"rerank": "the profile has no reranker"},
         limits=AnswerLimits(
             timeout=answering.timeout_ms / 1000,
-            stage_timeouts=stage_limits(answering.budget, settings.retrieval),
+            stage_timeouts=search_limits(settings, patient),
             depth=answering.depth,
             history_messages=answering.history,
             history_tokens=answering.history_tokens,

@@ -50,7 +50,7 @@ def build_reranker(settings: RerankerSettings, pool: HttpPool) -> Reranker:
         case LlmReranker():
             return LanguageModel(build_client(settings, pool), settings.concurrency)
         case PythonObject():
-            reranker: Reranker = build_python_object(settings)
+            reranker: Reranker = build_python_object(settings, "reranker", "score")
             return reranker
         case _:
             assert_never(settings)

@@ -44,6 +44,7 @@ from rag_core.retrieval.signals import Recency, Signals
 from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
+from rag_core.wiring.budget import retriever_timeout
 from rag_core.wiring.embedding import embedding_space, load_shared_encoder
 from rag_core.wiring.models import RemoteModels, find_remote_reranker, select_chat
 from rag_core.wiring.python_objects import build_python_object
@@ -51,16 +52,19 @@ from rag_core.wiring.reranking import build_reranker
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
 
-def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels) -> Retriever:
-    """Loads the models of the legs that are not remote. Raises ConfigError if a reranker is remote that cannot be."""
-    return _RetrieverBuilder(settings, corpus, remote).build(settings.retrieval, settings.retrieval.type)
+def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels, patient: bool = False) -> Retriever:
+    """Loads the models of the legs that are not remote. Raises ConfigError if a reranker is remote that cannot be.
+
+    `patient`: time limits that are not set do not apply.
+    """
+    return _RetrieverBuilder(settings, corpus, remote, patient).build(settings.retrieval, settings.retrieval.type)
 
 
 class _RetrieverBuilder:
     """The builder of one tree of retrievers. It builds dense and splade legs once, even if several parts use them."""
 
-    def __init__(self, settings: Settings, corpus: CorpusReader, remote: RemoteModels) -> None:
-        self._settings, self._corpus, self._remote = settings, corpus, remote
+    def __init__(self, settings: Settings, corpus: CorpusReader, remote: RemoteModels, patient: bool) -> None:
+        self._settings, self._corpus, self._remote, self._patient = settings, corpus, remote, patient
 
     def build(self, section: RetrievalSettings, name: str) -> Retriever:
         """Builds the retriever; a leg reports its stage under `name`."""
@@ -69,7 +73,7 @@ class _RetrieverBuilder:
         if isinstance(section, HybridRetriever):
             return self._build_hybrid(section)
         if isinstance(section, PythonObject):
-            retriever: Retriever = build_python_object(section)
+            retriever: Retriever = build_python_object(section, "retrieval", "retrieve")
             return retriever
         return self._build_outer(section, self.build(section.retriever, section.retriever.type))
 
@@ -77,7 +81,7 @@ class _RetrieverBuilder:
         match section:
             case RerankedRetriever():
                 reranker = self._build_reranker(section.reranker)
-                timeout = section.timeout_ms / 1000
+                timeout = retriever_timeout(section, self._patient)
                 return Reranked(retriever=inner, reranker=reranker, depth=section.depth, timeout=timeout)
             case PerDocumentRetriever():
                 return PerDocument(retriever=inner, max_hits=section.max_chunks_per_document, depth=section.depth)
@@ -119,7 +123,7 @@ class _RetrieverBuilder:
             legs={name: self._build_hybrid_leg(inner, name) for name, inner in section.retrievers.items()},
             fusion=build_fusion(section.fusion, list(section.retrievers)),
             depth=section.depth,
-            timeout=section.timeout_ms / 1000,
+            timeout=retriever_timeout(section, self._patient),
             timeouts={name: timeout / 1000 for name, timeout in section.timeouts_ms.items()},
         )
 

@@ -21,7 +21,7 @@ def weigher_fingerprint(settings: SpladeSettings) -> str:
 
             return splade_fingerprint(find_model_folder(settings.model))
         case PythonObject():
-            model: Any = build_python_object(settings)
+            model: Any = build_python_object(settings, "splade", "fingerprint")
             fingerprint: str = model.fingerprint
             return fingerprint
         case _:
@@ -40,7 +40,7 @@ def build_weigher(settings: SpladeSettings, threads: int = 1) -> Weigher:
                 find_model_folder(settings.model), settings.precision, settings.device, settings.batch_size, threads
             )
         case PythonObject():
-            weigher: Weigher = build_python_object(settings)
+            weigher: Weigher = build_python_object(settings, "splade")
             return weigher
         case _:
             assert_never(settings)

@@ -6,7 +6,7 @@ Indices count code points of the content; an end index is exclusive.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rag_core.answering.citing.citation_notes import sanitize_title
@@ -138,10 +138,11 @@ def _annotations(reply: Reply, envelope: Envelope) -> list[wire.Annotation]:
 
 
 def _describe_rag(reply: Reply, envelope: Envelope, now: datetime) -> wire.Rag:
+    reply = replace(reply, stages=tuple(public_stages(reply.stages)))
     rag = wire.Rag(**describe_reply(reply, envelope.pipeline_version, now))
     if not envelope.explain:
         return rag
-    stages = describe_stages(public_stages(reply.stages))
+    stages = describe_stages(reply.stages)
     return rag.model_copy(update={"explain": wire.Explained(standalone_question=reply.standalone, stages=stages)})
 
 

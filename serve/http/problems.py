@@ -27,6 +27,7 @@ from rag_core.errors import (
     TransientError,
     UnavailableError,
     UsageError,
+    suggest_name,
 )
 from rag_core.wire.events import snake_case
 from rag_core.wire.problems import BrokenRule, OpenAIError, Problem
@@ -102,6 +103,12 @@ HIDDEN_DETAILS: Mapping[type[RagError], str] = {
 _QUOTING_ERRORS = (UsageError, DocumentError)
 """Errors that quote the client's text."""
 
+_ROUTING_DETAILS: Mapping[str, str] = {
+    "Not Found": "there is no route {path}; /openapi.json lists the routes",
+    "Method Not Allowed": "{path} does not allow this method; the header Allow lists those that it allows",
+}
+"""The framework's details, which are only the titles of their statuses, and better ones."""
+
 CHAT_PATH = "/chat/completions"
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
@@ -164,7 +171,8 @@ def describe_problem(error: Exception, instance: str, correlation_id: str) -> Pr
             return validation_problem(error, *request)
         case HTTPException():
             code = CODES.get(error.status_code, "http")
-            return _problem(error.status_code, code, str(error.detail), *request)
+            detail = _ROUTING_DETAILS.get(str(error.detail), "{detail}").format(path=instance, detail=error.detail)
+            return _problem(error.status_code, code, detail, *request)
         case _:
             _log.error("%s failed", instance, exc_info=error)
             return _problem(500, "internal", "internal error; the gateway's log has the details", *request)
@@ -178,7 +186,8 @@ def validation_problem(error: RequestValidationError, instance: str, correlation
     """Status 422; 400 for invalid JSON, and for invalid messages, as OpenAI clients expect; 415 for a body without
     a JSON content type."""
     limit = None if isinstance(error, RejectedDocumentsError) else MAX_ERRORS
-    errors = [_describe_rule(row) for row in error.errors()[:limit]]
+    missing = [str(row["loc"][-1]) for row in error.errors() if row["type"] == "missing"]
+    errors = [_describe_rule(row, missing) for row in error.errors()[:limit]]
     status, code = 422, "invalid_request"
     if any(rule.code == "json_invalid" for rule in errors):
         status, code = 400, "malformed"
@@ -192,11 +201,19 @@ def validation_problem(error: RequestValidationError, instance: str, correlation
     return _problem(status, code, errors[0].detail, instance, correlation_id, param, errors=errors)
 
 
-def _describe_rule(error: Mapping[str, Any]) -> BrokenRule:
-    """The pointer escapes `~` and `/` as RFC 6901 requires."""
+def _describe_rule(error: Mapping[str, Any], missing: Sequence[str]) -> BrokenRule:
+    """The pointer escapes `~` and `/` as RFC 6901 requires. `missing` are members that the body lacks."""
+    if error["type"] == "json_invalid" and "ctx" in error:  # FastAPI's own
+        reason = f"the body must be JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
+        return BrokenRule(pointer="#/", code=error["type"], detail=_replace_surrogates(reason))
     parts = (str(part).replace("~", "~0").replace("/", "~1") for part in error["loc"] if part != "body")
     pointer = _replace_surrogates("#/" + "/".join(parts))
-    detail = _replace_surrogates(f"{pointer[2:]}: {error['msg']}")
+    rule = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":  # without the value: it can be large, or a secret
+        rule += suggest_name(str(error["loc"][-1]), missing)
+    elif error["type"] != "missing" and isinstance(error.get("input"), str | int | float):
+        rule += f", got {error['input']!r:.60}"
+    detail = _replace_surrogates(f"{pointer[2:] or 'the body'}: {rule}")
     return BrokenRule(pointer=pointer, code=error["type"], detail=detail)
 
 

@@ -1,10 +1,11 @@
-"""The log line, the metrics and the span of every request, and the problem for an error that no route handles."""
+"""The log lines, the metrics and the span of every request, and the problem for an error that no route handles."""
 
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve.http.access_log import log_access
 from serve.http.problems import error_response
 from serve.telemetry import report_request, request_operation
 
@@ -34,6 +35,7 @@ class RequestTelemetry:
                 await error_response(error, scope["path"], correlation_id)(scope, receive, exchange.send)
             finally:
                 report_request(operation, exchange.final_status)
+                log_access(scope, operation, exchange.final_status)
 
 
 @dataclass(slots=True)

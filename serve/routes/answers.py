@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
@@ -45,7 +45,8 @@ async def answer(body: Answer, caller: CurrentCaller, variants: CurrentVariants,
     if body.stream:
         return EventStream(format_frames(_stream_answer(variant, query, request)))
     reply = await variant.answerer.answer(query)
-    answered = Answered.describe(reply, variant.pipeline_version, datetime.now(UTC))
+    public_reply = replace(reply, stages=tuple(public_stages(reply.stages)))
+    answered = Answered.describe(public_reply, variant.pipeline_version, datetime.now(UTC))
     return json_response(answered, headers=server_timing(reply.stages))
 
 

@@ -185,7 +185,8 @@ async def _build_response(
         problem = describe_problem(outcome.timeout, request.url.path, request.state.correlation_id)
         partial = {"degraded": degraded, "partial_results": result.results}
         return problem_response(problem.model_copy(update=partial))
-    partial = {"degraded": degraded, "partial": True, "next_cursor": None}
+    reasons = {outcome.timeout.stage: str(outcome.timeout), **result.degraded_reasons}
+    partial = {"degraded": degraded, "degraded_reasons": reasons, "partial": True, "next_cursor": None}
     return json_response(result.model_copy(update=partial), headers=server_timing(outcome.stages))
 
 

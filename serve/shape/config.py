@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
 from rag_core.config import Settings
-from rag_core.errors import ConfigError, format_path, validation_lines
+from rag_core.errors import ConfigError, format_path, suggest_name, validation_lines
 from serve.models.batches import parse_batch_settings
 from serve.models.model_connections import DEPLOYMENT_NAMES
 from serve.shape.arguments import GATEWAY_NAME, Arguments, deployment_names, settings_from_arguments
@@ -97,9 +96,8 @@ def _unknown_keys(value: object, model: type[BaseModel], path: KeyPath) -> Itera
     names = {alias: field for field in fields.values() if (alias := field.alias)} | fields
     for key, member in value.items():
         if key not in names:
-            matches = get_close_matches(str(key), list(names), 1)
-            hint = f"did you mean {matches[0]}?" if matches else f"the keys are {', '.join(sorted(names))}"
-            yield f"{format_path(*path)}: unknown key {key}; {hint}"
+            hint = suggest_name(str(key), names) or f"; the keys are {', '.join(sorted(names))}"
+            yield f"{format_path(*path)}: unknown key {key}{hint}"
         elif inner := _find_model(names[key].annotation):
             for index, part in enumerate(member) if isinstance(member, list) else [(None, member)]:
                 yield from _unknown_keys(part, inner, (*path, key) if index is None else (*path, key, index))

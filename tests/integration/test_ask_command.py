@@ -132,6 +132,50 @@ def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(rag: R
     assert reply["degraded"] == ["model"]
 
 
+def test_a_command_has_no_time_limit_for_a_leg_unless_one_is_set(rag: Rag, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAG_ANSWERING__BUDGET")
+    limits = []
+    for settings in ((), ("--set", "answering.budget=standard")):
+        stages = {stage["stage"]: stage for stage in asked(rag, "When does the sea lock open?", *settings)["stages"]}
+        limits.append(stages["bm25"]["limit_ms"])
+    assert limits[0] > 30_000  # the whole answer's
+    assert limits[1] <= 500
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (
+            error_response(401, {"error": {"message": "bad key"}}),
+            "refused with 401: bad key (no key was sent: set api_key",
+        ),
+        (stream_response(), "the language model sent an empty answer"),
+        (stream_response(" ", "\n"), "the language model sent an empty answer"),
+        (ScriptedHttpResponse(slow=True), "sent no answer within 0.3 s"),
+    ],
+)
+def test_why_the_model_did_not_answer_is_on_stderr_and_in_the_reply(
+    rag: Rag, response: ScriptedHttpResponse, reason: str
+) -> None:
+    with run_endpoint(response) as endpoint:
+        settings = openai(endpoint.url, attempts="1", **{"first_token_timeout_ms": "300"})
+        ran = rag("ask", "How often are the signing keys replaced?", *settings, "--json")
+        printed = rag("ask", "How often are the signing keys replaced?", *settings)
+    assert ran.code == printed.code == 0
+    assert ran.json["answer"].startswith("Signing keys are replaced every 45 days. [")
+    assert ran.json["degraded"] == ["model"]
+    assert reason in ran.json["degraded_reasons"]["model"]
+    assert "left out model: " in printed.err
+    assert reason in ran.err
+    assert reason in printed.err
+
+
+def test_an_empty_answer_without_a_fallback_is_an_error(rag: Rag) -> None:
+    with run_endpoint(stream_response()) as endpoint:
+        ran = rag("ask", "How often are keys replaced?", *openai(endpoint.url, fallback="none"))
+    assert (ran.code, ran.err) == (3, "error: the language model sent an empty answer\n")
+
+
 def test_an_endpoint_that_refuses_without_a_fallback_is_a_named_error_without_the_key(
     rag: Rag, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The commands of the documents run as they stand there, and print what the documents show."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,5 +63,6 @@ def test_a_bucket_is_kept_in_step(reader: Reader, tmp_path: Path) -> None:
         reader.follow(page("how-to/s3"))
 
 
-def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader) -> None:
+def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands append the reader's folder
     reader.follow(page("how-to/extend"))

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -35,18 +36,40 @@ def environment(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def url(environment: dict[str, str]) -> Iterator[str]:
+def started(environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """What `rag serve --json` prints."""
     command = [*RAG, "serve", "--port", str(free_port()), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(with_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
         told = process.stdout.readline()
         assert told, process.stderr.read()
-        yield json.loads(told)["url"]
+        yield json.loads(told)
         process.send_signal(signal.SIGINT)
         rest, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
     assert not rest
     assert "Traceback" not in complaint
+
+
+@pytest.fixture
+def url(started: dict[str, Any]) -> str:
+    return str(started["url"])
+
+
+def test_the_place_of_the_access_log_is_told_and_requests_are_in_it(started: dict[str, Any]) -> None:
+    place = Path(started["access_log"])
+    with httpx2.Client(base_url=started["url"], timeout=60) as client:
+        id = client.post("/v1/answer", json=QUESTION).headers["x-correlation-id"]
+
+    def lines() -> list[dict[str, Any]]:
+        found = [json.loads(line) for file in place.parent.glob(place.name) for line in file.read_text().splitlines()]
+        return [line for line in found if line["correlation_id"] == id]
+
+    wait_until(lambda: bool(lines()))
+    (line,) = lines()
+    assert (line["method"], line["route"], line["status"], line["client"]) == ("POST", "/v1/answer", 200, "127.0.0.1")
+    assert line["tenant"] == "default-tenant"
+    assert line["duration_ms"] > 0
 
 
 def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: str) -> None:

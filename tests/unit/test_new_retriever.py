@@ -98,7 +98,7 @@ def test_the_schema_and_the_version_of_the_pipeline_know_it(answers: dict[str, A
 
 
 def test_a_leg_within_it_requires_its_section(answers: dict[str, Any]) -> None:
-    assert answers["missing section"].startswith("splade: Value error, a splade retriever requires this section")
+    assert answers["missing section"].startswith("splade: a splade retriever requires this section")
 
 
 def test_the_budget_has_the_stages_within_it(answers: dict[str, Any]) -> None:

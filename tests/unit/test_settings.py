@@ -4,7 +4,7 @@ import pytest
 
 from rag_core.config import BertEmbedder, HashingEmbedder
 from rag_core.errors import ConfigError
-from rag_core.settings import load_layered_settings, load_settings
+from rag_core.settings import load_layered_settings, load_settings, with_overrides
 
 HASHING = "embedding.type=hashing"
 SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc"
@@ -30,6 +30,17 @@ def yaml(folder: Path, text: str) -> Path:
     file = folder / "rag.yaml"
     file.write_text(text)
     return file
+
+
+@pytest.mark.parametrize(
+    ("mode", "treatment"),
+    [("block", "block"), ("flag", "allow_flagged"), ("regenerate", "allow_flagged"), ("off", "allow_flagged")],
+)
+def test_only_a_guard_that_blocks_also_blocks_what_its_judge_could_not_grade(mode: str, treatment: str) -> None:
+    assert settings_of(f"guard.mode={mode}").guard.on_judge_error == treatment
+    assert with_overrides(settings_of(), [f"guard.mode={mode}"]).guard.on_judge_error == treatment
+    chosen = settings_of(f"guard.mode={mode}", "guard.on_judge_error=allow_flagged")
+    assert chosen.guard.on_judge_error == "allow_flagged"
 
 
 def test_without_anything_the_shipped_profile_counts() -> None:
@@ -92,25 +103,29 @@ def test_the_environment_may_choose_the_profile_and_the_caller_chooses_before_it
 
 def test_profiles_that_extend_each_other_are_refused_with_the_circle(tmp_path: Path) -> None:
     file = yaml(tmp_path, "profiles: {a: {extends: b}, b: {extends: a}}")
-    assert complaint(file=file, profile="a") == "profiles extend each other in a circle: a -> b -> a"
+    assert (
+        complaint(file=file, profile="a") == "profiles extend each other in a circle: a -> b -> a; remove one `extends`"
+    )
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
-    assert complaint(profile="defualt") == f"there is no profile defualt; {SHIPPED}"
+    assert complaint(profile="defualt") == f"there is no profile defualt; {SHIPPED}; did you mean default?"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert complaint(file=tmp_path / "none.yaml") == f"there is no {tmp_path}/none.yaml"
+    assert complaint(file=tmp_path / "none.yaml") == (
+        f"there is no file {tmp_path}/none.yaml; give an existing one, or leave out --config"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("- a\n- b", "must be a mapping of sections, got ['a', 'b']"),
-        ("chunking: {tokens: [", "cannot read"),
+        ("chunking: {tokens: [", "must be YAML: line 1: "),
         ("profiles: [a]", "profiles must be a mapping of profiles, got ['a']"),
         ("profiles: {mine: 3}", "profile mine must be a mapping of sections, got 3"),
-        ("1: 2", "1: Extra inputs are not permitted, got 2"),
+        ("1: 2", "1: unknown setting; `rag config show` lists the settings"),
     ],
 )
 def test_a_file_of_another_shape_is_refused_by_name(tmp_path: Path, text: str, rule: str) -> None:
@@ -145,9 +160,9 @@ def test_the_same_type_again_keeps_what_it_was_told(tmp_path: Path) -> None:
         (("chunking.tokens=many",), "chunking.tokens", "valid integer", "got 'many'"),
         (("limits.text_mb=0",), "limits.text_mb", "greater than 0", "got 0"),
         (("tenant=Short",), "tenant", "should match pattern", "got 'Short'"),
-        (("embedding.type=magic",), "embedding", "'bert', 'sentence_transformers', 'hashing', 'python'", "magic"),
-        (("chunking.tokns=100",), "chunking.tokns", "Extra inputs are not permitted", "got 100"),
-        (("chunkin.tokens=100",), "chunkin", "Extra inputs are not permitted", "got {'tokens': 100}"),
+        (("embedding.type=magic",), "embedding.type", "one of bert, sentence_transformers, hashing, python", "'magic'"),
+        (("chunking.tokns=100",), "chunking.tokns", "unknown setting", "did you mean chunking.tokens?"),
+        (("chunkin.tokens=100",), "chunkin", "unknown setting", "did you mean chunking?"),
         (("store=here",), "store", "valid dictionary", "got 'here'"),
     ],
 )
@@ -160,6 +175,40 @@ def test_a_bad_value_is_refused_with_its_setting_rule_value_and_origin(
     assert value in message
     assert message.endswith("(set by command line)")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "embedding.type=brt",
+            "embedding.type: must be one of bert, sentence_transformers, hashing, python, got 'brt'",
+        ),
+        ("embedding.type=brt", "; did you mean bert?"),
+        ("embedding={type: null, model: m}", "embedding.type: this setting is required: one of bert, "),
+        ("guard.mode=blok", "; did you mean block?"),
+        ("retrieval.retrievers.dense.k=3", "the settings of retrieval.retrievers.dense are type"),
+        ("retrieval.retrievers.bm25.k2=3", "the settings of retrieval.retrievers.bm25 are b, k1, type"),
+        ("graph={type: rules, kind: x}", "graph.kind: unknown setting; the settings of graph are type"),
+        ("profils={}", "profils: unknown setting; did you mean profiles?"),
+        ("tenant=Harbour", "; example: harbour-team"),
+        ("chunking={type: python, object: acme.Mine}", "; example: acme.embedding:Mine"),
+        (
+            "retrieval.fusion={type: ltr}",
+            "retrieval.fusion: ltr fusion must have coefficients (scores, ranks), got none",
+        ),
+        ("retrieval.fusion={type: ltr, intercept: 1}", "`rag train-fusion` learns them (set by"),
+    ],
+)
+def test_a_refusal_names_what_was_likely_meant(override: str, message: str) -> None:
+    assert message in complaint(override)
+
+
+def test_a_misspelt_profile_is_named_next_to_those_of_the_file(tmp_path: Path) -> None:
+    file = yaml(tmp_path, "profiles: {harbour: {}, quay: {}}")
+    assert complaint(file=file, profile="harbor") == (
+        f"there is no profile harbor; profiles of the file: harbour, quay; {SHIPPED}; did you mean harbour?"
+    )
 
 
 def test_the_origin_of_a_bad_value_is_the_layer_that_set_it(tmp_path: Path) -> None:
@@ -188,8 +237,8 @@ def test_an_overlap_as_large_as_a_fixed_size_is_refused() -> None:
 @pytest.mark.parametrize(
     ("pattern", "rule"),
     [
-        ("(?P<year", "metadata.from_path: Value error, from_path must be a regular expression: missing >"),
-        ("[0-9]+", "metadata.from_path: Value error, from_path must have named groups"),
+        ("(?P<year", "metadata.from_path: from_path must be a regular expression: missing >"),
+        ("[0-9]+", "metadata.from_path: from_path must have named groups"),
     ],
 )
 def test_a_pattern_for_paths_without_named_groups_is_refused(pattern: str, rule: str) -> None:
@@ -257,7 +306,7 @@ def test_what_is_no_setting_in_the_environment_is_left_alone() -> None:
 
 
 def test_an_unknown_setting_in_the_environment_is_refused() -> None:
-    assert complaint(RAG_CHUNKING__TOKNS="100").startswith("chunking.tokns: Extra inputs are not permitted, got 100")
+    assert complaint(RAG_CHUNKING__TOKNS="100").startswith("chunking.tokns: unknown setting; did you mean")
 
 
 def test_settings_do_not_change() -> None:
@@ -280,13 +329,16 @@ DSN = "postgresql://me:hunter2@host/rag"
     [
         (f"store: {DSN}", "got 'postgresql://me:[secret]@host/rag'"),
         (f"store: {{url: [{DSN}]}}", "got ['postgresql://me:[secret]@host/rag']"),
-        ("generation: {type: openai, model: m, api_key: hunter2}", "got '[secret]'"),
+        (
+            "generation: {type: openai, model: m, api_key: hunter2}",
+            "unknown setting; did you mean generation.api_key_env?",
+        ),
         ("generation: {type: openai, model: m, api_key_env: hunter-2}", "got '[secret]'"),
         ("generation: {type: openai, model: m, api_key_env: sk-hunter2hunter2}", "got '[secret]'"),
-        (f"generation: {{type: openai, base_url: '{DSN}'}}", "got {"),
+        (f"generation: {{type: openai, base_url: '{DSN}'}}", "generation.model: this setting is required"),
         (f"store: {{url: '{DSN}'}}\nguard: {{stream: sentence}}\nprompt: {{citations: footnote}}", "got footnote"),
         (DSN, "got 'postgresql://me:[secret]@host/rag'"),
-        (f'store: {{url: "{DSN}', "[secret]@host"),
+        (f'store: {{url: "{DSN}', "must be YAML: line 1: found unexpected end of stream"),
     ],
 )
 def test_a_complaint_shows_no_password(tmp_path: Path, text: str, got: str) -> None:
@@ -303,7 +355,7 @@ def test_a_complaint_shows_the_first_60_characters() -> None:
 
 def test_what_is_wrong_with_all_settings_together_is_told_without_them() -> None:
     told = complaint("guard.stream=sentence", "prompt.citations=footnote")
-    assert told == "Value error, guard.stream sentence requires prompt.citations inline, got footnote"
+    assert told == "guard.stream sentence requires prompt.citations inline, got footnote"
 
 
 @pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cuda:x"])

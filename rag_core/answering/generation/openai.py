@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from rag_core.answering.generation.prompt import REFUSAL, load_prompt_pack, render_messages
-from rag_core.errors import TruncatedError
+from rag_core.errors import GenerationError, TruncatedError
 from rag_core.models.chat import Streamer
 from rag_core.models.fence import fresh_nonce
 from rag_core.stage import record_figures
@@ -26,7 +26,9 @@ class OpenAIGenerator:
         self._client, self._temperature, self._max_tokens = client, temperature, max_tokens
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """Yields the answer's pieces. Raises GenerationError, including when the endpoint ends the answer early.
+        """Yields the answer's pieces, or nothing if the answer is REFUSAL.
+
+        Raises GenerationError, including when the endpoint ends the answer early, or sends one without words.
 
         Records the figures `first_token`, in seconds, and the `prompt_tokens`, `completion_tokens` and `cached_tokens`
         that the endpoint counted.
@@ -57,7 +59,7 @@ class OpenAIGenerator:
 
 
 async def _drop_refusal(texts: AsyncIterator[str]) -> AsyncGenerator[str, None]:
-    """Yields the texts, or nothing if they or their first sentence are REFUSAL.
+    """Yields the texts, or nothing if they or their first sentence are REFUSAL. Raises GenerationError without words.
 
     The beginning is held while it can still become REFUSAL.
     """
@@ -68,12 +70,14 @@ async def _drop_refusal(texts: AsyncIterator[str]) -> AsyncGenerator[str, None]:
             return
         if not REFUSAL.startswith(_normalize_refusal(beginning)):
             yield beginning
-            beginning = ""
             break
+    else:
+        if not _normalize_refusal(beginning):
+            raise GenerationError("the language model sent an empty answer")
+        if _normalize_refusal(beginning) != REFUSAL:
+            yield beginning
     async for text in texts:
         yield text
-    if beginning and _normalize_refusal(beginning) != REFUSAL:
-        yield beginning
 
 
 def _normalize_refusal(text: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_core.answering.citing.markers import neutralize_markers
 from rag_core.answering.generation.notes import headings
-from rag_core.errors import ConfigError, validation_lines
+from rag_core.errors import ConfigError, suggest_name, validation_lines
 from rag_core.models.chat import ChatMessage
 from rag_core.models.fence import defuse, fence_text
 from rag_core.types import Prompt
@@ -67,7 +67,9 @@ def load_prompt_pack(name: str) -> PromptPack:
     if path.suffix in (".yaml", ".yml"):
         return _read_pack(name, path)
     if name not in (names := list_prompt_packs()):
-        raise ConfigError(f"prompt.pack must be one of {', '.join(names)}, or a .yaml file, got {name!r}")
+        raise ConfigError(
+            f"prompt.pack must be one of {', '.join(names)}, or a .yaml file, got {name!r}{suggest_name(name, names)}"
+        )
     return _read_pack(name, _packs_folder() / f"{name}.yaml")
 
 

@@ -16,6 +16,7 @@ WriteAnswer: TypeAlias = Callable[[Prompt, Listener], Awaitable[Answer]]
 """Writes an answer, and emits its text and citations while it does."""
 
 BLOCKED_ANSWER = "The answer was held back: its sources do not support all of it."
+UNCHECKED_ANSWER = "The answer was held back: it could not be checked against its sources."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,8 @@ class Guard:
     `regenerate` writes a second one, whose prompt names the unsupported sentences, and blocks that unless it passes.
     `stream` is the time of emission: `after` emits the text while it is written and judges it afterwards, `buffer`
     judges first, and `sentence` judges and emits one sentence at a time, so that `block` leaves out single sentences.
-    `on_judge_error` is the treatment of an answer that the judge fails to judge. `timeout`, in seconds, is for one call
-    of the judge.
+    `on_judge_error` is the treatment of an answer that the judge fails to judge; `block` replaces it by
+    UNCHECKED_ANSWER. `timeout`, in seconds, is for one call of the judge.
     """
 
     judge: Judge
@@ -52,6 +53,7 @@ class Guard:
     async def _answer_then_judge(self, prompt: Prompt, write: WriteAnswer, emit: Listener) -> Answer:
         answer = await self._judge_answer(await write(prompt, emit), prompt)
         passes, unsupported = self._passes(answer), _unsupported_sentences(answer)
+        text = BLOCKED_ANSWER if answer.verdict.method else UNCHECKED_ANSWER
         if self.mode == "regenerate" and unsupported:
             await emit(TextRetracted("sentences were not supported by the sources"))
             second_prompt = replace(prompt, unsupported=unsupported)
@@ -62,9 +64,9 @@ class Guard:
             is_supported = bool(answer.verdict.method) and not _unsupported_sentences(answer)
             passes = is_supported or answer.finish == "abstained"
         if not passes:
-            answer = Answer(text=BLOCKED_ANSWER, finish="blocked", verdict=replace(answer.verdict, claims=()))
-            await emit(TextRetracted("not supported by the sources"))
-            await emit(TextDelta(BLOCKED_ANSWER))
+            answer = Answer(text=text, finish="blocked", verdict=replace(answer.verdict, claims=()))
+            await emit(TextRetracted("not supported by the sources" if text == BLOCKED_ANSWER else "not checked"))
+            await emit(TextDelta(text))
         await emit(Grounding(answer.verdict))
         return answer
 
@@ -97,8 +99,9 @@ class Guard:
         confidence = gate.cited_share if gate.rejected else written.confidence
         answer = replace(gate.answer, confidence=confidence, finish=written.finish)
         if gate.rejected and not answer.text:
-            answer = replace(answer, text=BLOCKED_ANSWER, finish="blocked")
-            await emit(TextDelta(BLOCKED_ANSWER))
+            text = UNCHECKED_ANSWER if failed else BLOCKED_ANSWER
+            answer = replace(answer, text=text, finish="blocked")
+            await emit(TextDelta(text))
         await emit(Grounding(answer.verdict))
         return answer
 

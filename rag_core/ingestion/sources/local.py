@@ -53,7 +53,7 @@ def local_uri(location: str) -> str:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        raise SourceError(f"{path!r} cannot be used as a source: {error}") from error
+        raise SourceError(f"{path!r} cannot be used as a source: {error}; give an existing file or folder") from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise SourceError(f"{path!r} is neither a folder nor a regular file")
     return _join_uri("file://", path)

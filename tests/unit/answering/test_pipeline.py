@@ -7,7 +7,7 @@ from clock import run_on_clock
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 
 from rag_core.answering.generation.fallback import Fallback
-from rag_core.answering.judging.guard import BLOCKED_ANSWER, Guard
+from rag_core.answering.judging.guard import BLOCKED_ANSWER, UNCHECKED_ANSWER, Guard
 from rag_core.answering.judging.lexical import LexicalJudge
 from rag_core.answering.judging.verdicts import Thresholds
 from rag_core.answering.pipeline import ABSTENTION, AnswerLimits, QueryPipeline
@@ -381,7 +381,15 @@ def test_a_judge_that_fails_leaves_the_answer_unchecked_and_says_so(failure: Exc
 def test_a_judge_that_is_late_can_block() -> None:
     late = guard(ScriptedJudge(seconds=60), mode="block", on_judge_error="block", timeout=0.05)
     reply, _ = asked(pipeline(held=late))
-    assert (reply.answer.text, reply.degraded) == (BLOCKED_ANSWER, ("judge",))
+    assert (reply.answer.text, reply.degraded) == (UNCHECKED_ANSWER, ("judge",))
+    assert reply.degraded_reasons == {"judge": "timeout after 0.050 s"}
+
+
+def test_by_sentence_a_judge_that_fails_can_block() -> None:
+    broken = guard(ScriptedJudge(error=JudgeError("away")), mode="block", on_judge_error="block", stream="sentence")
+    reply, events = asked(pipeline(held=broken))
+    assert (reply.answer.text, reply.answer.finish) == (UNCHECKED_ANSWER, "blocked")
+    assert fold(events) == reply
 
 
 @pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
@@ -447,7 +455,7 @@ def test_a_judge_that_is_away_is_no_reason_to_write_again() -> None:
     generator = ScriptedGenerator(answers=[ANSWER])
     away = guard(ScriptedJudge(error=JudgeError("away")), mode="regenerate", on_judge_error="block")
     reply, _ = asked(pipeline(generator, away))
-    assert (len(generator.prompts), reply.answer.text) == (1, BLOCKED_ANSWER)
+    assert (len(generator.prompts), reply.answer.text) == (1, UNCHECKED_ANSWER)
 
 
 def test_what_nobody_expected_is_told_without_its_words() -> None:

@@ -12,7 +12,7 @@ import httpx2
 import numpy as np
 import pytest
 from anyio import to_thread
-from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage
 from fakes.serving import NOWHERE, scripted_graph, serve_graph
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from rag_core.errors import (
     ClusterError,
     GenerationError,
+    JudgeError,
     NotFoundError,
     OverloadedError,
     RagError,
@@ -657,3 +658,13 @@ def test_what_is_asked_for_is_who_asks_and_how_long_they_wait() -> None:
     assert post("/v1/answer", body, served).status_code == 404
     (query,) = heard
     assert (query.tenant, query.collection, query.session_id, query.timeout) == ("default-tenant", "docs", "c", 0.5)
+
+
+def test_why_a_part_failed_is_told_without_the_address_of_the_endpoint() -> None:
+    error = JudgeError("the endpoint judge.internal:8000 refused with 401: bad key")
+    served = scripted_graph(
+        ScriptedRetriever(hits=HITS), ScriptedGenerator(answers=[["Kept [1]."]] * 2), judge=ScriptedJudge(error=error)
+    )
+    reply = post("/v1/answer", {"question": "Where?"}, served).json()
+    assert reply["degraded"] == ["judge"]
+    assert reply["degraded_reasons"] == {"judge": "the endpoint refused with 401: bad key"}

@@ -3,8 +3,10 @@
 import asyncio
 import io
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,6 +23,8 @@ from rag_core.telemetry.logs import configure_logs, query_hash
 from rag_core.telemetry.metrics import Metric, install_sink
 from rag_core.telemetry.traces import install_tracer
 from serve.gateway import build_fastapi
+from serve.http import access_log
+from serve.http.access_log import open_access_log
 from serve.services import Services
 from serve.telemetry import OPERATIONS
 
@@ -49,6 +53,15 @@ class Told:
     @property
     def operations(self) -> list[tuple[str, str]]:
         return [(each["operation"], each["status"]) for name, each in self.values if name == metrics.OPERATIONS.name]
+
+
+@pytest.fixture(autouse=True)
+def close_access_log() -> Iterator[None]:
+    yield
+    logger = logging.getLogger("serve.access")
+    for handler in logger.handlers:
+        handler.close()
+    logger.handlers = [logging.NullHandler()]
 
 
 @pytest.fixture
@@ -192,3 +205,38 @@ def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) 
 def test_every_route_is_an_operation_of_its_own_name() -> None:
     names = {path.removeprefix("/v1").split("/")[1] for path in build_fastapi(graph()).openapi()["paths"]}
     assert {"retrieve", "answer", "chat", "jobs"} <= names <= OPERATIONS
+
+
+def test_each_request_is_one_line_of_the_access_log_without_its_words(tmp_path: Path) -> None:
+    open_access_log(tmp_path)
+    served = graph()
+    asked(served, "POST", "/v1/answer?note=hunter2", {"question": QUESTION}, **{"X-Correlation-ID": CORRELATION})
+    asked(served, "GET", "/v1/jobs/hunter2/events")
+    asked(served, "GET", "/hunter2", Authorization="Bearer hunter2")
+    asked(served, "GET", "/healthz")
+    (file,) = tmp_path.iterdir()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["method"], line["route"], line["status"]) for line in lines] == [
+        ("POST", "/v1/answer", 200),
+        ("GET", "/v1/jobs/{id}/events", lines[1]["status"]),
+        ("GET", "unmatched", 404),
+        ("GET", "/healthz", 200),
+    ]
+    assert (lines[0]["client"], lines[0]["tenant"], lines[0]["correlation_id"]) == (
+        *("127.0.0.1", "default-tenant", CORRELATION),
+    )
+    assert all(line["duration_ms"] >= 0 and line["timestamp"] for line in lines)
+    assert "hunter2" not in file.read_text()
+    assert QUESTION not in file.read_text()
+
+
+def test_a_full_access_log_is_replaced_and_only_some_old_files_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_log, "MAX_FILE_BYTES", 300)
+    open_access_log(tmp_path)
+    for _ in range(20):
+        asked(graph(), "GET", "/healthz")
+    files = list(tmp_path.iterdir())
+    assert len(files) == access_log.OLD_FILES + 1
+    assert all(file.stat().st_size <= 300 for file in files)

@@ -58,7 +58,13 @@ def test_a_stream_folds_to_the_whole_answer(
 
 def folded_answer(frames: Frames) -> dict[str, Any]:
     """As a client puts it together."""
-    body: dict[str, Any] = {"answer": "", "citations": {}, "grounding": UNCHECKED, "degraded": []}
+    body: dict[str, Any] = {
+        "answer": "",
+        "citations": {},
+        "grounding": UNCHECKED,
+        "degraded": [],
+        "degraded_reasons": {},
+    }
     for name, told in frames:
         match name:
             case "run_started":
@@ -74,6 +80,7 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
                 body["grounding"] = told
             case "degraded":
                 body["degraded"].append(told["component"])
+                body["degraded_reasons"][told["component"]] = told["reason"]
             case "run_finished":
                 body |= {key: told[key] for key in ("finish_reason", "confidence")}
             case "run_failed" if "finish_reason" not in body:

@@ -141,6 +141,7 @@ def served(guard: str = "after") -> Settings:
 def test_an_answer_may_be_of_fewer_passages_and_under_another_guard() -> None:
     chosen = apply_answer_options(served(), AnswerOptions(top_k=2, guard="block"))
     assert (chosen.packing.passages, chosen.guard.mode) == (2, "block")
+    assert (served().guard.on_judge_error, chosen.guard.on_judge_error) == ("allow_flagged", "block")
     assert chosen.pipeline_version != served().pipeline_version
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from clock import run_on_clock
 from fakes.answering import ScriptedGenerator, passage
 from fakes.openai_endpoint import (
     CUT,
@@ -101,7 +102,7 @@ def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None
 
 
 def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
-    for pieces in (["NOT IN ", "THE PASSAGES"], ["NOT IN THE PASSAGES."], ['"NOT IN THE PASSAGES"\n'], [" "], []):
+    for pieces in (["NOT IN ", "THE PASSAGES"], ["NOT IN THE PASSAGES."], ['"NOT IN THE PASSAGES"\n']):
         heard = answered(stream_response(*pieces))
         assert (heard.text.strip(), heard.error) == ("", "")
 
@@ -174,6 +175,28 @@ def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_repo
     assert quoting.prompts == [PROMPT]
 
 
+@pytest.mark.parametrize("pieces", [[], [""], [" ", "\n"], ['""'], ["..."]])
+def test_an_empty_answer_is_a_failure_and_the_second_generator_answers(pieces: Sequence[str]) -> None:
+    assert answered(stream_response(*pieces)).error == "the language model sent an empty answer"
+    with run_endpoint(stream_response(*pieces)) as endpoint:
+        heard = told(Fallback(ConnectedGenerator(endpoint), ScriptedGenerator(answers=[["Quoted. [1]"]])))
+    assert (heard.text, heard.error) == ("Quoted. [1]", "")
+    assert [report.error for report in heard.stages if report.stage == "model"] == [
+        "the language model sent an empty answer"
+    ]
+
+
+def test_a_refused_key_is_reported_with_the_setting_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = error_response(401, {"error": {"message": "bad key"}})
+    assert answered(refusal).error.endswith(
+        "refused with 401: bad key (no key was sent: set api_key_env to the variable that holds it)"
+    )
+    monkeypatch.setenv("MODEL_KEY", "sk-canary-123456")
+    with run_endpoint(refusal) as endpoint:
+        error = told(ConnectedGenerator(endpoint, {"api_key_env": "MODEL_KEY"})).error
+    assert error.endswith("refused with 401: bad key (check the key in MODEL_KEY)")
+
+
 def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that_nothing_does() -> None:
     for play, text in (
         (stream_response("At ", "100 °C [1]."), "At 100 °C [1]."),
@@ -184,6 +207,26 @@ def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that
             heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
         assert (heard.text, [report.error for report in heard.stages]) == (text, ["", ""])
         assert quoting.prompts == []
+
+
+def test_a_model_that_hangs_leaves_time_for_the_second_generator() -> None:
+    class Hanging:
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:  # noqa: ARG002
+            await asyncio.sleep(LONG)
+            yield "never"
+
+    async def listen() -> tuple[str, list[StageReport]]:
+        with recording(timeout=8.0) as stages:
+            quoting = ScriptedGenerator(answers=[["Quoted. [1]"]], seconds=1.0)
+            async with stage("generate"), aclosing(Fallback(Hanging(), quoting).stream(PROMPT)) as pieces:
+                return "".join([piece async for piece in pieces]), stages
+
+    text, stages = run_on_clock(listen())
+    assert text == "Quoted. [1]"
+    assert [(report.stage, report.error) for report in stages] == [
+        ("model", "timeout after 6.000 s"),
+        ("generate", ""),
+    ]
 
 
 def test_an_answer_that_breaks_off_is_not_continued_by_another() -> None:
