@@ -18,6 +18,7 @@ from serve.readiness import Dependency
 from serve.services import open_shared_resources
 from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, settings_from_arguments
 from serve.shape.garbage_collection import freeze_loaded_objects
+from serve.shape.replica_server import use_lent_listener
 from serve.shape.reload import parse_user_config, reload_settings
 from serve.telemetry import configure_telemetry
 
@@ -26,6 +27,8 @@ MAX_ONGOING_REQUESTS = 64
 
 MAX_QUEUED_REQUESTS = 512
 """Requests that each proxy queues for all replicas together. Further requests are rejected."""
+
+HEADER_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ _log = logging.getLogger(__name__)
     max_queued_requests=MAX_QUEUED_REQUESTS,
     backpressure_config={"status_code": 503, "retry_after_s": 1},
     ray_actor_options={"num_cpus": 1},
-    health_check_period_s=10,
+    health_check_period_s=1,
 )
 @serve.ingress()
 class Gateway:
@@ -50,6 +53,7 @@ class Gateway:
         self._is_serving = False
         self._reload_error = ""
         configure_telemetry("gateway", self._settings.telemetry)
+        use_lent_listener(HEADER_SECONDS)
         connected = connect_models(self._settings, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}

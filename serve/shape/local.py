@@ -15,6 +15,7 @@ import httpx2
 
 from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
 from rag_core.errors import ClusterError, ConfigError
+from serve.shape.listener import BACKLOG, lend_listener
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -35,6 +36,20 @@ PROXY_ENVIRONMENT = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
 }
 
+DIRECT_INGRESS = {
+    **PROXY_ENVIRONMENT,
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
+    "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "0.1",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+}
+"""The environment variables for a gateway that accepts the connections itself.
+
+Without Serve's proxy a request takes a tenth of Serve's CPU time. The gateway's code and Serve's code run in one event
+loop.
+"""
+
 ProgressListener: TypeAlias = Callable[[str], None]
 """Receives a line such as `waiting for Gateway` whenever the line changes."""
 
@@ -52,7 +67,8 @@ def serve_locally(
     Raises ConfigError if other machines can reach the host, because callers are not authenticated. Raises ClusterError
     if the port is in use, or if Ray or the application cannot be started.
     """
-    with _start_ray(host, port, direct_ingress_environment(port)):
+    check_loopback(host)
+    with _listen(host, port) as listener, lend_listener(listener) as lent, _start_ray(DIRECT_INGRESS | lent):
         from ray import serve
 
         quiet = {"log_level": "WARNING", "enable_access_log": False}
@@ -76,7 +92,9 @@ def serve_from_config(
         **({"host": host} if host else {}),
         **({"port": port} if port else {}),
     }
-    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT):
+    check_loopback(options["host"])
+    _listen(options["host"], options["port"]).close()  # the port is free
+    with _start_ray(PROXY_ENVIRONMENT):
         from ray import serve
 
         with _translate_ray_errors():
@@ -103,25 +121,6 @@ def deploy(config: "ServeDeploySchema") -> None:
             client.deploy_apps(config)
 
 
-def direct_ingress_environment(port: int) -> dict[str, str]:
-    """The environment variables for a gateway with one replica, which listens on the port itself.
-
-    Without Serve's proxy a request takes a tenth of Serve's CPU time. The gateway's code and Serve's code run in one
-    event loop.
-    """
-    return {
-        **PROXY_ENVIRONMENT,
-        "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(port),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1),  # never used
-        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # the successor of a killed replica uses the same port
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
-        "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "0.1",
-        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    }
-
-
 def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
     """Sets the environment variables of Ray and Ray Serve.
 
@@ -131,10 +130,8 @@ def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
 
 
 @contextmanager
-def _start_ray(host: str, port: int, ingress: dict[str, str]) -> Iterator[None]:
+def _start_ray(ingress: dict[str, str]) -> Iterator[None]:
     """Starts Ray for the block. Serve and Ray are shut down when it ends."""
-    check_loopback(host)
-    _check_port_free(host, port)
     set_environment(ingress)
     with redirect_native_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own warnings
@@ -223,12 +220,13 @@ def check_loopback(host: str) -> None:
         )
 
 
-def _check_port_free(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}") from error
+def _listen(host: str, port: int) -> socket.socket:
+    """Raises ClusterError if the port is in use. Connections of an earlier gateway can still occupy it."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}") from error
 
 
 def _free_port(host: str) -> int:
