@@ -1,9 +1,9 @@
 """`kill -9` of the gateway under load: when does it answer again, and what do the clients see?
 
 Clients ask `/v1/answer` without a pause while the gateway's replica is killed, again and again. After each kill a new
-connection asks until it gets an answer. A fresh replica is each new one, from the start of its process until its first
-answer; the rest of the time Serve needs to notice the kill and to start the process. A client that waits for an answer of
-the killed replica loses its connection; all others wait for the new replica.
+connection asks for one answer. The time until the answer is compared with that of the first replica of this run, from
+when Serve started it until its first answer. A client that waits for an answer of the killed replica loses its
+connection; all others wait for the new replica.
 
     python -m benchmarks.gateway_kills
     python -m benchmarks.gateway_kills --clients 8 --kills 10
@@ -11,27 +11,29 @@ the killed replica loses its connection; all others wait for the new replica.
 
 import argparse
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-import psutil
 
 from benchmarks.machine import heading
-from benchmarks.scratch import scratch_folder, server_in
+from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
+from rag_core.settings import load_settings
 
 HOST, PORT = "127.0.0.1", 8127
+URL = f"http://{HOST}:{PORT}/v1/answer"
 QUESTION = {"question": "How often are the signing keys replaced?"}
-SETTINGS = ("--set", "embedding.type=hashing")
+SETTINGS = ("embedding.type=hashing",)
 TIMEOUT = 120.0
 """Seconds after which a request, or the gateway, counts as lost."""
-QUIET_SECONDS = 3.0
+LOAD_SECONDS = 3.0
 """Seconds of load before each kill."""
 
 
@@ -48,51 +50,45 @@ def main() -> None:
     print(heading())
     with scratch_folder() as scratch, server_in(scratch) as store:
         _ingest(scratch, store)
-        with run_gateway(store) as gateway:
-            asyncio.run(_kill_under_load(gateway, arguments.clients, arguments.kills))
+        settings = load_settings(None, "default", [f"store.url={store}", *SETTINGS], environment={})
+        from serve.app import build_local_application
+        from serve.shape.local import serve_locally
+
+        with serve_locally(lambda: build_local_application(settings), HOST, PORT):
+            exit_when_terminated()
+            asyncio.run(_kill_under_load(arguments.clients, arguments.kills))
 
 
 def _ingest(scratch: Path, store: str) -> None:
     docs = scratch / "docs"
     docs.mkdir()
     (docs / "keys.md").write_text("# Keys\n\nSigning keys are replaced every 45 days.\n")
-    command = [sys.executable, "-m", "rag_cli", "ingest", str(docs), "--store", store, "--quiet", *SETTINGS]
-    subprocess.run([*command, "--runner", "inline"], check=True)
+    command = [sys.executable, "-m", "rag_cli", "ingest", str(docs), "--store", store, "--quiet", "--runner", "inline"]
+    subprocess.run([*command, *(part for setting in SETTINGS for part in ("--set", setting))], check=True)
 
 
-@contextmanager
-def run_gateway(store: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
-    """Runs `rag serve`, and yields its process when it is ready."""
-    command = [sys.executable, "-m", "rag_cli", "serve", "--port", str(PORT), "--store", store, *SETTINGS, *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            print(process.stdout.readline() if process.stdout else "", end="")
-            yield process
-        finally:
-            process.terminate()
-
-
-async def _kill_under_load(gateway: "subprocess.Popen[str]", clients: int, kills: int) -> None:
+async def _kill_under_load(clients: int, kills: int) -> None:
+    await _await_answer()
+    fresh = time.time() - _find_replica()[1]
+    print(f"the first replica answers {fresh:.1f} s after its start")
     outcomes, stop = Outcomes(), asyncio.Event()
     tasks = [asyncio.create_task(_ask_until(stop, outcomes)) for _ in range(clients)]
-    ratios = []
+    seconds = []
     for _ in range(kills):
-        await asyncio.sleep(QUIET_SECONDS)
-        replica = find_replica(gateway.pid)
-        replica.kill()
+        await asyncio.sleep(LOAD_SECONDS)
+        os.kill(_find_replica()[0], signal.SIGKILL)
         killed = time.time()
-        replica.wait()
-        if not await _await_answer(gateway):
-            print(f"no answer {TIMEOUT:g} s after the kill; exit code of rag serve: {gateway.poll()}")
+        if not await _await_answer():
+            print(f"no answer {TIMEOUT:g} s after the kill")
             break
-        answered = time.time()
-        fresh = answered - find_replica(gateway.pid).create_time()
-        ratios.append((answered - killed) / fresh)
-        print(f"killed: answers after {answered - killed:.1f} s, {ratios[-1]:.2f} x a fresh replica ({fresh:.1f} s)")
+        seconds.append(time.time() - killed)
+        own = time.time() - _find_replica()[1]
+        print(f"killed: answers after {seconds[-1]:.1f} s ({own:.1f} s after Serve started the new replica)")
     stop.set()
     await asyncio.gather(*tasks)
-    if ratios:
-        print(f"{len(ratios)} of {kills} kills recovered, at most {max(ratios):.2f} x a fresh replica")
+    if seconds:
+        print(f"{len(seconds)} of {kills} kills: {min(seconds):.1f} to {max(seconds):.1f} s")
+        print(f"at most {max(seconds) / fresh:.2f} x the first replica")
     print(f"requests of {clients} clients: {dict(outcomes.kinds)}; the slowest answer took {outcomes.slowest:.1f} s")
 
 
@@ -103,7 +99,7 @@ async def _ask_until(stop: asyncio.Event, outcomes: Outcomes) -> None:
         while not stop.is_set():
             began = time.perf_counter()
             try:
-                async with session.post(f"http://{HOST}:{PORT}/v1/answer", json=QUESTION) as response:
+                async with session.post(URL, json=QUESTION) as response:
                     body = await response.json(content_type=None)
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 outcomes.kinds[type(error).__name__] += 1
@@ -118,26 +114,27 @@ async def _ask_until(stop: asyncio.Event, outcomes: Outcomes) -> None:
                 await asyncio.sleep(1.0)
 
 
-async def _await_answer(gateway: "subprocess.Popen[str]") -> bool:
-    """True as soon as a new connection gets an answer; False if `rag serve` ends, or after `TIMEOUT`."""
-    deadline = time.perf_counter() + TIMEOUT
-    while time.perf_counter() < deadline and gateway.poll() is None:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
-            with suppress(aiohttp.ClientError, OSError, TimeoutError):
-                async with session.post(f"http://{HOST}:{PORT}/v1/answer", json=QUESTION) as response:
-                    if response.status == 200:
-                        return True
-        await asyncio.sleep(0.05)
+async def _await_answer() -> bool:
+    """True as soon as a new connection gets an answer, False after `TIMEOUT`."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT):
+                while True:
+                    with suppress(aiohttp.ClientError, OSError):
+                        async with session.post(URL, json=QUESTION) as response:
+                            if response.status == 200:
+                                return True
+                    await asyncio.sleep(0.05)
     return False
 
 
-def find_replica(pid: int) -> psutil.Process:
-    """The process of the gateway's replica, below the process of `rag serve`."""
-    for process in psutil.Process(pid).children(recursive=True):
-        with suppress(psutil.Error):
-            if "ServeReplica:rag:Gateway" in " ".join(process.cmdline()):
-                return process
-    raise SystemExit("the gateway has no replica")
+def _find_replica() -> tuple[int, float]:
+    """The process id of the gateway's running replica, and the time at which Serve started it."""
+    from ray.serve.context import _get_global_client
+
+    details = _get_global_client().get_serve_details()  # type: ignore[union-attr]
+    replicas = details["applications"]["rag"]["deployments"]["Gateway"]["replicas"]
+    return next((replica["pid"], replica["start_time_s"]) for replica in replicas if replica["state"] == "RUNNING")
 
 
 def _arguments() -> argparse.Namespace:

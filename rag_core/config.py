@@ -107,6 +107,22 @@ class TelemetrySettings(Section):
     )
 
 
+class ServingSettings(Section):
+    """The limits of the HTTP server. Each of its processes has them separately."""
+
+    answers: int = Field(16, ge=1, description="Maximum number of answers in progress; further ones wait.")
+    searches: int = Field(32, ge=1, description="Maximum number of searches in progress; further ones wait.")
+    queue: int = Field(
+        32, ge=0, description="Maximum number of waiting answers, and of waiting searches; further ones get status 503."
+    )
+    transfer_timeout_s: float = Field(
+        20.0,
+        gt=0,
+        description="Seconds for the headers of a request, for its body (plus one for each 64 KiB), and for a client to"
+        " read a part of the response.",
+    )
+
+
 class FilesSettings(Section):
     """The files of a source that are ingested, as glob patterns for the path below the source's root."""
 
@@ -755,6 +771,7 @@ class Settings(Section):
     answering: AnsweringSettings = Field(AnsweringSettings(), description="Time limits and sizes of an answer.")
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
+    serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
     files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
     parsing: ParsingSettings = Field(ParsingSettings(), description="Limits for reading a document.")
     scan: ScanSettings = Field(
@@ -783,7 +800,10 @@ class Settings(Section):
 
     @property
     def pipeline_version(self) -> str:
-        """`profile:vN+hash`, equal for pipelines with equal settings; tenant, store and telemetry do not count."""
-        configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store", "telemetry"})
+        """`profile:vN+hash`, equal for pipelines with equal settings.
+
+        Tenant, store, telemetry and serving do not count.
+        """
+        configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store", "telemetry", "serving"})
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

@@ -18,17 +18,18 @@ from serve.readiness import Dependency
 from serve.services import open_shared_resources
 from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, settings_from_arguments
 from serve.shape.garbage_collection import freeze_loaded_objects
-from serve.shape.replica_server import use_lent_listener
 from serve.shape.reload import parse_user_config, reload_settings
+from serve.shape.replica_server import use_lent_listener
 from serve.telemetry import configure_telemetry
 
-MAX_ONGOING_REQUESTS = 64
-"""Requests that a replica processes at the same time. Most of their time they wait for the store or a model."""
+MAX_ONGOING_REQUESTS = 4096
+"""Requests that Serve lets a replica process at the same time. The replica's own limits (`serving`) are far below.
+
+Serve counts a request before its body has arrived, so a low limit here would let slow clients stop health checks.
+"""
 
 MAX_QUEUED_REQUESTS = 512
 """Requests that each proxy queues for all replicas together. Further requests are rejected."""
-
-HEADER_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Gateway:
         self._is_serving = False
         self._reload_error = ""
         configure_telemetry("gateway", self._settings.telemetry)
-        use_lent_listener(HEADER_SECONDS)
+        use_lent_listener(self._settings.serving.transfer_timeout_s)
         connected = connect_models(self._settings, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import httpx2
 
@@ -25,6 +25,12 @@ ROUTE, NAME = "/", "rag"
 
 READY_TIMEOUT = 900.0
 """Seconds in which all replicas must become ready. A large model takes minutes to load."""
+
+WATCH_SECONDS = 5.0
+"""Seconds between two checks of a gateway that is ready."""
+
+MIN_PATIENCE = 60.0
+"""Seconds that a gateway has at least to respond again after its replica died."""
 
 POLL_SECONDS = 0.3
 """Seconds between two requests for the status. Each costs Serve's controller about 20 ms."""
@@ -174,13 +180,29 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
     return url
 
 
+def watch(url: str, start_seconds: float) -> NoReturn:
+    """Checks the gateway until interrupted. Serve replaces a replica that dies.
+
+    Raises ClusterError if there is no response for three times the `start_seconds` that the gateway needed to start.
+    """
+    patience, responded = max(MIN_PATIENCE, 3 * start_seconds), time.monotonic()
+    while True:
+        time.sleep(WATCH_SECONDS)
+        if _is_responding(url):
+            responded = time.monotonic()
+        elif time.monotonic() > responded + patience:
+            raise ClusterError(
+                f"the gateway at {url} has not responded for {patience:.0f} s, and Serve did not replace it"
+            )
+
+
 def _describe_pending(url: str) -> str:
     """Describes what is not ready yet; empty when everything is ready."""
     from ray import serve
 
     applications = serve.status().applications
     for name, application in applications.items():
-        if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+        if application.status == "DEPLOY_FAILED":  # UNHEALTHY passes: Serve replaces a replica that crashed
             raise ClusterError(f"cannot start the application {name}: {_failure_reason(application)}")
     deployments = [item for application in applications.values() for item in application.deployments.items()]
     pending = []

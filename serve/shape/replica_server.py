@@ -22,7 +22,9 @@ def use_lent_listener(header_seconds: float) -> None:
     """
     if path := os.environ.get(LISTENER_VARIABLE):
         # Serve has no option for the socket or for uvicorn's protocol
-        serve_replica.start_asgi_http_server = partial(_start_http_server, path, header_seconds)
+        serve_replica.start_asgi_http_server = partial(  # type: ignore[attr-defined]
+            _start_http_server, path, header_seconds
+        )
 
 
 async def _start_http_server(
@@ -32,7 +34,7 @@ async def _start_http_server(
     options: HTTPOptions,
     *,
     event_loop: asyncio.AbstractEventLoop,
-    enable_so_reuseport: bool,
+    enable_so_reuseport: bool,  # noqa: ARG001 - Serve passes it
 ) -> tuple[asyncio.Task[None], uvicorn.Server]:
     """Replaces Serve's function of the same name. The port in `options` is only a label."""
 

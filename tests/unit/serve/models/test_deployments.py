@@ -14,7 +14,7 @@ from fakes.replica import replica_context
 from ray import serve
 
 from rag_core.breaker import Breaker
-from rag_core.config import CrossEncoderJudge, OpenAIGenerator, PythonObject, Settings
+from rag_core.config import CrossEncoderJudge, OpenAIGenerator, PythonObject, ServingSettings, Settings
 from rag_core.errors import ConfigError, ModelError, UsageError
 from rag_core.settings import load_settings
 from rag_core.wiring.judging import judge_model
@@ -64,8 +64,9 @@ def test_who_waits_where_too_many_wait_is_told_to_come_again() -> None:
 
 
 def test_who_watches_or_waits_for_jobs_leaves_room_for_who_asks() -> None:
-    assert MAX_ONGOING_REQUESTS // 2 == MAX_WATCHERS
-    assert MAX_WATCHERS + MAX_WAITERS < MAX_ONGOING_REQUESTS
+    limits = ServingSettings()
+    questions = limits.answers + limits.searches + 2 * limits.queue
+    assert MAX_WATCHERS + MAX_WAITERS + questions < MAX_ONGOING_REQUESTS / 8
 
 
 def test_a_role_that_the_profile_has_no_model_for_is_refused_before_anything_starts() -> None:
