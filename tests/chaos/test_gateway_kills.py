@@ -93,5 +93,6 @@ def test_a_gateway_that_cannot_come_back_ends_the_command_with_an_error(host: Ho
     assert host.ingest("inline").wait(120) == 0
     with start_gateway(host) as process:
         read_url(process)
-        await_child(process, "raylet/raylet").kill()
+        await_child(process, "raylet/raylet").kill()  # without it Ray starts no process
+        await_child(process, "ServeReplica:rag:Gateway").kill()
         assert process.wait(200) == 3
