@@ -62,11 +62,11 @@ async def _measure(url: str, questions_left: Iterator[str], arguments: argparse.
         outcomes = await _load(url, questions_left, clients, arguments.seconds, arguments.impatient)
         rate = len(outcomes.answers) / (time.perf_counter() - began)
         best = max(best, rate)
-        p50, p99 = 1000 * np.percentile(outcomes.answers, [50, 99])
+        p50, p99 = 1000 * np.percentile(outcomes.answers or [np.nan], [50, 99])
         requests = len(outcomes.answers) + len(outcomes.refusals) + outcomes.failures.total()
         refused = 1000 * np.percentile(outcomes.refusals, 99) if outcomes.refusals else 0.0
         print(
-            f"{clients:8} {rate:12.1f} {rate / best:12.2f} {p50:12.1f} {p99:12.1f}"
+            f"{clients:8} {rate:12.1f} {rate / (best or 1.0):12.2f} {p50:12.1f} {p99:12.1f}"
             f" {len(outcomes.refusals) / requests:12.3f} {refused:12.1f} {outcomes.failures.total():12}"
             + (f"  {dict(outcomes.failures)}" if outcomes.failures else "")
         )
@@ -84,7 +84,7 @@ async def _load(url: str, questions_left: Iterator[str], clients: int, seconds: 
                     taken = time.perf_counter() - began
                     if response.status == 200:
                         if reply["degraded"]:  # it had no time for a part, such as a leg
-                            outcomes.failures["degraded"] += 1
+                            outcomes.failures[f"degraded: {', '.join(reply['degraded'])}"] += 1
                         else:
                             outcomes.answers.append(taken)
                     elif response.status == 503 and reply["error_type"] == "overloaded":

@@ -110,8 +110,15 @@ class TelemetrySettings(Section):
 class ServingSettings(Section):
     """The limits of the HTTP server. Each of its processes has them separately."""
 
-    answers: int = Field(16, ge=1, description="Maximum number of answers in progress; further ones wait.")
-    searches: int = Field(32, ge=1, description="Maximum number of searches in progress; further ones wait.")
+    answers: int = Field(
+        0,
+        ge=0,
+        description="Maximum number of answers in progress; further ones wait. 0 allows two per CPU, or 64 if a language"
+        " model writes them.",
+    )
+    searches: int = Field(
+        0, ge=0, description="Maximum number of searches in progress; further ones wait. 0 allows four per CPU."
+    )
     queue: int = Field(
         32, ge=0, description="Maximum number of waiting answers, and of waiting searches; further ones get status 503."
     )

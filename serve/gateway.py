@@ -59,11 +59,10 @@ def build_fastapi(services: Services) -> FastAPI:
     app = FastAPI(title="rag-on-ray", version=version_of("rag-on-ray"), lifespan=lifespan)
     app.state.services = services
     add_problem_handlers(app)
-    serving = services.settings.serving
-    app.add_middleware(Admission, gates=build_gates(serving))  # the last one that is added is called first
+    app.add_middleware(Admission, gates=build_gates(services.settings))  # the last one that is added is called first
     app.add_middleware(RequestChecks)
     app.add_middleware(BodyLimit, limits=BODY_LIMITS)
-    app.add_middleware(TransferDeadline, seconds=serving.transfer_timeout_s)
+    app.add_middleware(TransferDeadline, seconds=services.settings.serving.transfer_timeout_s)
     app.add_middleware(RequestTelemetry)
     app.add_middleware(ResponseHeaders)
     for module in ROUTE_MODULES:

@@ -5,6 +5,7 @@ gateway are late together, and their time limits throw the work away. Health che
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,10 @@ from dataclasses import dataclass, field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_core.config import ServingSettings
+from rag_core.config import ExtractiveGenerator, Settings
+
+ANSWERS_OF_LANGUAGE_MODELS = 64
+"""The number of answers in progress if a language model writes them. They mostly wait for it."""
 
 
 @dataclass(slots=True)
@@ -50,10 +54,15 @@ class Gate:
             self._turns.release()
 
 
-def build_gates(settings: ServingSettings) -> Mapping[str, Gate]:
-    """The gates by path prefix."""
-    answers = Gate("answers", settings.answers, settings.queue)
-    searches = Gate("searches", settings.searches, settings.queue)
+def build_gates(settings: Settings) -> Mapping[str, Gate]:
+    """The gates by path prefix.
+
+    Questions compete for the CPUs: more of them at the same time are only slower. A language model answers many.
+    """
+    serving, cpus = settings.serving, os.cpu_count() or 1
+    default = 2 * cpus if isinstance(settings.generation, ExtractiveGenerator) else ANSWERS_OF_LANGUAGE_MODELS
+    answers = Gate("answers", serving.answers or default, serving.queue)
+    searches = Gate("searches", serving.searches or 4 * cpus, serving.queue)
     return {
         "/v1/answer": answers,
         "/v1/chat/completions": answers,

@@ -14,11 +14,12 @@ from fakes.replica import replica_context
 from ray import serve
 
 from rag_core.breaker import Breaker
-from rag_core.config import CrossEncoderJudge, OpenAIGenerator, PythonObject, ServingSettings, Settings
+from rag_core.config import CrossEncoderJudge, OpenAIGenerator, PythonObject, Settings
 from rag_core.errors import ConfigError, ModelError, UsageError
 from rag_core.settings import load_settings
 from rag_core.wiring.judging import judge_model
 from serve.app import MAX_ONGOING_REQUESTS, Gateway
+from serve.http.admission import build_gates
 from serve.models import deployments
 from serve.models.deployments import Embedder, Scorer, embedder_app, scorer_app
 from serve.models.remote import RemoteEmbedder, RemotePairs
@@ -64,8 +65,7 @@ def test_who_waits_where_too_many_wait_is_told_to_come_again() -> None:
 
 
 def test_who_watches_or_waits_for_jobs_leaves_room_for_who_asks() -> None:
-    limits = ServingSettings()
-    questions = limits.answers + limits.searches + 2 * limits.queue
+    questions = sum(gate.limit + gate.queue for gate in build_gates(settings()).values())
     assert MAX_WATCHERS + MAX_WAITERS + questions < MAX_ONGOING_REQUESTS / 8
 
 
