@@ -113,8 +113,8 @@ class ServingSettings(Section):
     answers: int = Field(
         0,
         ge=0,
-        description="Maximum number of answers in progress; further ones wait. 0 allows two per CPU, or 64 if a language"
-        " model writes them.",
+        description="Maximum number of answers in progress; further ones wait. 0 allows two per CPU, or 64 if a"
+        " language model writes them.",
     )
     searches: int = Field(
         0, ge=0, description="Maximum number of searches in progress; further ones wait. 0 allows four per CPU."

@@ -146,6 +146,11 @@ async def attempt(
         return otherwise
 
 
+def seconds_left() -> float:
+    """The seconds until the deadline of the current recording."""
+    return max(0.0, _current_recording().deadline - time.monotonic())
+
+
 def skip_stage(name: str, reason: str) -> None:
     """Reports a stage that does not run, with the reason."""
     current = _current_recording()

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import httpx2
@@ -28,7 +28,9 @@ def address() -> Iterator[tuple[str, int]]:
     """A gateway in which each part of a request must arrive within `SECONDS`."""
     graph = scripted_graph(RecordingRetriever(hits=[]))
     serving = ServingSettings(transfer_timeout_s=SECONDS)
-    with run_server(build_fastapi(replace(graph, settings=graph.settings.model_copy(update={"serving": serving})))) as it:
+    with run_server(
+        build_fastapi(replace(graph, settings=graph.settings.model_copy(update={"serving": serving})))
+    ) as it:
         yield it
 
 
@@ -83,12 +85,11 @@ def test_a_connection_that_sends_nothing_is_closed(address: tuple[str, int]) -> 
 
 
 def test_endless_headers_are_431(address: tuple[str, int]) -> None:
-    with socket.create_connection(address) as connection:
+    with socket.create_connection(address) as connection, suppress(OSError):  # reset, or a broken pipe
         connection.settimeout(30)
         connection.sendall(b"GET /healthz HTTP/1.1\r\n")
-        with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe
-            while True:
-                connection.sendall(b"X-Padding: " + b"a" * 4_096 + b"\r\n")
+        while True:
+            connection.sendall(b"X-Padding: " + b"a" * 4_096 + b"\r\n")
     huge = b"GET /healthz HTTP/1.1\r\nX-Padding: " + b"a" * MAX_HEADER_BYTES
     assert read_problem(send(address, huge)) == (431, "the headers are too large: the limit is 65536 bytes")
 
