@@ -106,6 +106,7 @@ class RayRunner:
 def redirect_native_errors() -> Iterator[None]:
     """Redirects standard error to a file: Ray's native code writes warnings there that no user needs.
 
+    Ray's messages about dead processes follow: it prints them on standard output, where they would break `--json`.
     A submitted job keeps its standard error, because its output is a log already.
     """
     if "RAY_ADDRESS" in os.environ:
@@ -113,6 +114,9 @@ def redirect_native_errors() -> Iterator[None]:
         return
     log = rag_home() / "logs" / "ray-driver.log"
     log.parent.mkdir(parents=True, exist_ok=True)
+    from ray._private import worker
+
+    worker.print_to_stdstream = _print_to_stderr  # type: ignore[assignment]
     sys.stderr.flush()
     terminal = os.dup(STDERR)
     with log.open("a") as file:
@@ -123,6 +127,11 @@ def redirect_native_errors() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(terminal, STDERR)
             os.close(terminal)
+
+
+def _print_to_stderr(message: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001 - Ray passes it
+    """Replaces `print_to_stdstream` of Ray."""
+    print(*message["lines"], sep="\n", file=sys.stderr, flush=True)
 
 
 def start_ray(resources: Resources = UNLIMITED) -> None:

@@ -59,8 +59,9 @@ def serve(
         else:
             message = f"serving at {url} after {seconds} s; {url}/docs lists the routes; stop with Ctrl-C"
             stdout_console(options.quiet).print(message)
-        while True:
-            signal.pause()
+        from serve.shape.local import watch
+
+        watch(url, seconds)
 
 
 @contextmanager

@@ -28,8 +28,8 @@ class Breaker:
     """The circuit breaker of one dependency, for the calls of one event loop. Messages call the dependency `name`.
 
     Every exception counts as a failure, except errors of the caller and rejections because of load. A cancelled call
-    counts neither as a failure nor as a success. Pauses double from 1 to 60 seconds. Each is shortened by up to half,
-    so that processes do not all retry at the same moment. `clock` returns seconds, `jitter` a number from 0 to 1.
+    counts neither as a failure nor as a success. Pauses double from 1 second to `max_pause`. Each is shortened by up to
+    half, so that processes do not all retry at the same moment. `clock` returns seconds, `jitter` a number from 0 to 1.
     `on_change` receives each new state.
     """
 
@@ -37,11 +37,13 @@ class Breaker:
         self,
         name: str,
         *,
+        max_pause: float = MAX_PAUSE,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         on_change: Callable[[BreakerState], None] = ignore_state,
     ) -> None:
         self.name, self._clock, self._jitter, self._on_change = name, clock, jitter, on_change
+        self._max_pause = max_pause
         self._failures, self._openings = 0, 0
         self._changes = 0
         self._retry_at = 0.0
@@ -93,7 +95,7 @@ class Breaker:
     def _record_failure(self) -> None:
         self._failures += 1
         if self._openings or self._failures >= FAILURE_LIMIT:
-            pause = min(MAX_PAUSE, FIRST_PAUSE * 2 ** min(self._openings, MAX_DOUBLINGS))
+            pause = min(self._max_pause, FIRST_PAUSE * 2 ** min(self._openings, MAX_DOUBLINGS))
             self._retry_at = self._clock() + pause * (1 - self._jitter() / 2)
             self._openings += 1
             self._changes += 1

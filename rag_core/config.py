@@ -131,6 +131,29 @@ class TelemetrySettings(Section):
     )
 
 
+class ServingSettings(Section):
+    """The limits of the HTTP server. Each of its processes has them separately."""
+
+    answers: int = Field(
+        0,
+        ge=0,
+        description="Maximum number of answers in progress; further ones wait. 0 allows two per CPU, or 64 if a"
+        " language model writes them.",
+    )
+    searches: int = Field(
+        0, ge=0, description="Maximum number of searches in progress; further ones wait. 0 allows four per CPU."
+    )
+    queue: int = Field(
+        32, ge=0, description="Maximum number of waiting answers, and of waiting searches; further ones get status 503."
+    )
+    transfer_timeout_s: float = Field(
+        20.0,
+        gt=0,
+        description="Seconds for the headers of a request, for its body (plus one for each 64 KiB), and for a client to"
+        " read a part of the response.",
+    )
+
+
 class FilesSettings(Section):
     """The files of a source that are ingested, as glob patterns for the path below the source's root."""
 
@@ -780,7 +803,7 @@ CONFIG_VERSION = 1
 
 
 _NOT_IN_VERSION: Mapping[str, Any] = {
-    **dict.fromkeys(("profile", "tenant", "store", "telemetry", "api"), True),
+    **dict.fromkeys(("profile", "tenant", "store", "telemetry", "serving", "api"), True),
     "ingestion": {"allowed_locations", "private_networks"},
 }
 
@@ -812,6 +835,7 @@ class Settings(Section):
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
+    serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
     files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
     parsing: ParsingSettings = Field(ParsingSettings(), description="Limits for reading a document.")
     scan: ScanSettings = Field(
@@ -840,7 +864,10 @@ class Settings(Section):
 
     @property
     def pipeline_version(self) -> str:
-        """`profile:vN+hash`, equal for pipelines with equal settings; those of access, store and logs do not count."""
+        """`profile:vN+hash`, equal for pipelines with equal settings.
+
+        Settings of access, store, logs and serving do not count.
+        """
         configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION)
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

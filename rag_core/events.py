@@ -120,9 +120,22 @@ def fold(events: Iterable[Event]) -> Reply:
             reply = Reply(query=query, standalone=query.text, answer=Answer(text=""))
         case first:
             raise ValueError(f"events must begin with RunStarted, got {first}")
+    texts: list[str] = []
+    citations: dict[tuple[int, tuple[int, int]], Citation] = {}  # a citation that is sent again keeps its place
     for event in remaining:
-        reply = _apply(reply, event)
-    return replace(reply, answer=grade_citations(reply.answer))
+        match event:
+            case TextDelta(text):
+                texts.append(text)
+            case CitationAdded(citation):
+                citations[citation.n, citation.claim] = citation
+            case TextRetracted():
+                texts.clear()
+                citations.clear()
+                reply = replace(reply, answer=Answer(text=""))
+            case _:
+                reply = _apply(reply, event)
+    answer = replace(reply.answer, text="".join(texts), citations=tuple(citations.values()))
+    return replace(reply, answer=grade_citations(answer))
 
 
 def grade_citations(answer: Answer) -> Answer:
@@ -145,6 +158,7 @@ def add_citation(citations: Sequence[Citation], added: Citation) -> tuple[Citati
 
 
 def _apply(reply: Reply, event: Event) -> Reply:
+    """Applies an event that changes neither the text nor the citations."""
     answer = reply.answer
     match event:
         case Understood(standalone):
@@ -153,12 +167,6 @@ def _apply(reply: Reply, event: Event) -> Reply:
             return replace(reply, passages=passages)
         case StageFinished(report):
             return replace(reply, stages=(*reply.stages, report))
-        case TextDelta(text):
-            return replace(reply, answer=replace(answer, text=answer.text + text))
-        case CitationAdded(citation):
-            return replace(reply, answer=replace(answer, citations=add_citation(answer.citations, citation)))
-        case TextRetracted():
-            return replace(reply, answer=Answer(text=""))
         case Grounding(verdict):
             return replace(reply, answer=replace(answer, verdict=verdict))
         case RunFinished(finish, confidence, seconds):

@@ -21,10 +21,14 @@ from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, s
 from serve.shape.garbage_collection import freeze_loaded_objects
 from serve.shape.logs_folder import serve_logs_folder
 from serve.shape.reload import parse_user_config, reload_settings
+from serve.shape.replica_server import use_lent_listener
 from serve.telemetry import configure_telemetry
 
-MAX_ONGOING_REQUESTS = 64
-"""Requests that a replica processes at the same time. Most of their time they wait for the store or a model."""
+MAX_ONGOING_REQUESTS = 4096
+"""Requests that Serve lets a replica process at the same time. The replica's own limits (`serving`) are far below.
+
+Serve counts a request before its body has arrived, so a low limit here would let slow clients stop health checks.
+"""
 
 MAX_QUEUED_REQUESTS = 512
 """Requests that each proxy queues for all replicas together. Further requests are rejected."""
@@ -38,7 +42,7 @@ _log = logging.getLogger(__name__)
     max_queued_requests=MAX_QUEUED_REQUESTS,
     backpressure_config={"status_code": 503, "retry_after_s": 1},
     ray_actor_options={"num_cpus": 1},
-    health_check_period_s=10,
+    health_check_period_s=1,
 )
 @serve.ingress()
 class Gateway:
@@ -53,6 +57,7 @@ class Gateway:
         self._reload_error = ""
         configure_telemetry("gateway", self._settings.telemetry)
         open_access_log(serve_logs_folder())
+        use_lent_listener(self._settings.serving.transfer_timeout_s)
         connected = connect_models(self._settings, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}

@@ -8,12 +8,14 @@ from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
 from serve.bodies.openapi import COMMON_PROBLEMS, fix_problem_media_types
+from serve.http.admission import Admission, build_gates
 from serve.http.body_limit import BodyLimit
 from serve.http.changes import check_changes
 from serve.http.problems import add_problem_handlers
 from serve.http.request_checks import RequestChecks
 from serve.http.request_telemetry import RequestTelemetry
 from serve.http.response_headers import ResponseHeaders
+from serve.http.transfer_deadline import TransferDeadline
 from serve.routes import (
     answers,
     chat,
@@ -65,8 +67,10 @@ def build_fastapi(services: Services) -> FastAPI:
     )
     app.state.services = services
     add_problem_handlers(app)
-    app.add_middleware(RequestChecks)  # the last one that is added is called first
+    app.add_middleware(Admission, gates=build_gates(services.settings))  # the last one that is added is called first
+    app.add_middleware(RequestChecks)
     app.add_middleware(BodyLimit, limits=BODY_LIMITS)
+    app.add_middleware(TransferDeadline, seconds=services.settings.serving.transfer_timeout_s)
     app.add_middleware(RequestTelemetry)
     app.add_middleware(ResponseHeaders)
     for module in ROUTE_MODULES:

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from anyio import CapacityLimiter, to_thread
 
-from rag_core.errors import OverloadedError, RagError, StageTimeoutError, StoreError
+from rag_core.breaker import FAILURE_LIMIT, Breaker
+from rag_core.errors import CircuitOpenError, OverloadedError, RagError, StageTimeoutError, StoreError
 from rag_core.storage.postgres import Postgres
 from serve.public_errors import hide_places
 
@@ -89,11 +90,28 @@ async def explain_timeout(store: Dependency, timeout: StageTimeoutError) -> RagE
     return timeout if status.ok else StoreError(status.reason)
 
 
-def store_dependency(postgres: Postgres) -> Dependency:
-    """The store as a dependency. Its check opens a connection; at most one thread waits for an unresponsive store."""
+def store_dependency(postgres: Postgres, breaker: Breaker) -> Dependency:
+    """The store as a dependency. Its check opens a connection; at most one thread waits for an unresponsive store.
+
+    It passes through the breaker, and closes the breaker when the store has recovered.
+    """
     one_thread = CapacityLimiter(1)
 
     async def check() -> None:
-        await to_thread.run_sync(lambda: postgres.connect().close(), abandon_on_cancel=True, limiter=one_thread)
+        with breaker.protect():  # the timeout is within the block, so that it counts as a failure
+            async with asyncio.timeout(0.9 * CHECK_TIMEOUT):
+                await to_thread.run_sync(lambda: postgres.connect().close(), abandon_on_cancel=True, limiter=one_thread)
 
-    return Dependency(check, required=True)
+    return Dependency(check, required=True, breaker=lambda: breaker.state)
+
+
+def model_dependency(breaker: Breaker) -> Dependency:
+    """A model that is not called for a check: it is available unless its breaker is open."""
+
+    async def check() -> None:
+        if breaker.state == "open":
+            raise CircuitOpenError(
+                f"{breaker.name} failed {FAILURE_LIMIT} times in a row and is not called for a while"
+            )
+
+    return Dependency(check, required=False, breaker=lambda: breaker.state)

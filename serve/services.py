@@ -1,8 +1,11 @@
 """The objects that answer the requests of one profile: retriever, answerer, store and remote models."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Answerer, Conversations, Retriever
@@ -10,13 +13,17 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
-from rag_core.wiring.models import RemoteModels
+from rag_core.wiring.models import RemoteModels, called_models
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
-from serve.readiness import Dependency, store_dependency
+from serve.readiness import Dependency, model_dependency, store_dependency
+from serve.telemetry import record_breaker_state
 
 MAX_QUERY_CHARS = 1_000
 """The longest text that is searched, in characters."""
+
+STORE_PAUSE = 5.0
+"""The longest pause of the store's circuit breaker, in seconds: nothing works without the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +98,28 @@ def open_shared_resources(
     remote_models: RemoteModels | None = None,
     dependencies: Mapping[str, Dependency] | None = None,
 ) -> SharedResources:
-    """Connects to the store. `dependencies` are added to the store's. Raises StoreError if it cannot be reached."""
-    postgres = Postgres.open(settings.store.url)
+    """Connects to the store. `dependencies` are added to those that have circuit breakers here: the store, the
+    endpoints of language models, and an embedder in this process.
+
+    Raises StoreError if the store cannot be reached.
+    """
+    postgres, remote = Postgres.open(settings.store.url), remote_models or RemoteModels()
+    store = build_breaker("store", "the store", STORE_PAUSE)
+    models = {role: build_breaker(role, f"the model of the {role}") for role in called_models(settings, remote)}
     return SharedResources(
         postgres=postgres,
-        corpus=CorpusReader(postgres),
+        corpus=CorpusReader(postgres, protect=store.protect),
         conversations=InMemoryConversations(),
-        remote_models=remote_models or RemoteModels(),
-        dependencies={"store": store_dependency(postgres), **(dependencies or {})},
+        remote_models=replace(remote, protect=lambda role: models[role].protect if role in models else nullcontext),
+        dependencies={
+            "store": store_dependency(postgres, store),
+            **{role: model_dependency(breaker) for role, breaker in models.items()},
+            **(dependencies or {}),
+        },
     )
+
+
+def build_breaker(service: str, name: str, max_pause: float = MAX_PAUSE) -> Breaker:
+    """A circuit breaker whose state is in the metrics from the start. Messages call the service `name`."""
+    record_breaker_state(service, "closed")
+    return Breaker(name, max_pause=max_pause, on_change=partial(record_breaker_state, service))

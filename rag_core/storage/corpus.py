@@ -1,7 +1,7 @@
 """The read side of the corpus: rankings and texts for queries. All reads of a retrieval use one snapshot."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from math import nan
 from typing import Any, LiteralString
@@ -77,11 +77,19 @@ and SPLADE has another."""
 
 
 class CorpusReader:
-    """Rankings and texts of a store. Its connections belong to the event loop that reads first."""
+    """Rankings and texts of a store. Its connections belong to the event loop that reads first.
 
-    def __init__(self, postgres: Postgres, cache_bytes: int = CACHE_BYTES) -> None:
+    `protect` is the method of a circuit breaker. It surrounds the beginning of each snapshot.
+    """
+
+    def __init__(
+        self,
+        postgres: Postgres,
+        cache_bytes: int = CACHE_BYTES,
+        protect: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._words, self._weights = (SegmentCache(cache_bytes, CHUNK_CACHE_BYTES) for _ in range(2))
-        self._snapshots = Snapshots(postgres)
+        self._snapshots = Snapshots(postgres, protect)
 
     async def close(self) -> None:
         await self._snapshots.close()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -106,9 +106,13 @@ _reading: ContextVar[Reading | None] = ContextVar("reading", default=None)
 
 
 class Snapshots:
-    """Opens snapshots of a store. Its connections belong to the event loop that reads first."""
+    """Opens snapshots of a store. Its connections belong to the event loop that reads first.
 
-    def __init__(self, postgres: Postgres) -> None:
+    `protect` surrounds the beginning of each snapshot.
+    """
+
+    def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._protect = protect
         self._pool = AsyncConnectionPool(
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
@@ -197,13 +201,14 @@ class Snapshots:
         await self._pool.open()
         shared.milliseconds = None  # a failed attempt before may have set it for another connection
         async with AsyncExitStack() as opening:
-            connection = await opening.enter_async_context(self._pool.connection())
-            async with connection.pipeline():
-                await connection.execute(BEGIN)
-                await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
-                await _limit_statements(shared, connection, seconds)
-                await connection.execute(OPENED)
-                scope = await _read_scope(connection, shared.query)
+            with self._protect():
+                connection = await opening.enter_async_context(self._pool.connection())
+                async with connection.pipeline():
+                    await connection.execute(BEGIN)
+                    await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
+                    await _limit_statements(shared, connection, seconds)
+                    await connection.execute(OPENED)
+                    scope = await _read_scope(connection, shared.query)
             shared.snapshot = Snapshot(connection=connection, scope=scope)
             await shared.opened.enter_async_context(opening.pop_all())
         return shared.snapshot

@@ -71,7 +71,7 @@ CIRCUIT_BREAKER = Metric(
     name="orchestration_circuit_breaker_state",
     kind="gauge",
     labels=("service",),
-    help="State of one process's circuit breaker for a deployment: 0 closed, 1 half-open, 2 open.",
+    help="State of one process's circuit breaker for a service: 0 closed, 1 half-open, 2 open.",
 )
 METRICS = (OPERATIONS, END_TO_END, STAGE, ERRORS, QUEUE_DEPTH, CIRCUIT_BREAKER)
 

@@ -59,7 +59,7 @@ def _build_chat_generator(
     section: OpenAIGenerator, settings: Settings, rarities: Rarities, remote: RemoteModels
 ) -> Generator:
     load_prompt_pack(settings.prompt.pack)  # raises ConfigError now, not at the first question
-    chat = ChatGenerator(select_chat(section, settings, remote), section.temperature, section.max_tokens)
+    chat = ChatGenerator(select_chat(section, settings, remote, "generator"), section.temperature, section.max_tokens)
     match section.fallback:
         case "extractive":
             defaults = ExtractiveGenerator(type="extractive")

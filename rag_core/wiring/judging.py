@@ -38,7 +38,7 @@ def build_judge(settings: Settings, remote: RemoteModels) -> Judge:
         case _ if remote.judge is not None:
             return _build_cross_encoder_judge(find_remote_judge(settings), remote.judge)
         case LlmJudge() as section:
-            return _build_llm_judge(section, select_chat(section, settings, remote))
+            return _build_llm_judge(section, select_chat(section, settings, remote, "judge"))
         case LexicalJudge() as section if remote.embedder is not None:
             return _build_lexical_judge(section, None)
         case section:

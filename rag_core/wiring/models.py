@@ -1,7 +1,9 @@
 """The choice between models in this process and remote ones, such as deployments of Ray Serve."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rag_core.config import (
     CrossEncoderJudge,
@@ -9,6 +11,8 @@ from rag_core.config import (
     Endpoint,
     ExtractiveGenerator,
     LateInteractionReranker,
+    LlmJudge,
+    LlmReranker,
     OpenAIGenerator,
     RerankedRetriever,
     RerankerSettings,
@@ -27,6 +31,14 @@ class Chat(Streamer, Completer, Protocol):
     """A language model that streams answers and completes prompts."""
 
 
+Protection: TypeAlias = Callable[[str], Callable[[], AbstractContextManager[None]]]
+"""A function from a role, such as `generator`, to the context manager that surrounds each call of its model."""
+
+
+def no_protection(_role: str) -> Callable[[], AbstractContextManager[None]]:
+    return nullcontext
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteModels:
     """Clients of the models that run outside this process, which then does not load them.
@@ -34,7 +46,8 @@ class RemoteModels:
     `reranker` and `judge` score like the models that `find_remote_reranker` and `find_remote_judge` return. `chat`
     writes the answers, and also serves a judge or reranker with the same endpoint. With a remote `embedder` the lexical
     judge compares words only, because it would need token vectors. The other language models are called over `pool`.
-    Whoever creates this object closes it before its event loop ends.
+    `protect` returns the method of a role's circuit breaker, for the models that are not remote. Whoever creates this
+    object closes it before its event loop ends.
     """
 
     embedder: QueryEmbedder | None = None
@@ -42,6 +55,7 @@ class RemoteModels:
     judge: PairScorer | None = None
     chat: Chat | None = None
     pool: HttpPool = field(default_factory=HttpPool, compare=False)
+    protect: Protection = field(default=no_protection, compare=False)
 
     async def aclose(self) -> None:
         """Closes the connections to endpoints."""
@@ -71,13 +85,27 @@ def find_remote_judge(settings: Settings) -> CrossEncoderJudge:
     return section
 
 
-def select_chat(endpoint: Endpoint, settings: Settings, remote: RemoteModels) -> Chat:
-    """The remote language model if the generator has the same endpoint, else an HTTP client."""
+def select_chat(endpoint: Endpoint, settings: Settings, remote: RemoteModels, role: str) -> Chat:
+    """The remote language model if the generator has the same endpoint, else an HTTP client with the role's breaker."""
     generation = settings.generation
-    if remote.chat is None or not isinstance(generation, OpenAIGenerator):
-        return build_client(endpoint, remote.pool)
-    is_same = (endpoint.model, endpoint.base_url) == (generation.model, generation.base_url)
-    return remote.chat if is_same else build_client(endpoint, remote.pool)
+    if remote.chat is not None and isinstance(generation, OpenAIGenerator):
+        is_same = (endpoint.model, endpoint.base_url) == (generation.model, generation.base_url)
+        if is_same:
+            return remote.chat
+    return build_client(endpoint, remote.pool, remote.protect(role))
+
+
+def called_models(settings: Settings, remote: RemoteModels) -> list[str]:
+    """The roles whose models are called by `remote.protect`: endpoints, and the embedder of this process."""
+    roles = {
+        "embedder": remote.embedder is None,
+        "generator": remote.chat is None and isinstance(settings.generation, OpenAIGenerator),
+        "judge": isinstance(settings.guard.judge, LlmJudge)
+        and not isinstance(settings.generation, ExtractiveGenerator)
+        and remote.judge is None,
+        "reranker": any(isinstance(section, LlmReranker) for section in list_rerankers(settings.retrieval)),
+    }
+    return [role for role, is_called in roles.items() if is_called]
 
 
 def list_rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:

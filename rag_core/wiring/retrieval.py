@@ -28,7 +28,7 @@ from rag_core.config import (
 )
 from rag_core.errors import ConfigError
 from rag_core.models.encoders.batching import BatchingEmbedder
-from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder, ThreadedQueryWeigher
+from rag_core.models.encoders.query_embedder import ProtectedQueryEmbedder, ThreadedQueryEmbedder, ThreadedQueryWeigher
 from rag_core.protocols import Leg, Reranker, Retriever
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
@@ -107,7 +107,9 @@ class _RetrieverBuilder:
     @cached_property
     def _dense_leg(self) -> Leg:
         embedding = self._settings.embedding
-        embedder = self._remote.embedder or BatchingEmbedder(ThreadedQueryEmbedder(load_shared_encoder(embedding)))
+        embedder = self._remote.embedder or ProtectedQueryEmbedder(
+            BatchingEmbedder(ThreadedQueryEmbedder(load_shared_encoder(embedding))), self._remote.protect("embedder")
+        )
         return DenseLeg(self._corpus, embedder, embedding_space(embedding))
 
     @cached_property
@@ -134,7 +136,7 @@ class _RetrieverBuilder:
 
     def _build_reranker(self, section: RerankerSettings) -> Reranker:
         if isinstance(section, LlmReranker):
-            return LanguageModel(select_chat(section, self._settings, self._remote), section.concurrency)
+            return LanguageModel(select_chat(section, self._settings, self._remote, "reranker"), section.concurrency)
         if self._remote.reranker is None:
             return build_reranker(section, self._remote.pool)
         find_remote_reranker(self._settings)  # raises ConfigError if this reranker cannot be remote

@@ -54,8 +54,9 @@ STATUSES: Sequence[tuple[type[RagError], int]] = (
     (TransientError, 503),
     (DocumentError, 422),
 )
-RETRYABLE = frozenset({502, 503, 504})
+RETRYABLE = frozenset({408, 502, 503, 504})
 RECOVERY: Mapping[int, Sequence[str]] = {
+    408: ("retry_after",),
     413: ("send_less",),
     502: ("retry_after",),
     503: ("retry_after",),
@@ -67,11 +68,13 @@ TITLES = {
     404: "Not Found",
     405: "Method Not Allowed",
     406: "Not Acceptable",
+    408: "Request Timeout",
     409: "Conflict",
     413: "Content Too Large",
     415: "Unsupported Media Type",
     421: "Misdirected Request",
     422: "Unprocessable Content",
+    431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     502: "Bad Gateway",
     503: "Service Unavailable",
@@ -84,12 +87,15 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
+    408: "request_timeout",
     413: "too_large",
     415: "unsupported_media_type",
     421: "misdirected",
     422: "invalid_request",
+    431: "headers_too_large",
+    503: "overloaded",
 }
-"""The codes of requests that the web framework rejects."""
+"""The codes of requests that the web framework or a middleware rejects."""
 
 MAX_ERRORS = 20
 """The maximum number of errors that are listed for one request, or for one of its documents."""

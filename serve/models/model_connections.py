@@ -17,7 +17,7 @@ from serve.models.deployments import embedder_app, scorer_app
 from serve.models.llm import ChatCall, LlmSettings, chat_call, deployment_client, llm_deployment
 from serve.models.remote import RemoteEmbedder, RemotePairs, translate_call_errors
 from serve.readiness import Check, Dependency, no_breaker
-from serve.telemetry import record_breaker_state
+from serve.services import build_breaker
 
 Role: TypeAlias = Literal["embedder", "reranker", "judge"]
 Handle: TypeAlias = "DeploymentHandle[Any]"
@@ -68,13 +68,7 @@ def openai_generation(settings: Settings) -> OpenAIGenerator:
 
 def connect_models(settings: Settings, handles: Mapping[str, Handle], engine: Engine) -> ConnectedModels:
     """Connects to deployments by role. Raises ConfigError if a generator is deployed, but its type is not openai."""
-    breakers = {
-        role: Breaker(f"the deployment of the {role}", on_change=partial(record_breaker_state, role))
-        for role in handles
-        if role in BREAKER_ROLES
-    }
-    for role in breakers:  # so that the metric exists before the first failure
-        record_breaker_state(role, "closed")
+    breakers = {role: build_breaker(role, f"the deployment of the {role}") for role in handles if role in BREAKER_ROLES}
     models = RemoteModels(
         embedder=RemoteEmbedder(handles["embedder"], breakers["embedder"]) if "embedder" in handles else None,
         reranker=RemotePairs(handles["reranker"], breakers["reranker"], "reranker") if "reranker" in handles else None,

@@ -16,9 +16,8 @@ from rag_core.events import (
     RunStarted,
     StageFinished,
     TextRetracted,
-    add_citation,
 )
-from rag_core.types import Citation, Query, StageReport
+from rag_core.types import Query, StageReport
 from rag_core.wire import events as wire_events
 from rag_core.wire.answer import Answered
 from rag_core.wire.shape import json_text
@@ -79,13 +78,14 @@ async def _stream_answer(
 class _EventFormatter:
     """A converter of the events of one answer to names and data.
 
-    The number in a citation's id (`cit_01`) is its position in `citations`, from 1. The marker's number is
-    `citation.n`. `generation_error` is the error that cut the answer short.
+    The number in a citation's id (`cit_01`) is its place among the answer's citations, from 1. The marker's number is
+    `citation.n`. `numbers` has them by marker number and claim. `generation_error` is the error that cut the answer
+    short.
     """
 
     variant: AnswerVariant
     correlation_id: str
-    citations: tuple[Citation, ...] = ()
+    numbers: dict[tuple[int, tuple[int, int]], int] = field(default_factory=dict)
     stages: list[StageReport] = field(default_factory=list)
     generation_error: Exception | None = None
 
@@ -98,10 +98,10 @@ class _EventFormatter:
             case RunFinished(finish):
                 self.generation_error = generation_error(finish, self.stages)
             case CitationAdded(citation):
-                self.citations = add_citation(self.citations, citation)
-                number = self.citations.index(citation) + 1  # a citation that is sent again keeps its number
+                # a citation that is sent again keeps its number
+                number = self.numbers.setdefault((citation.n, citation.claim), len(self.numbers) + 1)
             case TextRetracted():
-                self.citations = ()
+                self.numbers.clear()
         return wire_events.event_name(event), json_text(self._describe(hide_foreign_errors(event), number))
 
     def _describe(self, event: Event, number: int) -> object:

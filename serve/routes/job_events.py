@@ -42,10 +42,7 @@ POLL_SECONDS = 5.0
 NOTIFICATION_DELAY = 0.05
 """Seconds between a notification and the read, so that one read includes events in quick succession."""
 MAX_WATCHERS = 32
-"""The maximum number of streams of a replica: half of `MAX_ONGOING_REQUESTS` in `serve/app.py`.
-
-The other half is for questions.
-"""
+"""The maximum number of streams of a replica."""
 MAX_WATCH_SECONDS = 600.0
 """Seconds after which a stream ends even if the job has not. Clients then reconnect with `Last-Event-ID`."""
 RESPONSES: Responses = {

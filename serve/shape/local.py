@@ -9,12 +9,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import httpx2
 
 from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
 from rag_core.errors import ClusterError, ConfigError
+from serve.shape.listener import BACKLOG, lend_listener
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -24,6 +25,12 @@ ROUTE, NAME = "/", "rag"
 
 READY_TIMEOUT = 900.0
 """Seconds in which all replicas must become ready. A large model takes minutes to load."""
+
+WATCH_SECONDS = 5.0
+"""Seconds between two checks of a gateway that is ready."""
+
+MIN_PATIENCE = 60.0
+"""Seconds that a gateway has at least to respond again after its replica died."""
 
 POLL_SECONDS = 0.3
 """Seconds between two requests for the status. Each costs Serve's controller about 20 ms."""
@@ -43,6 +50,20 @@ PROXY_ENVIRONMENT = {
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
 }
+
+DIRECT_INGRESS = {
+    **PROXY_ENVIRONMENT,
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
+    "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "0.1",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+}
+"""The environment variables for a gateway that accepts the connections itself.
+
+Without Serve's proxy a request takes a tenth of Serve's CPU time. The gateway's code and Serve's code run in one event
+loop.
+"""
 
 ProgressListener: TypeAlias = Callable[[str], None]
 """Receives a line such as `waiting for Gateway` whenever the line changes."""
@@ -66,7 +87,12 @@ def serve_locally(
     host, because callers are not authenticated. Raises ClusterError if a port is in use, or if Ray or the application
     cannot be started.
     """
-    with _start_ray(host, port, direct_ingress_environment(port), metrics_port, on_progress):
+    check_loopback(host)
+    with (
+        _listen(host, port) as listener,
+        lend_listener(listener) as lent,
+        _start_ray(DIRECT_INGRESS | lent, metrics_port or choose_metrics_port(port), on_progress),
+    ):
         from ray import serve
 
         quiet = {"log_level": "WARNING", "enable_access_log": False}
@@ -94,7 +120,9 @@ def serve_from_config(
         **({"host": host} if host else {}),
         **({"port": port} if port else {}),
     }
-    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT, metrics_port, on_progress):
+    check_loopback(options["host"])
+    _listen(options["host"], options["port"]).close()  # the port is free
+    with _start_ray(PROXY_ENVIRONMENT, metrics_port or choose_metrics_port(options["port"]), on_progress):
         from ray import serve
 
         with _translate_ray_errors():
@@ -121,25 +149,6 @@ def deploy(config: "ServeDeploySchema") -> None:
             client.deploy_apps(config)
 
 
-def direct_ingress_environment(port: int) -> dict[str, str]:
-    """The environment variables for a gateway with one replica, which listens on the port itself.
-
-    Without Serve's proxy a request takes a tenth of Serve's CPU time. The gateway's code and Serve's code run in one
-    event loop.
-    """
-    return {
-        **PROXY_ENVIRONMENT,
-        "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(port),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1),  # never used
-        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # the successor of a killed replica uses the same port
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
-        "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "0.1",
-        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    }
-
-
 def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
     """Sets the environment variables of Ray and Ray Serve.
 
@@ -149,14 +158,10 @@ def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
 
 
 @contextmanager
-def _start_ray(
-    host: str, port: int, ingress: dict[str, str], metrics_port: int, on_progress: ProgressListener
-) -> Iterator[None]:
+def _start_ray(ingress: dict[str, str], metrics_port: int, on_progress: ProgressListener) -> Iterator[None]:
     """Starts Ray for the block. Serve and Ray are shut down when it ends."""
-    check_loopback(host)
-    _check_port_free(host, port)
-    metrics_port = metrics_port or choose_metrics_port(port)
-    _check_port_free(LOOPBACK, metrics_port, "; telemetry.metrics_port sets another port for the metrics")
+    hint = "; telemetry.metrics_port sets another port for the metrics"
+    _listen(LOOPBACK, metrics_port, hint).close()  # the port is free
     set_environment(ingress)
     with redirect_native_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own warnings
@@ -206,13 +211,29 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
     return url
 
 
+def watch(url: str, start_seconds: float) -> NoReturn:
+    """Checks the gateway until interrupted. Serve replaces a replica that dies.
+
+    Raises ClusterError if there is no response for three times the `start_seconds` that the gateway needed to start.
+    """
+    patience, responded = max(MIN_PATIENCE, 3 * start_seconds), time.monotonic()
+    while True:
+        time.sleep(WATCH_SECONDS)
+        if _is_responding(url):
+            responded = time.monotonic()
+        elif time.monotonic() > responded + patience:
+            raise ClusterError(
+                f"the gateway at {url} has not responded for {patience:.0f} s, and Serve did not replace it"
+            )
+
+
 def _describe_pending(url: str) -> str:
     """Describes what is not ready yet; empty when everything is ready."""
     from ray import serve
 
     applications = serve.status().applications
     for name, application in applications.items():
-        if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+        if application.status == "DEPLOY_FAILED":  # UNHEALTHY passes: Serve replaces a replica that crashed
             raise ClusterError(f"cannot start the application {name}: {_failure_reason(application)}")
     deployments = [item for application in applications.values() for item in application.deployments.items()]
     pending = []
@@ -257,12 +278,13 @@ def choose_metrics_port(port: int) -> int:
     return port + METRICS_OFFSET if port + METRICS_OFFSET <= MAX_PORT else port - METRICS_OFFSET
 
 
-def _check_port_free(host: str, port: int, hint: str = "") -> None:
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}{hint}") from error
+def _listen(host: str, port: int, hint: str = "") -> socket.socket:
+    """Raises ClusterError if the port is in use. Connections of an earlier gateway can still occupy it."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}{hint}") from error
 
 
 def _free_port(host: str) -> int:

@@ -17,6 +17,7 @@ from targets import begin, end, publish, superuser, write
 from trees import hashing_settings, ingest, violations
 from trees import write as write_files
 
+from rag_core.breaker import Breaker
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
@@ -49,7 +50,7 @@ def graph(store: Postgres) -> Services:
         corpus=CorpusReader(store),
         conversations=InMemoryConversations(),
         remote_models=RemoteModels(),
-        dependencies={"store": store_dependency(store)},
+        dependencies={"store": store_dependency(store, Breaker("the store"))},
     )
     return on.build_services(hashing_settings(f"tenant={TENANT}", "answering.budget=none"))
 

@@ -1,8 +1,10 @@
 """The page of the HTTP API, from its OpenAPI description."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
+from rag_core.settings import load_settings
 from serve.gateway import build_fastapi
 from serve.services import Services
 from tools.reference.markdown import JsonSchema, describe_type, property_rows, table
@@ -15,11 +17,12 @@ programs. Errors are `application/problem+json` (RFC 9457). They say whether a r
 member `error` that OpenAI's clients read. Every response has these headers: `X-Correlation-ID`, `X-Request-ID`,
 `X-API-Version`, `X-Pipeline-Version` and `Server-Timing`. [The server](../how-to/server.md) has examples.
 """
-PROBLEMS = ("400", "403", "404", "405", "406", "409", "413", "415", "421", "422", "500", "502", "503", "504")
+PROBLEMS = ("400", "403", "404", "405", "406", "408", "409", "413", "415", "421", "422", "500", "502", "503", "504")
 
 
 def render_routes() -> str:
-    description = build_fastapi(cast(Services, None)).openapi()  # without services, because no request is sent
+    only_settings = cast(Services, SimpleNamespace(settings=load_settings(environment={})))  # no request is sent
+    description = build_fastapi(only_settings).openapi()
     operations = [
         (method, path, operation)
         for path, methods in description["paths"].items()

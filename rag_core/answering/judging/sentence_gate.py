@@ -12,6 +12,13 @@ from rag_core.types import Answer, Citation
 _CODE = re.compile(rf"{CODE_BLOCK.pattern}|(?P<ticks>`+)[^\n]*?(?P=ticks)", re.MULTILINE | re.DOTALL)
 _MARKERS = re.compile(r"(?:\s*\[\^?\d+\])*\s*")
 
+MAX_PIECE = 200
+"""The most text that is added before the held text is searched for the end of a sentence, while it is short.
+
+A long held text, such as a block of code, is searched after each eighth more: searching it after each piece would take
+time that grows with the square of its length.
+"""
+
 
 class SentenceGate:
     """A gate between a writer, whose events go to `receive`, and `emit`.
@@ -26,6 +33,7 @@ class SentenceGate:
         self._judge, self._passes, self._emit = judge, passes, emit
         self._held, self._held_offset = Answer(text=""), 0
         self.answer = Answer(text="")
+        self._waiting, self._waiting_length = list[str](), 0
         self._emitted = self._cited = self.rejected = 0
 
     @property
@@ -36,9 +44,12 @@ class SentenceGate:
     async def receive(self, event: Event) -> None:
         match event:
             case TextDelta(text):
-                self._held = replace(self._held, text=self._held.text + text)
-                while length := first_sentence_length(self._held.text):
-                    await self._judge_first(length)
+                for start in range(0, len(text), MAX_PIECE):
+                    piece = text[start : start + MAX_PIECE]
+                    self._waiting.append(piece)
+                    self._waiting_length += len(piece)
+                    if self._waiting_length >= len(self._held.text) / 8 - MAX_PIECE:
+                        await self._judge_sentences()
             case CitationAdded(citation):
                 citations = add_citation(self._held.citations, _rebase_citation(citation, self._held_offset))
                 self._held = replace(self._held, citations=citations)
@@ -47,8 +58,16 @@ class SentenceGate:
 
     async def finish(self) -> None:
         """Judges the rest of the text."""
+        await self._judge_sentences()
         if self._held.text.strip():
             await self._judge_first(len(self._held.text))
+
+    async def _judge_sentences(self) -> None:
+        """Judges the complete sentences of the held text."""
+        self._held = replace(self._held, text="".join([self._held.text, *self._waiting]))
+        self._waiting, self._waiting_length = [], 0
+        while length := first_sentence_length(self._held.text):
+            await self._judge_first(length)
 
     async def _judge_first(self, length: int) -> None:
         """Judges the first `length` characters of the held text, and emits or rejects them."""

@@ -12,6 +12,7 @@ _BULLET = re.compile(r"\A\s*(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
 _SOURCE_LIST = re.compile(r"\n\n(?:Sources(?:\n\d+\. [^\n]*)+|\[\^\d+\]: [^\n]*(?:\n\[\^\d+\]: [^\n]*)*)\Z")
 _SOURCE = re.compile(r"^(?:\[\^(?P<footnote>\d+)\]:|(?P<endnote>\d+)\.) (?P<text>[^\n]*)", re.MULTILINE)
 _LIST_NUMBER = re.compile(r"^[ \t]*(\d{1,3}\.)[ \t]+(?=\S|\Z)", re.MULTILINE)
+_NO_NEWLINE = re.compile(r"[^\n]")
 _WORD = re.compile(r"\w")
 _WORDS = re.compile(r"\w+")
 
@@ -106,7 +107,10 @@ def _list_number_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _blank_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """Replaces the spans by spaces, except for newlines; the text keeps its length."""
-    for start, end in spans:
-        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
-    return text
+    """Replaces the spans by spaces, except for newlines; the text keeps its length. Spans can overlap."""
+    parts, copied = [], 0
+    for start, end in sorted(spans):
+        if end > copied:
+            parts += [text[copied:start], _NO_NEWLINE.sub(" ", text[max(start, copied) : end])]
+            copied = end
+    return "".join([*parts, text[copied:]])

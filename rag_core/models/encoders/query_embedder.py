@@ -1,10 +1,12 @@
 """The encoders of the query path, which compute in threads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from anyio import to_thread
 
+from rag_core.protocols import QueryEmbedder
 from rag_core.types import Matrix, TermWeights
 
 
@@ -28,6 +30,17 @@ class ThreadedQueryEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         return await to_thread.run_sync(self._encoder.embed_questions, texts)
+
+
+class ProtectedQueryEmbedder:
+    """A QueryEmbedder that surrounds each call of another with `protect`, the method of a circuit breaker."""
+
+    def __init__(self, embedder: QueryEmbedder, protect: Callable[[], AbstractContextManager[None]]) -> None:
+        self._embedder, self._protect = embedder, protect
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        with self._protect():
+            return await self._embedder.embed(texts)
 
 
 class ThreadedQueryWeigher:

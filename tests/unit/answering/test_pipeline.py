@@ -195,6 +195,18 @@ def test_usage_is_told_once_whether_a_model_before_a_fallback_answers_or_abstain
     assert [event for event in events if isinstance(event, Usage)] == [Usage(100, 5, 64)]
 
 
+@pytest.mark.parametrize(("timeout", "model_time"), [(60.0, 55.0), (2.0, 1.5)])
+def test_a_model_that_hangs_leaves_the_fallback_time_to_answer(timeout: float, model_time: float) -> None:
+    hanging = ScriptedGenerator(answers=[["late"]], seconds=1_000.0)
+    quoting = ScriptedGenerator(answers=[ANSWER], seconds=0.1)
+    reply, events = asked(pipeline(Fallback(hanging, quoting), limits=AnswerLimits(timeout=timeout)))  # type: ignore[arg-type]
+    assert reply.answer.text == "".join(ANSWER)
+    assert reply.answer.finish == "stop"
+    (model,) = [report for report in reply.stages if report.stage == "model"]
+    assert model.error == f"timeout after {model_time:.3f} s"
+    assert Degraded("model", model.error) in events
+
+
 def test_a_reranker_that_is_late_leaves_the_hits_as_they_were_found() -> None:
     slow = Reranked(retriever=ScriptedRetriever(hits=HITS), reranker=Endless(), depth=2)
     reply, _ = asked(pipeline(retriever=slow, limits=AnswerLimits(stage_timeouts={"retrieve": 0.2, "rerank": 1.4})))

@@ -17,6 +17,7 @@ from fakes.serving import NOWHERE, scripted_graph, serve_graph
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 
+from rag_core.breaker import Breaker
 from rag_core.errors import (
     ClusterError,
     GenerationError,
@@ -51,7 +52,7 @@ PIECES = ["Keys are replaced every ", "45 days [1]. ", "Locks open [2]."]
 TEXT = "Keys are replaced every 45 days [1]. Locks open [2]."
 
 
-AWAY = {"store": store_dependency(NOWHERE)}
+AWAY = {"store": store_dependency(NOWHERE, Breaker("the store"))}
 
 
 def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerator | None = None) -> Services:
@@ -618,7 +619,7 @@ def test_where_the_store_is_and_who_asks_it_is_in_the_log_alone(nested: bool, ca
 
 
 def test_a_probe_is_not_told_where_the_store_is_and_the_log_is_once(caplog: pytest.LogCaptureFixture) -> None:
-    away = {"store": store_dependency(Postgres("host=/nowhere dbname=harbour"))}
+    away = {"store": store_dependency(Postgres("host=/nowhere dbname=harbour"), Breaker("the store"))}
 
     async def twice(client: httpx2.AsyncClient) -> httpx2.Response:
         await client.get("/readyz")

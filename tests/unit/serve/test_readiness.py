@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -14,12 +15,15 @@ import quiet_serve  # noqa: F401
 from fakes.serving import NOWHERE, scripted_graph
 from ray.serve.exceptions import BackPressureError
 
-from rag_core.errors import ModelError, OverloadedError
+from rag_core.breaker import Breaker
+from rag_core.errors import CircuitOpenError, GenerationError, ModelError, OverloadedError
+from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
+from rag_core.types import Query
 from serve import readiness as dependencies
 from serve.gateway import build_fastapi
 from serve.models import model_connections
-from serve.readiness import Dependency, DependencyStatus, store_dependency
+from serve.readiness import Dependency, DependencyStatus, model_dependency, store_dependency
 
 
 class Asked:
@@ -132,8 +136,38 @@ class Dying:
         raise psycopg.errors.AdminShutdown("terminating connection")
 
 
+def test_a_model_behind_an_open_breaker_is_not_there_but_the_gateway_is_ready() -> None:
+    now = 0.0
+    breaker = Breaker("the model of the generator", clock=lambda: now, jitter=lambda: 0.0)
+    assert run(model_dependency(breaker).status) == DependencyStatus(ok=True, required=False, breaker="closed")
+    for _ in range(5):
+        with suppress(GenerationError), breaker.protect():
+            raise GenerationError("no response")
+    broken = run(model_dependency(breaker).status)
+    assert (broken.ok, broken.required, broken.breaker) == (False, False, "open")
+    assert broken.reason.startswith("the model of the generator failed 5 times in a row")
+    now = 1.0
+    assert run(model_dependency(breaker).status) == DependencyStatus(ok=True, required=False, breaker="half_open")
+
+
+def test_a_store_that_fails_five_times_is_not_called_until_its_pause_is_over() -> None:
+    now = 0.0
+    breaker = Breaker("the store", clock=lambda: now, jitter=lambda: 0.0)
+    reasons = [run(store_dependency(NOWHERE, breaker).status).reason for _ in range(6)]
+    assert all("cannot reach the store" in reason for reason in reasons[:5])
+    assert reasons[5] == "the store failed 5 times in a row; the next try is in 1.0 s"
+    corpus = CorpusReader(NOWHERE, protect=breaker.protect)
+
+    async def read() -> None:
+        async with corpus.snapshot(Query(text="key", tenant="harbour1", collection="docs")):
+            pass
+
+    with pytest.raises(CircuitOpenError):
+        asyncio.run(read())
+
+
 def test_a_store_that_dies_under_the_probe_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Postgres, "_connect", lambda _: Dying())
-    told = run(store_dependency(NOWHERE).status)
+    told = run(store_dependency(NOWHERE, Breaker("the store")).status)
     assert not told.ok
     assert "terminating connection" in told.reason

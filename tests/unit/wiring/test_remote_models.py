@@ -113,10 +113,13 @@ def test_the_language_model_elsewhere_writes_and_judges_and_reranks_what_asks_th
     assert verdict.method == "llm"
     assert len(there.contents) == 2
     assert select_chat(
-        LlmReranker(type="llm", model="llama", base_url="http://localhost:1"), settings, RemoteModels(chat=there)
+        LlmReranker(type="llm", model="llama", base_url="http://localhost:1"),
+        settings,
+        RemoteModels(chat=there),
+        "reranker",
     )
     other = LlmJudge(type="llm", model="other", base_url="http://localhost:1")
-    assert isinstance(select_chat(other, settings, RemoteModels(chat=there)), ChatClient)
+    assert isinstance(select_chat(other, settings, RemoteModels(chat=there), "judge"), ChatClient)
 
 
 def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> None:
@@ -156,4 +159,6 @@ def test_a_judge_that_cannot_run_elsewhere_is_refused(chosen: str) -> None:
 
 def test_nothing_is_elsewhere_unless_it_is_given() -> None:
     assert RemoteModels(embedder=None, reranker=None, judge=None, chat=None) == RemoteModels()
-    assert isinstance(select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), RemoteModels()), ChatClient)
+    assert isinstance(
+        select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), RemoteModels(), "judge"), ChatClient
+    )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import pytest
 from fakes.answering import citation
 
+from rag_core.answering.judging import sentence_gate
 from rag_core.answering.judging.sentence_gate import SentenceGate, first_sentence_length
 from rag_core.events import CitationAdded, Event, TextDelta, Usage
 from rag_core.types import Answer
@@ -65,6 +66,32 @@ def test_a_citation_is_told_behind_its_sentence() -> None:
 def test_what_is_no_text_passes_at_once() -> None:
     _, told, _ = passed([TextDelta("Half a sen"), Usage(7, 3), TextDelta("tence.")])
     assert told == [Usage(7, 3), TextDelta("Half a sentence.")]
+
+
+@pytest.mark.parametrize(("pieces", "sentences"), [(1, 400), (20_000, 400), (1, 1), (20_000, 1)])
+def test_the_text_that_is_searched_grows_with_the_length_of_the_answer(
+    monkeypatch: pytest.MonkeyPatch, pieces: int, sentences: int
+) -> None:
+    """Also if the answer is one block of code, which has no sentence, or arrives as one piece."""
+    searched = 0
+
+    def search(text: str) -> int:
+        nonlocal searched
+        searched += len(text)
+        return first_sentence_length(text)
+
+    monkeypatch.setattr(sentence_gate, "first_sentence_length", search)
+
+    def count(length: int) -> int:
+        nonlocal searched
+        searched = 0
+        text = "Keys are replaced often, and the old ones. " * (length // 43)
+        text = text if sentences > 1 else "```\n" + text.replace(".", ";")
+        size = max(1, len(text) // pieces)
+        passed([TextDelta(text[start : start + size]) for start in range(0, len(text), size)])
+        return searched
+
+    assert count(80_000) < 2.2 * count(40_000)
 
 
 @pytest.mark.parametrize(
