@@ -95,6 +95,19 @@ class StoreSettings(Section):
     )
 
 
+class ApiSettings(Section):
+    """The HTTP API."""
+
+    read_only: bool = Field(
+        False, description="Refuse every request that changes documents or jobs; questions and searches still work."
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="Further host names under which clients reach the gateway, such as `rag.example.org` or "
+        "`*.example.org`; `*` allows all. Loopback names and IP addresses always work.",
+    )
+
+
 class TelemetrySettings(Section):
     """The logs and metrics of servers and jobs. OpenTelemetry's own variables, OTEL_*, configure traces."""
 
@@ -356,7 +369,7 @@ class RuleGraph(Section):
 
 
 class IngestionSettings(Section):
-    """The size of transactions, the choice of a runner, and the guard against mass deletion."""
+    """Transactions, the choice of a runner, the guard against mass deletion, and the locations that requests can name."""
 
     group: int = Field(128, ge=1, description="Maximum number of documents that one transaction publishes.")
     inline_documents: int = Field(
@@ -366,6 +379,25 @@ class IngestionSettings(Section):
     delete_share: float = Field(
         0.5, gt=0, le=1, description="Largest share of a source that a sync deletes without confirmation (--yes)."
     )
+    allowed_locations: tuple[str, ...] = Field(
+        (),
+        description="Folders and URI prefixes whose files requests to `/v1/ingest` can name; empty refuses all. "
+        "`rag ingest` without `--server` is not limited.",
+    )
+    private_networks: bool = Field(
+        False, description="Read http locations of requests from private and loopback addresses too."
+    )
+
+    @field_validator("allowed_locations")
+    @classmethod
+    def _check_allowed_locations(cls, locations: tuple[str, ...]) -> tuple[str, ...]:
+        for location in locations:
+            if not re.match(r"/|~|(?:file|gs|https?|s3)://", location) or "::" in location:
+                raise ValueError(
+                    "each of allowed_locations must be an absolute folder, or a prefix that begins with file://, gs://, "
+                    f"http://, https:// or s3://, got {location!r}"
+                )
+        return locations
 
 
 class Limits(Section):
@@ -720,6 +752,12 @@ CONFIG_VERSION = 1
 """A number to raise when the same settings come to mean something else."""
 
 
+_NOT_IN_VERSION: Mapping[str, Any] = {
+    **dict.fromkeys(("profile", "tenant", "store", "telemetry", "api"), True),
+    "ingestion": {"allowed_locations", "private_networks"},
+}
+
+
 class Settings(Section):
     """All settings of one profile."""
 
@@ -744,6 +782,7 @@ class Settings(Section):
     packing: PackingSettings = Field(PackingSettings(), description="Passages that the generator reads.")
     answering: AnsweringSettings = Field(AnsweringSettings(), description="Time limits and sizes of an answer.")
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
+    api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
     parsing: ParsingSettings = Field(ParsingSettings(), description="Limits for reading a document.")
@@ -752,7 +791,7 @@ class Settings(Section):
     )
     metadata: MetadataSettings = Field(MetadataSettings(), description="Changes to the metadata of documents.")
     ingestion: IngestionSettings = Field(
-        IngestionSettings(), description="Transactions, runner and deletion guard of a sync."
+        IngestionSettings(), description="Transactions, runner and deletion guard of a sync; locations of requests."
     )
     limits: Limits = Field(Limits(), description="Maximum sizes of files and documents.")
 
@@ -773,7 +812,7 @@ class Settings(Section):
 
     @property
     def pipeline_version(self) -> str:
-        """`profile:vN+hash`, equal for pipelines with equal settings; tenant, store and telemetry do not count."""
-        configured = self.model_dump(mode="json", exclude={"profile", "tenant", "store", "telemetry"})
+        """`profile:vN+hash`, equal for pipelines with equal settings; those of access, store and logs do not count."""
+        configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION)
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

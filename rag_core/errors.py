@@ -6,6 +6,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── FilterError                    a metadata filter breaks the grammar
 │   ├── DatasetError                   a dataset cannot be read, or a line in it breaks a rule
 │   ├── SourceError                    a source cannot be used: unknown scheme, overlap, missing
+│   │   └── LocationError              a request cannot name this location
 │   ├── SpaceError                     the embedder does not fit the stored vectors
 │   ├── VectorError                    a vector has another dimension, or no direction: NaN, zeros
 │   ├── ConfirmationError              a deletion is larger than what is done without confirmation
@@ -68,6 +69,10 @@ class DatasetError(UsageError):
 
 class SourceError(UsageError):
     """A source cannot be used: its scheme is unknown, it does not exist, or it overlaps another source."""
+
+
+class LocationError(SourceError):
+    """A request names a location outside `ingestion.allowed_locations`, or one at a forbidden address."""
 
 
 class SpaceError(UsageError):

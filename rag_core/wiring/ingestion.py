@@ -14,6 +14,7 @@ from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.sources.files import FilesSource
+from rag_core.ingestion.sources.location_rules import LocationRules
 from rag_core.ingestion.sources.pushed import PushedSource, parser_uri, pushed_fingerprint, with_pushed_metadata
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
@@ -33,7 +34,12 @@ from rag_core.wiring.chunking import build_chunker
 from rag_core.wiring.embedding import Encoder, check_device, embedding_space, encoder_from_json
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
-UNRECORDED_SETTINGS = {"store", "tenant", "telemetry"}
+ACCESS_SETTINGS = {"allowed_locations", "private_networks"}
+"""Settings of section ingestion that limit what requests can name."""
+UNRECORDED_SETTINGS: Mapping[str, Any] = {
+    **dict.fromkeys(("api", "store", "tenant", "telemetry"), True),
+    "ingestion": ACCESS_SETTINGS,
+}
 """Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""
 SANDBOX_SETTINGS = {"sandbox", "timeout_s", "memory_mb"}
 """Settings of section parsing that decide if a document can be read, but not how."""
@@ -47,14 +53,19 @@ def build_sync(
     locations: Sequence[str],
     collection: str = DEFAULT_COLLECTION,
     options: SyncOptions = DEFAULT_OPTIONS,
+    rules: LocationRules | None = None,
 ) -> Sync:
     """Builds the sync of these locations into the collection; locations with equal URIs count once.
 
-    Raises SourceError if a location does not exist. Raises ConfigError if settings do not fit together, for example if
+    `rules` limit the locations of a request; None is for the operator's own.
+
+    Raises SourceError if a location does not exist or breaks the rules. Raises ConfigError if settings do not fit together, for example if
     chunks are larger than the window of the embedding model.
     """
     build_chunker(settings)
-    sources = {source.uri: source for source in (open_files_source(settings, location) for location in locations)}
+    sources = {
+        source.uri: source for source in (open_files_source(settings, location, rules) for location in locations)
+    }
     return Sync(
         postgres=postgres,
         tenant=settings.tenant,
@@ -82,7 +93,7 @@ def build_lease_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sy
     options = SyncOptions(
         prune=request.prune, confirmed=request.confirmed, checksum=request.checksum, only=frozenset(request.only)
     )
-    sync = build_sync(settings, postgres, request.locations, request.collection, options)
+    sync = build_sync(settings, postgres, request.locations, request.collection, options, location_rules(settings))
     sync = replace(sync, job=lease.job, fence=lease.fence)
     if not lease.pushes:
         return sync
@@ -110,9 +121,11 @@ def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
 
 
 def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
-    unrecorded = {"tenant": tenant, "store": settings.store, "telemetry": settings.telemetry}
+    current = settings.model_dump(mode="json")
+    merged = {**current, **recorded, **{name: current[name] for name in ("api", "store", "telemetry")}}
+    access = {name: current["ingestion"][name] for name in ACCESS_SETTINGS}
     try:
-        return Settings.model_validate({**settings.model_dump(mode="json"), **recorded, **unrecorded})
+        return Settings.model_validate({**merged, "tenant": tenant, "ingestion": {**merged["ingestion"], **access}})
     except ValidationError as error:
         reasons = "; ".join(validation_lines(error, "settings"))
         raise ConfigError(f"the settings of job {job} break the current rules: {reasons}") from error
@@ -124,12 +137,19 @@ def build_retry_sync(settings: Settings, postgres: Postgres, job: Mapping[str, A
         raise SourceError(
             f"job {job['id']} has uploaded documents, which only the gateway retries: POST /v1/jobs/{job['id']}/retry"
         )
-    return build_sync(settings, postgres, job["sources"], job["collection"], SyncOptions(only=frozenset(failed)))
+    options = SyncOptions(only=frozenset(failed))
+    rules = location_rules(settings) if job["requested"] else None
+    return build_sync(settings, postgres, job["sources"], job["collection"], options, rules)
 
 
-def open_files_source(settings: Settings, location: str) -> FilesSource:
+def location_rules(settings: Settings) -> LocationRules:
+    """The rules for the locations of requests."""
+    return LocationRules(settings.ingestion.allowed_locations, settings.ingestion.private_networks)
+
+
+def open_files_source(settings: Settings, location: str, rules: LocationRules | None = None) -> FilesSource:
     files = settings.files
-    return FilesSource.open(location, files.include, files.exclude, files.recursive, settings.limits.file_mb)
+    return FilesSource.open(location, files.include, files.exclude, files.recursive, settings.limits.file_mb, rules)
 
 
 def build_recipe(settings: Settings) -> Recipe:

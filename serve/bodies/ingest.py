@@ -42,7 +42,7 @@ class DocumentBody(Strict):
 
 
 class SourceBody(Strict):
-    """Files that the gateway can list, read as `rag ingest LOCATIONS...` reads them."""
+    """Files under `ingestion.allowed_locations` of the gateway, read as `rag ingest LOCATIONS...` reads them."""
 
     type: SourceType
     locations: list[Location] = Field(min_length=1, max_length=MAX_LOCATIONS)

@@ -20,7 +20,7 @@ from rag_core.settings import list_shipped_profiles, load_settings
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import Ingested
-from rag_core.wiring.ingestion import UNRECORDED_SETTINGS
+from rag_core.wiring.ingestion import UNRECORDED_SETTINGS, location_rules
 from serve.bodies.fields import MEGABYTE
 from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, UploadBody
 from serve.bodies.ingest_requests import (
@@ -172,7 +172,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
     """Queues a job for the source and the valid documents of a request.
 
     A request without a source and without a valid document raises RejectedDocumentsError. If all its documents are too
-    large, it raises TooLargeError instead.
+    large, it raises TooLargeError instead. Raises LocationError if requests cannot name a location.
     """
     if not parsed.accepted and parsed.source is None:
         if all(rejected.too_large for rejected in parsed.rejected):
@@ -188,6 +188,9 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         traceparent=context.traceparent,
     )
     if source := parsed.source:
+        rules = location_rules(context.services.settings)
+        for location in source.locations:
+            rules.check(location)
         new_job = replace(
             new_job,
             locations=tuple(source.locations),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rag_core.errors import DocumentError
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.local import LocalTree, local_uri
+from rag_core.ingestion.sources.location_rules import LocationRules
 from rag_core.ingestion.sources.remote import RemoteTree, remote_uri
 from rag_core.types import Entry
 
@@ -17,6 +18,8 @@ class FilesSource:
     Symbolic links are followed to files inside the root, never to files outside or to folders. `globs.py` describes the
     globs. Pipes, sockets, devices and link loops are listed, but `read` refuses them: the document is skipped, with the
     reason.
+
+    `rules`: a request named the source, so it is checked before each access. None: the operator named it.
     """
 
     uri: str
@@ -24,22 +27,30 @@ class FilesSource:
     exclude: tuple[str, ...]
     recursive: bool
     file_mb: float
+    rules: LocationRules | None = None
 
     @staticmethod
     def open(
-        location: str, include: tuple[str, ...], exclude: tuple[str, ...], recursive: bool, file_mb: float
+        location: str,
+        include: tuple[str, ...],
+        exclude: tuple[str, ...],
+        recursive: bool,
+        file_mb: float,
+        rules: LocationRules | None = None,
     ) -> "FilesSource":
         """Opens a path, a `~` path, a `file://` uri or any uri that fsspec supports.
 
-        Raises SourceError if it does not exist, and ConfigError if a glob is invalid.
+        Raises SourceError if it does not exist or breaks the rules, and ConfigError if a glob is invalid.
         """
         Globs.compile(include, exclude)
+        if rules:
+            rules.check(location)
         local = "://" not in location or location.startswith("file://")
-        uri = local_uri(location) if local else remote_uri(location)
-        return FilesSource(uri, include, exclude, recursive, file_mb)
+        uri = local_uri(location) if local else remote_uri(location, rules)
+        return FilesSource(uri, include, exclude, recursive, file_mb, rules)
 
     def listing(self) -> Iterator[Entry]:
-        return self._tree.list_entries(Globs.compile(self.include, self.exclude), self.recursive)
+        return self._open_tree().list_entries(Globs.compile(self.include, self.exclude), self.recursive)
 
     def read(self, entry: Entry) -> bytes:
         """Returns the bytes as they are stored: compressed files are not decompressed."""
@@ -47,13 +58,14 @@ class FilesSource:
             raise DocumentError("read", "it is outside its source")
         limit = int(self.file_mb * 1e6)
         self._check_size(limit, entry.size)
-        body = self._tree.read(entry, limit)
+        body = self._open_tree().read(entry, limit)
         self._check_size(limit, len(body))
         return body
 
-    @property
-    def _tree(self) -> LocalTree | RemoteTree:
-        return LocalTree(self.uri) if self.uri.startswith("file://") else RemoteTree(self.uri)
+    def _open_tree(self) -> LocalTree | RemoteTree:
+        if self.rules:  # a folder can have become a link since
+            self.rules.check(self.uri)
+        return LocalTree(self.uri) if self.uri.startswith("file://") else RemoteTree(self.uri, self.rules)
 
     def _check_size(self, limit: int, size: int) -> None:
         if size > limit:

@@ -96,7 +96,7 @@ class _Walk:
         """
         # A link to a folder is not followed: its target inside the root is visited at its own path, so every folder
         # is visited once, loops end, and a new link renames no document.
-        if item.is_symlink() and not _is_inside(os.path.realpath(item.path), self.real_root):
+        if item.is_symlink() and not is_inside(os.path.realpath(item.path), self.real_root):
             return None
         try:
             facts = item.stat()
@@ -118,7 +118,7 @@ def _join_uri(prefix: str, name: str) -> str:
     return prefix + quote_from_bytes(os.fsencode(name))
 
 
-def _is_inside(path: str, root: str) -> bool:
+def is_inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
@@ -139,7 +139,7 @@ def _read_file(path: str, root: str, limit: int) -> bytes:
         real_path = ""
         with suppress(OSError):  # not every system has /proc
             real_path = os.readlink(f"/proc/self/fd/{file.fileno()}")
-        if not _is_inside(real_path, _find_real_root(root, os.stat(root).st_ino)):
+        if not is_inside(real_path, _find_real_root(root, os.stat(root).st_ino)):
             _resolve_inside(path, root)
         body = file.read(min(facts.st_size, limit) + 1)  # no buffer of the limit's size, which is large
         return body if len(body) <= facts.st_size else body + file.read(limit + 1 - len(body))
@@ -148,7 +148,7 @@ def _read_file(path: str, root: str, limit: int) -> bytes:
 def _resolve_inside(path: str, root: str) -> str:
     """Resolves the links of a path. Raises DocumentError if the result is outside the root."""
     resolved = os.path.realpath(path)
-    if not _is_inside(resolved, os.path.realpath(root)):
+    if not is_inside(resolved, os.path.realpath(root)):
         raise DocumentError("read", "it is outside its source")
     return resolved
 

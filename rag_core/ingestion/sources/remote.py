@@ -8,8 +8,9 @@ from typing import Any
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 
-from rag_core.errors import DocumentError, ListingError, SourceError, TransientError, describe_error
+from rag_core.errors import DocumentError, ListingError, LocationError, SourceError, TransientError, describe_error
 from rag_core.ingestion.sources.globs import Globs
+from rag_core.ingestion.sources.location_rules import PORTS, LocationRules
 from rag_core.types import Entry, clamp_ns
 
 _MODIFIED_KEYS = ("mtime", "LastModified", "updated", "last_modified", "created")
@@ -20,11 +21,14 @@ _FORBIDDEN_STATUSES = (401, 403)
 @dataclass(frozen=True, slots=True)
 class RemoteTree:
     uri: str
+    rules: LocationRules | None = None
 
     def list_entries(self, globs: Globs, recursive: bool) -> Iterator[Entry]:
         try:
-            system, root = _open_file_system(self.uri)
+            system, root = _open_file_system(self.uri, self.rules)
             files = _find_files(system, root, recursive)
+        except LocationError:
+            raise
         except Exception as error:
             raise ListingError(f"{self.uri} cannot be listed completely: {error}") from error
         for path, facts in sorted(files.items()):
@@ -40,7 +44,7 @@ class RemoteTree:
         """Returns at most limit + 1 bytes."""
         relative = entry.uri.removeprefix(self.uri).lstrip("/")
         try:
-            system, root = _open_file_system(self.uri)  # some drivers connect here
+            system, root = _open_file_system(self.uri, self.rules)  # some drivers connect here
             path = f"{root.rstrip('/')}/{relative}" if relative else root
             with system.open(path, "rb") as file:
                 return bytes(file.read(limit + 1))
@@ -48,27 +52,36 @@ class RemoteTree:
             raise DocumentError("read", "deleted after it was listed", True) from error
         except PermissionError as error:
             raise DocumentError("read", "permission denied") from error
+        except LocationError as error:
+            raise DocumentError("read", str(error)) from error
         except Exception as error:
             if any(getattr(error, name, None) in _FORBIDDEN_STATUSES for name in ("status", "code")):
                 raise DocumentError("read", "permission denied") from error
             raise TransientError("read", describe_error(error), True) from error
 
 
-def remote_uri(location: str) -> str:
+def remote_uri(location: str, rules: LocationRules | None = None) -> str:
     """The full uri of an existing location. Raises SourceError if it is unusable."""
     try:
-        system, root = _open_file_system(location)
-        exists = system.exists(root)
+        system, root = _open_file_system(location, rules)
+        uri = str(system.unstrip_protocol(root)) if system.exists(root) else ""
+    except LocationError:
+        raise
     except Exception as error:
         raise SourceError(f"{location} cannot be used as a source: {error}") from error
-    if not exists:
+    if not uri:
         raise SourceError(f"{location} does not exist")
-    return str(system.unstrip_protocol(root))
+    return uri
 
 
-def _open_file_system(uri: str) -> tuple[Any, str]:
-    """The driver's file system, and the path in it."""
-    system, root = fsspec.url_to_fs(uri)
+def _open_file_system(uri: str, rules: LocationRules | None) -> tuple[Any, str]:
+    """The driver's file system, and the path in it. With `rules`, HTTP connections are checked."""
+    options = {}
+    if rules and uri.partition("://")[0] in PORTS:
+        from rag_core.ingestion.sources.guarded_http import GuardedClient
+
+        options = {"get_client": GuardedClient(rules)}
+    system, root = fsspec.url_to_fs(uri, **options)
     return system, str(root)
 
 
