@@ -369,7 +369,7 @@ class RuleGraph(Section):
 
 
 class IngestionSettings(Section):
-    """Transactions, the choice of a runner, the guard against mass deletion, and the locations that requests can name."""
+    """Transactions, runner, the guard against mass deletion, and the locations that requests can name."""
 
     group: int = Field(128, ge=1, description="Maximum number of documents that one transaction publishes.")
     inline_documents: int = Field(
@@ -394,8 +394,8 @@ class IngestionSettings(Section):
         for location in locations:
             if not re.match(r"/|~|(?:file|gs|https?|s3)://", location) or "::" in location:
                 raise ValueError(
-                    "each of allowed_locations must be an absolute folder, or a prefix that begins with file://, gs://, "
-                    f"http://, https:// or s3://, got {location!r}"
+                    "each of allowed_locations must be an absolute folder, or begin with file://, gs://, http://, "
+                    f"https:// or s3://, got {location!r}"
                 )
         return locations
 

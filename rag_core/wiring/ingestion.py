@@ -57,15 +57,13 @@ def build_sync(
 ) -> Sync:
     """Builds the sync of these locations into the collection; locations with equal URIs count once.
 
-    `rules` limit the locations of a request; None is for the operator's own.
-
-    Raises SourceError if a location does not exist or breaks the rules. Raises ConfigError if settings do not fit together, for example if
-    chunks are larger than the window of the embedding model.
+    `rules` limit the locations of a request; None is for the operator's own. Raises SourceError if a location does not
+    exist or breaks the rules. Raises ConfigError if settings do not fit together, for example if chunks are larger than
+    the window of the embedding model.
     """
     build_chunker(settings)
-    sources = {
-        source.uri: source for source in (open_files_source(settings, location, rules) for location in locations)
-    }
+    opened = [open_files_source(settings, location, rules) for location in locations]
+    sources = {source.uri: source for source in opened}
     return Sync(
         postgres=postgres,
         tenant=settings.tenant,

@@ -18,6 +18,7 @@ _REFUSED = [
         "240.0.0.0/4",  # reserved, and broadcast
         "2001::/23",  # Teredo, ORCHID and other protocol assignments
         "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
         "fd00:ec2::/32",  # metadata of AWS
         "fd20:ce::/32",  # metadata of Google Cloud
         "fe80::/10",  # link-local

@@ -49,6 +49,8 @@ class RemoteTree:
             with system.open(path, "rb") as file:
                 return bytes(file.read(limit + 1))
         except FileNotFoundError as error:
+            if isinstance(error.__cause__, LocationError):  # fsspec's HTTP file system calls every failure this
+                raise DocumentError("read", str(error.__cause__)) from error
             raise DocumentError("read", "deleted after it was listed", True) from error
         except PermissionError as error:
             raise DocumentError("read", "permission denied") from error
