@@ -12,6 +12,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── ConfirmationError              a deletion is larger than what is done without confirmation
 │   ├── TooLargeError                  a request exceeds a size limit
 │   ├── IdempotencyError               an idempotency key was used before, for another request
+│   ├── ReadOnlyError                  a read-only gateway changes nothing
 │   └── NotFoundError                  there is no such collection, document or job
 ├── UnavailableError          exit 3   something that the command depends on is unavailable
 │   ├── StoreError                     Postgres cannot be reached or started
@@ -93,6 +94,10 @@ class TooLargeError(UsageError):
 
 class IdempotencyError(UsageError):
     """An idempotency key was used before, for another request."""
+
+
+class ReadOnlyError(UsageError):
+    """A request would change something, but `api.read_only` is set."""
 
 
 class NotFoundError(UsageError):

@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version as version_of
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi_offline import FastAPIOffline
 
 from serve.bodies.openapi import COMMON_PROBLEMS, fix_problem_media_types
 from serve.http.body_limit import BodyLimit
+from serve.http.changes import check_changes
 from serve.http.problems import add_problem_handlers
 from serve.http.request_checks import RequestChecks
 from serve.http.request_telemetry import RequestTelemetry
@@ -54,7 +56,13 @@ def build_fastapi(services: Services) -> FastAPI:
         yield
         await services.close()
 
-    app = FastAPI(title="rag-on-ray", version=version_of("rag-on-ray"), lifespan=lifespan)
+    app = FastAPIOffline(  # /docs and its scripts, without a network
+        title="rag-on-ray",
+        version=version_of("rag-on-ray"),
+        lifespan=lifespan,
+        static_url="/docs/static",
+        redoc_url=None,
+    )
     app.state.services = services
     add_problem_handlers(app)
     app.add_middleware(RequestChecks)  # the last one that is added is called first
@@ -62,5 +70,5 @@ def build_fastapi(services: Services) -> FastAPI:
     app.add_middleware(RequestTelemetry)
     app.add_middleware(ResponseHeaders)
     for module in ROUTE_MODULES:
-        app.include_router(module.router, responses=COMMON_PROBLEMS)
+        app.include_router(module.router, responses=COMMON_PROBLEMS, dependencies=[Depends(check_changes)])
     return fix_problem_media_types(app)

@@ -32,7 +32,7 @@ def run_with_gateway(
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", timeout=60) as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
             try:
                 return await work(client)
             finally:

@@ -17,7 +17,7 @@ def problem_responses(*statuses: int) -> Responses:
     return {status: {"model": Problem, "description": TITLES[status]} for status in statuses}
 
 
-COMMON_PROBLEMS = problem_responses(400, 403, 404, 406, 413, 422, 500, 503)
+COMMON_PROBLEMS = problem_responses(400, 403, 404, 406, 413, 421, 422, 500, 503)
 """The problems of every route, including those that the middleware raises."""
 BODY_PROBLEMS = problem_responses(415)
 MODEL_PROBLEMS = problem_responses(502, 504)

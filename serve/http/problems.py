@@ -20,6 +20,7 @@ from rag_core.errors import (
     LocationError,
     NotFoundError,
     RagError,
+    ReadOnlyError,
     StageTimeoutError,
     StoreError,
     TooLargeError,
@@ -42,6 +43,7 @@ STATUSES: Sequence[tuple[type[RagError], int]] = (
     (BusyError, 409),
     (ConfigError, 500),
     (LocationError, 403),
+    (ReadOnlyError, 403),
     (TooLargeError, 413),
     (UsageError, 422),
     (StageTimeoutError, 504),
@@ -67,6 +69,7 @@ TITLES = {
     409: "Conflict",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     422: "Unprocessable Content",
     500: "Internal Server Error",
     502: "Bad Gateway",
@@ -82,6 +85,7 @@ CODES = {
     406: "not_acceptable",
     413: "too_large",
     415: "unsupported_media_type",
+    421: "misdirected",
     422: "invalid_request",
 }
 """The codes of requests that the web framework rejects."""

@@ -1,6 +1,9 @@
-"""The checks of every request, whatever its route: its text, its version, and the page that sent it."""
+"""The checks of every request, whatever its route: its host, its text, its version, and the page that sent it."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -8,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.http.response_headers import VENDOR, VENDOR_JSON
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d*)?", re.ASCII)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 TRUSTED_FETCH_SITES = ("same-origin", "none")
 """The values of `Sec-Fetch-Site` that are accepted.
@@ -19,19 +23,48 @@ subdomain) is refused.
 
 @dataclass(frozen=True, slots=True)
 class RequestChecks:
-    """Refuses a NUL in the address (422), other versions of the vendor media type (406), and other origins (403)."""
+    """Refuses other hosts (421), a NUL in the address (422), other versions of the vendor media type (406), and other
+    origins (403)."""
 
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
+            check_host(headers.getlist("host"), scope["app"].state.services.settings.api.hosts)
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise HTTPException(422, "the path and the query string must not contain NUL")
             check_version(headers.get("accept", ""))
             if scope["method"] not in SAFE_METHODS:
                 check_origin(headers)
         await self.app(scope, receive, send)
+
+
+def check_host(headers: Sequence[str], hosts: Sequence[str]) -> None:
+    """Raises HTTPException unless the host is an IP address, a loopback name, or one of `hosts`.
+
+    Otherwise the page of a host name that its owner points to this machine (DNS rebinding) would be of the same origin
+    as the gateway. No one can point an IP address elsewhere.
+    """
+    for header in headers:
+        match = _HOST.fullmatch(header)
+        name = (match[1] or match[2]).lower().rstrip(".") if match else ""
+        if not (is_ip_address(name) or any(matches_host(name, host) for host in ("localhost", "*.localhost", *hosts))):
+            raise HTTPException(421, f"Host must be an IP address, localhost or one of api.hosts, got {header[:80]!r}")
+
+
+def is_ip_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def matches_host(name: str, pattern: str) -> bool:
+    """A pattern is a name, `*.` with the end of a name, or `*`."""
+    pattern = pattern.lower()
+    return pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
 
 
 def check_version(accept: str) -> None:

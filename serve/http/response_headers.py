@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve.http.request_ids import read_request_id
 from serve.variants import current_variants
 
 API_VERSION = "1.0"
 VENDOR = "application/vnd.medkg.orchestration."  # of the shared API: existing clients send it
 VENDOR_JSON = f"{VENDOR}v1+json"
-MAX_REQUEST_ID_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,6 @@ def read_correlation_id(header: str) -> str:
     except ValueError:
         return str(uuid4())
     return str(id) if id.version == 4 else str(uuid4())
-
-
-def read_request_id(header: str) -> str:
-    """The client's id, or an empty string if it cannot be sent back."""
-    is_valid = len(header) <= MAX_REQUEST_ID_CHARS and header.isascii() and header.isprintable()
-    return header if is_valid else ""
 
 
 def _pipeline_version(scope: Scope) -> str:

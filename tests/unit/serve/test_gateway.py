@@ -61,7 +61,7 @@ def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerat
 def asked(served: Services, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
     async def called() -> T:
         transport = httpx2.ASGITransport(app=build_fastapi(served), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await work(client)
 
     return asyncio.run(called())
@@ -438,7 +438,7 @@ def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pyt
     assert (heard, endless.closed) == ([499], len(endless.prompts))
 
 
-HOST = "http://gateway"
+HOST = "http://localhost"
 
 
 @pytest.mark.parametrize(
@@ -451,9 +451,9 @@ HOST = "http://gateway"
         ({"Sec-Fetch-Site": "none"}, "POST", 200),
         ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, "POST", 403),
         ({"Sec-Fetch-Site": "cross-site"}, "POST", 403),
-        ({"Sec-Fetch-Site": "same-site", "Origin": "http://gateway:3000"}, "POST", 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"}, "POST", 403),
         ({"Origin": "https://evil.example"}, "POST", 403),
-        ({"Origin": "http://gateway:3000"}, "POST", 403),
+        ({"Origin": "http://localhost:3000"}, "POST", 403),
         ({"Origin": "http://["}, "POST", 403),
         ({"Origin": "null"}, "POST", 403),
         ({"Origin": "https://evil.example"}, "DELETE", 403),

@@ -84,7 +84,7 @@ def test_the_gateway_is_ready_without_what_it_does_not_require(required: bool, s
 
     async def probed() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=build_fastapi(replace(scripted_graph(), dependencies=gone)))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/readyz")
 
     response = asyncio.run(probed())

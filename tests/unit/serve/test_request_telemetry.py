@@ -67,7 +67,7 @@ def graph(error: Exception | None = None, generator: ScriptedGenerator | None = 
 def asked(served: Services, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
     async def called() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=build_fastapi(served), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, json=body, headers=headers)
 
     return asyncio.run(called())

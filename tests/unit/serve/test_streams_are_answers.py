@@ -127,7 +127,7 @@ async def _asked(
     question: dict[str, Any] = {"question": "How often?"}
     chat: dict[str, Any] = {"model": "default", "messages": [{"role": "user", "content": "How often?"}]}
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
 
         async def post(path: str, body: dict[str, Any]) -> httpx2.Response:
             return await client.post(path, json=body)

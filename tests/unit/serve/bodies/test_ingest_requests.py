@@ -40,7 +40,7 @@ def gateway() -> FastAPI:
 def posted(**sent: Any) -> httpx2.Response:
     async def called() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=gateway(), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.post("/v1/ingest", **sent)
 
     return asyncio.run(called())

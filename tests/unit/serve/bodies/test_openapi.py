@@ -26,7 +26,7 @@ def asked(method: str, path: str, body: object = None, error: RagError | None = 
     async def called() -> httpx2.Response:
         graph = scripted_graph(ScriptedRetriever(hits=HITS, error=error), ScriptedGenerator(answers=[PIECES]))
         transport = httpx2.ASGITransport(app=build_fastapi(graph), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, json=body)
 
     return asyncio.run(called())

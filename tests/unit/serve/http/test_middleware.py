@@ -16,7 +16,7 @@ FOREIGN = {"Origin": "https://elsewhere.example"}
 def request(method: str, path: str, headers: dict[str, str], content: bytes = b"") -> httpx2.Response:
     async def send() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=build_fastapi(scripted_graph()), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, headers=headers, content=content)
 
     return asyncio.run(send())
@@ -59,7 +59,7 @@ def test_a_body_without_a_length_is_refused_where_it_exceeds_the_limit() -> None
 
     async def send() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=build_fastapi(scripted_graph()), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             headers = {"Content-Type": "application/json"}
             return await client.post("/v1/retrieve", headers=headers, content=parts())
 
