@@ -114,6 +114,12 @@ class TelemetrySettings(Section):
     log_queries: Literal["hash", "full"] = Field(
         "hash", description="Form of questions in the logs: `hash` logs a hash, `full` logs the text."
     )
+    metrics_port: int = Field(
+        0,
+        ge=0,
+        le=65_535,
+        description="Port of 127.0.0.1 on which `rag serve` publishes metrics; 0 is the gateway's port plus 1000.",
+    )
     metric_tenants: tuple[str, ...] = Field(
         (DEFAULT_TENANT,),
         description="Tenants with their own label value in metrics; all others share the value `other`.",

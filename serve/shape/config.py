@@ -37,6 +37,12 @@ def read_serve_config(file: Path) -> ServeDeploySchema:
         raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
 
 
+def gateway_settings(config: ServeDeploySchema) -> Settings | None:
+    """The settings of the gateway; None if the applications have other builders. Raises ConfigError if invalid."""
+    arguments = [app.args for app in config.applications if app.import_path == BUILDER]
+    return settings_from_arguments(Arguments.model_validate(arguments[0])) if arguments else None
+
+
 def parse_serve_config(document: object) -> ServeDeploySchema:
     """Raises ConfigError with the path and the message of each unknown key, or else of the first other errors."""
     if unknown := list(_unknown_keys(document, ServeDeploySchema, ())):

@@ -28,8 +28,17 @@ READY_TIMEOUT = 900.0
 POLL_SECONDS = 0.3
 """Seconds between two requests for the status. Each costs Serve's controller about 20 ms."""
 
+METRICS_OFFSET = 1000
+"""The metrics port minus the gateway's port, so that the gateways of one machine have different ones."""
+
+MAX_PORT = 65_535
+LOOPBACK = "127.0.0.1"
+
 # Serve's throughput mode requires HAProxy, and with HAProxy the replicas listen on every network interface.
 PROXY_ENVIRONMENT = {
+    # then Ray opens all its ports on loopback, including that of the metrics; a second node could not join
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve.http.request_ids:serve_middlewares",
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
@@ -45,14 +54,19 @@ def ignore_progress(_line: str) -> None:
 
 @contextmanager
 def serve_locally(
-    application: "Callable[[], Application]", host: str, port: int, on_progress: ProgressListener = ignore_progress
+    application: "Callable[[], Application]",
+    host: str,
+    port: int,
+    on_progress: ProgressListener = ignore_progress,
+    metrics_port: int = 0,
 ) -> Iterator[str]:
     """Serves an application during the block, and yields its URL when it is ready. The gateway has one replica.
 
-    Raises ConfigError if other machines can reach the host, because callers are not authenticated. Raises ClusterError
-    if the port is in use, or if Ray or the application cannot be started.
+    `metrics_port` is chosen by `choose_metrics_port` if it is 0. Raises ConfigError if other machines can reach the
+    host, because callers are not authenticated. Raises ClusterError if a port is in use, or if Ray or the application
+    cannot be started.
     """
-    with _start_ray(host, port, direct_ingress_environment(port)):
+    with _start_ray(host, port, direct_ingress_environment(port), metrics_port):
         from ray import serve
 
         quiet = {"log_level": "WARNING", "enable_access_log": False}
@@ -65,7 +79,11 @@ def serve_locally(
 
 @contextmanager
 def serve_from_config(
-    config: "ServeDeploySchema", host: str = "", port: int = 0, on_progress: ProgressListener = ignore_progress
+    config: "ServeDeploySchema",
+    host: str = "",
+    port: int = 0,
+    on_progress: ProgressListener = ignore_progress,
+    metrics_port: int = 0,
 ) -> Iterator[str]:
     """Serves the applications of a Serve config during the block, and yields their URL when they are ready.
 
@@ -76,7 +94,7 @@ def serve_from_config(
         **({"host": host} if host else {}),
         **({"port": port} if port else {}),
     }
-    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT):
+    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT, metrics_port):
         from ray import serve
 
         with _translate_ray_errors():
@@ -131,10 +149,12 @@ def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
 
 
 @contextmanager
-def _start_ray(host: str, port: int, ingress: dict[str, str]) -> Iterator[None]:
+def _start_ray(host: str, port: int, ingress: dict[str, str], metrics_port: int) -> Iterator[None]:
     """Starts Ray for the block. Serve and Ray are shut down when it ends."""
     check_loopback(host)
     _check_port_free(host, port)
+    metrics_port = metrics_port or choose_metrics_port(port)
+    _check_port_free(LOOPBACK, metrics_port, "; telemetry.metrics_port sets another port for the metrics")
     set_environment(ingress)
     with redirect_native_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own warnings
@@ -143,7 +163,13 @@ def _start_ray(host: str, port: int, ingress: dict[str, str]) -> Iterator[None]:
 
         try:
             with _translate_ray_errors():
-                ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _metrics_export_port=metrics_port,
+                )
             yield
         finally:
             with redirect_stdout(sys.stderr):  # Ray prints a line about the end of the controller
@@ -223,12 +249,17 @@ def check_loopback(host: str) -> None:
         )
 
 
-def _check_port_free(host: str, port: int) -> None:
+def choose_metrics_port(port: int) -> int:
+    """The port of the metrics of a gateway with this port."""
+    return port + METRICS_OFFSET if port + METRICS_OFFSET <= MAX_PORT else port - METRICS_OFFSET
+
+
+def _check_port_free(host: str, port: int, hint: str = "") -> None:
     with socket.socket() as probe:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}") from error
+            raise ClusterError(f"cannot use port {port} of {host}: {error.strerror}{hint}") from error
 
 
 def _free_port(host: str) -> int:
