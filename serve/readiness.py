@@ -11,7 +11,7 @@ from anyio import CapacityLimiter, to_thread
 
 from rag_core.errors import OverloadedError, RagError, StageTimeoutError, StoreError
 from rag_core.storage.postgres import Postgres
-from serve.public_errors import hide_store
+from serve.public_errors import hide_places
 
 CHECK_TIMEOUT = 1.0
 """Seconds in which a dependency must respond."""
@@ -37,7 +37,7 @@ class DependencyStatus:
     breaker: str = ""
 
     def to_json(self) -> Mapping[str, Any]:
-        details = {"reason": hide_store(self.reason), "breaker": self.breaker}
+        details = {"reason": hide_places(self.reason), "breaker": self.breaker}
         return {"ok": self.ok, "required": self.required, **{key: value for key, value in details.items() if value}}
 
 

@@ -22,7 +22,10 @@ class Span(Shape):
 
 
 class Citation(Shape):
-    """A citation. `start` and `end` are offsets in the document's text, `spans` and `claim` in the answer."""
+    """A citation. `start` and `end` are offsets in the document's text, `spans` and `claim` in the answer.
+
+    `url` is the gateway's page of the cited chunk, `origin_url` the address of the document.
+    """
 
     n: int
     id: str
@@ -53,7 +56,7 @@ class Citation(Shape):
             citation,
             id=f"cit_{number:02}",
             source_type="corpus",
-            url=citation.uri,
+            url=f"/v1/sources/{citation.chunk_id}",
             origin_url=citation.uri,
             spans=spans[:-1],
             claim=spans[-1],
@@ -65,7 +68,7 @@ class Citation(Shape):
     def to_citation(self) -> types.Citation:
         return self.to_value(
             types.Citation,
-            uri=self.url,
+            uri=self.origin_url,
             spans=tuple(span.pair for span in self.spans),
             claim=self.claim.pair,
             section=self.section or "",

@@ -31,7 +31,7 @@ from rag_core.errors import (
 from rag_core.wire.events import snake_case
 from rag_core.wire.problems import BrokenRule, OpenAIError, Problem
 from rag_core.wire.shape import json_bytes
-from serve.public_errors import STORE_UNREACHABLE, public_message
+from serve.public_errors import STORE_UNREACHABLE, hide_foreign_text, public_message
 from serve.readiness import explain_timeout
 
 MEDIA_TYPE = "application/problem+json"
@@ -99,6 +99,9 @@ HIDDEN_DETAILS: Mapping[type[RagError], str] = {
 }
 """Details for clients in place of messages that contain addresses and user names."""
 
+_QUOTING_ERRORS = (UsageError, DocumentError)
+"""Errors that quote the client's text."""
+
 CHAT_PATH = "/chat/completions"
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
@@ -151,7 +154,9 @@ def describe_problem(error: Exception, instance: str, correlation_id: str) -> Pr
             stage = error.stage if isinstance(error, StageTimeoutError | DocumentError) else ""
             code = snake_case(type(error).__name__.removesuffix("Error"))
             hidden = (detail for kind, detail in HIDDEN_DETAILS.items() if isinstance(error, kind))
-            detail = next(hidden, public_message(str(error)))
+            is_from_server = isinstance(error, UnavailableError | ConfigError) or not isinstance(error, _QUOTING_ERRORS)
+            public_text = public_message(str(error)) if is_from_server else hide_foreign_text(str(error))
+            detail = next(hidden, public_text)
             if detail != str(error):
                 _log.warning("%s failed: %s", instance, error)
             return _problem(problem_status(error), code, detail, *request, **({"failed_stage": stage} if stage else {}))

@@ -21,6 +21,7 @@ from serve.http.connections import open_catalog
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
+from serve.public_errors import hide_places
 
 router = APIRouter()
 
@@ -51,7 +52,10 @@ def documents(page: Annotated[DocumentFilter, Query()], caller: CurrentCaller, s
 @router.get("/v1/documents/{id}", responses=success_response(ShownDocument))
 def document(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
     with open_catalog(services, caller) as catalog:
-        return json_response(ShownDocument.from_row(catalog.readable_document(id, caller.groups)))
+        row = catalog.readable_document(id, caller.groups)
+    return json_response(
+        ShownDocument.from_row({**row, "reason": row["reason"] and hide_places(row["reason"], [row["uri"]])})
+    )
 
 
 @router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT_RESPONSE)

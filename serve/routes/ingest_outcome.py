@@ -27,6 +27,7 @@ from rag_core.wire.problems import Problem
 from serve.bodies.ingest_requests import AcceptedDocument, ParsedIngest
 from serve.http.caller import Caller
 from serve.http.connections import open_ledger
+from serve.public_errors import hide_places
 from serve.routes.jobs import OPEN_STATUSES, count_documents, job_links
 from serve.services import Services
 
@@ -133,7 +134,7 @@ def _read_outcome(services: Services, caller: Caller, submission: Submission) ->
     return JobOutcome(
         waited=True,
         status=row["status"],
-        reason=row["reason"] or "",
+        reason=hide_places(row["reason"] or "", row["sources"]),
         has_items=any(progress.values()),
         counts=count_documents(row, progress),
         failures={failure["uri"]: failure for failure in failures},
@@ -204,7 +205,8 @@ def _source_items(parsed: ParsedIngest, outcome: JobOutcome, to_problem: ToProbl
 
 def _document_error(failure: Mapping[str, Any]) -> DocumentError:
     kind = TransientError if failure["retryable"] else DocumentError
-    return kind(failure["stage"], failure["reason"], failure["retryable"])
+    reason = hide_places(failure["reason"], [failure["uri"]])
+    return kind(failure["stage"], reason, failure["retryable"])
 
 
 def _job_error(outcome: JobOutcome) -> RagError:

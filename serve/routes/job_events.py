@@ -25,7 +25,7 @@ from serve.http.caller import Caller
 from serve.http.connections import open_ledger
 from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.event_stream import KEEP_ALIVE_SECONDS, EventStream
-from serve.public_errors import hide_store
+from serve.public_errors import hide_places
 from serve.routes.jobs import KILLED_STATUS, OPEN_STATUSES, with_killed_status
 from serve.services import Services
 
@@ -231,16 +231,22 @@ def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, 
     stage, status, detail = event["stage"], event["status"], event["detail"]
     match stage:
         case "job":
-            reason = {"reason": hide_store(detail["reason"])} if "reason" in detail else {}
-            name, members = status, {"stage": stage, "status": status, **detail, **reason}
+            name, members = status, {"stage": stage, "status": status, **_public_detail(detail)}
         case "stage":
             name, members = stage, {"stage": status, "status": "running"}
         case "document":
-            name, members = stage, {"stage": detail["stage"], "status": status, "document": detail}
+            name, members = stage, {"stage": detail["stage"], "status": status, "document": _public_detail(detail)}
         case _:
             name, members = "progress", {"stage": stage, "status": status}
     body = JobEvent(job_id=job_id, seq=event["seq"], **members, timestamp=event["at"], **figures)
     return f"id: {body.seq}\nevent: job.{name}\ndata: {json_text(body)}\n\n"
+
+
+def _public_detail(detail: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The detail of an event with a reason that clients may read."""
+    if not detail.get("reason"):
+        return detail
+    return {**detail, "reason": hide_places(detail["reason"], [detail.get("uri", "")])}
 
 
 def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from serve.http.connections import open_ledger
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
-from serve.public_errors import hide_store
+from serve.public_errors import hide_places
 from serve.services import Services
 
 router = APIRouter()
@@ -99,7 +99,7 @@ def _describe_job(id: UUID, page: PageParameters, caller: Caller, services: Serv
         **_summarize_job(row, services.settings),
         counts=count_documents(row, progress),
         stages={stage["stage"]: StageWork.from_row(stage) for stage in stages},
-        failures=[FailedDocument.from_row(failure) for failure in failures],
+        failures=[FailedDocument.from_row(public_failure(failure)) for failure in failures],
         **paging,
     )
 
@@ -115,7 +115,7 @@ def _summarize_job(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]
     return {
         "job_id": job["id"],
         "status": job["status"],
-        "reason": job["reason"] and hide_store(job["reason"]),
+        "reason": job["reason"] and hide_places(job["reason"], job["sources"]),
         "collection": job["collection"],
         "profile": job["profile"],
         "pipeline_version": version,
@@ -138,6 +138,11 @@ def count_documents(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict
     same = row["same"] + progress["same"]  # unread because nothing changed, and read but equal
     counts = {name: progress[name] for name in ("added", "changed", "deleted", *DOCUMENT_STATUSES)}
     return {"listed": progress["added"] + progress["changed"] + same, "same": same, **counts}
+
+
+def public_failure(failure: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of a failed document with a reason that clients may read."""
+    return {**failure, "reason": failure["reason"] and hide_places(failure["reason"], [failure["uri"]])}
 
 
 def job_links(id: UUID) -> Links:

@@ -1,5 +1,6 @@
 """Files of every file system that fsspec has a driver for: s3://, gs://, memory:// and others."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,8 @@ from rag_core.errors import DocumentError, ListingError, LocationError, SourceEr
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.location_rules import PORTS, LocationRules
 from rag_core.types import Entry, clamp_ns
+
+_log = logging.getLogger(__name__)
 
 _MODIFIED_KEYS = ("mtime", "LastModified", "updated", "last_modified", "created")
 _ETAG_KEYS = ("ETag", "etag", "checksum", "sha")
@@ -30,7 +33,7 @@ class RemoteTree:
         except LocationError:
             raise
         except Exception as error:
-            raise ListingError(f"{self.uri} cannot be listed completely: {error}") from error
+            raise ListingError(f"{self.uri} cannot be listed completely: {_reason(error, self.rules)}") from error
         for path, facts in sorted(files.items()):
             relative = path.removeprefix(root).removeprefix("/")
             is_file = facts.get("type", "file") == "file" and not path.endswith("/")
@@ -59,7 +62,7 @@ class RemoteTree:
         except Exception as error:
             if any(getattr(error, name, None) in _FORBIDDEN_STATUSES for name in ("status", "code")):
                 raise DocumentError("read", "permission denied") from error
-            raise TransientError("read", describe_error(error), True) from error
+            raise TransientError("read", _reason(error, self.rules), True) from error
 
 
 def remote_uri(location: str, rules: LocationRules | None = None) -> str:
@@ -70,10 +73,18 @@ def remote_uri(location: str, rules: LocationRules | None = None) -> str:
     except LocationError:
         raise
     except Exception as error:
-        raise SourceError(f"{location} cannot be used as a source: {error}") from error
+        raise SourceError(f"{location} cannot be used as a source: {_reason(error, rules)}") from error
     if not uri:
         raise SourceError(f"{location} does not exist")
     return uri
+
+
+def _reason(error: Exception, rules: LocationRules | None) -> str:
+    """The reason of a failure. A request gets only the class: drivers quote addresses and names of this network."""
+    if rules is None:
+        return describe_error(error)
+    _log.warning("cannot read a location of a request: %s", describe_error(error))
+    return type(error).__name__
 
 
 def _open_file_system(uri: str, rules: LocationRules | None) -> tuple[Any, str]:
