@@ -46,39 +46,26 @@ def serve(
     started = time.perf_counter()
     with (
         stderr_console(options.quiet, soft_wrap=True) as terminal,
-        _run_server(options, host, port, terminal) as (url, metrics),
+        _run_server(options, host, port, terminal) as url,
     ):
         seconds = round(time.perf_counter() - started, 1)
         if options.json:
-            print_json({"url": url, "metrics": metrics, "seconds": seconds})
+            print_json({"url": url, "seconds": seconds})
         else:
             message = f"serving at {url} after {seconds} s; {url}/docs lists the routes; stop with Ctrl-C"
             stdout_console(options.quiet).print(message)
-            stdout_console(options.quiet).print(f"metrics for Prometheus at {metrics}")
         while True:
             signal.pause()
 
 
 @contextmanager
-def _run_server(
-    options: GlobalOptions, host: str | None, port: int | None, terminal: Console
-) -> Iterator[tuple[str, str]]:
-    """Serves during the block, and yields the URL of the gateway and that of its metrics."""
-    from serve.shape.local import (
-        LOOPBACK,
-        choose_metrics_port,
-        deploy,
-        serve_from_config,
-        serve_locally,
-        set_environment,
-    )
+def _run_server(options: GlobalOptions, host: str | None, port: int | None, terminal: Console) -> Iterator[str]:
+    """Serves during the block, and yields the URL."""
+    from serve.shape.local import deploy, serve_from_config, serve_locally, set_environment
 
     terminal.print("starting Ray, loading models …")
     set_environment()
-    from serve.shape.config import gateway_settings, is_serve_config, read_serve_config
-
-    def metrics_url(metrics_port: int) -> str:
-        return f"http://{LOOPBACK}:{metrics_port}/metrics"
+    from serve.shape.config import find_metrics_port, is_serve_config, read_serve_config
 
     if options.config is None or not is_serve_config(options.config):
         from serve.app import build_local_application
@@ -87,10 +74,9 @@ def _run_server(
         if host:  # it can be a name of loopback
             hosts = (*settings.api.hosts, host)
             settings = settings.model_copy(update={"api": settings.api.model_copy(update={"hosts": hosts})})
-        metrics_port = settings.telemetry.metrics_port or choose_metrics_port(port or PORT)
-        build_app = partial(build_local_application, settings)
+        build_app, metrics_port = partial(build_local_application, settings), settings.telemetry.metrics_port
         with serve_locally(build_app, host or HOST, port or PORT, terminal.print, metrics_port) as url:
-            yield url, metrics_url(metrics_port)
+            yield url
         return
     if overrides := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
         raise ConfigError(
@@ -107,9 +93,6 @@ def _run_server(
             terminal.print(f"reloaded {file}")
 
     config = read_serve_config(file)
-    gateway = gateway_settings(config)
-    metrics_port = gateway.telemetry.metrics_port if gateway else 0
-    metrics_port = metrics_port or choose_metrics_port(port or config.http_options.port)
-    with serve_from_config(config, host or "", port or 0, terminal.print, metrics_port) as url:
+    with serve_from_config(config, host or "", port or 0, terminal.print, find_metrics_port(config)) as url:
         signal.signal(signal.SIGUSR1, reload_config)
-        yield url, metrics_url(metrics_port)
+        yield url

@@ -10,12 +10,12 @@ STORE_UNREACHABLE = "the store cannot be reached"
 HIDDEN = "***"
 _STORE_ERROR = re.compile(r"(?:(?:cannot (?:use|reach|read from)|lost) the store|the embedded Postgres)\b.*", re.DOTALL)
 _FOREIGN_ERROR = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Timeout|Interrupt)): .*", re.DOTALL)
-_ENDPOINT = re.compile(r"\b(the endpoint) \S+")
+_ENDPOINT = re.compile(r"\b(the endpoint) \S+(?= (?:broke|cannot|must|refused|was)\b)")
 _PLACE = re.compile(
     r"""\bhttps?://[^\s'",;)]+        # a URL
     | \b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b    # an IPv4 address
     | \[[0-9A-Fa-f]*:[0-9A-Fa-f:.]+\](?::\d+)?    # an IPv6 address
-    | \b[\w.-]*[A-Za-z][\w.-]*:\d{2,5}\b    # a name with a port
+    | \b[\w.-]*[A-Za-z][\w.-]*:\d{2,5}\b(?!:)    # a name with a port, but not a time
     | (?<![\w/.:~*\#<-])~?(?:/[\w.@+=~-]+){2,}/?    # an absolute path
     """,
     re.VERBOSE,

@@ -37,10 +37,10 @@ def read_serve_config(file: Path) -> ServeDeploySchema:
         raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
 
 
-def gateway_settings(config: ServeDeploySchema) -> Settings | None:
-    """The settings of the gateway; None if the applications have other builders. Raises ConfigError if invalid."""
+def find_metrics_port(config: ServeDeploySchema) -> int:
+    """The setting of the first gateway; 0 if there is none. Raises ConfigError if its settings are invalid."""
     arguments = [app.args for app in config.applications if app.import_path == BUILDER]
-    return settings_from_arguments(Arguments.model_validate(arguments[0])) if arguments else None
+    return settings_from_arguments(Arguments.model_validate(arguments[0])).telemetry.metrics_port if arguments else 0
 
 
 def parse_serve_config(document: object) -> ServeDeploySchema:

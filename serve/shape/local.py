@@ -66,7 +66,7 @@ def serve_locally(
     host, because callers are not authenticated. Raises ClusterError if a port is in use, or if Ray or the application
     cannot be started.
     """
-    with _start_ray(host, port, direct_ingress_environment(port), metrics_port):
+    with _start_ray(host, port, direct_ingress_environment(port), metrics_port, on_progress):
         from ray import serve
 
         quiet = {"log_level": "WARNING", "enable_access_log": False}
@@ -94,7 +94,7 @@ def serve_from_config(
         **({"host": host} if host else {}),
         **({"port": port} if port else {}),
     }
-    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT, metrics_port):
+    with _start_ray(options["host"], options["port"], PROXY_ENVIRONMENT, metrics_port, on_progress):
         from ray import serve
 
         with _translate_ray_errors():
@@ -149,7 +149,9 @@ def set_environment(ingress: dict[str, str] = PROXY_ENVIRONMENT) -> None:
 
 
 @contextmanager
-def _start_ray(host: str, port: int, ingress: dict[str, str], metrics_port: int) -> Iterator[None]:
+def _start_ray(
+    host: str, port: int, ingress: dict[str, str], metrics_port: int, on_progress: ProgressListener
+) -> Iterator[None]:
     """Starts Ray for the block. Serve and Ray are shut down when it ends."""
     check_loopback(host)
     _check_port_free(host, port)
@@ -170,6 +172,7 @@ def _start_ray(host: str, port: int, ingress: dict[str, str], metrics_port: int)
                     logging_level=logging.ERROR,
                     _metrics_export_port=metrics_port,
                 )
+            on_progress(f"metrics for Prometheus at http://{LOOPBACK}:{metrics_port}/metrics")
             yield
         finally:
             with redirect_stdout(sys.stderr):  # Ray prints a line about the end of the controller

@@ -15,7 +15,7 @@ programs. Errors are `application/problem+json` (RFC 9457). They say whether a r
 member `error` that OpenAI's clients read. Every response has these headers: `X-Correlation-ID`, `X-Request-ID`,
 `X-API-Version`, `X-Pipeline-Version` and `Server-Timing`. [The server](../how-to/server.md) has examples.
 """
-PROBLEMS = ("400", "403", "404", "405", "406", "409", "413", "415", "422", "500", "502", "503", "504")
+PROBLEMS = ("400", "403", "404", "405", "406", "409", "413", "415", "421", "422", "500", "502", "503", "504")
 
 
 def render_routes() -> str:
