@@ -228,5 +228,6 @@ def _check_response(response: httpx2.Response) -> None:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"the server responded with status {response.status_code}"
-    kinds: Mapping[int, type[RagError]] = {400: UsageError, 404: NotFoundError, 413: TooLargeError, 422: UsageError}
+    kinds: Mapping[int, type[RagError]] = {404: NotFoundError, 413: TooLargeError}
+    kinds = {**dict.fromkeys((400, 403, 421, 422), UsageError), **kinds}
     raise kinds.get(response.status_code, UnavailableError)(detail)

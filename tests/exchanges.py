@@ -284,7 +284,9 @@ def record(out: Path) -> None:
     server = FOLDER / "postgres"
     try:
         store = Postgres.open(embedded.start(server))
-        settings = hashing_settings(f"store.url={store.dsn}", "answering.budget=none")
+        settings = hashing_settings(
+            f"store.url={store.dsn}", "answering.budget=none", f'ingestion.allowed_locations=["{FOLDER}"]'
+        )
         ingest(store, FOLDER / "corpus", settings=settings)
         with run_worker(settings):
             recorded = gateways.run_with_gateway(

@@ -145,7 +145,7 @@ select j.id, j.run, coalesce(c.name, j.request ->> 'collection') as collection, 
   coalesce((select array_agg(s.uri order by s.uri) from sources s
     where s.tenant = j.tenant and s.id = any(j.sources)),
     array(select jsonb_array_elements_text(j.request -> 'locations'))) as sources,
-  j.request is not null as requested,
+  j.request is not null and not coalesce((j.request ->> 'from_operator')::boolean, false) as requested,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id) as documents,
   (select count(*) from job_items i where i.tenant = j.tenant and i.job_id = j.id and i.status = 'failed') as failed,
   j.status = 'running' and j.request is null and not exists (

@@ -142,7 +142,7 @@ class IngestRequest:
 
     The job keeps `settings` as they are now; they do not include store and tenant. `locations` are sources, as in
     `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
-    if it is empty, all are read.
+    if it is empty, all are read. `from_operator`: a job of `rag ingest` named the locations, so they are not limited.
     """
 
     collection: str
@@ -154,6 +154,7 @@ class IngestRequest:
     confirmed: bool = False
     checksum: bool = False
     only: tuple[str, ...] = ()
+    from_operator: bool = False
     correlation_id: str = ""
     traceparent: str = ""
 
@@ -268,6 +269,7 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
         locations=tuple(locations) if retry_all or only else (),
         documents=tuple(PushedDocument(**document) for document in documents),
         only=only,
+        from_operator=stored.get("from_operator", False) if stored else True,
         correlation_id=row["correlation_id"],
         **(options or {"prune": False}),  # `rag ingest` does not store its options: deleting nothing is safe
     )
@@ -402,7 +404,7 @@ def _is_absolute_url(url: str) -> bool:
 
 def _job_row(request: IngestRequest) -> dict[str, Any]:
     """The columns of a request in `jobs`. Its documents are stored in a separate table."""
-    names = ("collection", "locations", "prune", "confirmed", "checksum", "only")
+    names = ("collection", "locations", "prune", "confirmed", "checksum", "only", "from_operator")
     return {
         "profile": request.profile,
         "settings": Jsonb(dict(request.settings)),

@@ -91,7 +91,8 @@ def build_lease_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sy
     options = SyncOptions(
         prune=request.prune, confirmed=request.confirmed, checksum=request.checksum, only=frozenset(request.only)
     )
-    sync = build_sync(settings, postgres, request.locations, request.collection, options, location_rules(settings))
+    rules = None if request.from_operator else location_rules(settings)
+    sync = build_sync(settings, postgres, request.locations, request.collection, options, rules)
     sync = replace(sync, job=lease.job, fence=lease.fence)
     if not lease.pushes:
         return sync

@@ -53,7 +53,7 @@ def test_every_citation_is_verbatim_in_its_stored_document(rag: Rag) -> None:
     assert reply["verdict"]["method"] == "verbatim"
     assert reply["confidence"] == 1.0
     for citation in reply["citations"]:
-        text = run(rag, "documents", "text", citation["url"]).removesuffix("\n")
+        text = run(rag, "documents", "text", citation["origin_url"]).removesuffix("\n")
         assert text[citation["start"] : citation["end"]] == citation["quote"]
         for span in citation["spans"]:
             assert reply["answer"][span["start"] : span["end"]] == f"[{citation['n']}]"

@@ -30,6 +30,7 @@ T = TypeVar("T")
 KEYS = {"id": "keys", "uri": "https://example.org/keys", "title": "Keys", "text": "Keys are replaced every 45 days."}
 GATES = {"id": "gates", "text": "Gates open at spring tide."}
 BAD = {"id": "bad", "text": "a\x00b"}
+ALLOWED = 'ingestion.allowed_locations=["/", "s3://bucket"]'
 JOBS = """
 select j.id, j.status, j.profile, j.settings, j.request, j.correlation_id, j.traceparent,
   (select array_agg(p.id order by p.id) from pushed_documents p where p.job_id = j.id) as documents
@@ -38,7 +39,9 @@ PUSHED = "select id, body, media_type, title, url, metadata from pushed_document
 
 
 def graph(store: Postgres) -> Services:
-    return build_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_services(
+        hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none", ALLOWED)
+    )
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
@@ -54,7 +57,7 @@ def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: s
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
     """Somebody who does what is queued."""
-    chosen = hashing_settings(f"tenant={TENANT}", "store.patience_s=5")
+    chosen = hashing_settings(f"tenant={TENANT}", "store.patience_s=5", ALLOWED)
     settings = chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})
     with run_worker(settings):
         yield
@@ -266,7 +269,7 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
     assert (done.json()["status"], "items" in done.json()) == ("completed", False)
     (hit,) = found["results"]
     assert (hit["title"], hit["url"]) == ("Keys", "https://example.org/keys")
-    assert [citation["url"] for citation in answered["citations"]] == ["https://example.org/keys"]
+    assert [citation["origin_url"] for citation in answered["citations"]] == ["https://example.org/keys"]
     assert violations(store) == []
 
 

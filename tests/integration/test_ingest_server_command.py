@@ -24,6 +24,7 @@ from workers import run_worker
 from rag_core.storage.postgres import Postgres
 from serve.services import Services
 
+ALLOWED = 'ingestion.allowed_locations=["s3://bucket"]'
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 INGEST = [*RAG, "ingest"]
@@ -31,12 +32,14 @@ FILES = {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.html": "<html>
 
 
 def graph(store: Postgres) -> Services:
-    return build_services(hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none"))
+    return build_services(
+        hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", "answering.budget=none", ALLOWED)
+    )
 
 
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
-    chosen = hashing_settings(f"tenant={TENANT}")
+    chosen = hashing_settings(f"tenant={TENANT}", ALLOWED)
     with run_worker(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})):
         yield
 
@@ -118,11 +121,21 @@ def test_many_files_go_in_batches(store: Postgres, url: str, tmp_path: Path, mon
     assert list(sent.jobs.values()) == [2, 2, 1]
 
 
-def test_a_uri_that_the_server_can_list_is_sent_as_a_source(rag: Rag, store: Postgres, url: str) -> None:
+def test_a_uri_that_the_server_can_list_is_sent_as_a_source(
+    rag: Rag, store: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with worker(store):
-        told = report(rag, url, "memory://nothing/here", code=2)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        told = report(rag, url, "s3://bucket/docs", code=2)
     assert told["error"]["type"] == "SourceError"
-    assert "memory://nothing/here" in told["error"]["message"]
+    assert told["error"]["message"].startswith("s3://bucket/docs cannot be used as a source: ")
+
+
+def test_a_uri_that_the_server_does_not_allow_is_refused_with_the_rule(rag: Rag, store: Postgres, url: str) -> None:
+    told = report(rag, url, "memory://nothing/here", code=2)
+    assert "the scheme of a location must be one of file, gs, http, https, s3" in told["error"]["message"]
+    told = report(rag, url, "s3://other/docs", code=2)
+    assert "must be under one of ingestion.allowed_locations, got 's3://other/docs'" in told["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ GATES = "The gates"
 
 
 def settings_for(store: Postgres, *overrides: str) -> Settings:
-    return hashing_settings(f"store.url={store.dsn}", "parsing.sandbox=false", *overrides)
+    return hashing_settings(
+        f"store.url={store.dsn}", "parsing.sandbox=false", 'ingestion.allowed_locations=["/"]', *overrides
+    )
 
 
 def asked(today: Settings, *documents: PushedDocument, **more: Any) -> IngestRequest:

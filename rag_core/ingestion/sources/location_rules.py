@@ -32,7 +32,7 @@ class LocationRules:
         """Raises LocationError unless the location, with links and percent-encoding resolved, is an allowed one."""
         if not self.allowed:
             raise LocationError("requests cannot name locations: ingestion.allowed_locations is empty")
-        scheme = location.partition("://")[0]
+        scheme = "file" if _is_local(location) else location.partition("://")[0]
         if scheme not in SCHEMES:
             raise LocationError(f"the scheme of a location must be one of {', '.join(SCHEMES)}, got {location[:80]!r}")
         if "::" in location:
@@ -47,10 +47,7 @@ class LocationRules:
             raise LocationError(f"a location must be under one of ingestion.allowed_locations, got {location[:200]!r}")
 
     def _folders(self) -> Iterator[str]:
-        for location in self.allowed:
-            if _is_local(location):
-                is_uri = location.startswith("file://")
-                yield os.path.realpath(path_from_uri(location) if is_uri else os.path.expanduser(location))
+        return (_resolve(location) for location in self.allowed if _is_local(location))
 
 
 def _is_local(location: str) -> bool:
@@ -58,8 +55,10 @@ def _is_local(location: str) -> bool:
 
 
 def _resolve(location: str) -> str:
+    """The path of a path, a `~` path or a `file://` uri, with all links resolved."""
     try:
-        return os.path.realpath(path_from_uri(location))
+        is_uri = location.startswith("file://")
+        return os.path.realpath(path_from_uri(location) if is_uri else os.path.expanduser(location))
     except (SourceError, ValueError) as error:  # another host, or a NUL
         raise LocationError(f"a file location must be a path of this host, got {location[:80]!r}") from error
 
