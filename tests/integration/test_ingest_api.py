@@ -370,3 +370,41 @@ def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, m
     assert (waited.status_code, not_waited.status_code) == (202, 202)
     assert waited.headers["preference-applied"] == "wait=1"
     assert "preference-applied" not in not_waited.headers
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "file:///etc",
+        "file:///srv/docs/../secret",
+        "http://127.0.0.1:9/a",
+        "local:///etc",
+        "s3://other/a",
+        "zip://a::s3://bucket/a",
+    ],
+)
+def test_a_source_outside_the_allowed_locations_is_refused_and_queues_nothing(store: Postgres, location: str) -> None:
+    settings = hashing_settings(
+        f"tenant={TENANT}", f"store.url={store.dsn}", 'ingestion.allowed_locations=["/srv/docs", "s3://bucket"]'
+    )
+    body = {"source": {"type": "files", "locations": ["s3://bucket/docs", location]}}
+    response = gateways.run_with_gateway(
+        build_services(settings), lambda client: client.post("/v1/ingest", json=body), Caller(tenant=TENANT)
+    )
+    problem = response.json()
+    assert (response.status_code, problem["error_type"], problem["retryable"]) == (403, "location", False)
+    assert "location" in problem["detail"]
+    assert "/srv/docs'" not in problem["detail"]
+    assert rows(store, JOBS) == []
+
+
+def test_the_worker_checks_a_location_again_by_its_own_settings(store: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "keys.md").write_text("# Keys")
+    body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
+    own = hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", 'ingestion.allowed_locations=["/srv/docs"]')
+    with run_worker(own):
+        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+    (row,) = response.json()["items"]
+    assert (response.status_code, row["problem"]["status"], row["problem"]["error_type"]) == (207, 403, "location")
+    assert rows(store, "select from documents") == []
+    assert "allowed_locations" not in rows(store, JOBS)[0]["settings"]["ingestion"]
