@@ -66,6 +66,11 @@ PartialScore = Annotated[
 ]
 
 
+HostPattern = Annotated[
+    str, AfterValidator(str.lower), Field(pattern=r"^(?:\*|(?:\*\.)?[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)$")
+]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -101,7 +106,7 @@ class ApiSettings(Section):
     read_only: bool = Field(
         False, description="Refuse every request that changes documents or jobs; questions and searches still work."
     )
-    hosts: tuple[str, ...] = Field(
+    hosts: tuple[HostPattern, ...] = Field(
         (),
         description="Further host names under which clients reach the gateway, such as `rag.example.org` or "
         "`*.example.org`; `*` allows all. Loopback names and IP addresses always work.",

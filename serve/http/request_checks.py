@@ -62,8 +62,7 @@ def is_ip_address(name: str) -> bool:
 
 
 def matches_host(name: str, pattern: str) -> bool:
-    """A pattern is a name, `*.` with the end of a name, or `*`."""
-    pattern = pattern.lower()
+    """A pattern is a name, `*.` with the end of a name, or `*`; all in lower case."""
     return pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
 
 

@@ -260,7 +260,8 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
         done = await client.post("/v1/ingest", json={"documents": [KEYS, GATES]}, headers=WAIT)
         found = await client.post("/v1/retrieve", json={"query": "How often are keys replaced?", "top_k": 1})
         answered = await client.post("/v1/answer", json={"question": "How often are keys replaced?"})
-        return done, found.json(), answered.json()
+        pages = [(await client.get(citation["url"])).json() for citation in answered.json()["citations"]]
+        return done, found.json(), {**answered.json(), "pages": pages}
 
     with worker(store):
         done, found, answered = asked(store, pushed)
@@ -270,6 +271,8 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
     (hit,) = found["results"]
     assert (hit["title"], hit["url"]) == ("Keys", "https://example.org/keys")
     assert [citation["origin_url"] for citation in answered["citations"]] == ["https://example.org/keys"]
+    assert [page["url"] for page in answered["pages"]] == ["https://example.org/keys"]
+    assert answered["citations"][0]["quote"] in answered["pages"][0]["quote"]
     assert violations(store) == []
 
 

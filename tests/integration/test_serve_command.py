@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 from hosts import RAG, free_port, with_interrupts
 from trees import write
@@ -60,6 +61,23 @@ def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: s
         assert hits[0]["title"] == "Locks"
         missing = client.post("/v1/retrieve", json={"query": "?", "collection": "nowhere"})
         assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_the_gateway_and_its_metrics_listen_on_loopback_only(url: str) -> None:
+    port = int(url.rpartition(":")[2])
+    assert "ray_serve_" in httpx2.get(f"http://127.0.0.1:{port + 1000}/metrics").text
+    listening = [c.laddr for c in psutil.net_connections("tcp") if c.status == "LISTEN"]
+    addresses = {address.ip for address in listening if address.port in (port, port + 1000)}
+    assert addresses == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("id", [b"\xff\xfe", b"a\xc3(", b"x" * 300])
+def test_a_request_id_of_any_bytes_is_no_error_and_one_id_is_sent_back(url: str, id: bytes) -> None:
+    for path, status in (("/healthz", 200), ("/nowhere", 404), ("/-/healthz", 200)):
+        response = httpx2.get(url + path, headers=[(b"X-Request-ID", id), (b"X-Correlation-ID", id)])
+        ids = response.headers.get_list("x-request-id")
+        assert (response.status_code, len(ids), len(ids[0])) == (status, 1, 36)
+    assert httpx2.get(f"{url}/healthz", headers={"X-Request-ID": "mine"}).headers.get_list("x-request-id") == ["mine"]
 
 
 def test_commands_ask_a_server_as_they_ask_the_store(url: str, environment: dict[str, str]) -> None:

@@ -333,3 +333,29 @@ def test_hosts_are_compared_in_lower_case() -> None:
 )
 def test_what_is_no_bare_host_is_refused(host: str) -> None:
     assert complaint(f"guard.link_hosts=['{host}']").startswith("guard.link_hosts.0: String should match pattern")
+
+
+def test_hosts_of_the_api_are_names_ends_of_names_or_all() -> None:
+    hosts = settings_of("api.hosts=[RAG.example.org, '*.pages.example', '*']").api.hosts
+    assert hosts == ("rag.example.org", "*.pages.example", "*")
+
+
+@pytest.mark.parametrize("host", ["https://rag.example.org", "rag.example.org:8000", "rag.*", "*rag", "a b", ""])
+def test_a_host_of_the_api_has_no_scheme_and_no_port(host: str) -> None:
+    assert complaint(f"api.hosts=['{host}']").startswith("api.hosts.0: String should match pattern")
+
+
+@pytest.mark.parametrize(
+    "location", ["docs", "ftp://a/b", "memory://a", "s3://a::file:///b", "simplecache::s3://a", ""]
+)
+def test_an_allowed_location_is_an_absolute_folder_or_a_uri_of_a_known_scheme(location: str) -> None:
+    assert "each of allowed_locations must be an absolute folder" in complaint(
+        f"ingestion.allowed_locations=['{location}']"
+    )
+
+
+def test_settings_of_access_are_no_part_of_the_pipelines_version() -> None:
+    version = settings_of().pipeline_version
+    for override in ("api.read_only=true", "ingestion.allowed_locations=[/srv]", "ingestion.private_networks=true"):
+        assert settings_of(override).pipeline_version == version
+    assert settings_of("ingestion.group=7").pipeline_version != version
