@@ -31,9 +31,9 @@ class AutoRunner:
     settings: Settings
     resources: Resources
 
-    def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any]) -> Any:
+    def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any], check: Any) -> Any:
         name = RunnerName.inline if self.fits_inline(drafts) else RunnerName.ray
-        return build_runner(name, self.settings, self.resources).run(target, sources, drafts)
+        return build_runner(name, self.settings, self.resources).run(target, sources, drafts, check)
 
     def fits_inline(self, drafts: Sequence[Any]) -> bool:
         documents, megabytes = self.settings.ingestion.inline_documents, self.settings.ingestion.inline_mb

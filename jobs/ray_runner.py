@@ -15,6 +15,7 @@ from jobs.ray_errors import translate_ray_errors
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
+from rag_core.ingestion.watch import Check, never_stop
 from rag_core.protocols import Source
 from rag_core.storage.embedded import rag_home
 from rag_core.storage.publishing import WriteTarget
@@ -81,7 +82,13 @@ class RayRunner:
     settings: Settings
     resources: Resources = UNLIMITED
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self,
+        target: WriteTarget,
+        sources: Mapping[int, Source],
+        drafts: Sequence[Draft],
+        check: Check = never_stop,
+    ) -> RunTimes:
         """Processes the drafts on the cluster that RAY_ADDRESS names, else on a local one, which outlives the job."""
         requested = time.time()
         from rag_core.telemetry.propagation import propagation_values
@@ -97,9 +104,38 @@ class RayRunner:
 
             spec = JobSpec(self.settings, target, sources, propagation_values(operation))
             sink = Publish(spec)
-            with translate_ray_errors():
+            with translate_ray_errors(), _stop_execution(check):
                 _run_pipeline(sink, spec, drafts, self.resources)
         return RunTimes(start=max(sink.times.start - requested, 0.0), publish=sink.times.publish)
+
+
+@contextmanager
+def _stop_execution(check: Check) -> Iterator[None]:
+    """Makes datasets of the block call `check` at each step of their execution, some ten times a second.
+
+    If it raises an error, Ray Data cancels the tasks, kills the actors, and raises the error in the block.
+    """
+    from ray.data import DataContext
+
+    class Stop:
+        """An `ExecutionCallback` of Ray Data, which has no public base class."""
+
+        def before_execution_starts(self, executor: Any) -> None: ...
+
+        def on_execution_step(self, executor: Any) -> None:  # noqa: ARG002 - Ray passes it
+            check()
+
+        def after_execution_succeeds(self, executor: Any) -> None: ...
+
+        def after_execution_fails(self, executor: Any, error: Exception) -> None: ...
+
+    context = DataContext.get_current()
+    before = context.custom_execution_callback_classes
+    context.custom_execution_callback_classes = [*before, Stop]  # type: ignore[list-item]
+    try:
+        yield
+    finally:
+        context.custom_execution_callback_classes = before
 
 
 @contextmanager

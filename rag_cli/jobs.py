@@ -16,7 +16,7 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import POLL_SECONDS, JobProgress
 from rag_cli.terminal.tables import print_facts, print_more, print_rows
 from rag_core.errors import NotFoundError
-from rag_core.storage.ledger import INTERRUPTED, Ledger
+from rag_core.storage.ledger import CANCELLED, INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
 app = typer.Typer(help="Jobs: list, watch, cancel, retry and show them.", no_args_is_help=True)
@@ -119,7 +119,7 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
     with open_ledger(options) as ledger:
         row = _with_interruption(ledger.job(job))
         counts, events = ledger.progress(row["id"]), ledger.events(row["id"])
-        failures = ledger.failures(row["id"], "failed", "quarantined", "skipped")
+        failures = ledger.failures(row["id"], "failed", "quarantined", "skipped", "cancelled")
     counts["same"] += row["same"]
     if options.json:
         print_json({**row, "counts": counts, "failures": failures, "events": events})
@@ -127,7 +127,7 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
     hidden = set() if options.verbose else {"settings"}
     facts = {**row, "counts": counts, "events": len(events)}
     print_facts({name: value for name, value in facts.items() if name not in hidden})
-    reached = [failure for failure in failures if failure["reason"] != INTERRUPTED]
+    reached = [failure for failure in failures if failure["reason"] not in (INTERRUPTED, CANCELLED)]
     console = stdout_console()
     for failure in reached if options.verbose else reached[:MAX_SHOWN_FAILURES]:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
@@ -135,7 +135,7 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
     if len(reached) > MAX_SHOWN_FAILURES and not options.verbose:
         print_more("-v", options)
     if unreached := len(failures) - len(reached):
-        console.print(f"{unreached} documents: {INTERRUPTED}")
+        console.print(f"{unreached} documents: {CANCELLED if row['status'] == 'cancelled' else INTERRUPTED}")
 
 
 def _wait_while(ledger: Ledger, id: UUID, *statuses: str) -> dict[str, Any]:

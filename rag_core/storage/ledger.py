@@ -21,6 +21,7 @@ from rag_core.storage.postgres import Postgres, transaction, translate_connectio
 
 Action: TypeAlias = Literal["add", "change", "delete"]
 INTERRUPTED = "interrupted: the job ended before it came to this document"
+CANCELLED = "cancelled before the job came to this document"
 
 UNLOCK = "select pg_advisory_unlock_all()"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
@@ -42,26 +43,27 @@ update jobs set status = 'queued', fence = fence + 1, lease_until = null, run_at
 where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' and request is not null
 returning id, events"""
 END_ITEMS = """
-update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
+update job_items set status = %(status)s, stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
-# A body is kept while a retry can need it: its document failed temporarily, or the job ended before reaching it.
+# A body is kept while a retry can need it: its document failed temporarily, or the job ended before reaching it. Items
+# are retryable in both cases.
 DROP_BODIES = """
 delete from pushed_documents p using jobs j
 where p.tenant = %(tenant)s and p.job_id = any(%(jobs)s::uuid[]) and j.tenant = p.tenant and j.id = p.job_id
   and not exists (select from job_items i where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri
-    and i.status = 'failed' and i.retryable)
+    and i.retryable)
   and (j.status = 'completed' or exists (select from job_items i
     where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri))"""
 DROP_PARTS = "delete from draft_parts where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[])"
 BEGIN = """
 insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at)
 values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now())
-returning run"""
+on conflict (tenant, id) do update set sources = excluded.sources, same = excluded.same returning run"""
 START = """
 update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')
 returning events, attempts"""
-# For a job that another worker began: finished documents keep their state, the others are deleted and added again.
+# For a job that was begun before: finished documents keep their state, the others are deleted and added again.
 DROP_QUEUED = "delete from job_items where tenant = %(tenant)s and job_id = %(job)s and status = 'queued'"
 # A listing must have a higher run than older listings of the same sources, and pushed documents must be written in the
 # order in which they arrived. The job therefore gets a new run if a job with a higher run has one of its listed
@@ -75,7 +77,7 @@ or j.pushes and exists (select from jobs earlier where earlier.tenant = j.tenant
   and (earlier.created_at, earlier.id) < (j.created_at, j.id)))"""
 TAKE_OVER = """
 update jobs set same = case when collection is null then %(same)s else same end, collection = %(collection)s,
-  sources = %(sources)s::int[], events = events + 1
+  sources = %(sources)s::int[], size = %(size)s, events = events + 1
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning run, events"""
 ENDED_ITEMS = """
 select document_id from job_items where tenant = %(tenant)s and job_id = %(job)s and status <> 'queued'"""
@@ -91,6 +93,10 @@ update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s,
   started_at = coalesce(started_at, now()), lease_until = null, events = events + 1
 where tenant = %(tenant)s and id = %(job)s and status in ('queued', 'running')
   and (fence = %(fence)s or %(fence)s = -1) returning events"""
+IS_OPEN = """
+select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')"""
+HAS_COMPLETED = """
+select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'completed'"""
 NUMBER_STAGE_EVENT = """
 update jobs set events = events + 1
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
@@ -108,6 +114,7 @@ select count(*) filter (where action = 'add') as added,
   count(*) filter (where status = 'failed' and retryable) as dead_letters,
   count(*) filter (where status = 'skipped') as skipped,
   count(*) filter (where status = 'quarantined') as quarantined,
+  count(*) filter (where status = 'cancelled') as cancelled,
   count(*) filter (where status = 'queued') as queued,
   coalesce(sum(chunks) filter (where status = 'completed'), 0)::int as chunks,
   coalesce(sum(embedded), 0)::int as embedded, coalesce(sum(removed), 0)::int as removed
@@ -115,10 +122,10 @@ from job_items where tenant = %(tenant)s and job_id = %(job)s"""
 FAILURES = """
 select uri, stage, reason, retryable, status from job_items
 where tenant = %(tenant)s and job_id = %(job)s and status = any(%(statuses)s) order by finished_at, uri"""
-# A document that a later run has completed or failed permanently is no longer a dead letter.
+# A document that a later run has completed or failed permanently is no longer a dead letter. Cancelled documents count.
 DEAD_LETTERS = """
 select i.uri from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
-where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.retryable
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.retryable
   and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
     and d.id = i.document_id and d.version > j.run and not d.retryable)
 order by i.uri"""
@@ -233,7 +240,7 @@ class Ledger:
             for id in killed:
                 self._connection.execute(WAIT_FOR_WRITERS, {"job": id})
             ended = self._connection.execute(END_KILLED, self._scope(jobs=killed)).fetchall()
-            self._end_items([id for id, _ in ended])
+            self._end_items([id for id, _ in ended], "failed", INTERRUPTED)
             for id, seq in ended:
                 self._add_event(id, seq, "job", "failed", {"reason": "interrupted"})
             for id, seq in self._connection.execute(QUEUE_KILLED, self._scope(jobs=killed)).fetchall():
@@ -263,12 +270,14 @@ class Ledger:
         settings: Mapping[str, Any],
         same: int,
         items: Sequence[tuple[UUID, str, Action]],
+        job: UUID = NO_JOB,
     ) -> Job:
         """Adds a running job with its documents. `same` counts the listed documents that need no work.
 
-        Each item is the id and uri of a document, and what the job will do with it.
+        Each item is the id and uri of a document, and what the job will do with it. A caller that does not know if its
+        call was committed can repeat it with the same `job`, a random id; without one, the job gets a new id.
         """
-        job = uuid4()
+        job = uuid4() if job == NO_JOB else job
         values = self._scope(
             job=job,
             collection=collection,
@@ -279,6 +288,7 @@ class Ledger:
         )
         with transaction(self._connection, self._tenant):
             row = self._connection.execute(BEGIN, values).fetchone()
+            self._connection.execute(DROP_QUEUED, values)
             self._add_items(job, items)
         return Job(id=job, run=int(row[0]) if row else 0)
 
@@ -311,7 +321,13 @@ class Ledger:
         worker has it.
         """
         values = self._scope(
-            job=job, fence=fence, collection=collection, sources=list(sources), listed=list(listed), same=same
+            job=job,
+            fence=fence,
+            collection=collection,
+            sources=list(sources),
+            listed=list(listed),
+            same=same,
+            size=len(items),
         )
         with transaction(self._connection, self._tenant):
             self._connection.execute(WAIT_FOR_WRITERS, values)
@@ -345,7 +361,7 @@ class Ledger:
         seconds: Mapping[str, float] | None = None,
         fence: int = ANY_FENCE,
     ) -> bool:
-        """Ends a job; its queued documents fail as interrupted.
+        """Ends a job. Its queued documents are cancelled with it; if it was not cancelled, they fail as interrupted.
 
         Returns False, and changes nothing, if the job has already ended or has another fence.
         """
@@ -354,9 +370,18 @@ class Ledger:
             self._connection.execute(WAIT_FOR_WRITERS, values)
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
-                self._end_items([job])
+                item = ("cancelled", CANCELLED) if status == "cancelled" else ("failed", INTERRUPTED)
+                self._end_items([job], *item)
                 self._add_event(job, row[0], "job", status, {"reason": reason})
         return row is not None
+
+    def is_open(self, job: UUID, fence: int) -> bool:
+        """True if the job has not ended and has this fence."""
+        return bool(self._rows(IS_OPEN, job=job, fence=fence))
+
+    def has_completed(self, job: UUID, fence: int) -> bool:
+        """True if the job was completed with this fence."""
+        return bool(self._rows(HAS_COMPLETED, job=job, fence=fence))
 
     def progress(self, job: UUID) -> dict[str, int]:
         """The job's counts so far: documents by action or status, and chunks."""
@@ -375,7 +400,7 @@ class Ledger:
         return self._rows(STAGES, job=job)
 
     def dead_letters(self, job: UUID) -> list[str]:
-        """The uris of documents that failed temporarily in this job and still need a retry.
+        """The uris of documents that failed temporarily, or were cancelled, in this job and still need a retry.
 
         A document needs none if a later job has completed it, or if it failed permanently in a later job.
         """
@@ -418,9 +443,9 @@ class Ledger:
         event = {"job": job, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, self._scope(**event))
 
-    def _end_items(self, jobs: Sequence[UUID]) -> None:
-        """Fails the queued documents of jobs that have ended, and deletes their parts and unneeded bodies."""
-        self._connection.execute(END_ITEMS, self._scope(jobs=jobs, reason=INTERRUPTED))
+    def _end_items(self, jobs: Sequence[UUID], status: str, reason: str) -> None:
+        """Ends the queued documents of jobs that have ended, and deletes the jobs' parts and unneeded bodies."""
+        self._connection.execute(END_ITEMS, self._scope(jobs=jobs, status=status, reason=reason))
         for statement in (DROP_PARTS, DROP_BODIES):
             self._connection.execute(statement, self._scope(jobs=jobs))
 

@@ -266,7 +266,9 @@ class CorpusWriter:
 
     def __init__(self, target: WriteTarget) -> None:
         self._target = target
-        self._connection = self._connect()
+        for attempt in retry_attempts(target.store_timeout, StoreError):
+            with attempt:
+                self._connection = self._connect()
         self._scope = {
             "tenant": target.tenant,
             "collection": target.collection,
@@ -281,10 +283,15 @@ class CorpusWriter:
         self._connection.close()
 
     def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, StoredVector]:
-        """The stored vectors of texts with these hashes, by hash."""
+        """The stored vectors of texts with these hashes, by hash.
+
+        Raises FencedError if the job has ended or another process has it, so that nothing is encoded for it any more.
+        """
 
         def read_vectors() -> dict[bytes, StoredVector]:
             with transaction(self._connection, self._target.tenant):
+                if self._connection.execute(CHECK_FENCE, self._scope).fetchone() is None:
+                    raise fencing_error(self._target.job)
                 rows = self._connection.execute(FIND_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
                 return {bytes(key): np.asarray(vector.to_numpy(), dtype=np.float32) for key, vector in rows}
 

@@ -11,7 +11,7 @@ from rag_core.wire.shape import Page, Shape
 
 JobStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled"]
 Counts: TypeAlias = dict[str, int]
-"""Numbers of documents, with the keys of `documents` in `rag ingest --json`."""
+"""Numbers of documents, with the keys of `documents` in `rag ingest --json`, and `cancelled`."""
 
 
 class Links(Shape):

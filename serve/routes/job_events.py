@@ -251,7 +251,7 @@ def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> di
     rate = done / seconds
     return {
         "done": done,
-        "total": done + progress["queued"],
+        "total": done + progress["queued"] + progress["cancelled"],
         "failed": progress["failed"],
         "chunks": progress["chunks"],
         "docs_per_s": round(rate, 1),

@@ -16,6 +16,7 @@ from rag_core.config import Settings
 from rag_core.errors import ConfigError, DocumentError, FencedError
 from rag_core.ingestion.report import Plan, RunTimes, SyncReport
 from rag_core.ingestion.sync import Sync
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
@@ -64,7 +65,9 @@ class CancelledMidway:
     store: Postgres
     settings: Settings
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
         runner.run(target, sources, drafts[:half])
         with self.store.connect() as connection:

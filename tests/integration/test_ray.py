@@ -15,6 +15,7 @@ from rag_core.config import Settings
 from rag_core.errors import ClusterError, TransientError
 from rag_core.ingestion.report import RunTimes, SyncReport
 from rag_core.ingestion.sources.files import FilesSource
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
@@ -42,7 +43,9 @@ def home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class NoRunner:
     """For a sync that has nothing to run."""
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
         raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
 
 

@@ -22,6 +22,7 @@ from rag_core.config import Settings
 from rag_core.errors import FencedError, ListingError, ModelError, NotFoundError, StoreError
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.sources import pushed
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
@@ -346,7 +347,9 @@ def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once
 class DyingMidway:
     settings: Settings
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
         build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
         raise SystemExit
 
@@ -377,7 +380,9 @@ class Pausing:
     settings: Settings
     meanwhile: Callable[[], None]
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
         runner.run(target, sources, drafts[:half])
         self.meanwhile()
