@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.ray_errors import translate_ray_errors
 from rag_core.config import Settings
@@ -109,33 +109,38 @@ class RayRunner:
         return RunTimes(start=max(sink.times.start - requested, 0.0), publish=sink.times.publish)
 
 
+class StopExecution:
+    """An `ExecutionCallback` of Ray Data, which has no public base class: it stops a dataset if `check` raises an error.
+
+    Ray Data creates the callbacks of a dataset itself, and pickles their class. So `check` is set on the class.
+    """
+
+    check: ClassVar[Check] = staticmethod(never_stop)
+
+    def before_execution_starts(self, executor: Any) -> None: ...
+
+    def on_execution_step(self, executor: Any) -> None:  # noqa: ARG002 - Ray passes it
+        """Runs some ten times a second. After an error, Ray Data cancels the tasks and kills the actors."""
+        StopExecution.check()
+
+    def after_execution_succeeds(self, executor: Any) -> None: ...
+
+    def after_execution_fails(self, executor: Any, error: Exception) -> None: ...
+
+
 @contextmanager
 def _stop_execution(check: Check) -> Iterator[None]:
-    """Makes datasets of the block call `check` at each step of their execution, some ten times a second.
-
-    If it raises an error, Ray Data cancels the tasks, kills the actors, and raises the error in the block.
-    """
+    """Makes the datasets of the block stop with the error that `check` raises."""
     from ray.data import DataContext
 
-    class Stop:
-        """An `ExecutionCallback` of Ray Data, which has no public base class."""
-
-        def before_execution_starts(self, executor: Any) -> None: ...
-
-        def on_execution_step(self, executor: Any) -> None:  # noqa: ARG002 - Ray passes it
-            check()
-
-        def after_execution_succeeds(self, executor: Any) -> None: ...
-
-        def after_execution_fails(self, executor: Any, error: Exception) -> None: ...
-
     context = DataContext.get_current()
-    before = context.custom_execution_callback_classes
-    context.custom_execution_callback_classes = [*before, Stop]  # type: ignore[list-item]
+    context.custom_execution_callback_classes = [StopExecution]  # type: ignore[list-item]
+    StopExecution.check = staticmethod(check)
     try:
         yield
     finally:
-        context.custom_execution_callback_classes = before
+        context.custom_execution_callback_classes = []
+        StopExecution.check = staticmethod(never_stop)
 
 
 @contextmanager

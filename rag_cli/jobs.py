@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from jobs.ingest import RunnerName, build_runner
-from rag_cli.connections import open_ledger
+from rag_cli.connections import open_ledger, open_store
 from rag_cli.ingest import MAX_SHOWN_FAILURES, print_report
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -17,7 +17,6 @@ from rag_cli.terminal.progress import POLL_SECONDS, JobProgress
 from rag_cli.terminal.tables import print_facts, print_more, print_rows
 from rag_core.errors import NotFoundError
 from rag_core.storage.ledger import CANCELLED, INTERRUPTED, Ledger
-from rag_core.storage.postgres import Postgres
 
 app = typer.Typer(help="Jobs: list, watch, cancel, retry and show them.", no_args_is_help=True)
 JobArgument = Annotated[str, typer.Argument(help="The id of the job, or its first characters.")]
@@ -53,7 +52,7 @@ def watch(job: JobArgument, options: GlobalOptions) -> None:
 
     Example: rag jobs watch 1f0c2ab4
     """
-    postgres, tenant = Postgres.open(options.settings.store.url), options.settings.tenant
+    postgres, tenant = open_store(options), options.settings.tenant
     console = Console(stderr=True, quiet=options.quiet)
     with open_ledger(options) as ledger:
         id = ledger.job(job)["id"]
@@ -94,7 +93,7 @@ def retry(job: JobArgument, options: GlobalOptions) -> None:
     from rag_core.wiring.ingestion import build_retry_sync, settings_from_job
 
     settings = options.settings
-    postgres = Postgres.open(settings.store.url)
+    postgres = open_store(options)
     with open_ledger(options) as ledger:
         row = ledger.job(job)
         letters = ledger.dead_letters(row["id"])
@@ -103,7 +102,7 @@ def retry(job: JobArgument, options: GlobalOptions) -> None:
     job_settings = settings_from_job(row, settings)
     sync = build_retry_sync(job_settings, postgres, row, letters)
     with JobProgress(postgres, settings.tenant, Console(stderr=True, quiet=options.quiet)) as progress:
-        report = sync.run(build_runner(RunnerName.auto, job_settings), progress.begin)
+        report = sync.run(build_runner(RunnerName.auto, job_settings, on_choice=progress.print), progress.begin)
     print_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)

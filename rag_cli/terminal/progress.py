@@ -74,6 +74,9 @@ class JobProgress:
         """Ends the display of "listing", so that the terminal can show a question."""
         self._listing.stop()
 
+    def print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def begin(self, job: UUID, plan: Plan) -> None:
         """Prints the plan, and follows the job if it has documents to process."""
         self.stop_listing()

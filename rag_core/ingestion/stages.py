@@ -28,7 +28,7 @@ READ_ATTEMPTS, FIRST_WAIT, MAX_WAIT = 3, 1.0, 60.0
 has up to a second more, at random."""
 
 
-MAX_TEXTS = 1_000
+MAX_TEXTS = 512
 """The texts that are encoded between two queries for stored vectors. Such a query fails if the job has ended."""
 
 

@@ -260,6 +260,7 @@ def test_progress_counts_documents_by_what_became_of_them(store: Postgres) -> No
             "dead_letters": 1,
             "skipped": 1,
             "quarantined": 0,
+            "cancelled": 0,
             "queued": 1,
             "chunks": 5,
             "embedded": 4,
