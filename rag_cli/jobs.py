@@ -118,16 +118,19 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
     with open_ledger(options) as ledger:
         row = _with_interruption(ledger.job(job))
         counts, events = ledger.progress(row["id"]), ledger.events(row["id"])
+        stages = [*ledger.job_stages(row["id"]), *ledger.stages(row["id"])]
         failures = ledger.failures(row["id"], "failed", "quarantined", "skipped", "cancelled")
     counts["same"] += row["same"]
     if options.json:
-        print_json({**row, "counts": counts, "failures": failures, "events": events})
+        print_json({**row, "counts": counts, "stages": stages, "failures": failures, "events": events})
         return
     hidden = set() if options.verbose else {"settings"}
     facts = {**row, "counts": counts, "events": len(events)}
     print_facts({name: value for name, value in facts.items() if name not in hidden})
-    reached = [failure for failure in failures if failure["reason"] not in (INTERRUPTED, CANCELLED)]
     console = stdout_console()
+    for stage in stages:
+        console.print(_stage_line(stage), markup=False, soft_wrap=True)
+    reached = [failure for failure in failures if failure["reason"] not in (INTERRUPTED, CANCELLED)]
     for failure in reached if options.verbose else reached[:MAX_SHOWN_FAILURES]:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
         console.print(line, markup=False, soft_wrap=True)
@@ -135,6 +138,13 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
         print_more("-v", options)
     if unreached := len(failures) - len(reached):
         console.print(f"{unreached} documents: {CANCELLED if row['status'] == 'cancelled' else INTERRUPTED}")
+
+
+def _stage_line(stage: Mapping[str, Any]) -> str:
+    """The name of a stage, its start and end, and for a stage of documents also its work."""
+    start, end = (f"{stage[key]:%H:%M:%S.%f}"[:-3] if stage[key] else "-" for key in ("started_at", "finished_at"))
+    work = f"{stage['seconds']:.2f} s for {stage['done']} documents" if "done" in stage else ""
+    return f"{stage['stage']:10} {start:12} to {end:12}  {work}".rstrip()
 
 
 def _wait_while(ledger: Ledger, id: UUID, *statuses: str) -> dict[str, Any]:

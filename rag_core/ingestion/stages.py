@@ -147,6 +147,7 @@ class Embedding:
         return [processed.get(_part_key(draft), draft) for draft in drafts]
 
     def _embed_drafts(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        started = time.time()
         texts = {text_hash(chunk.embedded_text): chunk.embedded_text for draft in drafts for chunk in draft.chunks}
         vectors = {key: self._recent[key] for key in texts.keys() & self._recent.keys()}
         unknown = [key for key in texts if key not in vectors]
@@ -168,7 +169,9 @@ class Embedding:
             hashes = [text_hash(chunk.embedded_text) for chunk in draft.chunks]
             encoded = [key for key in dict.fromkeys(hashes) if missing.pop(key, None) is not None]
             matrix = np.stack([vectors[key] for key in hashes])
-            yield replace(draft, vectors=matrix, embedded=len(encoded)).with_stage_time("embed", seconds * len(encoded))
+            yield draft.with_stage_time(
+                "embed", seconds * len(encoded), started, vectors=matrix, embedded=len(encoded)
+            )
 
     def _weigh_drafts(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
         weigher = self._weigher

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID, uuid4
 
@@ -197,8 +198,9 @@ class _Run:
             complete = [id for id in deltas if not self._is_partial(id)]
             job = self._ledger.take_over(sync.job, sync.fence, collection, list(deltas), complete, plan.same, items)
         else:
+            listed_at = datetime.fromtimestamp(self._listed_ns / 1e9, UTC)
             job = self._ledger.begin(
-                collection, list(deltas), sync.profile, sync.settings, plan.same, items, self._job_id
+                collection, list(deltas), sync.profile, sync.settings, plan.same, items, self._job_id, listed_at
             )
         self._job = job
         return WriteTarget(
@@ -262,8 +264,7 @@ class _Run:
             if self._ledger.has_completed(target.job, target.fence):
                 return
             self._ledger.reclaim(self._collection.id, list(self._sources))
-        if self._sync.is_queued:
-            self._ledger.record_stage(target.job, target.fence, "finishing")
+        self._ledger.record_finishing(target.job, target.fence)
         if not self._sync.options.only:
             self._catalog.record_listing(self._collection.id, list(self._sources), self._listed_ns)
         self._notices = [*self._maintain(Maintenance.run), *self._move_to_space(target.space)]

@@ -8,6 +8,7 @@ again.
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid4
 
@@ -56,9 +57,9 @@ where p.tenant = %(tenant)s and p.job_id = any(%(jobs)s::uuid[]) and j.tenant = 
     where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri))"""
 DROP_PARTS = "delete from draft_parts where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[])"
 BEGIN = """
-insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at)
-values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now())
-on conflict (tenant, id) do update set sources = excluded.sources, same = excluded.same returning run"""
+insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at, events)
+values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now(), 3)
+on conflict (tenant, id) do update set sources = excluded.sources, same = excluded.same returning run, xmax = 0 as is_new"""
 START = """
 update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')
@@ -77,7 +78,7 @@ or j.pushes and exists (select from jobs earlier where earlier.tenant = j.tenant
   and (earlier.created_at, earlier.id) < (j.created_at, j.id)))"""
 TAKE_OVER = """
 update jobs set same = case when collection is null then %(same)s else same end, collection = %(collection)s,
-  sources = %(sources)s::int[], size = %(size)s, events = events + 1
+  sources = %(sources)s::int[], size = %(size)s, events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning run, events"""
 ENDED_ITEMS = """
 select document_id from job_items where tenant = %(tenant)s and job_id = %(job)s and status <> 'queued'"""
@@ -90,20 +91,23 @@ select %(tenant)s, %(job)s, document_id, uri, action, 'queued' from staged_items
 on conflict (tenant, job_id, document_id) do nothing"""
 END = """
 update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s, finished_at = now(),
-  started_at = coalesce(started_at, now()), lease_until = null, events = events + 1
+  started_at = coalesce(started_at, now()), lease_until = null,
+  events = events + case when %(status)s = 'completed' then 2 else 1 end
 where tenant = %(tenant)s and id = %(job)s and status in ('queued', 'running')
   and (fence = %(fence)s or %(fence)s = -1) returning events"""
 IS_OPEN = """
 select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')"""
 HAS_COMPLETED = """
 select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'completed'"""
-NUMBER_STAGE_EVENT = """
-update jobs set events = events + 1
+NUMBER_STAGE_EVENTS = """
+update jobs set events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
 ADD_EVENT = """
 insert into job_events (tenant, job_id, seq, stage, status, detail)
 values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)
 returning pg_notify('rag_events', %(job)s::text)"""
+DATE_EVENT = """
+update job_events set at = %(at)s where tenant = %(tenant)s and job_id = %(job)s and seq = %(seq)s"""
 PROGRESS = """
 select count(*) filter (where action = 'add') as added,
   count(*) filter (where action = 'change' and status <> 'same') as changed,
@@ -137,9 +141,16 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i
     and d.id = i.document_id and d.access <> '{}' and not d.access && %(groups)s::text[])
 order by i.document_id limit %(limit)s"""
 STAGES = """
-select s.key as stage, round(sum(s.value::float8)::numeric, 3)::float8 as seconds, count(*) as done
+select s.key as stage, round(sum(s.value::float8)::numeric, 3)::float8 as seconds, count(*) as done,
+  to_timestamp(min((i.times -> s.key ->> 0)::float8)) as started_at,
+  to_timestamp(max((i.times -> s.key ->> 1)::float8)) as finished_at
 from job_items i cross join lateral jsonb_each_text(i.seconds) s
-where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key"""
+where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by started_at nulls last, s.key"""
+# A stage of the job begins and ends once per turn.
+JOB_STAGES = """
+select status as stage, min(at) filter (where detail ->> 'state' is null) as started_at,
+  max(at) filter (where detail ->> 'state' = 'completed') as finished_at
+from job_events where tenant = %(tenant)s and job_id = %(job)s and stage = 'stage' group by status order by min(seq)"""
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
@@ -178,6 +189,8 @@ where e.tenant = %(tenant)s and e.job_id = %(job)s and e.seq > %(after)s
 order by e.seq"""
 LISTEN = "listen rag_events"
 ANY_FENCE = -1
+COMPLETED = {"state": "completed"}
+"""The detail of the event that a stage of a job has ended. The events of starts have no state."""
 NO_JOB = UUID(int=0)
 
 
@@ -271,11 +284,13 @@ class Ledger:
         same: int,
         items: Sequence[tuple[UUID, str, Action]],
         job: UUID = NO_JOB,
+        listed_at: datetime | None = None,
     ) -> Job:
         """Adds a running job with its documents. `same` counts the listed documents that need no work.
 
         Each item is the id and uri of a document, and what the job will do with it. A caller that does not know if its
         call was committed can repeat it with the same `job`, a random id; without one, the job gets a new id.
+        `listed_at` is the time at which its listing began, or None for now.
         """
         job = uuid4() if job == NO_JOB else job
         values = self._scope(
@@ -287,10 +302,14 @@ class Ledger:
             same=same,
         )
         with transaction(self._connection, self._tenant):
-            row = self._connection.execute(BEGIN, values).fetchone()
+            run, is_new = self._connection.execute(BEGIN, values).fetchone() or (0, False)
+            if is_new:
+                self._add_event(job, 1, "stage", "listing", {}, listed_at)
+                self._add_event(job, 2, "stage", "listing", COMPLETED)
+                self._add_event(job, 3, "stage", "working", {"documents": len(items)})
             self._connection.execute(DROP_QUEUED, values)
             self._add_items(job, items)
-        return Job(id=job, run=int(row[0]) if row else 0)
+        return Job(id=job, run=int(run))
 
     def start(self, job: UUID, fence: int) -> None:
         """Marks a job of the queue as running. Its sources must already be claimed.
@@ -338,20 +357,22 @@ class Ledger:
             for statement in (DROP_QUEUED, DROP_PARTS):
                 self._connection.execute(statement, {**values, "jobs": [job]})
             self._add_items(job, items)
+            self._add_event(job, seq - 1, "stage", "listing", COMPLETED)
             self._add_event(job, seq, "stage", "working", {"documents": len(items)})
             finished = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
         return Job(id=job, run=int(run), fence=fence, finished_documents=finished)
 
-    def record_stage(self, job: UUID, fence: int, stage: str) -> None:
-        """Adds the event that a job of the queue has reached a stage.
+    def record_finishing(self, job: UUID, fence: int) -> None:
+        """Adds the events that the documents of a job are done, and that its indexes are being updated.
 
         Raises FencedError if the job has ended or another worker has it.
         """
         with transaction(self._connection, self._tenant):
-            row = self._connection.execute(NUMBER_STAGE_EVENT, self._scope(job=job, fence=fence)).fetchone()
+            row = self._connection.execute(NUMBER_STAGE_EVENTS, self._scope(job=job, fence=fence)).fetchone()
             if row is None:
                 raise fencing_error(job)
-            self._add_event(job, row[0], "stage", stage, {})
+            self._add_event(job, row[0] - 1, "stage", "working", COMPLETED)
+            self._add_event(job, row[0], "stage", "finishing", {})
 
     def end(
         self,
@@ -372,6 +393,8 @@ class Ledger:
             if row is not None:
                 item = ("cancelled", CANCELLED) if status == "cancelled" else ("failed", INTERRUPTED)
                 self._end_items([job], *item)
+                if status == "completed":
+                    self._add_event(job, row[0] - 1, "stage", "finishing", COMPLETED)
                 self._add_event(job, row[0], "job", status, {"reason": reason})
         return row is not None
 
@@ -396,8 +419,12 @@ class Ledger:
         return self._rows(READABLE_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
 
     def stages(self, job: UUID) -> list[dict[str, Any]]:
-        """The busy seconds of each stage, summed over processes, and the number of documents that passed it."""
+        """The stages of the documents: busy seconds, summed over processes, documents that passed, start and end."""
         return self._rows(STAGES, job=job)
+
+    def job_stages(self, job: UUID) -> list[dict[str, Any]]:
+        """The stages of the job itself, in order, with start and end; None if it has not ended."""
+        return self._rows(JOB_STAGES, job=job)
 
     def dead_letters(self, job: UUID) -> list[str]:
         """The uris of documents that failed temporarily, or were cancelled, in this job and still need a retry.
@@ -439,9 +466,13 @@ class Ledger:
                 copy.write_row(item)
         self._connection.execute(ADD_ITEMS, self._scope(job=job))
 
-    def _add_event(self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any]) -> None:
+    def _add_event(
+        self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any], at: datetime | None = None
+    ) -> None:
         event = {"job": job, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, self._scope(**event))
+        if at:
+            self._connection.execute(DATE_EVENT, self._scope(job=job, seq=seq, at=at))
 
     def _end_items(self, jobs: Sequence[UUID], status: str, reason: str) -> None:
         """Ends the queued documents of jobs that have ended, and deletes the jobs' parts and unneeded bodies."""

@@ -65,10 +65,15 @@ class Jobs(Page):
 
 
 class StageWork(Shape):
-    """The work of a stage: seconds summed over processes, and the number of documents done."""
+    """The work of a stage: seconds summed over processes, the number of documents done, and its start and end.
+
+    `started_at` and `finished_at` are null for jobs of older versions.
+    """
 
     seconds: float
     done: int
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 class FailedDocument(Shape):

@@ -225,7 +225,7 @@ def _end_of_killed_job(ledger: Ledger, job_id: UUID, after: int) -> list[dict[st
 def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """The text of a server-sent event.
 
-    In the store, the status of a `stage` event is the stage's name. The events `publish` and `delete` become
+    In the store, the status of a `stage` event is the stage's name; it reports a start or an end. The events `publish` and `delete` become
     `job.progress`.
     """
     stage, status, detail = event["stage"], event["status"], event["detail"]
@@ -234,7 +234,7 @@ def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, 
             reason = {"reason": hide_store(detail["reason"])} if "reason" in detail else {}
             name, members = status, {"stage": stage, "status": status, **detail, **reason}
         case "stage":
-            name, members = stage, {"stage": status, "status": "running"}
+            name, members = stage, {"stage": status, "status": detail.get("state", "running")}
         case "document":
             name, members = stage, {"stage": detail["stage"], "status": status, "document": detail}
         case _:

@@ -210,13 +210,16 @@ def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgre
         (1, "job", "queued"),
         (2, "job", "started"),
         (3, "stage", "listing"),
-        (4, "stage", "working"),
-        (5, "document", "failed"),
-        (6, "publish", "published"),
-        (7, "stage", "finishing"),
-        (8, "job", "completed"),
+        (4, "stage", "listing"),
+        (5, "stage", "working"),
+        (6, "document", "failed"),
+        (7, "publish", "published"),
+        (8, "stage", "working"),
+        (9, "stage", "finishing"),
+        (10, "stage", "finishing"),
+        (11, "job", "completed"),
     ]
-    assert found["events"][4]["detail"]["uri"] == "push:///b.pdf"
+    assert found["events"][5]["detail"]["uri"] == "push:///b.pdf"
     assert found["created_at"] <= found["started_at"] <= found["finished_at"]
     assert violations(store) == []
 

@@ -13,3 +13,6 @@ alter table jobs
   add leased_at timestamptz,                   -- the beginning of its last turn
   add worked_seconds double precision not null default 0;  -- in earlier turns
 create index jobs_by_lease on jobs (tenant, leased_at) where leased_at is not null;
+
+-- When the stages of a document began and ended: {"read": [1764038492.1, 1764038492.3]}, in seconds since 1970.
+alter table job_items add column times jsonb not null default '{}';
