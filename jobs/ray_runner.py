@@ -99,6 +99,7 @@ class RayRunner:
         )
         with redirect_native_errors():
             start_ray(self.resources)
+            check()
             _check_cluster(self.resources, target, sources)
             from jobs.stages import JobSpec, Publish
 

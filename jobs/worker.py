@@ -99,8 +99,6 @@ class Worker:
                 self._sync(lease, check)
             except FencedError:
                 pass  # the job was cancelled, or another worker has taken it over
-            except TurnOverError as error:
-                self._update(lambda leases: leases.release(lease, 0.0, str(error), count_attempt=False))
             except BusyError as error:
                 self._requeue(lease, RETRY_SECONDS, error, count_attempt=False)
             except UsageError as error:
@@ -120,8 +118,11 @@ class Worker:
             settings = settings_from_lease(self._settings, lease)
             sync = build_lease_sync(settings, self._postgres, lease)
             sync = replace(sync, max_documents=self._settings.ingestion.queued_documents, check=check)
-            report = sync.run(AutoRunner(settings, UNLIMITED))
-            operation.counts = report.documents
+            try:
+                operation.counts = sync.run(AutoRunner(settings, UNLIMITED)).documents
+            except TurnOverError as error:  # within the operation, because it is no failure
+                reason = str(error)
+                self._update(lambda leases: leases.release(lease, 0.0, reason, count_attempt=False))
 
     def _return_to_queue(self, lease: Lease) -> None:
         self._update(lambda leases: leases.release(lease, 0.0, "its worker was stopped", count_attempt=False))

@@ -19,7 +19,7 @@ from rag_core.ingestion.sync import Sync
 from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
-from rag_core.storage.ledger import Ledger
+from rag_core.storage.ledger import CANCELLED, Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
@@ -100,6 +100,15 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
     with pytest.raises(FencedError, match="was cancelled, or another worker has taken over"):
         work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
     assert ledger_row(store, begun[0])["status"] == "cancelled"
+    with store.connect() as connection:
+        ledger = Ledger(connection, DEFAULT_TENANT)
+        counts = ledger.progress(begun[0])
+        unreached = ledger.failures(begun[0], "cancelled")
+        assert ledger.dead_letters(begun[0]) == sorted(failure["uri"] for failure in unreached)
+    assert {name: counts[name] for name in ("completed", "cancelled", "failed", "queued")} == {
+        "completed": 3, "cancelled": 3, "failed": 0, "queued": 0,
+    }  # fmt: skip
+    assert {failure["reason"] for failure in unreached} == {CANCELLED}
     assert len(read_tree(store).documents) == 3
     assert violations(store) == []
     report = build_sync(ONE_AT_A_TIME, store, [str(folder)]).run(build_inline_runner(ONE_AT_A_TIME))

@@ -577,3 +577,73 @@ def test_a_document_whose_bytes_are_gone_fails_for_good(store: Postgres) -> None
     report = work.run(build_inline_runner(settings))
     assert [(each["uri"], each["retryable"]) for each in report.failures] == [("push:///a.md", False)]
     assert job(store, id)["counts"]["completed"] == 1
+
+
+def test_a_large_job_lets_one_of_another_tenant_run_and_continues_where_it_stopped(
+    store: Postgres, tmp_path: Path
+) -> None:
+    settings = settings_for(store, "ingestion.group=1", "ingestion.turn_s=0.1")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(400)})
+    large = enter(store, asked(settings, locations=(str(folder),)))
+    with running(settings):
+        wait_until(lambda: job(store, large)["counts"]["completed"] > 10)
+        with store.connect() as connection:
+            small = Queue(connection, "another-tenant").enqueue(asked(settings, note("a.md", "# A\n\nText."))).job_id
+        whole = ended(store, large)
+    with store.connect() as connection:
+        first = Ledger(connection, "another-tenant").job(str(small))
+    assert (first["status"], first["reason"]) == ("completed", None)
+    assert (whole["status"], whole["attempts"]) == ("completed", 1)
+    assert first["finished_at"] < whole["finished_at"]
+    turns = [event["detail"] for event in whole["events"] if event["status"] == "queued"][1:]
+    assert turns == [{"reason": "its turn ended: other jobs were waiting"}]
+    published = [event["detail"] for event in whole["events"] if event["stage"] == "publish"]
+    assert published == [{"completed": 1}] * 400  # nothing was done twice
+    assert violations(store) == []
+
+
+def test_a_job_with_more_documents_than_allowed_fails_before_anything_changes(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store, "ingestion.queued_documents=3")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"Text of {n}." for n in range(4)})
+    refused = done(store, settings, asked(settings, locations=(str(folder),)))
+    assert (refused["status"], refused["attempts"], refused["documents"]) == ("failed", 1, 0)
+    assert refused["reason"].startswith(
+        "LimitError: a queued job must have at most 3 documents (ingestion.queued_documents); its sources have more"
+    )
+    (folder / "3.md").unlink()
+    assert done(store, settings, asked(settings, locations=(str(folder),)))["counts"]["completed"] == 3
+
+
+def test_a_job_that_works_for_too_long_over_all_its_turns_fails_and_its_retry_does_the_rest(
+    store: Postgres, tmp_path: Path
+) -> None:
+    settings = settings_for(store, "ingestion.group=1", "ingestion.queued_s=1000")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(400)})
+    id = enter(store, asked(settings, locations=(str(folder),)))
+    with store.connect("rag_worker") as connection:
+        connection.execute("update jobs set worked_seconds = 999.9")
+    with running(settings):
+        stopped = ended(store, id)
+    assert (stopped["status"], stopped["attempts"]) == ("failed", 1)
+    assert stopped["reason"].startswith("LimitError: a queued job must work for at most 1000 s (ingestion.queued_s)")
+    assert stopped["counts"]["completed"] + stopped["counts"]["failed"] == 400
+    assert stopped["counts"]["failed"] > 0
+    rest = done(store, settings, build_retry_request(store, DEFAULT_TENANT, id))
+    assert (rest["status"], rest["counts"]["completed"]) == ("completed", stopped["counts"]["failed"])
+    assert violations(store) == []
+
+
+def test_a_cancelled_job_frees_its_source_and_its_worker(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store, "ingestion.group=1")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(400)})
+    id = enter(store, asked(settings, locations=(str(folder),)))
+    with running(settings):
+        wait_until(lambda: job(store, id)["counts"]["completed"] > 10)
+        with store.connect() as connection:
+            assert Ledger(connection, DEFAULT_TENANT).end(id, "cancelled", "by a test")
+        cancelled = job(store, id)["counts"]
+        following = ended(store, enter(store, asked(settings, locations=(str(folder),))))
+    assert job(store, id)["counts"] == cancelled
+    assert cancelled["completed"] + cancelled["cancelled"] == 400
+    assert following["counts"]["completed"] == cancelled["cancelled"] > 0
+    assert violations(store) == []
