@@ -36,7 +36,9 @@ SLEEP = 0.25
 BATCH = 16
 LIMIT = 120.0
 """Seconds after which a sync that has not stopped is killed."""
-RESTORE_INTERRUPT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+RESTORE_INTERRUPT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
 LOCKS = "select count(*) from pg_locks where locktype = 'advisory' and objsubid = 1 and granted"
 ITEMS = "select status, count(*) from rag.job_items where job_id = %s group by status order by status"
 

@@ -74,7 +74,9 @@ def measure(store: Postgres, settings: Settings, folder: Path, count: int, worke
     wait = time.perf_counter() - asked
     meanwhile = progress(store, LARGE, large)["completed"] - stored_before
     stored = progress(store, SMALL, small)["completed"]
-    print(f"small job: {status} with {stored} documents after {wait:.1f} s; the large one stored {meanwhile:,} meanwhile")
+    print(
+        f"small job: {status} with {stored} documents after {wait:.1f} s; the large one stored {meanwhile:,} meanwhile"
+    )
     status = wait_until_ended(store, LARGE, large)
     total = time.perf_counter() - started
     with store.connect("rag_worker") as connection:
@@ -84,7 +86,9 @@ def measure(store: Postgres, settings: Settings, folder: Path, count: int, worke
     time.sleep(5)
     ended.set()
     watch.join()
-    print(f"memory of the runner: {before:.0f} MB before, {max(peaks):.0f} MB at its peak, {memory(worker):.0f} MB after")
+    print(
+        f"memory of the runner: {before:.0f} MB before, {max(peaks):.0f} MB at its peak, {memory(worker):.0f} MB after"
+    )
 
 
 def write_files(folder: Path, count: int) -> Path:

@@ -111,7 +111,7 @@ class RayRunner:
 
 
 class StopExecution:
-    """An `ExecutionCallback` of Ray Data, which has no public base class: it stops a dataset if `check` raises an error.
+    """A callback that stops a dataset if `check` raises an error. Ray Data has no public base class for it.
 
     Ray Data creates the callbacks of a dataset itself, and pickles their class. So `check` is set on the class.
     """

@@ -186,8 +186,8 @@ class Worker:
         worked = lease.worked_seconds + seconds
         if ingestion.queued_s and worked > ingestion.queued_s:
             yield LimitError(
-                f"a queued job must work for at most {ingestion.queued_s:g} s (ingestion.queued_s), got {worked:.0f} s; "
-                "a retry continues where it stopped"
+                f"a queued job must work for at most {ingestion.queued_s:g} s (ingestion.queued_s), got {worked:.0f} s;"
+                " a retry continues where it stopped"
             )
         if seconds > ingestion.turn_s and leases.is_turn_over(lease, ingestion.turn_s):
             yield TurnOverError("its turn ended: other jobs were waiting")

@@ -169,9 +169,7 @@ class Embedding:
             hashes = [text_hash(chunk.embedded_text) for chunk in draft.chunks]
             encoded = [key for key in dict.fromkeys(hashes) if missing.pop(key, None) is not None]
             matrix = np.stack([vectors[key] for key in hashes])
-            yield draft.with_stage_time(
-                "embed", seconds * len(encoded), started, vectors=matrix, embedded=len(encoded)
-            )
+            yield draft.with_stage_time("embed", seconds * len(encoded), started, vectors=matrix, embedded=len(encoded))
 
     def _weigh_drafts(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
         weigher = self._weigher

@@ -163,7 +163,9 @@ class _Run:
         self._connect()
         sync = self._sync
         # the job of a sync outside the queue is not recorded before its listing, so nobody can cancel it until then
-        watch = watch_job(sync.postgres, sync.tenant, sync.job, sync.fence) if sync.is_queued else nullcontext(never_stop)
+        watch = (
+            watch_job(sync.postgres, sync.tenant, sync.job, sync.fence) if sync.is_queued else nullcontext(never_stop)
+        )
         with watch as check:
             deltas = self._prepare(check)
         plan = Plan.from_deltas(sync.collection, list(deltas.values()), sync.options.should_prune)

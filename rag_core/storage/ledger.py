@@ -58,8 +58,10 @@ where p.tenant = %(tenant)s and p.job_id = any(%(jobs)s::uuid[]) and j.tenant = 
 DROP_PARTS = "delete from draft_parts where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[])"
 BEGIN = """
 insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at, events)
-values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now(), 3)
-on conflict (tenant, id) do update set sources = excluded.sources, same = excluded.same returning run, xmax = 0 as is_new"""
+values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now(),
+  3)
+on conflict (tenant, id) do update set sources = excluded.sources, same = excluded.same
+returning run, xmax = 0 as is_new"""
 START = """
 update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')

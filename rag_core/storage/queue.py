@@ -71,9 +71,9 @@ where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
 order by p.id"""
 STORED_REQUEST = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
 
-# Begins a statement with the table `waiting`: the jobs that can start now and have no valid lease. Only one job at a time
-# pushes documents into a collection, and the versions of a document are ingested in the order in which they arrived,
-# even while an earlier job waits for its next attempt.
+# Begins a statement with the table `waiting`: the jobs that can start now and have no valid lease. Only one job at a
+# time pushes documents into a collection, and the versions of a document are ingested in the order in which they
+# arrived, even while an earlier job waits for its next attempt.
 WITH_WAITING: LiteralString = """
 with busy_collections as materialized (
   select tenant, request ->> 'collection' from jobs
@@ -94,7 +94,7 @@ with busy_collections as materialized (
 # The turn is that of the tenant with the fewest leases, then of the tenant whose last turn began longest ago. Within a
 # tenant, jobs take turns in the order in which they became ready.
 CLAIM = (
-    WITH_WAITING
+    WITH_WAITING  # noqa: S608 - both are constants
     + """, tenants as materialized (
   select tenant, (select count(*) from jobs j where j.tenant = w.tenant and j.status in ('queued', 'running')
       and j.lease_until > clock_timestamp()) as leases,
@@ -115,7 +115,7 @@ returning j.tenant, j.id as job, j.fence, j.attempts as attempt, j.pushes, j.wor
 # A turn ends only after it has finished a document, so that every job advances. Jobs of the same tenant have precedence
 # only if they are smaller.
 IS_TURN_OVER = (
-    WITH_WAITING
+    WITH_WAITING  # noqa: S608 - both are constants
     + """
 select from jobs j where j.tenant = %(tenant)s and j.id = %(job)s and j.fence = %(fence)s
   and j.leased_at < clock_timestamp() - make_interval(secs => %(turn)s)

@@ -225,8 +225,8 @@ def _end_of_killed_job(ledger: Ledger, job_id: UUID, after: int) -> list[dict[st
 def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """The text of a server-sent event.
 
-    In the store, the status of a `stage` event is the stage's name; it reports a start or an end. The events `publish` and `delete` become
-    `job.progress`.
+    In the store, the status of a `stage` event is the stage's name, and its detail has the state `completed` if the
+    stage has ended. The events `publish` and `delete` become `job.progress`.
     """
     stage, status, detail = event["stage"], event["status"], event["detail"]
     match stage:

@@ -33,4 +33,6 @@ def test_a_server_that_is_killed_while_the_driver_plans_or_finishes_is_waited_fo
     assert_identical(read_tree(host.store), undisturbed)
     with host.store.connect() as connection:
         ledger = Ledger(connection, DEFAULT_TENANT)
-        assert [(job["status"], job["documents"]) for job in ledger.jobs()] == [("completed", len(undisturbed.documents))]
+        assert [(job["status"], job["documents"]) for job in ledger.jobs()] == [
+            ("completed", len(undisturbed.documents))
+        ]

@@ -184,7 +184,7 @@ def test_a_turn_ends_for_other_tenants_and_for_smaller_jobs_and_only_after_progr
         ) -> RunTimes:
             enqueue(DEFAULT_TENANT, 2, "smaller")
             looks.append(is_over())  # nothing is finished
-            build_inline_runner(settings).run(target, sources, drafts[:3])
+            build_inline_runner(settings).run(target, sources, drafts[:3], check)
             looks.append(is_over())  # 3 documents are left, and 2 wait
             looks.append(is_over(60.0))  # too early
             with store.connect("rag_worker") as connection:
@@ -192,7 +192,7 @@ def test_a_turn_ends_for_other_tenants_and_for_smaller_jobs_and_only_after_progr
             looks.append(is_over())  # as large as the rest
             enqueue("other", 50, "of-another-tenant")
             looks.append(is_over())
-            return build_inline_runner(settings).run(target, sources, drafts[3:])
+            return build_inline_runner(settings).run(target, sources, drafts[3:], check)
 
     build_lease_sync(settings, store, lease).run(Half())
     assert looks == [False, True, False, False, True]

@@ -48,6 +48,7 @@ class NoRunner:
     def run(
         self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
     ) -> RunTimes:
+        check()
         raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
 
 

@@ -353,7 +353,7 @@ class DyingMidway:
     def run(
         self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
     ) -> RunTimes:
-        build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
+        build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2], check)
         raise SystemExit
 
 
@@ -387,9 +387,9 @@ class Pausing:
         self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
     ) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
-        runner.run(target, sources, drafts[:half])
+        runner.run(target, sources, drafts[:half], check)
         self.meanwhile()
-        return runner.run(target, sources, drafts[half:])
+        return runner.run(target, sources, drafts[half:], check)
 
 
 def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(store: Postgres) -> None:

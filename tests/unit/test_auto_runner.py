@@ -66,6 +66,8 @@ def test_the_choice_is_reported_before_the_work(monkeypatch: pytest.MonkeyPatch)
             return f"{len(work)} arguments after {lines}"
 
     monkeypatch.setattr("jobs.ingest.build_runner", lambda *_: Runner())
-    line = "in this process: 1 documents with 0.0 MB, less than ingestion.inline_documents and inline_mb (10000 and 32 MB)"
+    line = (
+        "in this process: 1 documents with 0.0 MB, less than ingestion.inline_documents and inline_mb (10000 and 32 MB)"
+    )
     result = AutoRunner(SETTINGS, UNLIMITED, lines.append).run("target", {}, waiting(1), lambda: None)
     assert result == f"4 arguments after {[line]}"
