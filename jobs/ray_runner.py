@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.ray_errors import translate_ray_errors
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, SourceError, StoreError
 from rag_core.ingestion.report import RunTimes
+from rag_core.ingestion.watch import Check, never_stop
 from rag_core.protocols import Source
 from rag_core.storage.embedded import rag_home
 from rag_core.storage.publishing import WriteTarget
@@ -81,7 +82,13 @@ class RayRunner:
     settings: Settings
     resources: Resources = UNLIMITED
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self,
+        target: WriteTarget,
+        sources: Mapping[int, Source],
+        drafts: Sequence[Draft],
+        check: Check = never_stop,
+    ) -> RunTimes:
         """Processes the drafts on the cluster that RAY_ADDRESS names, else on a local one, which outlives the job."""
         requested = time.time()
         from rag_core.telemetry.propagation import propagation_values
@@ -92,14 +99,49 @@ class RayRunner:
         )
         with redirect_native_errors():
             start_ray(self.resources)
+            check()
             _check_cluster(self.resources, target, sources)
             from jobs.stages import JobSpec, Publish
 
             spec = JobSpec(self.settings, target, sources, propagation_values(operation))
             sink = Publish(spec)
-            with translate_ray_errors():
+            with translate_ray_errors(), _stop_execution(check):
                 _run_pipeline(sink, spec, drafts, self.resources)
         return RunTimes(start=max(sink.times.start - requested, 0.0), publish=sink.times.publish)
+
+
+class StopExecution:
+    """A callback that stops a dataset if `check` raises an error. Ray Data has no public base class for it.
+
+    Ray Data creates the callbacks of a dataset itself, and pickles their class. So `check` is set on the class.
+    """
+
+    check: ClassVar[Check] = staticmethod(never_stop)
+
+    def before_execution_starts(self, executor: Any) -> None: ...
+
+    def on_execution_step(self, executor: Any) -> None:  # noqa: ARG002 - Ray passes it
+        """Runs some ten times a second. After an error, Ray Data cancels the tasks and kills the actors."""
+        StopExecution.check()
+
+    def after_execution_succeeds(self, executor: Any) -> None: ...
+
+    def after_execution_fails(self, executor: Any, error: Exception) -> None: ...
+
+
+@contextmanager
+def _stop_execution(check: Check) -> Iterator[None]:
+    """Makes the datasets of the block stop with the error that `check` raises."""
+    from ray.data import DataContext
+
+    context = DataContext.get_current()
+    context.custom_execution_callback_classes = [StopExecution]  # type: ignore[list-item]
+    StopExecution.check = staticmethod(check)
+    try:
+        yield
+    finally:
+        context.custom_execution_callback_classes = []
+        StopExecution.check = staticmethod(never_stop)
 
 
 @contextmanager

@@ -1,25 +1,42 @@
-"""The worker that runs the jobs of the queue, one after the other. Any number of workers can share the queue.
+"""The worker that runs the jobs of the queue in turns, one at a time. Any number of workers can share the queue.
 
 The whole state of a job is in the store, not in its worker.
 """
 
+import ctypes
+import gc
 import os
 import random
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from time import monotonic
 
 from jobs.ingest import AutoRunner
 from jobs.ray_runner import UNLIMITED
 from jobs.telemetry import job_operation
 from rag_core.config import Settings
-from rag_core.errors import BusyError, FencedError, StoreError, UsageError, describe_error
+from rag_core.errors import (
+    BusyError,
+    FencedError,
+    LimitError,
+    RagError,
+    StoreError,
+    TurnOverError,
+    UsageError,
+    describe_error,
+)
+from rag_core.ingestion.watch import Check
+from rag_core.storage.ledger import fencing_error
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import MAX_ATTEMPTS, Lease, Leases
 from rag_core.wiring.ingestion import build_lease_sync, settings_from_lease
 
+SUPERVISION_SECONDS = 0.5
+"""Seconds between two looks at the queue while a job runs."""
 LEASE_SECONDS = 30.0
 """Seconds without a heartbeat after which another worker can take over a job."""
 POLL_SECONDS = 1.0
@@ -74,12 +91,12 @@ class Worker:
 
     def _run_job(self, lease: Lease) -> None:
         """Syncs the sources of the job. The type of an error decides if the job fails or is queued again."""
-        with self._renew_lease(lease):
+        with self._supervise(lease) as check:
             if self._stopping.is_set():
                 self._return_to_queue(lease)
                 return
             try:
-                self._sync(lease)
+                self._sync(lease, check)
             except FencedError:
                 pass  # the job was cancelled, or another worker has taken it over
             except BusyError as error:
@@ -92,14 +109,20 @@ class Worker:
                 else:
                     last_error = describe_error(error)
                     self._fail(lease, f"dead letter: it failed {MAX_ATTEMPTS} times; the last error was {last_error}")
+        release_memory()
 
-    def _sync(self, lease: Lease) -> None:
+    def _sync(self, lease: Lease, check: Check) -> None:
         request = lease.request
         correlation_id = request.correlation_id or str(lease.job)
         with job_operation(correlation_id, request.traceparent, lease.tenant, request.profile) as operation:
             settings = settings_from_lease(self._settings, lease)
-            report = build_lease_sync(settings, self._postgres, lease).run(AutoRunner(settings, UNLIMITED))
-            operation.counts = report.documents
+            sync = build_lease_sync(settings, self._postgres, lease)
+            sync = replace(sync, max_documents=self._settings.ingestion.queued_documents, check=check)
+            try:
+                operation.counts = sync.run(AutoRunner(settings, UNLIMITED)).documents
+            except TurnOverError as error:  # within the operation, because it is no failure
+                reason = str(error)
+                self._update(lambda leases: leases.release(lease, 0.0, reason, count_attempt=False))
 
     def _return_to_queue(self, lease: Lease) -> None:
         self._update(lambda leases: leases.release(lease, 0.0, "its worker was stopped", count_attempt=False))
@@ -119,25 +142,60 @@ class Worker:
             change(Leases(connection, self._settings.tenant))
 
     @contextmanager
-    def _renew_lease(self, lease: Lease) -> Iterator[None]:
-        """Sends heartbeats until the block ends, or until the job no longer belongs to this worker.
+    def _supervise(self, lease: Lease) -> Iterator[Check]:
+        """Renews the lease until the block ends. Yields a check that raises an error if the work must stop.
 
-        In the second case, the job's next write raises FencedError.
+        That is FencedError if the job no longer belongs to this worker, TurnOverError if more urgent jobs wait, and
+        LimitError if the job has worked for too long.
         """
-        finished = threading.Event()
+        finished, started = threading.Event(), monotonic()
+        reasons: list[RagError] = []
 
-        def send_heartbeats() -> None:
-            is_leased = True
-            while is_leased and not finished.wait(self._lease_seconds / 3):
+        def check() -> None:
+            if reasons:
+                raise reasons[0]
+
+        def look() -> None:
+            pause = min(SUPERVISION_SECONDS, self._lease_seconds / 3)
+            next_heartbeat = started + self._lease_seconds / 3
+            while not reasons and not finished.wait(pause):
                 with suppress(StoreError), self._postgres.connect("rag_worker") as connection:
-                    is_leased = Leases(connection, self._settings.tenant).heartbeat(lease, self._lease_seconds)
+                    leases = Leases(connection, self._settings.tenant)
+                    while not reasons:
+                        if monotonic() >= next_heartbeat:
+                            next_heartbeat = monotonic() + self._lease_seconds / 3
+                            if not leases.heartbeat(lease, self._lease_seconds):
+                                reasons.append(fencing_error(lease.job))
+                        reasons.extend(self._find_reasons(leases, lease, monotonic() - started))
+                        if finished.wait(pause):
+                            return
 
-        heartbeats = threading.Thread(target=send_heartbeats, daemon=True)
+        supervisor = threading.Thread(target=look, daemon=True)
         self._current_lease = lease
-        heartbeats.start()
+        supervisor.start()
         try:
-            yield
+            yield check
         finally:
             self._current_lease = None
             finished.set()
-            heartbeats.join()
+            supervisor.join()
+
+    def _find_reasons(self, leases: Leases, lease: Lease, seconds: float) -> Iterator[RagError]:
+        """Yields the reasons to stop a job that has worked for `seconds` in its turn."""
+        ingestion = self._settings.ingestion
+        worked = lease.worked_seconds + seconds
+        if ingestion.queued_s and worked > ingestion.queued_s:
+            yield LimitError(
+                f"a queued job must work for at most {ingestion.queued_s:g} s (ingestion.queued_s), got {worked:.0f} s;"
+                " a retry continues where it stopped"
+            )
+        if seconds > ingestion.turn_s and leases.is_turn_over(lease, ingestion.turn_s):
+            yield TurnOverError("its turn ended: other jobs were waiting")
+
+
+def release_memory() -> None:
+    """Returns the memory of a job to the operating system. The C library keeps freed memory for later allocations."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # other C libraries have no such function
+            ctypes.CDLL(None).malloc_trim(0)

@@ -3,17 +3,31 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import typer
+
 from rag_cli.terminal.options import GlobalOptions
+from rag_core.storage import embedded
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 
 
+def open_store(options: GlobalOptions) -> Postgres:
+    """Opens the store. Prints where the embedded server is when this is its first start."""
+    url = options.settings.store.url
+    folder = embedded.data_folder()
+    is_first_start = url == "embedded" and not folder.exists()
+    postgres = Postgres.open(url)
+    if is_first_start and not (options.json or options.quiet):
+        message = f"started a private Postgres in {folder}; it keeps running until `rag store stop`"
+        typer.echo(message, err=True)
+    return postgres
+
+
 @contextmanager
 def open_catalog(options: GlobalOptions) -> Iterator[Catalog]:
-    settings = options.settings
-    with Postgres.open(settings.store.url).connect() as connection:
-        yield Catalog(connection, settings.tenant)
+    with open_store(options).connect() as connection:
+        yield Catalog(connection, options.settings.tenant)
 
 
 @contextmanager
@@ -30,6 +44,5 @@ def claim_sources(options: GlobalOptions, collection: str, *uris: str) -> Iterat
 
 @contextmanager
 def open_ledger(options: GlobalOptions) -> Iterator[Ledger]:
-    settings = options.settings
-    with Postgres.open(settings.store.url).connect() as connection:
-        yield Ledger(connection, settings.tenant)
+    with open_store(options).connect() as connection:
+        yield Ledger(connection, options.settings.tenant)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from jobs.ingest import MEGABYTE, RunnerName, build_runner
 from jobs.ray_runner import UNLIMITED, Resources
+from rag_cli.connections import open_store
 from rag_cli.terminal.confirmation import confirm
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -23,7 +24,7 @@ from rag_core.types import DEFAULT_COLLECTION, Metadata
 
 MAX_SHOWN_FAILURES = 20
 
-RunnerOption = Annotated[RunnerName, typer.Option(help="Where to run the work; `auto` uses Ray for large jobs.")]
+RunnerOption = Annotated[RunnerName, typer.Option(help="Where to run the work; `auto` prints its choice.")]
 
 
 @command
@@ -57,7 +58,6 @@ def ingest(
     Example: rag ingest docs/ --collection handbook
     """
     from rag_core.ingestion.sync import SyncOptions
-    from rag_core.storage.postgres import Postgres
     from rag_core.wiring.ingestion import build_sync, check_devices
 
     resources = Resources(cpus=cpus, gpus=gpus, actors=concurrency)
@@ -65,16 +65,16 @@ def ingest(
         raise UsageError("--cpus, --gpus and --concurrency apply to Ray; they cannot be used with --runner inline")
     options = with_profile(options, sources, meta or ())
     settings = options.settings
-    postgres = Postgres.open(settings.store.url)
+    postgres = open_store(options)
     sync_options = SyncOptions(prune=not no_prune, confirmed=yes, checksum=checksum)
     job = build_sync(settings, postgres, sources, collection, sync_options)
-    selected_runner = build_runner(runner, settings, resources)
     if dry_run:
         _print_plan(job.plan(), options)
         return
     if "RAY_ADDRESS" not in os.environ:  # on a cluster, other machines embed
         check_devices(settings)
     with stderr_console(options.quiet) as console, JobProgress(postgres, settings.tenant, console) as progress:
+        selected_runner = build_runner(runner, settings, resources, progress.print)
         try:
             report = job.run(selected_runner, progress.begin)
         except ConfirmationError as error:

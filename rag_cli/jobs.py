@@ -9,15 +9,14 @@ import typer
 from rich.console import Console
 
 from jobs.ingest import RunnerName, build_runner
-from rag_cli.connections import open_ledger
+from rag_cli.connections import open_ledger, open_store
 from rag_cli.ingest import MAX_SHOWN_FAILURES, print_report
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import POLL_SECONDS, JobProgress
 from rag_cli.terminal.tables import print_facts, print_more, print_rows
 from rag_core.errors import NotFoundError
-from rag_core.storage.ledger import INTERRUPTED, Ledger
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.ledger import CANCELLED, INTERRUPTED, Ledger
 
 app = typer.Typer(help="Jobs: list, watch, cancel, retry and show them.", no_args_is_help=True)
 JobArgument = Annotated[str, typer.Argument(help="The id of the job, or its first characters.")]
@@ -53,7 +52,7 @@ def watch(job: JobArgument, options: GlobalOptions) -> None:
 
     Example: rag jobs watch 1f0c2ab4
     """
-    postgres, tenant = Postgres.open(options.settings.store.url), options.settings.tenant
+    postgres, tenant = open_store(options), options.settings.tenant
     console = Console(stderr=True, quiet=options.quiet)
     with open_ledger(options) as ledger:
         id = ledger.job(job)["id"]
@@ -94,7 +93,7 @@ def retry(job: JobArgument, options: GlobalOptions) -> None:
     from rag_core.wiring.ingestion import build_retry_sync, settings_from_job
 
     settings = options.settings
-    postgres = Postgres.open(settings.store.url)
+    postgres = open_store(options)
     with open_ledger(options) as ledger:
         row = ledger.job(job)
         letters = ledger.dead_letters(row["id"])
@@ -103,7 +102,7 @@ def retry(job: JobArgument, options: GlobalOptions) -> None:
     job_settings = settings_from_job(row, settings)
     sync = build_retry_sync(job_settings, postgres, row, letters)
     with JobProgress(postgres, settings.tenant, Console(stderr=True, quiet=options.quiet)) as progress:
-        report = sync.run(build_runner(RunnerName.auto, job_settings), progress.begin)
+        report = sync.run(build_runner(RunnerName.auto, job_settings, on_choice=progress.print), progress.begin)
     print_report(report, options)
     if report.documents["failed"]:
         raise typer.Exit(1)
@@ -119,23 +118,33 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
     with open_ledger(options) as ledger:
         row = _with_interruption(ledger.job(job))
         counts, events = ledger.progress(row["id"]), ledger.events(row["id"])
-        failures = ledger.failures(row["id"], "failed", "quarantined", "skipped")
+        stages = [*ledger.job_stages(row["id"]), *ledger.stages(row["id"])]
+        failures = ledger.failures(row["id"], "failed", "quarantined", "skipped", "cancelled")
     counts["same"] += row["same"]
     if options.json:
-        print_json({**row, "counts": counts, "failures": failures, "events": events})
+        print_json({**row, "counts": counts, "stages": stages, "failures": failures, "events": events})
         return
     hidden = set() if options.verbose else {"settings"}
     facts = {**row, "counts": counts, "events": len(events)}
     print_facts({name: value for name, value in facts.items() if name not in hidden})
-    reached = [failure for failure in failures if failure["reason"] != INTERRUPTED]
     console = stdout_console()
+    for stage in stages:
+        console.print(_stage_line(stage), markup=False, soft_wrap=True)
+    reached = [failure for failure in failures if failure["reason"] not in (INTERRUPTED, CANCELLED)]
     for failure in reached if options.verbose else reached[:MAX_SHOWN_FAILURES]:
         line = f"{failure['status']}: {failure['uri']}  {failure['stage']}: {failure['reason']}"
         console.print(line, markup=False, soft_wrap=True)
     if len(reached) > MAX_SHOWN_FAILURES and not options.verbose:
         print_more("-v", options)
     if unreached := len(failures) - len(reached):
-        console.print(f"{unreached} documents: {INTERRUPTED}")
+        console.print(f"{unreached} documents: {CANCELLED if row['status'] == 'cancelled' else INTERRUPTED}")
+
+
+def _stage_line(stage: Mapping[str, Any]) -> str:
+    """The name of a stage, its start and end, and for a stage of documents also its work."""
+    start, end = (f"{stage[key]:%H:%M:%S.%f}"[:-3] if stage[key] else "-" for key in ("started_at", "finished_at"))
+    work = f"{stage['seconds']:.2f} s for {stage['done']} documents" if "done" in stage else ""
+    return f"{stage['stage']:10} {start:12} to {end:12}  {work}".rstrip()
 
 
 def _wait_while(ledger: Ledger, id: UUID, *statuses: str) -> dict[str, Any]:

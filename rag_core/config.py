@@ -409,13 +409,27 @@ class RuleGraph(Section):
 
 
 class IngestionSettings(Section):
-    """Transactions, runner, the guard against mass deletion, and the locations that requests can name."""
+    """Transactions, runners and their limits, the guard against mass deletion, and the locations of requests."""
 
     group: int = Field(128, ge=1, description="Maximum number of documents that one transaction publishes.")
     inline_documents: int = Field(
-        10_000, ge=0, description="Number of documents from which `--runner auto` starts Ray."
+        10_000, ge=0, description="Number of documents from which `--runner auto` starts Ray on a large host."
     )
-    inline_mb: float = Field(32.0, ge=0, description="Megabytes of documents from which `--runner auto` starts Ray.")
+    inline_mb: float = Field(
+        32.0, ge=0, description="Megabytes of documents from which `--runner auto` starts Ray on a large host."
+    )
+    ray_from_cpus: int = Field(
+        8, ge=1, description="Number of CPUs of one host from which `--runner auto` starts Ray; a cluster needs none."
+    )
+    turn_s: float = Field(
+        10.0, gt=0, description="Seconds after which a queued job lets jobs of other tenants and smaller ones run."
+    )
+    queued_documents: int = Field(
+        100_000, ge=0, description="Maximum number of documents that a queued job lists; 0 for no limit."
+    )
+    queued_s: float = Field(
+        21_600.0, ge=0, description="Maximum seconds that a queued job works before it fails; 0 for no limit."
+    )
     delete_share: float = Field(
         0.5, gt=0, le=1, description="Largest share of a source that a sync deletes without confirmation (--yes)."
     )

@@ -11,6 +11,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── VectorError                    a vector has another dimension, or no direction: NaN, zeros
 │   ├── ConfirmationError              a deletion is larger than what is done without confirmation
 │   ├── TooLargeError                  a request exceeds a size limit
+│   ├── LimitError                     a queued job exceeds its number of documents or its time
 │   ├── IdempotencyError               an idempotency key was used before, for another request
 │   ├── ReadOnlyError                  a read-only gateway changes nothing
 │   └── NotFoundError                  there is no such collection, document or job
@@ -31,7 +32,8 @@ RagError                      exit 1   something failed, and the message says wh
 ├── ResponseError                      a server is no gateway, or another version of it
 ├── DocumentError             a row    one document failed; the job continues
 │   └── TransientError                 its source failed temporarily: it is read again later
-└── FencedError               a worker another worker has taken over the job
+├── FencedError               a worker another worker has taken over the job
+└── TurnOverError             a worker the job gives its runner to other jobs, and continues later
 
 Constructors take positional arguments only: keyword-only ones do not survive pickling, and so not Ray.
 """
@@ -91,6 +93,10 @@ class ConfirmationError(UsageError):
 
 class TooLargeError(UsageError):
     """A request exceeds a size limit."""
+
+
+class LimitError(UsageError):
+    """A queued job exceeds the number of documents or the time that it can have."""
 
 
 class IdempotencyError(UsageError):
@@ -193,6 +199,10 @@ class TransientError(DocumentError):
 
 class FencedError(RagError):
     """The job was cancelled or taken over by another worker, so this worker's write was rejected."""
+
+
+class TurnOverError(RagError):
+    """The job gives its runner to other jobs that wait. It continues later where it stopped."""
 
 
 def error_from_reason(reason: str) -> RagError:

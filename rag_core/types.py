@@ -4,6 +4,7 @@ Offsets are Unicode code points of the document's text, half open: `document.tex
 """
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -389,6 +390,7 @@ class Draft:
     `released` is the hash of bytes that are not quarantined.
     `vectors` has one row per chunk, in order; `embedded` counts the rows that were encoded and not reused.
     `weights` has one value per chunk, or none if the profile has no SPLADE.
+    `seconds` has the busy seconds of each stage, and `times` its start and end, in seconds since 1970.
     `part` is the draft's number, from 0, and the count of drafts: a very large document travels as several.
     """
 
@@ -407,6 +409,7 @@ class Draft:
     weights: tuple[TermWeights, ...] = ()
     failure: Failure | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     part: tuple[int, int] = (0, 1)
 
     @property
@@ -418,9 +421,16 @@ class Draft:
         """True if the next stage has work to do on it."""
         return self.failure is None and not self.same
 
-    def with_stage_time(self, stage: str, seconds: float, **changes: Any) -> "Draft":
-        """A copy with `changes`, and the stage's duration added to `seconds`."""
-        return replace(self, seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds}, **changes)
+    def with_stage_time(self, stage: str, seconds: float, started: float = 0.0, **changes: Any) -> "Draft":
+        """A copy with `changes`, and with a stage that ends now. Without `started`, it began `seconds` ago."""
+        now = time.time()
+        start, _ = self.times.get(stage, (started or now - seconds, now))
+        return replace(
+            self,
+            seconds={**self.seconds, stage: self.seconds.get(stage, 0.0) + seconds},
+            times={**self.times, stage: (start, now)},
+            **changes,
+        )
 
     def with_failure(self, failure: Failure) -> "Draft":
         """A copy without contents. The reason can quote the document, so unstorable characters become U+FFFD."""

@@ -17,6 +17,7 @@ from rag_core.storage.ledger import INTERRUPTED, Ledger
 from rag_core.storage.postgres import Postgres
 
 POLL_SECONDS = 0.25
+END_PHASES = {"completed": "done", "cancelled": "cancelled", "failed": "failed"}
 LINE_SECONDS = 10.0
 """Seconds between lines of progress, which replace the bar if there is no terminal."""
 
@@ -73,6 +74,9 @@ class JobProgress:
         """Ends the display of "listing", so that the terminal can show a question."""
         self._listing.stop()
 
+    def print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def begin(self, job: UUID, plan: Plan) -> None:
         """Prints the plan, and follows the job if it has documents to process."""
         self.stop_listing()
@@ -91,29 +95,37 @@ class JobProgress:
         self._thread.start()
 
     def _show_job(self, job: UUID, total: int) -> None:
-        with suppress(StoreError), self.postgres.connect() as connection:
-            display = _JobDisplay(Ledger(connection, self.tenant), job, total, self.console)
-            with display.bar:
-                while not self._ended.wait(POLL_SECONDS):
-                    display.update()
-                display.update("done")
+        display = _JobDisplay(job, total, self.console)
+        with display.bar:
+            while not self._ended.wait(POLL_SECONDS):
+                with suppress(StoreError), self.postgres.connect() as connection:  # waits for a store that restarts
+                    ledger = Ledger(connection, self.tenant)
+                    while not self._ended.wait(POLL_SECONDS):
+                        display.update(ledger)
+            with suppress(StoreError), self.postgres.connect() as connection:
+                display.show_end(Ledger(connection, self.tenant))
 
 
 class _JobDisplay:
     """The bar of a job, or lines if there is no terminal, and each failure when it happens."""
 
-    def __init__(self, ledger: Ledger, job: UUID, total: int, console: Console) -> None:
-        self._ledger, self._job, self._total = ledger, job, total
+    def __init__(self, job: UUID, total: int, console: Console) -> None:
+        self._job, self._total = job, total
         self._started, self._failed, self._lines = monotonic(), 0, ProgressLines(console)
         self.bar = documents_bar(console)
         self._task: TaskID = self.bar.add_task("starting", total=total, rate="")
 
-    def update(self, phase: str = "") -> None:
+    def show_end(self, ledger: Ledger) -> None:
+        """Shows the counts and how the job ended."""
+        status = ledger.job(str(self._job))["status"]
+        self.update(ledger, END_PHASES.get(status, "stopped"))
+
+    def update(self, ledger: Ledger, phase: str = "") -> None:
         """Shows the counts and `phase`. An empty phase is derived from the counts.
 
         After the last document it is `finishing`: the indexes are updated.
         """
-        counts = self._ledger.progress(self._job)
+        counts = ledger.progress(self._job)
         processed = sum(counts[status] for status in ("same", *DOCUMENT_STATUSES))
         phase = phase or ("starting" if not processed else "ingesting" if processed < self._total else "finishing")
         rate = ""
@@ -124,11 +136,11 @@ class _JobDisplay:
                 rate += f", {(self._total - processed) * seconds / processed:.0f} s left"
         self.bar.update(self._task, completed=processed, description=phase, rate=rate)
         if counts["failed"] > self._failed:
-            self._print_new_failures()
+            self._print_new_failures(ledger)
         self._lines.print(f"{processed} of {self._total} documents  {rate}")
 
-    def _print_new_failures(self) -> None:
-        failures: list[dict[str, Any]] = self._ledger.failures(self._job, "failed")
+    def _print_new_failures(self, ledger: Ledger) -> None:
+        failures: list[dict[str, Any]] = ledger.failures(self._job, "failed")
         for failure in failures[self._failed :]:
             if failure["reason"] == INTERRUPTED:
                 continue  # the job ended early, and its own error is printed

@@ -7,12 +7,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, takewhile
+from typing import TypeAlias
 
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.stages import Embedding, Preparation
+from rag_core.ingestion.watch import Check, never_stop
 from rag_core.protocols import Source
 from rag_core.storage.publishing import CorpusWriter, WriteTarget
 from rag_core.types import Draft
+
+Prepare: TypeAlias = Callable[[Sequence[Draft]], Iterator[Draft]]
 
 FIRST_GROUP_SIZE = 16
 GROUP_BYTES = 512 * 1024
@@ -31,9 +35,15 @@ class InlineRunner:
     group_size: int
     readers: int = 1
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self,
+        target: WriteTarget,
+        sources: Mapping[int, Source],
+        drafts: Sequence[Draft],
+        check: Check = never_stop,
+    ) -> RunTimes:
         groups = list(_split_into_groups(drafts, self.group_size))
-        prepare = self.build_preparation(sources)
+        prepare = _stop_between_documents(self.build_preparation(sources), check)
         if len(groups) == 1:
             # one thread and one connection are enough; this thread's parser process stays alive for the next run
             with closing(target.open()) as writer:
@@ -50,6 +60,7 @@ class InlineRunner:
         ):
             embed = self.build_embedding(reader)
             for embedded in map(embed, prepared):
+                check()
                 publish_seconds += last.result()
                 last = publisher.submit(_publish_group, writer, embedded)
             publish_seconds += last.result()
@@ -63,8 +74,17 @@ def _publish_group(writer: CorpusWriter, group: Sequence[Draft]) -> float:
     return time.perf_counter() - started
 
 
+def _stop_between_documents(prepare: Preparation, check: Check) -> Prepare:
+    def prepare_checked(drafts: Sequence[Draft]) -> Iterator[Draft]:
+        for draft in prepare(drafts):
+            check()
+            yield draft
+
+    return prepare_checked
+
+
 def _prepare_groups(
-    prepare: Preparation, readers: int, groups: Sequence[list[Draft]]
+    prepare: Prepare, readers: int, groups: Sequence[list[Draft]]
 ) -> Generator[list[Draft], None, None]:
     """Yields each group when it is prepared; the next one is already being prepared by then."""
     ended = threading.Event()

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.report import RunTimes
+from rag_core.ingestion.watch import Check, never_stop
 from rag_core.protocols import Source
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Chunk, Document, Draft, Entry, Matrix, chunk_id
@@ -42,7 +43,9 @@ class PreparedDocument:
         target: WriteTarget,
         sources: Mapping[int, Source],  # noqa: ARG002 - the document has been read
         drafts: Sequence[Draft],
+        check: Check = never_stop,
     ) -> RunTimes:
+        check()
         with closing(target.open()) as writer:
             writer.publish([self._complete_draft(draft) for draft in drafts])
         return RunTimes()

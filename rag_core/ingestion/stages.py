@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 import stamina
 
-from rag_core.errors import DocumentError, ModelError, RagError, TransientError
+from rag_core.errors import DocumentError, FencedError, ModelError, RagError, TransientError
 from rag_core.ingestion.sources.pushed import PushedSource, parser_uri
 from rag_core.parsing.scan import Scanner, quarantine_reason, skip_scan, with_flags
 from rag_core.protocols import Chunker, DocumentEmbedder, DocumentWeigher, Source
@@ -26,6 +26,10 @@ M = TypeVar("M")
 READ_ATTEMPTS, FIRST_WAIT, MAX_WAIT = 3, 1.0, 60.0
 """The attempts to read a document, and the first and the longest wait between them, in seconds. Waits double, and each
 has up to a second more, at random."""
+
+
+MAX_TEXTS = 512
+"""The texts that are encoded between two queries for stored vectors. Such a query fails if the job has ended."""
 
 
 class Preparation:
@@ -135,28 +139,37 @@ class Embedding:
             return list(drafts)
         try:
             processed = {_part_key(draft): draft for draft in self._weigh_drafts(list(self._embed_drafts(pending)))}
+        except FencedError:
+            raise
         except RagError as error:
             failure = Failure(stage="embed", reason=str(error), retryable=True)
             processed = {_part_key(draft): draft.with_failure(failure) for draft in pending}
         return [processed.get(_part_key(draft), draft) for draft in drafts]
 
     def _embed_drafts(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        started = time.time()
         texts = {text_hash(chunk.embedded_text): chunk.embedded_text for draft in drafts for chunk in draft.chunks}
         vectors = {key: self._recent[key] for key in texts.keys() & self._recent.keys()}
-        vectors |= self._find_vectors(list(texts.keys() - vectors.keys()))
-        missing = {key: text for key, text in texts.items() if key not in vectors}
+        unknown = [key for key in texts if key not in vectors]
+        missing: dict[bytes, str] = {}
         seconds = 0.0
-        if missing:
-            embedder = self._embedder
-            stopwatch = _Stopwatch()
-            vectors |= dict(zip(missing, embedder.embed(list(missing.values())), strict=True))
-            seconds = stopwatch.lap() / len(missing)
+        for first in range(0, len(unknown), MAX_TEXTS):
+            keys = unknown[first : first + MAX_TEXTS]
+            vectors |= self._find_vectors(keys)
+            new = {key: texts[key] for key in keys if key not in vectors}
+            if new:
+                embedder = self._embedder
+                stopwatch = _Stopwatch()
+                vectors |= dict(zip(new, embedder.embed(list(new.values())), strict=True))
+                seconds += stopwatch.lap()
+                missing |= new
+        seconds /= len(missing) or 1
         self._recent = vectors
         for draft in drafts:
             hashes = [text_hash(chunk.embedded_text) for chunk in draft.chunks]
             encoded = [key for key in dict.fromkeys(hashes) if missing.pop(key, None) is not None]
             matrix = np.stack([vectors[key] for key in hashes])
-            yield replace(draft, vectors=matrix, embedded=len(encoded)).with_stage_time("embed", seconds * len(encoded))
+            yield draft.with_stage_time("embed", seconds * len(encoded), started, vectors=matrix, embedded=len(encoded))
 
     def _weigh_drafts(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
         weigher = self._weigher

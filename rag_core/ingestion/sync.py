@@ -1,17 +1,19 @@
 """Synchronizes a collection with its sources: list, compare, ingest, report."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-from uuid import UUID
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+from uuid import UUID, uuid4
 
-from rag_core.errors import BusyError, ConfirmationError, RagError, SpaceError, StoreError, describe_error
+from rag_core.errors import BusyError, ConfirmationError, LimitError, RagError, SpaceError, StoreError, describe_error
 from rag_core.ingestion.background import repeat_in_background
 from rag_core.ingestion.delta import Delta, compute_delta
 from rag_core.ingestion.recipe import Recipe, is_outdated
 from rag_core.ingestion.report import Plan, RunTimes, SyncReport, chunk_counts, document_counts, stage_seconds
+from rag_core.ingestion.watch import Check, never_stop, watch_job
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog, Collection
 from rag_core.storage.ledger import NO_JOB, Action, Job, Ledger, fencing_error
@@ -19,6 +21,8 @@ from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, retry_attempts
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft, Entry, StoredDocument, document_id
+
+T = TypeVar("T")
 
 DELETE_BATCH = 1_000
 MIN_DOCUMENTS_FOR_SHARE = 4
@@ -30,8 +34,13 @@ during a load need them for good plans."""
 
 
 class Runner(Protocol):
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        """Passes every draft through all stages into the store. Documents that fail are published as failed."""
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
+        """Passes every draft through all stages into the store. Documents that fail are published as failed.
+
+        If `check` raises an error, the work ends with that error within one batch.
+        """
         ...
 
 
@@ -64,7 +73,8 @@ class Sync:
 
     `graph` and `splade` become `builds_graph` and `splade` of the `WriteTarget`, which explains them.
     `partial_uris` are the uris of sources that list only some of their documents: nothing of them is deleted. `job` and
-    `fence` belong to a queued job that this process has leased; without them, the sync creates a job itself.
+    `fence` belong to a queued job that this process has leased; without them, the sync creates a job itself. The
+    listings can have `max_documents` entries together; 0 means any number. `check` can stop the work, as in `Runner`.
     """
 
     postgres: Postgres
@@ -83,6 +93,8 @@ class Sync:
     partial_uris: frozenset[str] = frozenset()
     job: UUID = NO_JOB
     fence: int = 0
+    max_documents: int = 0
+    check: Check = never_stop
 
     @property
     def is_queued(self) -> bool:
@@ -106,13 +118,13 @@ class Sync:
     def run(self, runner: Runner, on_start: Callable[[UUID, Plan], None] | None = None) -> SyncReport:
         """Carries out the sync. `on_start` receives the id of the job when it begins, and its plan.
 
-        Raises ConfirmationError, BusyError or ListingError before any document has changed. If a queued job fails, its
-        leaseholder must end it, because the job can be tried again.
+        Waits for an unavailable store, and raises StoreError after `store_timeout`. Raises ConfirmationError,
+        BusyError, ListingError or LimitError before any document has changed. Raises FencedError if the job is
+        cancelled or taken over meanwhile. If a queued job fails, its leaseholder must end it, because the job can be
+        tried again.
         """
         with closing(_Run(self)) as run:
-            deltas = run.prepare()
-            plan = Plan.from_deltas(self.collection, list(deltas.values()), self.options.should_prune)
-            target = run.begin(deltas, plan)
+            deltas, plan, target = run.plan()
             try:
                 if on_start:
                     on_start(target.job, plan)
@@ -124,25 +136,47 @@ class Sync:
 
 
 class _Run:
-    """The steps of a sync, in order. Its claim on the sources lasts as long as the connection."""
+    """The steps of a sync, in order. Its claim on the sources lasts as long as the connection.
+
+    Each step can be repeated over a new connection, even if it is unknown what the lost one has committed.
+    """
 
     _collection: Collection
     _space: int
     _job: Job
+    _seconds: Mapping[str, float]
 
     def __init__(self, sync: Sync) -> None:
         self._started, self._listed_ns = time.perf_counter(), time.time_ns()
-        self._sync = sync
-        self._connect()
+        self._sync, self._job_id = sync, sync.job if sync.is_queued else uuid4()
+        self._stack = ExitStack()
         self._sources: dict[int, Source] = {}
         self._damaged: frozenset[UUID] = frozenset()
         self._listing_seconds = self._index_seconds = 0.0
+        self._notices: list[str] = []
 
-    def prepare(self) -> dict[int, Delta]:
+    def plan(self) -> tuple[dict[int, Delta], Plan, WriteTarget]:
+        """Claims the sources, compares them with the store, and records the job. The deltas are by source id."""
+        return self._repeat_while_unavailable(self._plan, StoreError)
+
+    def _plan(self) -> tuple[dict[int, Delta], Plan, WriteTarget]:
+        self._connect()
+        sync = self._sync
+        # the job of a sync outside the queue is not recorded before its listing, so nobody can cancel it until then
+        watch = (
+            watch_job(sync.postgres, sync.tenant, sync.job, sync.fence) if sync.is_queued else nullcontext(never_stop)
+        )
+        with watch as check:
+            deltas = self._prepare(check)
+        plan = Plan.from_deltas(sync.collection, list(deltas.values()), sync.options.should_prune)
+        return deltas, plan, self._begin(deltas, plan)
+
+    def _prepare(self, check: Check) -> dict[int, Delta]:
         """Claims the sources and compares them with the store. Returns the deltas by source id.
 
         Before it raises an error, it removes the collection and the sources that it has added.
         """
+        self._listed, self._check_listing = 0, check
         self._collection = self._catalog.ensure_collection(self._sync.collection)
         self._space = self._catalog.ensure_space(self._sync.recipe.space)
         self._claim_sources()
@@ -151,13 +185,14 @@ class _Run:
                 self._ledger.start(self._sync.job, self._sync.fence)
             self._check_complete_move()
             deltas = {id: self._compare_source(id, source) for id, source in self._sources.items()}
-        except RagError:
-            self._catalog.delete_unused_sources(self._collection.id, list(self._sources))
+        except BaseException:
+            with suppress(StoreError):
+                self._catalog.delete_unused_sources(self._collection.id, list(self._sources))
             raise
         self._listing_seconds = time.perf_counter() - self._started
         return deltas
 
-    def begin(self, deltas: Mapping[int, Delta], plan: Plan) -> WriteTarget:
+    def _begin(self, deltas: Mapping[int, Delta], plan: Plan) -> WriteTarget:
         """Records the job and all its documents in the ledger."""
         sync, collection = self._sync, self._collection.id
         items = [item for delta in deltas.values() for item in self._list_items(delta)]
@@ -165,7 +200,10 @@ class _Run:
             complete = [id for id in deltas if not self._is_partial(id)]
             job = self._ledger.take_over(sync.job, sync.fence, collection, list(deltas), complete, plan.same, items)
         else:
-            job = self._ledger.begin(collection, list(deltas), sync.profile, sync.settings, plan.same, items)
+            listed_at = datetime.fromtimestamp(self._listed_ns / 1e9, UTC)
+            job = self._ledger.begin(
+                collection, list(deltas), sync.profile, sync.settings, plan.same, items, self._job_id, listed_at
+            )
         self._job = job
         return WriteTarget(
             postgres=sync.postgres,
@@ -194,9 +232,20 @@ class _Run:
         changed = [pair for delta in deltas.values() for pair in delta.changed]
         # documents that were only touched have their vectors already: they add none to an index
         new = added + sum(is_outdated(stored, self._sync.recipe.fingerprint(entry.uri)) for entry, stored in changed)
-        self._maintain(lambda maintenance, *scope: maintenance.prepare_bulk_load(*scope, target.space, new))
-        with repeat_in_background(self._analyze, ANALYZE_AFTER, self._sync.store_timeout):
-            times = runner.run(target, self._sources, drafts) if drafts else RunTimes()
+        with suppress(StoreError):  # the index is only slower to update than to build again
+            self._maintain(lambda maintenance, *scope: maintenance.prepare_bulk_load(*scope, target.space, new))
+        sync = self._sync
+        with (
+            repeat_in_background(self._analyze, ANALYZE_AFTER, sync.store_timeout),
+            # the sources are free at once, because a job that has ended writes nothing more
+            watch_job(sync.postgres, sync.tenant, target.job, target.fence, self._ledger.close) as check_job,
+        ):
+
+            def check() -> None:
+                check_job()
+                sync.check()
+
+            times = runner.run(target, self._sources, drafts, check) if drafts else RunTimes()
         if self._sync.options.should_prune:
             missing = [document.id for delta in deltas.values() for document in delta.deleted]
             if deleted := [id for id in missing if id not in self._job.finished_documents]:
@@ -207,32 +256,44 @@ class _Run:
 
     def finish(self, target: WriteTarget, plan: Plan, times: RunTimes) -> SyncReport:
         """Ends the job and reads its report from the ledger. Raises FencedError if another process ended the job."""
-        self._reconnect()
-        if self._sync.is_queued:
-            self._ledger.record_stage(target.job, target.fence, "finishing")
+        self._repeat_while_unavailable(lambda: self._complete(target, plan, times), StoreError, BusyError)
+        return self._repeat_while_unavailable(lambda: self._report(target, plan), StoreError)
+
+    def _complete(self, target: WriteTarget, plan: Plan, times: RunTimes) -> None:
+        """Brings the indexes up to date, and ends the job."""
+        if self._ledger.is_disconnected():
+            self._connect()
+            if self._ledger.has_completed(target.job, target.fence):
+                return
+            self._ledger.reclaim(self._collection.id, list(self._sources))
+        self._ledger.record_finishing(target.job, target.fence)
         if not self._sync.options.only:
             self._catalog.record_listing(self._collection.id, list(self._sources), self._listed_ns)
-        notices = [*self._maintain(Maintenance.run), *self._move_to_space(target.space)]
+        self._notices = [*self._maintain(Maintenance.run), *self._move_to_space(target.space)]
         if plan.failed:
-            notices.append(
+            self._notices.append(
                 f"{plan.failed} of the unchanged documents failed before and were not retried; to list them: "
                 f"rag documents list --collection {plan.collection} --status failed"
             )
         stages, total = self._ledger.stage_seconds(target.job), time.perf_counter() - self._started
-        seconds = stage_seconds(stages, replace(times, index=self._index_seconds), self._listing_seconds, total)
-        if not self._ledger.end(target.job, "completed", seconds=seconds, fence=target.fence):
+        self._seconds = stage_seconds(stages, replace(times, index=self._index_seconds), self._listing_seconds, total)
+        if not self._ledger.end(target.job, "completed", seconds=self._seconds, fence=target.fence):
             raise fencing_error(target.job)
+
+    def _report(self, target: WriteTarget, plan: Plan) -> SyncReport:
+        if self._ledger.is_disconnected():
+            self._connect()
         progress = self._ledger.progress(target.job)
         return SyncReport(
             job_id=target.job,
             collection=self._sync.collection,
             documents=document_counts(plan, progress),
             chunks=chunk_counts(self._catalog.count_chunks(self._sync.collection), progress),
-            seconds=seconds,
+            seconds=self._seconds,
             failures=self._ledger.failures(target.job, "failed"),
             skipped=self._ledger.failures(target.job, "skipped"),
             quarantined=self._ledger.failures(target.job, "quarantined"),
-            notices=notices,
+            notices=self._notices,
         )
 
     def abandon(self, target: WriteTarget, error: BaseException) -> None:
@@ -242,31 +303,40 @@ class _Run:
         interrupted = isinstance(error, KeyboardInterrupt)
         reason = "interrupted" if interrupted else describe_error(error)
         with suppress(StoreError):  # if the store is unavailable, the next job on these sources ends this one
+            if self._ledger.is_disconnected():
+                self._connect()
             self._ledger.end(target.job, "cancelled" if interrupted else "failed", reason)
 
     def close(self) -> None:
-        self._ledger.close()
-        self._connection.close()
+        self._stack.close()
 
     def _connect(self) -> None:
-        self._connection = self._sync.postgres.connect()
-        self._catalog = Catalog(self._connection, self._sync.tenant)
-        self._ledger = Ledger(self._connection, self._sync.tenant)
+        """Opens a connection, and closes the one before."""
+        self._stack.close()
+        connection = self._stack.enter_context(closing(self._sync.postgres.connect()))
+        self._catalog = Catalog(connection, self._sync.tenant)
+        self._ledger = Ledger(connection, self._sync.tenant)
+        self._stack.callback(self._ledger.close)
 
-    def _reconnect(self) -> None:
-        """Opens a new connection if the store restarted during the run; waits for the store as long as writers do."""
-        if not self._ledger.is_disconnected():
-            return
+    def _repeat_while_unavailable(self, step: Callable[[], T], *errors: type[RagError]) -> T:
+        """Repeats a step while it raises one of the errors, for as long as writers wait for the store.
+
+        After a lost connection, a source can stay locked until the server notices the loss.
+        """
+        try:
+            return step()
+        except errors:
+            if not self._sync.store_timeout:
+                raise
         for attempt in retry_attempts(self._sync.store_timeout, StoreError, BusyError):
             with attempt:
-                self._connection.close()
-                self._connect()
-                self._ledger.reclaim(self._collection.id, list(self._sources))
+                return step()
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _claim_sources(self) -> None:
         ids = self._catalog.ensure_sources(self._collection, [source.uri for source in self._sync.sources])
         self._sources = dict(zip(ids, self._sync.sources, strict=True))
-        self._ledger.claim(self._collection.id, ids, self._sync.job)
+        self._ledger.claim(self._collection.id, ids, self._job_id)
         if self._collection.space is None:
             return
         listed = None
@@ -307,14 +377,14 @@ class _Run:
     def _compare_source(self, id: int, source: Source) -> Delta:
         options, recipe = self._sync.options, self._sync.recipe.fingerprint
         if self._is_partial(id):
-            entries = list(source.listing())
+            entries = list(self._list_entries(source))
             return compute_delta(entries, self._load_manifest(id, entries), recipe, damaged=self._damaged)
         stored = self._catalog.manifest(self._collection.id, id)
         if options.only:
             selected = frozenset(document.id for uri, document in stored.items() if uri in options.only)
-            entries = [entry for entry in source.listing() if entry.uri in options.only]
+            entries = [entry for entry in self._list_entries(source) if entry.uri in options.only]
             return compute_delta(entries, stored, recipe, damaged=selected)
-        delta = compute_delta(source.listing(), stored, recipe, options.checksum, self._damaged)
+        delta = compute_delta(self._list_entries(source), stored, recipe, options.checksum, self._damaged)
         needs_confirmation = options.prune and not options.confirmed and len(stored) >= MIN_DOCUMENTS_FOR_SHARE
         if needs_confirmation and len(delta.deleted) > self._sync.delete_share * len(stored):
             raise ConfirmationError(
@@ -322,6 +392,19 @@ class _Run:
                 f"than {self._sync.delete_share:.0%} of the source; pass --yes to confirm, or --no-prune to keep them"
             )
         return delta
+
+    def _list_entries(self, source: Source) -> Iterator[Entry]:
+        """Yields the entries of a source. Raises LimitError if the sources have more than `max_documents` together."""
+        limit = self._sync.max_documents
+        for entry in source.listing():
+            self._check_listing()
+            self._listed += 1
+            if limit and self._listed > limit:
+                raise LimitError(
+                    f"a queued job must have at most {limit} documents (ingestion.queued_documents); its sources have "
+                    f"more: split them, or use `rag ingest`"
+                )
+            yield entry
 
     def _is_partial(self, id: int) -> bool:
         return self._sources[id].uri in self._sync.partial_uris
@@ -351,11 +434,16 @@ class _Run:
         return document_id(self._sync.tenant, self._sync.collection, uri)
 
     def _maintain(self, work: Callable[[Maintenance, Postgres, str, int], object]) -> list[str]:
-        """Runs maintenance; returns its failure as a notice. Searches are correct without an index, only slower."""
+        """Runs maintenance; returns its failure as a notice. Searches are correct without an index, only slower.
+
+        Raises StoreError only if the store is unavailable.
+        """
         started = time.perf_counter()
         try:
             work(self._sync.maintenance, self._sync.postgres, self._sync.tenant, self._collection.id)
         except StoreError as error:
+            if self._ledger.is_disconnected():
+                raise
             return [str(error)]
         finally:
             self._index_seconds += time.perf_counter() - started

@@ -57,7 +57,7 @@ select p.tenant, 'job ' || p.job_id || ', ' || p.uri as subject from pushed_docu
 join jobs j on j.tenant = p.tenant and j.id = p.job_id
 left join job_items i on i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri
 where j.finished_at is not null and case when i.uri is null then j.status = 'completed'
-  else not (i.status = 'failed' and i.retryable) end""",
+  else not i.retryable end""",
     "I2 no chunk without its document": """
 select c.tenant, 'chunk ' || c.id as subject from chunks c
 where not exists (select from documents d
@@ -150,7 +150,7 @@ left join (select e.tenant, e.job_id, sum(d.value::bigint) as n from job_events 
   cross join lateral jsonb_each_text(e.detail) d where e.stage in ('publish', 'delete') group by 1, 2) e
   on e.tenant = j.tenant and e.job_id = j.id
 left join (select tenant, job_id, count(*) as n from job_items where status <> 'queued'
-  and (status <> 'failed' or stage <> 'job') group by 1, 2) i on i.tenant = j.tenant and i.job_id = j.id
+  and stage is distinct from 'job' group by 1, 2) i on i.tenant = j.tenant and i.job_id = j.id
 where coalesce(e.n, 0) <> coalesce(i.n, 0)""",
 }
 INVARIANTS = tuple(sorted([*QUERIES, SPANS_MATCH]))

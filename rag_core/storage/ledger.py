@@ -8,6 +8,7 @@ again.
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid4
 
@@ -21,6 +22,7 @@ from rag_core.storage.postgres import Postgres, transaction, translate_connectio
 
 Action: TypeAlias = Literal["add", "change", "delete"]
 INTERRUPTED = "interrupted: the job ended before it came to this document"
+CANCELLED = "cancelled before the job came to this document"
 
 UNLOCK = "select pg_advisory_unlock_all()"
 LOCK = "select pg_try_advisory_lock(hashtextextended(%(source)s, %(collection)s))"
@@ -42,26 +44,29 @@ update jobs set status = 'queued', fence = fence + 1, lease_until = null, run_at
 where tenant = %(tenant)s and id = any(%(jobs)s::uuid[]) and status = 'running' and request is not null
 returning id, events"""
 END_ITEMS = """
-update job_items set status = 'failed', stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
+update job_items set status = %(status)s, stage = 'job', reason = %(reason)s, retryable = true, finished_at = now()
 where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[]) and status = 'queued'"""
-# A body is kept while a retry can need it: its document failed temporarily, or the job ended before reaching it.
+# A body is kept while a retry can need it: its document failed temporarily, or the job ended before reaching it. Items
+# are retryable in both cases.
 DROP_BODIES = """
 delete from pushed_documents p using jobs j
 where p.tenant = %(tenant)s and p.job_id = any(%(jobs)s::uuid[]) and j.tenant = p.tenant and j.id = p.job_id
   and not exists (select from job_items i where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri
-    and i.status = 'failed' and i.retryable)
+    and i.retryable)
   and (j.status = 'completed' or exists (select from job_items i
     where i.tenant = p.tenant and i.job_id = p.job_id and i.uri = p.uri))"""
 DROP_PARTS = "delete from draft_parts where tenant = %(tenant)s and job_id = any(%(jobs)s::uuid[])"
 BEGIN = """
-insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at)
-values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now())
-returning run"""
+insert into jobs (tenant, id, collection, sources, profile, settings, status, same, started_at, events)
+values (%(tenant)s, %(job)s, %(collection)s, %(sources)s::int[], %(profile)s, %(settings)s, 'running', %(same)s, now(),
+  3)
+on conflict (tenant, id) do update set sources = excluded.sources, same = excluded.same
+returning run, xmax = 0 as is_new"""
 START = """
 update jobs set status = 'running', started_at = coalesce(started_at, now()), events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')
 returning events, attempts"""
-# For a job that another worker began: finished documents keep their state, the others are deleted and added again.
+# For a job that was begun before: finished documents keep their state, the others are deleted and added again.
 DROP_QUEUED = "delete from job_items where tenant = %(tenant)s and job_id = %(job)s and status = 'queued'"
 # A listing must have a higher run than older listings of the same sources, and pushed documents must be written in the
 # order in which they arrived. The job therefore gets a new run if a job with a higher run has one of its listed
@@ -75,7 +80,7 @@ or j.pushes and exists (select from jobs earlier where earlier.tenant = j.tenant
   and (earlier.created_at, earlier.id) < (j.created_at, j.id)))"""
 TAKE_OVER = """
 update jobs set same = case when collection is null then %(same)s else same end, collection = %(collection)s,
-  sources = %(sources)s::int[], events = events + 1
+  sources = %(sources)s::int[], size = %(size)s, events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning run, events"""
 ENDED_ITEMS = """
 select document_id from job_items where tenant = %(tenant)s and job_id = %(job)s and status <> 'queued'"""
@@ -88,16 +93,23 @@ select %(tenant)s, %(job)s, document_id, uri, action, 'queued' from staged_items
 on conflict (tenant, job_id, document_id) do nothing"""
 END = """
 update jobs set status = %(status)s, reason = %(reason)s, seconds = %(seconds)s, finished_at = now(),
-  started_at = coalesce(started_at, now()), lease_until = null, events = events + 1
+  started_at = coalesce(started_at, now()), lease_until = null,
+  events = events + case when %(status)s = 'completed' then 2 else 1 end
 where tenant = %(tenant)s and id = %(job)s and status in ('queued', 'running')
   and (fence = %(fence)s or %(fence)s = -1) returning events"""
-NUMBER_STAGE_EVENT = """
-update jobs set events = events + 1
+IS_OPEN = """
+select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running')"""
+HAS_COMPLETED = """
+select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'completed'"""
+NUMBER_STAGE_EVENTS = """
+update jobs set events = events + 2
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running' returning events"""
 ADD_EVENT = """
 insert into job_events (tenant, job_id, seq, stage, status, detail)
 values (%(tenant)s, %(job)s, %(seq)s, %(stage)s, %(status)s, %(detail)s)
 returning pg_notify('rag_events', %(job)s::text)"""
+DATE_EVENT = """
+update job_events set at = %(at)s where tenant = %(tenant)s and job_id = %(job)s and seq = %(seq)s"""
 PROGRESS = """
 select count(*) filter (where action = 'add') as added,
   count(*) filter (where action = 'change' and status <> 'same') as changed,
@@ -108,6 +120,7 @@ select count(*) filter (where action = 'add') as added,
   count(*) filter (where status = 'failed' and retryable) as dead_letters,
   count(*) filter (where status = 'skipped') as skipped,
   count(*) filter (where status = 'quarantined') as quarantined,
+  count(*) filter (where status = 'cancelled') as cancelled,
   count(*) filter (where status = 'queued') as queued,
   coalesce(sum(chunks) filter (where status = 'completed'), 0)::int as chunks,
   coalesce(sum(embedded), 0)::int as embedded, coalesce(sum(removed), 0)::int as removed
@@ -115,10 +128,10 @@ from job_items where tenant = %(tenant)s and job_id = %(job)s"""
 FAILURES = """
 select uri, stage, reason, retryable, status from job_items
 where tenant = %(tenant)s and job_id = %(job)s and status = any(%(statuses)s) order by finished_at, uri"""
-# A document that a later run has completed or failed permanently is no longer a dead letter.
+# A document that a later run has completed or failed permanently is no longer a dead letter. Cancelled documents count.
 DEAD_LETTERS = """
 select i.uri from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
-where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.retryable
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.retryable
   and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
     and d.id = i.document_id and d.version > j.run and not d.retryable)
 order by i.uri"""
@@ -130,9 +143,16 @@ where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i
     and d.id = i.document_id and d.access <> '{}' and not d.access && %(groups)s::text[])
 order by i.document_id limit %(limit)s"""
 STAGES = """
-select s.key as stage, round(sum(s.value::float8)::numeric, 3)::float8 as seconds, count(*) as done
+select s.key as stage, round(sum(s.value::float8)::numeric, 3)::float8 as seconds, count(*) as done,
+  to_timestamp(min((i.times -> s.key ->> 0)::float8)) as started_at,
+  to_timestamp(max((i.times -> s.key ->> 1)::float8)) as finished_at
 from job_items i cross join lateral jsonb_each_text(i.seconds) s
-where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by s.key"""
+where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key order by started_at nulls last, s.key"""
+# A stage of the job begins and ends once per turn.
+JOB_STAGES = """
+select status as stage, min(at) filter (where detail ->> 'state' is null) as started_at,
+  max(at) filter (where detail ->> 'state' = 'completed') as finished_at
+from job_events where tenant = %(tenant)s and job_id = %(job)s and stage = 'stage' group by status order by min(seq)"""
 STAGE_SECONDS = """
 select s.key, sum(s.value::float8) from job_items i cross join lateral jsonb_each_text(i.seconds) s
 where i.tenant = %(tenant)s and i.job_id = %(job)s group by s.key"""
@@ -172,6 +192,8 @@ where e.tenant = %(tenant)s and e.job_id = %(job)s and e.seq > %(after)s
 order by e.seq"""
 LISTEN = "listen rag_events"
 ANY_FENCE = -1
+COMPLETED = {"state": "completed"}
+"""The detail of the event that a stage of a job has ended. The events of starts have no state."""
 NO_JOB = UUID(int=0)
 
 
@@ -234,7 +256,7 @@ class Ledger:
             for id in killed:
                 self._connection.execute(WAIT_FOR_WRITERS, {"job": id})
             ended = self._connection.execute(END_KILLED, self._scope(jobs=killed)).fetchall()
-            self._end_items([id for id, _ in ended])
+            self._end_items([id for id, _ in ended], "failed", INTERRUPTED)
             for id, seq in ended:
                 self._add_event(id, seq, "job", "failed", {"reason": "interrupted"})
             for id, seq in self._connection.execute(QUEUE_KILLED, self._scope(jobs=killed)).fetchall():
@@ -264,12 +286,16 @@ class Ledger:
         settings: Mapping[str, Any],
         same: int,
         items: Sequence[tuple[UUID, str, Action]],
+        job: UUID = NO_JOB,
+        listed_at: datetime | None = None,
     ) -> Job:
         """Adds a running job with its documents. `same` counts the listed documents that need no work.
 
-        Each item is the id and uri of a document, and what the job will do with it.
+        Each item is the id and uri of a document, and what the job will do with it. A caller that does not know if its
+        call was committed can repeat it with the same `job`, a random id; without one, the job gets a new id.
+        `listed_at` is the time at which its listing began, or None for now.
         """
-        job = uuid4()
+        job = uuid4() if job == NO_JOB else job
         values = self._scope(
             job=job,
             collection=collection,
@@ -279,9 +305,14 @@ class Ledger:
             same=same,
         )
         with transaction(self._connection, self._tenant):
-            row = self._connection.execute(BEGIN, values).fetchone()
+            run, is_new = self._connection.execute(BEGIN, values).fetchone() or (0, False)
+            if is_new:
+                self._add_event(job, 1, "stage", "listing", {}, listed_at)
+                self._add_event(job, 2, "stage", "listing", COMPLETED)
+                self._add_event(job, 3, "stage", "working", {"documents": len(items)})
+            self._connection.execute(DROP_QUEUED, values)
             self._add_items(job, items)
-        return Job(id=job, run=int(row[0]) if row else 0)
+        return Job(id=job, run=int(run))
 
     def start(self, job: UUID, fence: int) -> None:
         """Marks a job of the queue as running. Its sources must already be claimed.
@@ -312,7 +343,13 @@ class Ledger:
         worker has it.
         """
         values = self._scope(
-            job=job, fence=fence, collection=collection, sources=list(sources), listed=list(listed), same=same
+            job=job,
+            fence=fence,
+            collection=collection,
+            sources=list(sources),
+            listed=list(listed),
+            same=same,
+            size=len(items),
         )
         with transaction(self._connection, self._tenant):
             self._connection.execute(WAIT_FOR_WRITERS, values)
@@ -323,20 +360,22 @@ class Ledger:
             for statement in (DROP_QUEUED, DROP_PARTS):
                 self._connection.execute(statement, {**values, "jobs": [job]})
             self._add_items(job, items)
+            self._add_event(job, seq - 1, "stage", "listing", COMPLETED)
             self._add_event(job, seq, "stage", "working", {"documents": len(items)})
             finished = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
         return Job(id=job, run=int(run), fence=fence, finished_documents=finished)
 
-    def record_stage(self, job: UUID, fence: int, stage: str) -> None:
-        """Adds the event that a job of the queue has reached a stage.
+    def record_finishing(self, job: UUID, fence: int) -> None:
+        """Adds the events that the documents of a job are done, and that its indexes are being updated.
 
         Raises FencedError if the job has ended or another worker has it.
         """
         with transaction(self._connection, self._tenant):
-            row = self._connection.execute(NUMBER_STAGE_EVENT, self._scope(job=job, fence=fence)).fetchone()
+            row = self._connection.execute(NUMBER_STAGE_EVENTS, self._scope(job=job, fence=fence)).fetchone()
             if row is None:
                 raise fencing_error(job)
-            self._add_event(job, row[0], "stage", stage, {})
+            self._add_event(job, row[0] - 1, "stage", "working", COMPLETED)
+            self._add_event(job, row[0], "stage", "finishing", {})
 
     def end(
         self,
@@ -346,7 +385,7 @@ class Ledger:
         seconds: Mapping[str, float] | None = None,
         fence: int = ANY_FENCE,
     ) -> bool:
-        """Ends a job; its queued documents fail as interrupted.
+        """Ends a job. Its queued documents are cancelled with it; if it was not cancelled, they fail as interrupted.
 
         Returns False, and changes nothing, if the job has already ended or has another fence.
         """
@@ -355,9 +394,20 @@ class Ledger:
             self._connection.execute(WAIT_FOR_WRITERS, values)
             row = self._connection.execute(END, values).fetchone()
             if row is not None:
-                self._end_items([job])
+                item = ("cancelled", CANCELLED) if status == "cancelled" else ("failed", INTERRUPTED)
+                self._end_items([job], *item)
+                if status == "completed":
+                    self._add_event(job, row[0] - 1, "stage", "finishing", COMPLETED)
                 self._add_event(job, row[0], "job", status, {"reason": reason})
         return row is not None
+
+    def is_open(self, job: UUID, fence: int) -> bool:
+        """True if the job has not ended and has this fence."""
+        return bool(self._rows(IS_OPEN, job=job, fence=fence))
+
+    def has_completed(self, job: UUID, fence: int) -> bool:
+        """True if the job was completed with this fence."""
+        return bool(self._rows(HAS_COMPLETED, job=job, fence=fence))
 
     def progress(self, job: UUID) -> dict[str, int]:
         """The job's counts so far: documents by action or status, and chunks."""
@@ -372,11 +422,15 @@ class Ledger:
         return self._rows(READABLE_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
 
     def stages(self, job: UUID) -> list[dict[str, Any]]:
-        """The busy seconds of each stage, summed over processes, and the number of documents that passed it."""
+        """The stages of the documents: busy seconds, summed over processes, documents that passed, start and end."""
         return self._rows(STAGES, job=job)
 
+    def job_stages(self, job: UUID) -> list[dict[str, Any]]:
+        """The stages of the job itself, in order, with start and end; None if it has not ended."""
+        return self._rows(JOB_STAGES, job=job)
+
     def dead_letters(self, job: UUID) -> list[str]:
-        """The uris of documents that failed temporarily in this job and still need a retry.
+        """The uris of documents that failed temporarily, or were cancelled, in this job and still need a retry.
 
         A document needs none if a later job has completed it, or if it failed permanently in a later job.
         """
@@ -415,13 +469,17 @@ class Ledger:
                 copy.write_row(item)
         self._connection.execute(ADD_ITEMS, self._scope(job=job))
 
-    def _add_event(self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any]) -> None:
+    def _add_event(
+        self, job: UUID, seq: int, stage: str, status: str, detail: Mapping[str, Any], at: datetime | None = None
+    ) -> None:
         event = {"job": job, "seq": seq, "stage": stage, "status": status, "detail": Jsonb(detail)}
         self._connection.execute(ADD_EVENT, self._scope(**event))
+        if at:
+            self._connection.execute(DATE_EVENT, self._scope(job=job, seq=seq, at=at))
 
-    def _end_items(self, jobs: Sequence[UUID]) -> None:
-        """Fails the queued documents of jobs that have ended, and deletes their parts and unneeded bodies."""
-        self._connection.execute(END_ITEMS, self._scope(jobs=jobs, reason=INTERRUPTED))
+    def _end_items(self, jobs: Sequence[UUID], status: str, reason: str) -> None:
+        """Ends the queued documents of jobs that have ended, and deletes the jobs' parts and unneeded bodies."""
+        self._connection.execute(END_ITEMS, self._scope(jobs=jobs, status=status, reason=reason))
         for statement in (DROP_PARTS, DROP_BODIES):
             self._connection.execute(statement, self._scope(jobs=jobs))
 

@@ -28,7 +28,7 @@ def split_draft(draft: Draft, max_chunks: int) -> list[Draft]:
     count = -(-len(draft.chunks) // max_chunks)
     if count < 2:
         return [draft]
-    later = replace(draft, document=None, seconds={})
+    later = replace(draft, document=None, seconds={}, times={})
     return [
         replace(
             later if number else draft,
@@ -44,17 +44,17 @@ def join_drafts(parts: Sequence[Draft]) -> Draft:
     first = replace(parts[0], part=(0, 1))
     if failure := next((part.failure for part in parts if part.failure), None):
         return first.with_failure(failure)
-    draft = replace(
+    stages = {stage for part in parts for stage in part.seconds}
+    times = {stage: [part.times[stage] for part in parts if stage in part.times] for stage in stages}
+    return replace(
         first,
         chunks=tuple(chunk for part in parts for chunk in part.chunks),
         vectors=np.concatenate([part.vectors for part in parts if part.vectors is not None]),
         embedded=sum(part.embedded for part in parts),
         weights=tuple(weights for part in parts for weights in part.weights),
+        seconds={stage: sum(part.seconds.get(stage, 0.0) for part in parts) for stage in stages},
+        times={stage: (min(spans)[0], max(end for _, end in spans)) for stage, spans in times.items() if spans},
     )
-    for part in parts[1:]:
-        for stage, seconds in part.seconds.items():
-            draft = draft.with_stage_time(stage, seconds)
-    return draft
 
 
 def dump_draft(draft: Draft) -> bytes:

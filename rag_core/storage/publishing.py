@@ -50,7 +50,7 @@ CREATE_STAGING = """
 create temp table if not exists staged_documents (
   id uuid, source int, uri text, status text, stage text, reason text, retryable boolean, size bigint,
   modified_ns bigint, changed_ns bigint, etag text, sha256 bytea, recipe text, title text, media_type text,
-  language text, metadata jsonb, n_chunks int, embedded int, seconds jsonb, text text,
+  language text, metadata jsonb, n_chunks int, embedded int, seconds jsonb, times jsonb, text text,
   removed int not null default 0) on commit delete rows;
 create temp table if not exists staged_values (
   document_id uuid, key text, text_value text, number_value double precision) on commit delete rows;
@@ -59,11 +59,11 @@ create temp table if not exists staged_chunks (
   metadata jsonb, content_hash bytea, embedding halfvec) on commit delete rows"""
 DOCUMENT_TYPES = [
     "uuid", "int4", "text", "text", "text", "text", "bool", "int8", "int8", "int8", "text",
-    "bytea", "text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "text",
+    "bytea", "text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "jsonb", "text",
 ]  # fmt: skip
 COPY_DOCUMENTS = """
 copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag,
-  sha256, recipe, title, media_type, language, metadata, n_chunks, embedded, seconds, text)
+  sha256, recipe, title, media_type, language, metadata, n_chunks, embedded, seconds, times, text)
 from stdin (format binary)"""
 FILTER_VALUE_TYPES = ["uuid", "text", "text", "float8"]
 COPY_FILTER_VALUES = "copy staged_values from stdin (format binary)"
@@ -170,7 +170,8 @@ select %(tenant)s, %(collection)s, id, text from staged_documents where status =
 on conflict (tenant, collection, document_id) do update set text = excluded.text where t.text <> excluded.text"""
 FINISH_ITEMS = """
 update job_items i set status = s.status, stage = s.stage, reason = s.reason, retryable = s.retryable,
-  chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, finished_at = clock_timestamp()
+  chunks = s.n_chunks, embedded = s.embedded, removed = s.removed, seconds = s.seconds, times = s.times,
+  finished_at = clock_timestamp()
 from staged_documents s where i.tenant = %(tenant)s and i.job_id = %(job)s
   and i.document_id = any(array(select id from staged_documents)) and i.document_id = s.id"""
 # Checks the fence and reserves numbers for `count` events, at the end of a transaction that publishes or deletes.
@@ -266,7 +267,9 @@ class CorpusWriter:
 
     def __init__(self, target: WriteTarget) -> None:
         self._target = target
-        self._connection = self._connect()
+        for attempt in retry_attempts(target.store_timeout, StoreError):
+            with attempt:
+                self._connection = self._connect()
         self._scope = {
             "tenant": target.tenant,
             "collection": target.collection,
@@ -281,10 +284,15 @@ class CorpusWriter:
         self._connection.close()
 
     def find_vectors(self, hashes: Sequence[bytes]) -> dict[bytes, StoredVector]:
-        """The stored vectors of texts with these hashes, by hash."""
+        """The stored vectors of texts with these hashes, by hash.
+
+        Raises FencedError if the job has ended or another process has it, so that nothing is encoded for it any more.
+        """
 
         def read_vectors() -> dict[bytes, StoredVector]:
             with transaction(self._connection, self._target.tenant):
+                if self._connection.execute(CHECK_FENCE, self._scope).fetchone() is None:
+                    raise fencing_error(self._target.job)
                 rows = self._connection.execute(FIND_VECTORS, {**self._scope, "hashes": list(hashes)}, binary=True)
                 return {bytes(key): np.asarray(vector.to_numpy(), dtype=np.float32) for key, vector in rows}
 
@@ -562,6 +570,7 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
         len(draft.chunks),
         0 if failure else draft.embedded,
         Jsonb({stage: round(seconds, 6) for stage, seconds in draft.seconds.items()}),
+        Jsonb(dict(draft.times)),
         document.text if document else "",
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
@@ -37,9 +37,9 @@ EXPIRE_KEY = """
 update jobs set idempotency_key = '' where tenant = %(tenant)s and idempotency_key = %(key)s and %(key)s <> ''
   and created_at < now() - interval '24 hours'"""
 ADD_JOB = """
-insert into jobs (tenant, id, sources, profile, settings, status, same, events, request, pushes, correlation_id,
+insert into jobs (tenant, id, sources, profile, settings, status, same, events, request, pushes, size, correlation_id,
   traceparent, idempotency_key, fingerprint)
-values (%(tenant)s, %(job)s, '{}', %(profile)s, %(settings)s, 'queued', 0, 1, %(request)s, %(pushes)s,
+values (%(tenant)s, %(job)s, '{}', %(profile)s, %(settings)s, 'queued', 0, 1, %(request)s, %(pushes)s, %(size)s,
   %(correlation_id)s, %(traceparent)s, %(key)s, %(fingerprint)s)
 on conflict (tenant, idempotency_key) where idempotency_key <> '' do nothing returning id"""
 JOB_OF_KEY = "select id, fingerprint from jobs where tenant = %(tenant)s and idempotency_key = %(key)s"
@@ -71,14 +71,15 @@ where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
 order by p.id"""
 STORED_REQUEST = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
 
-# The oldest job without a valid lease. Only one job at a time pushes documents into a collection, and the versions of a
-# document are ingested in the order in which they arrived, even while an earlier job waits for its next attempt.
-CLAIM = """
+# Begins a statement with the table `waiting`: the jobs that can start now and have no valid lease. Only one job at a
+# time pushes documents into a collection, and the versions of a document are ingested in the order in which they
+# arrived, even while an earlier job waits for its next attempt.
+WITH_WAITING: LiteralString = """
 with busy_collections as materialized (
   select tenant, request ->> 'collection' from jobs
   where status in ('queued', 'running') and pushes and lease_until > clock_timestamp()
-), next_job as materialized (
-  select q.tenant, q.id from jobs q
+), waiting as materialized (
+  select q.tenant, q.id, q.run, q.run_at, q.size from jobs q
   where q.request is not null and q.status in ('queued', 'running') and q.attempts < %(max_attempts)s
     and q.run_at <= clock_timestamp() and (q.lease_until is null or q.lease_until < clock_timestamp())
     and not (q.pushes and ((q.tenant, q.request ->> 'collection') in (select * from busy_collections)
@@ -89,13 +90,41 @@ with busy_collections as materialized (
         where own.tenant = q.tenant and own.job_id = q.id and earlier.status in ('queued', 'running')
           and (earlier.created_at, earlier.id) < (q.created_at, q.id)
           and earlier.request ->> 'collection' = q.request ->> 'collection')))
-  order by q.run limit 1 for update of q skip locked
+)"""
+# The turn is that of the tenant with the fewest leases, then of the tenant whose last turn began longest ago. Within a
+# tenant, jobs take turns in the order in which they became ready.
+CLAIM = (
+    WITH_WAITING  # noqa: S608 - both are constants
+    + """, tenants as materialized (
+  select tenant, (select count(*) from jobs j where j.tenant = w.tenant and j.status in ('queued', 'running')
+      and j.lease_until > clock_timestamp()) as leases,
+    (select max(leased_at) from jobs j where j.tenant = w.tenant) as leased_at
+  from (select distinct tenant from waiting) w
+), next_job as materialized (
+  select q.tenant, q.id from jobs q join waiting w on w.tenant = q.tenant and w.id = q.id
+  join tenants t on t.tenant = q.tenant
+  where q.lease_until is null or q.lease_until < clock_timestamp()
+  order by t.leases, t.leased_at nulls first, w.run_at, w.run limit 1 for update of q skip locked
 )
-update jobs j set attempts = j.attempts + 1, fence = j.fence + 1, worker = %(worker)s,
+update jobs j set attempts = j.attempts + 1, fence = j.fence + 1, worker = %(worker)s, leased_at = clock_timestamp(),
   lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
 from next_job where j.tenant = next_job.tenant and j.id = next_job.id
-returning j.tenant, j.id as job, j.fence, j.attempts as attempt, j.pushes, j.profile, j.settings, j.request,
-  j.correlation_id, j.traceparent"""
+returning j.tenant, j.id as job, j.fence, j.attempts as attempt, j.pushes, j.worked_seconds, j.profile, j.settings,
+  j.request, j.correlation_id, j.traceparent"""
+)
+# A turn ends only after it has finished a document, so that every job advances. Jobs of the same tenant have precedence
+# only if they are smaller.
+IS_TURN_OVER = (
+    WITH_WAITING  # noqa: S608 - both are constants
+    + """
+select from jobs j where j.tenant = %(tenant)s and j.id = %(job)s and j.fence = %(fence)s
+  and j.leased_at < clock_timestamp() - make_interval(secs => %(turn)s)
+  and exists (select from job_items i
+    where i.tenant = j.tenant and i.job_id = j.id and i.finished_at > j.leased_at)
+  and exists (select from waiting w
+    where w.tenant <> j.tenant or w.size < (select count(*) from job_items i
+      where i.tenant = j.tenant and i.job_id = j.id and i.status = 'queued'))"""
+)
 EXTEND = """
 update jobs set lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
 where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running') returning id"""
@@ -106,6 +135,7 @@ with leased_job as (
   where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status in ('queued', 'running') for update
 )
 update jobs j set status = 'queued', fence = fence + 1, lease_until = null, attempts = attempts - %(uncounted)s,
+  worked_seconds = worked_seconds + extract(epoch from clock_timestamp() - leased_at),
   run_at = clock_timestamp() + make_interval(secs => %(delay)s), events = events + leased_job.started::int
 from leased_job where j.tenant = leased_job.tenant and j.id = leased_job.id returning j.events, leased_job.started"""
 FIND_ABANDONED = """
@@ -283,6 +313,7 @@ class Lease:
     """A job that one worker may run until the lease expires.
 
     `attempt` counts from 1. `pushes`: the request contained documents; their bodies are not in `request`.
+    `worked_seconds` are those of earlier turns.
     """
 
     job: UUID
@@ -290,6 +321,7 @@ class Lease:
     fence: int
     attempt: int
     pushes: bool
+    worked_seconds: float
     request: IngestRequest
 
 
@@ -316,7 +348,9 @@ class Leases:
                 pass
 
     def claim(self, worker: str, seconds: float) -> Lease | None:
-        """Leases the oldest job that can start now and has no valid lease, for `seconds`. Returns None if none can.
+        """Leases a job that can start now and has no valid lease, for `seconds`. Returns None if none can.
+
+        Tenants take turns, and so do the jobs of one tenant.
 
         `worker` is the name that is stored with the job.
         """
@@ -330,6 +364,16 @@ class Leases:
         with transaction(self._connection, lease.tenant):
             row = self._connection.execute(EXTEND, {**_lease_scope(lease), "seconds": seconds}).fetchone()
         return row is not None
+
+    def is_turn_over(self, lease: Lease, turn: float) -> bool:
+        """True if the job should make way: its turn has lasted `turn` seconds, and a more urgent job waits.
+
+        More urgent are jobs of other tenants, and smaller ones of the same tenant. A job that has finished no document
+        in its turn keeps it.
+        """
+        scope = {**_lease_scope(lease), "turn": turn, "max_attempts": MAX_ATTEMPTS}
+        with transaction(self._connection, self._tenant):
+            return self._connection.execute(IS_TURN_OVER, scope).fetchone() is not None
 
     def release(self, lease: Lease, delay: float, reason: str, count_attempt: bool = True) -> bool:
         """Queues the job again; it can start after `delay` seconds.
@@ -377,7 +421,7 @@ def _lease_from_row(row: Mapping[str, Any]) -> Lease:
         traceparent=row["traceparent"],
         **{**stored, "locations": tuple(stored["locations"]), "only": tuple(stored["only"])},
     )
-    columns = {name: row[name] for name in ("job", "tenant", "fence", "attempt", "pushes")}
+    columns = {name: row[name] for name in ("job", "tenant", "fence", "attempt", "pushes", "worked_seconds")}
     return Lease(**columns, request=request)
 
 
@@ -410,6 +454,7 @@ def _job_row(request: IngestRequest) -> dict[str, Any]:
         "settings": Jsonb(dict(request.settings)),
         "request": Jsonb({name: getattr(request, name) for name in names}),
         "pushes": bool(request.documents),
+        "size": None if request.locations else len(request.documents),
         "correlation_id": request.correlation_id,
         "traceparent": request.traceparent,
     }

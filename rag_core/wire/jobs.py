@@ -11,7 +11,7 @@ from rag_core.wire.shape import Page, Shape
 
 JobStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled"]
 Counts: TypeAlias = dict[str, int]
-"""Numbers of documents, with the keys of `documents` in `rag ingest --json`."""
+"""Numbers of documents, with the keys of `documents` in `rag ingest --json`, and `cancelled`."""
 
 
 class Links(Shape):
@@ -65,10 +65,15 @@ class Jobs(Page):
 
 
 class StageWork(Shape):
-    """The work of a stage: seconds summed over processes, and the number of documents done."""
+    """The work of a stage: seconds summed over processes, the number of documents done, and its start and end.
+
+    `started_at` and `finished_at` are null for jobs of older versions.
+    """
 
     seconds: float
     done: int
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 class FailedDocument(Shape):

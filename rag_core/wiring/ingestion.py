@@ -239,12 +239,12 @@ def check_devices(settings: Settings) -> None:
 def build_inline_runner(settings: Settings) -> InlineRunner:
     return InlineRunner(
         build_preparation=partial(build_preparation, settings),
-        build_embedding=partial(build_embedding, settings, threads=_count_cpus()),
+        build_embedding=partial(build_embedding, settings, threads=count_cpus()),
         group_size=settings.ingestion.group,
-        readers=_count_cpus(),
+        readers=count_cpus(),
     )
 
 
-def _count_cpus() -> int:
+def count_cpus() -> int:
     """The CPUs that this process can use, or all CPUs on systems that do not report that."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

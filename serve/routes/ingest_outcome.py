@@ -128,7 +128,7 @@ def _read_outcome(services: Services, caller: Caller, submission: Submission) ->
     with open_ledger(services, caller) as ledger:
         row, progress = ledger.job(str(job_id)), ledger.progress(job_id)
         if submission.parsed.accepted:
-            failures = ledger.failures(job_id, "failed", "skipped", "quarantined")
+            failures = ledger.failures(job_id, "failed", "skipped", "quarantined", "cancelled")
         else:
             failures = ledger.readable_failures(job_id, caller.groups, UUID(int=0), MAX_SOURCE_ITEMS)
     return JobOutcome(

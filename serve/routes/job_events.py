@@ -222,15 +222,15 @@ def _end_of_killed_job(ledger: Ledger, job_id: UUID, after: int) -> list[dict[st
 def _format_event(job_id: UUID, event: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """The text of a server-sent event.
 
-    In the store, the status of a `stage` event is the stage's name. The events `publish` and `delete` become
-    `job.progress`.
+    In the store, the status of a `stage` event is the stage's name, and its detail has the state `completed` if the
+    stage has ended. The events `publish` and `delete` become `job.progress`.
     """
     stage, status, detail = event["stage"], event["status"], event["detail"]
     match stage:
         case "job":
             name, members = status, {"stage": stage, "status": status, **_public_detail(detail)}
         case "stage":
-            name, members = stage, {"stage": status, "status": "running"}
+            name, members = stage, {"stage": status, "status": detail.get("state", "running")}
         case "document":
             name, members = stage, {"stage": detail["stage"], "status": status, "document": _public_detail(detail)}
         case _:
@@ -254,7 +254,7 @@ def _progress_figures(row: Mapping[str, Any], progress: Mapping[str, int]) -> di
     rate = done / seconds
     return {
         "done": done,
-        "total": done + progress["queued"],
+        "total": done + progress["queued"] + progress["cancelled"],
         "failed": progress["failed"],
         "chunks": progress["chunks"],
         "docs_per_s": round(rate, 1),

@@ -134,9 +134,9 @@ def with_killed_status(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def count_documents(row: Mapping[str, Any], progress: Mapping[str, int]) -> dict[str, int]:
-    """The counts of a job's documents, with the keys of `documents` in `rag ingest --json`."""
+    """The counts of a job's documents, with the keys of `documents` in `rag ingest --json`, and `cancelled`."""
     same = row["same"] + progress["same"]  # unread because nothing changed, and read but equal
-    counts = {name: progress[name] for name in ("added", "changed", "deleted", *DOCUMENT_STATUSES)}
+    counts = {name: progress[name] for name in ("added", "changed", "deleted", *DOCUMENT_STATUSES, "cancelled")}
     return {"listed": progress["added"] + progress["changed"] + same, "same": same, **counts}
 
 

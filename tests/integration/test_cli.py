@@ -93,6 +93,7 @@ def test_an_ingest_for_people_says_the_same_in_words(rag: Rag, docs: Path) -> No
     assert ran.code == 0
     assert "default is up to date" in ran.out
     assert "3 listed, 3 added, 0 changed, 0 deleted, 0 same" in ran.out
+    assert [line for line in ran.err.splitlines() if line.startswith("in this process: ")]
     assert rag("ingest", docs, "-q").err == ""
 
 
@@ -620,7 +621,11 @@ def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     assert err.splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
     with store.connect() as connection:
-        assert [job["status"] for job in Ledger(connection, DEFAULT_TENANT).jobs()] == ["cancelled"]
+        ledger = Ledger(connection, DEFAULT_TENANT)
+        (job,) = ledger.jobs()
+        counts = ledger.progress(job["id"])
+    assert (job["status"], job["reason"]) == ("cancelled", "interrupted")
+    assert counts["cancelled"] == counts["added"] > 0
     assert violations(store) == []
 
 

@@ -83,3 +83,17 @@ def test_any_folder_will_do(folder: Path, name: str) -> None:
 def test_the_folder_is_below_the_home_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_HOME", "~/knowledge")
     assert embedded.data_folder() == Path.home() / "knowledge" / "postgres"
+
+
+def test_the_first_command_reports_where_the_server_is_and_how_to_stop_it(folder: Path) -> None:
+    def list_collections(*options: str) -> str:
+        command = [sys.executable, "-m", "rag_cli", "collections", "list", *options]
+        environment = {**os.environ, "RAG_HOME": str(folder.parent), "RAG_STORE__URL": "embedded"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+
+    line = f"started a private Postgres in {folder}; it keeps running until `rag store stop`\n"
+    assert list_collections().startswith(line)
+    assert line not in list_collections()
+    embedded.stop(folder)
+    shutil.rmtree(folder)
+    assert list_collections("--json") == ""

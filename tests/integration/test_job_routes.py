@@ -85,17 +85,25 @@ def test_the_events_of_a_queued_job_begin_with_the_queue_and_tell_of_each_docume
         (2, "job.started"),
         (3, "job.stage"),
         (4, "job.stage"),
-        (5, "job.document"),
-        (6, "job.progress"),
-        (7, "job.stage"),
-        (8, "job.completed"),
+        (5, "job.stage"),
+        (6, "job.document"),
+        (7, "job.progress"),
+        (8, "job.stage"),
+        (9, "job.stage"),
+        (10, "job.stage"),
+        (11, "job.completed"),
     ]
-    assert [body["stage"] for _, name, body in told if name == "job.stage"] == ["listing", "working", "finishing"]
-    document = told[4][2]["document"]
+    assert [(body["stage"], body["status"]) for _, name, body in told if name == "job.stage"] == [
+        (stage, status) for stage in ("listing", "working", "finishing") for status in ("running", "completed")
+    ]
+    document = told[5][2]["document"]
     assert (document["uri"], document["status"], document["stage"]) == ("push:///b.pdf", "failed", "parse")
     assert all(body["job_id"] == str(job) and body["total"] == 2 for _, _, body in told)
     again = frames(request(store, "GET", f"/v1/jobs/{job}/events", ME, **{"Last-Event-ID": "5"}))
     assert again == told[5:]
+    stages = request(store, "GET", f"/v1/jobs/{job}").json()["stages"]
+    assert {"read", "parse", "embed"} <= stages.keys()
+    assert all(stage["started_at"] <= stage["finished_at"] for stage in stages.values())
 
 
 def test_the_figures_of_an_event_are_of_one_moment(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +146,7 @@ def test_a_queued_job_is_shown_and_cancelled(store: Postgres) -> None:
 
 
 @contextmanager
-def running(store: Postgres, folder: Path, events: int = 0) -> Iterator[UUID]:
+def running(store: Postgres, folder: Path, events: int = 3) -> Iterator[UUID]:
     """A job of the command's, which is killed when the block ends, after it has told so much."""
     work = build_sync(SETTINGS, store, [str(write(folder, {"keys.md": "# Keys\n\nThe keys are rotated."}))])
     with store.connect() as connection:
@@ -147,13 +155,13 @@ def running(store: Postgres, folder: Path, events: int = 0) -> Iterator[UUID]:
         sources = catalog.ensure_sources(collection, [source.uri for source in work.sources])
         ledger.claim(collection.id, sources)
         job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
-        for _ in range(events):
-            ledger.record_stage(job, 0, "working")
+        if events > 3:
+            ledger.record_finishing(job, 0)
         yield job
     wait_until_unlocked(store)
 
 
-@pytest.mark.parametrize("events", [0, 2])
+@pytest.mark.parametrize("events", [3, 5])
 def test_a_job_that_was_killed_has_failed_and_who_watches_it_hears_so_once(
     store: Postgres, tmp_path: Path, events: int
 ) -> None:
@@ -291,7 +299,8 @@ def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
         return told, [*counts, await listeners(store, 0)]
 
     told, counts = asyncio.run(watched())
-    assert told == [["queued", "started", "stage", "stage", "progress", "stage", "completed"]] * 10
+    stages = ["stage"] * 3
+    assert told == [["queued", "started", *stages, "progress", *stages, "completed"]] * 10
     assert counts == [1, 0]
 
 

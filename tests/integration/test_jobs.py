@@ -3,22 +3,27 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from targets import wait_until_unlocked
+from drafts import TENANT, draft
+from rich.console import Console
+from targets import begin, wait_until_unlocked
 from trees import hashing_settings, read_tree, violations, write
 from typer.testing import CliRunner
 
 from rag_cli.app import app
+from rag_cli.terminal.progress import JobProgress
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, DocumentError, FencedError
 from rag_core.ingestion.report import Plan, RunTimes, SyncReport
 from rag_core.ingestion.sync import Sync
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.storage.catalog import Catalog
-from rag_core.storage.ledger import Ledger
+from rag_core.storage.ledger import CANCELLED, Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_TENANT, Draft, Entry
@@ -64,12 +69,14 @@ class CancelledMidway:
     store: Postgres
     settings: Settings
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
-        runner.run(target, sources, drafts[:half])
+        runner.run(target, sources, drafts[:half], check)
         with self.store.connect() as connection:
             Ledger(connection, DEFAULT_TENANT).end(target.job, "cancelled", "by a test")
-        return runner.run(target, sources, drafts[half:])
+        return runner.run(target, sources, drafts[half:], check)
 
 
 def of(store: Postgres, source: Source, settings: Settings = ONE_AT_A_TIME) -> Sync:
@@ -97,6 +104,15 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
     with pytest.raises(FencedError, match="was cancelled, or another worker has taken over"):
         work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
     assert ledger_row(store, begun[0])["status"] == "cancelled"
+    with store.connect() as connection:
+        ledger = Ledger(connection, DEFAULT_TENANT)
+        counts = ledger.progress(begun[0])
+        unreached = ledger.failures(begun[0], "cancelled")
+        assert ledger.dead_letters(begun[0]) == sorted(failure["uri"] for failure in unreached)
+    assert {name: counts[name] for name in ("completed", "cancelled", "failed", "queued")} == {
+        "completed": 3, "cancelled": 3, "failed": 0, "queued": 0,
+    }  # fmt: skip
+    assert {failure["reason"] for failure in unreached} == {CANCELLED}
     assert len(read_tree(store).documents) == 3
     assert violations(store) == []
     report = build_sync(ONE_AT_A_TIME, store, [str(folder)]).run(build_inline_runner(ONE_AT_A_TIME))
@@ -235,3 +251,36 @@ def test_retrying_a_job_without_failures_ends_with_2(rag: CliRunner, store: Post
     retried = rag.invoke(app, ["jobs", "retry", str(report.job_id)])
     assert retried.exit_code == 2
     assert "has no failed documents" in retried.stderr
+
+
+def test_a_job_is_shown_with_the_start_and_the_end_of_its_stages(
+    rag: CliRunner, store: Postgres, tmp_path: Path
+) -> None:
+    report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
+        build_inline_runner(ONE_AT_A_TIME)
+    )
+    stages = json.loads(rag.invoke(app, ["jobs", "show", str(report.job_id), "--json"]).stdout)["stages"]
+    names = [stage["stage"] for stage in stages]
+    assert names == ["listing", "working", "finishing", "read", "parse", "scan", "split", "embed"]
+    times = {stage["stage"]: (stage["started_at"], stage["finished_at"]) for stage in stages}
+    assert all(start <= end for start, end in times.values())
+    assert times["listing"][1] <= times["working"][0] <= times["read"][0]
+    assert times["embed"][1] <= times["working"][1] <= times["finishing"][0]
+    assert [stage["done"] for stage in stages[3:]] == [6] * 5
+    shown = rag.invoke(app, ["jobs", "show", str(report.job_id)]).stdout.splitlines()
+    assert [line.split()[0] for line in shown[-8:]] == names
+    assert shown[-8].split()[2] == "to"
+    assert shown[-1].endswith(" s for 6 documents")
+
+
+@pytest.mark.parametrize(("status", "phase"), [("completed", "done"), ("cancelled", "cancelled"), ("failed", "failed")])
+def test_the_last_progress_of_a_job_is_how_it_ended(store: Postgres, tmp_path: Path, status: str, phase: str) -> None:
+    target = begin(store, [draft("file:///a.md", "one")])
+    terminal = StringIO()
+    console = Console(file=terminal, force_terminal=True, width=120)
+    with JobProgress(store, TENANT, console) as progress:
+        progress.follow(target.job, 1)
+        with store.connect() as connection:
+            Ledger(connection, TENANT).end(target.job, status, "by a test")
+    phases = {word for word in ("done", "cancelled", "failed") if word in terminal.getvalue()}
+    assert phases == {phase}

@@ -24,6 +24,7 @@ from rag_core.errors import StoreError
 from rag_core.ingestion import sync as syncing
 from rag_core.ingestion.report import RunTimes, SyncReport
 from rag_core.ingestion.sync import Runner
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.storage import corpus, statistics
 from rag_core.storage.catalog import Catalog
@@ -318,8 +319,10 @@ class Lingering:
     store: Postgres
     chunks: int
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        times = self.runner.run(target, sources, drafts)
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
+        times = self.runner.run(target, sources, drafts, check)
         assert expected_chunks(self.store, target.collection) < self.chunks
         wait_until(lambda: expected_chunks(self.store, target.collection) >= self.chunks)
         return times

@@ -1,16 +1,21 @@
 """The queue: what is entered, who gets it, and what becomes of it when somebody dies over it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import pytest
 from trees import hashing_settings, violations
 
 from rag_core.errors import FencedError, IdempotencyError, NotFoundError, SourceError, UsageError
+from rag_core.ingestion.report import RunTimes
+from rag_core.ingestion.watch import Check
+from rag_core.protocols import Source
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.publishing import WriteTarget
 from rag_core.storage.queue import (
     MAX_ATTEMPTS,
     EnqueuedJob,
@@ -21,7 +26,7 @@ from rag_core.storage.queue import (
     Queue,
     build_retry_request,
 )
-from rag_core.types import DEFAULT_TENANT
+from rag_core.types import DEFAULT_TENANT, Draft
 from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync
 
 pytestmark = pytest.mark.postgres
@@ -141,6 +146,56 @@ def test_jobs_are_leased_in_the_order_in_which_they_came_each_to_one(store: Post
         entered[0], DEFAULT_TENANT, 1, 1, True,
     )  # fmt: skip
     assert first.request == IngestRequest(collection="c0", profile="default", settings=SETTINGS)
+
+
+def test_tenants_take_turns_and_so_do_the_jobs_of_one(store: Postgres) -> None:
+    first, second, third = (enter(store, pushing(note("a"), collection=f"c{n}")).job_id for n in range(3))
+    with store.connect() as connection:
+        other = Queue(connection, "other").enqueue(pushing(note("a"))).job_id
+    order = []
+    with leasing(store) as leases:
+        for _ in range(6):
+            lease = leases.claim("a-test", 30)
+            assert lease is not None
+            order.append(lease.job)
+            leases.release(lease, 0, "its turn ended", count_attempt=False)
+    assert order == [first, other, second, other, third, other]
+
+
+def test_a_turn_ends_for_other_tenants_and_for_smaller_jobs_and_only_after_progress(store: Postgres) -> None:
+    def enqueue(tenant: str, documents: int, collection: str) -> UUID:
+        with store.connect() as connection:
+            notes = [note(f"{n}") for n in range(documents)]
+            return Queue(connection, tenant).enqueue(pushing(*notes, collection=collection)).job_id
+
+    def is_over(turn: float = 0.0) -> bool:
+        with leasing(store) as leases:
+            return leases.is_turn_over(lease, turn)
+
+    enqueue(DEFAULT_TENANT, 6, "large")
+    lease = claim(store)
+    assert lease is not None
+    settings, looks = hashing_settings("ingestion.group=1", "parsing.sandbox=false"), list[bool]()
+
+    @dataclass(frozen=True)
+    class Half:
+        def run(
+            self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+        ) -> RunTimes:
+            enqueue(DEFAULT_TENANT, 2, "smaller")
+            looks.append(is_over())  # nothing is finished
+            build_inline_runner(settings).run(target, sources, drafts[:3], check)
+            looks.append(is_over())  # 3 documents are left, and 2 wait
+            looks.append(is_over(60.0))  # too early
+            with store.connect("rag_worker") as connection:
+                connection.execute("update jobs set size = 3 where request ->> 'collection' = 'smaller'")
+            looks.append(is_over())  # as large as the rest
+            enqueue("other", 50, "of-another-tenant")
+            looks.append(is_over())
+            return build_inline_runner(settings).run(target, sources, drafts[3:], check)
+
+    build_lease_sync(settings, store, lease).run(Half())
+    assert looks == [False, True, False, False, True]
 
 
 def test_a_lease_that_runs_out_is_anothers_and_its_first_holder_is_fenced(store: Postgres) -> None:

@@ -8,15 +8,18 @@ from time import sleep
 
 import pytest
 from trees import HASHING, assert_same, hashing_settings, ingest, read_tree, violations, write
+from waiting import wait_until
 from witness import witness_settings
 
 from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
-from rag_core.errors import ClusterError, TransientError
+from rag_core.errors import ClusterError, FencedError, TransientError
 from rag_core.ingestion.report import RunTimes, SyncReport
 from rag_core.ingestion.sources.files import FilesSource
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_TENANT, Draft, Entry, document_id
@@ -42,7 +45,10 @@ def home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class NoRunner:
     """For a sync that has nothing to run."""
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
+        check()
         raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
 
 
@@ -180,3 +186,33 @@ def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store:
     assert report.seconds["total"] > report.seconds["start"]
     again = build_sync(SETTINGS, store, [str(folder)]).run(NoRunner())
     assert (again.documents["same"], again.seconds["start"]) == (200, 0)
+
+
+def test_a_job_that_is_cancelled_stops_on_ray_and_gives_its_cpus_back(store: Postgres, tmp_path: Path) -> None:
+    import ray
+
+    settings = load_settings(overrides=[*HASHING, "ingestion.group=1"], environment={})
+    folder = write(tmp_path / "docs", files(300))
+    sync = build_sync(settings, store, [str(folder)])
+    published: list[int] = []
+
+    def check() -> None:
+        with store.connect() as connection:
+            ledger = Ledger(connection, DEFAULT_TENANT)
+            (job,) = ledger.jobs()
+            published.append(ledger.progress(job["id"])["completed"])
+            if published[-1]:
+                ledger.end(job["id"], "cancelled", "by a test")
+                raise FencedError("the job was cancelled")
+
+    with pytest.raises(FencedError):
+        replace(sync, check=check).run(RayRunner(settings))
+    with store.connect() as connection:
+        ledger = Ledger(connection, DEFAULT_TENANT)
+        (job,) = ledger.jobs()
+        counts = ledger.progress(job["id"])
+    assert counts["completed"] + counts["cancelled"] == 300
+    assert counts["cancelled"] > 0
+    cpus = ray.cluster_resources()["CPU"]  # type: ignore[no-untyped-call]
+    wait_until(lambda: ray.available_resources().get("CPU") == cpus)  # type: ignore[no-untyped-call]
+    assert violations(store) == []

@@ -22,6 +22,7 @@ from rag_core.config import Settings
 from rag_core.errors import FencedError, ListingError, ModelError, NotFoundError, StoreError
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.sources import pushed
+from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
@@ -211,13 +212,16 @@ def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgre
         (1, "job", "queued"),
         (2, "job", "started"),
         (3, "stage", "listing"),
-        (4, "stage", "working"),
-        (5, "document", "failed"),
-        (6, "publish", "published"),
-        (7, "stage", "finishing"),
-        (8, "job", "completed"),
+        (4, "stage", "listing"),
+        (5, "stage", "working"),
+        (6, "document", "failed"),
+        (7, "publish", "published"),
+        (8, "stage", "working"),
+        (9, "stage", "finishing"),
+        (10, "stage", "finishing"),
+        (11, "job", "completed"),
     ]
-    assert found["events"][4]["detail"]["uri"] == "push:///b.pdf"
+    assert found["events"][5]["detail"]["uri"] == "push:///b.pdf"
     assert found["created_at"] <= found["started_at"] <= found["finished_at"]
     assert violations(store) == []
 
@@ -348,8 +352,10 @@ def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once
 class DyingMidway:
     settings: Settings
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
-        build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2])
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
+        build_inline_runner(self.settings).run(target, sources, drafts[: len(drafts) // 2], check)
         raise SystemExit
 
 
@@ -379,11 +385,13 @@ class Pausing:
     settings: Settings
     meanwhile: Callable[[], None]
 
-    def run(self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft]) -> RunTimes:
+    def run(
+        self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
+    ) -> RunTimes:
         half, runner = len(drafts) // 2, build_inline_runner(self.settings)
-        runner.run(target, sources, drafts[:half])
+        runner.run(target, sources, drafts[:half], check)
         self.meanwhile()
-        return runner.run(target, sources, drafts[half:])
+        return runner.run(target, sources, drafts[half:], check)
 
 
 def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(store: Postgres) -> None:
@@ -571,3 +579,73 @@ def test_a_document_whose_bytes_are_gone_fails_for_good(store: Postgres) -> None
     report = work.run(build_inline_runner(settings))
     assert [(each["uri"], each["retryable"]) for each in report.failures] == [("push:///a.md", False)]
     assert job(store, id)["counts"]["completed"] == 1
+
+
+def test_a_large_job_lets_one_of_another_tenant_run_and_continues_where_it_stopped(
+    store: Postgres, tmp_path: Path
+) -> None:
+    settings = settings_for(store, "ingestion.group=1", "ingestion.turn_s=0.1")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(400)})
+    large = enter(store, asked(settings, locations=(str(folder),)))
+    with running(settings):
+        wait_until(lambda: job(store, large)["counts"]["completed"] > 10)
+        with store.connect() as connection:
+            small = Queue(connection, "another-tenant").enqueue(asked(settings, note("a.md", "# A\n\nText."))).job_id
+        whole = ended(store, large)
+    with store.connect() as connection:
+        first = Ledger(connection, "another-tenant").job(str(small))
+    assert (first["status"], first["reason"]) == ("completed", None)
+    assert (whole["status"], whole["attempts"]) == ("completed", 1)
+    assert first["finished_at"] < whole["finished_at"]
+    turns = [event["detail"] for event in whole["events"] if event["status"] == "queued"][1:]
+    assert turns == [{"reason": "its turn ended: other jobs were waiting"}]
+    published = [event["detail"] for event in whole["events"] if event["stage"] == "publish"]
+    assert published == [{"completed": 1}] * 400  # nothing was done twice
+    assert violations(store) == []
+
+
+def test_a_job_with_more_documents_than_allowed_fails_before_anything_changes(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store, "ingestion.queued_documents=3")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"Text of {n}." for n in range(4)})
+    refused = done(store, settings, asked(settings, locations=(str(folder),)))
+    assert (refused["status"], refused["attempts"], refused["documents"]) == ("failed", 1, 0)
+    assert refused["reason"].startswith(
+        "LimitError: a queued job must have at most 3 documents (ingestion.queued_documents); its sources have more"
+    )
+    (folder / "3.md").unlink()
+    assert done(store, settings, asked(settings, locations=(str(folder),)))["counts"]["completed"] == 3
+
+
+def test_a_job_that_works_for_too_long_over_all_its_turns_fails_and_its_retry_does_the_rest(
+    store: Postgres, tmp_path: Path
+) -> None:
+    settings = settings_for(store, "ingestion.group=1", "ingestion.queued_s=1000")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(400)})
+    id = enter(store, asked(settings, locations=(str(folder),)))
+    with store.connect("rag_worker") as connection:
+        connection.execute("update jobs set worked_seconds = 999.9")
+    with running(settings):
+        stopped = ended(store, id)
+    assert (stopped["status"], stopped["attempts"]) == ("failed", 1)
+    assert stopped["reason"].startswith("LimitError: a queued job must work for at most 1000 s (ingestion.queued_s)")
+    assert stopped["counts"]["completed"] + stopped["counts"]["failed"] == 400
+    assert stopped["counts"]["failed"] > 0
+    rest = done(store, settings, build_retry_request(store, DEFAULT_TENANT, id))
+    assert (rest["status"], rest["counts"]["completed"]) == ("completed", stopped["counts"]["failed"])
+    assert violations(store) == []
+
+
+def test_a_cancelled_job_frees_its_source_and_its_worker(store: Postgres, tmp_path: Path) -> None:
+    settings = settings_for(store, "ingestion.group=1")
+    folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(400)})
+    id = enter(store, asked(settings, locations=(str(folder),)))
+    with running(settings):
+        wait_until(lambda: job(store, id)["counts"]["completed"] > 10)
+        with store.connect() as connection:
+            assert Ledger(connection, DEFAULT_TENANT).end(id, "cancelled", "by a test")
+        cancelled = job(store, id)["counts"]
+        following = ended(store, enter(store, asked(settings, locations=(str(folder),))))
+    assert job(store, id)["counts"] == cancelled
+    assert cancelled["completed"] + cancelled["cancelled"] == 400
+    assert following["counts"]["completed"] == cancelled["cancelled"] > 0
+    assert violations(store) == []

@@ -70,7 +70,7 @@ def test_jobs_are_done_in_the_replica_or_on_the_cluster_and_given_back_when_it_i
     from ray import serve
 
     for collection, inline_documents in (("in-the-replica", 4000), ("on-the-cluster", 0)):
-        ingestion = {**settings.ingestion.model_dump(), "inline_documents": inline_documents}
+        ingestion = {**settings.ingestion.model_dump(), "inline_documents": inline_documents, "ray_from_cpus": 1}
         id = enter(store, settings, collection, ingestion=ingestion)
         done = job_in(store, id, "completed", "failed")
         assert (done["status"], done["reason"]) == ("completed", None)

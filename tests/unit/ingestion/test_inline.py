@@ -6,6 +6,7 @@ import pytest
 
 from rag_core.errors import FencedError
 from rag_core.ingestion.inline import GROUP_BYTES, InlineRunner
+from rag_core.ingestion.watch import Check, never_stop
 from rag_core.types import Draft, Entry
 
 
@@ -54,13 +55,13 @@ def groups(*sizes: int, most: int = 3, writer: RecordingWriter | None = None) ->
     return writer.groups
 
 
-def run(target: Any, *sizes: int, most: int) -> None:
+def run(target: Any, *sizes: int, most: int, check: Check = never_stop) -> None:
     embed = NothingToEmbed()
     drafts = [
         Draft(id=uuid4(), source=1, entry=Entry(uri="a.txt", size=size, modified_ns=0), recipe="") for size in sizes
     ]
     stages: Any = {"build_preparation": lambda _: iter, "build_embedding": lambda _: embed}
-    InlineRunner(**stages, group_size=most).run(target, {}, drafts)
+    InlineRunner(**stages, group_size=most).run(target, {}, drafts, check)
 
 
 def test_small_documents_go_together_up_to_the_group() -> None:
@@ -94,3 +95,20 @@ def test_one_group_needs_one_connection(count: int, connections: int) -> None:
     run(store, *[1] * count, most=3)
     assert store.opened == connections
     assert sum(map(len, store.writer.groups)) == count
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 17])
+def test_a_job_that_must_stop_publishes_no_further_group(allowed: int) -> None:
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > allowed:
+            raise FencedError("the job was cancelled")
+
+    writer = RecordingWriter()
+    with pytest.raises(FencedError, match="the job was cancelled"):
+        run(Store(writer), *[1] * 100, most=16, check=check)
+    assert sum(map(len, writer.groups)) <= allowed
+    assert calls <= allowed + 2  # of the reader and of the main thread

@@ -8,7 +8,8 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from rag_core.errors import DocumentError, ModelError, StoreError, TransientError
+from rag_core.errors import DocumentError, FencedError, ModelError, StoreError, TransientError
+from rag_core.ingestion import stages
 from rag_core.ingestion.sources.pushed import PushedSource
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.parsing.scan import Finding
@@ -327,6 +328,30 @@ def test_each_distinct_text_is_encoded_once_for_all_documents() -> None:
     assert embedder.batches == [["same", "of a", "of bb"]]
     assert [first_components(each) for each in ready] == [[4, 4], [4, 5, 4]]
     assert [each.embedded for each in ready] == [2, 1]
+
+
+def test_stored_vectors_are_looked_up_between_encodings_so_that_an_ended_job_stops_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stages, "MAX_TEXTS", 2)
+    embedder, queries = CountingEmbedder(), list[int]()
+
+    def find_vectors(hashes: Sequence[bytes]) -> dict[bytes, Matrix]:
+        queries.append(len(hashes))
+        if len(queries) == 3:
+            raise FencedError("the job was cancelled")
+        return {}
+
+    drafts = [prepared("a", "1", "22", "333"), prepared("b", "4444", "55555")]
+    with pytest.raises(FencedError, match="the job was cancelled"):
+        Embedding(embedder.open, find_vectors)(drafts)
+    assert (queries, embedder.batches) == ([2, 2, 1], [["1", "22"], ["333", "4444"]])
+
+
+def test_a_stage_that_many_documents_share_has_one_start_and_busy_seconds_of_each() -> None:
+    embedder = CountingEmbedder()
+    first, second = Embedding(embedder.open, ScriptedVectors())([prepared("a", "x"), prepared("b", "yy")])
+    assert first.times["embed"][0] == second.times["embed"][0] <= first.times["embed"][1]
 
 
 def test_twins_cost_one_encoding_and_each_gets_all_its_vectors() -> None:
