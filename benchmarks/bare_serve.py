@@ -13,6 +13,7 @@ from ray.serve import Application
 
 from benchmarks.scratch import exit_when_terminated
 from serve.shape.local import serve_locally
+from serve.shape.replica_server import use_lent_listener
 
 app = FastAPI()
 
@@ -20,6 +21,9 @@ app = FastAPI()
 @serve.deployment(max_ongoing_requests=64, ray_actor_options={"num_cpus": 0})
 @serve.ingress(app)
 class Bare:
+    def __init__(self) -> None:
+        use_lent_listener(header_seconds=10.0)
+
     @app.post("/")
     async def nothing(self) -> dict[str, str]:
         return {"status": "ok"}

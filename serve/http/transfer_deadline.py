@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MIN_BYTES_PER_SECOND = 65_536
@@ -42,7 +43,10 @@ class TransferDeadline:
         async def send_part(message: Message) -> None:
             nonlocal is_limited
             is_limited = False  # after the start of the response 408 can no longer be sent
-            async with asyncio.timeout(self.seconds):
-                await send(message)
+            try:
+                async with asyncio.timeout(self.seconds):
+                    await send(message)
+            except TimeoutError as late:
+                raise ClientDisconnect from late
 
         await self.app(scope, receive_part, send_part)

@@ -11,15 +11,16 @@ from fakes.answering import passage
 from fakes.corpus import MemoryCorpus
 from fakes.judging import ScriptedClient
 
+from rag_core.breaker import Breaker
 from rag_core.config import LlmJudge, LlmReranker, Settings
-from rag_core.errors import ConfigError
+from rag_core.errors import CircuitOpenError, ConfigError, GenerationError
 from rag_core.models.chat import ChatClient, Completion, CompletionDelta
 from rag_core.protocols import Pair
 from rag_core.settings import load_settings
 from rag_core.types import Answer, Matrix, Prompt, Query
 from rag_core.wiring.generation import build_generator
 from rag_core.wiring.judging import build_judge
-from rag_core.wiring.models import RemoteModels, select_chat
+from rag_core.wiring.models import RemoteModels, called_models, select_chat
 from rag_core.wiring.retrieval import build_retriever
 
 MISSING = "acme/not-there"
@@ -162,3 +163,40 @@ def test_nothing_is_elsewhere_unless_it_is_given() -> None:
     assert isinstance(
         select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), RemoteModels(), "judge"), ChatClient
     )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "roles"),
+    [
+        ([], ["embedder"]),
+        ([WRITTEN], ["embedder", "generator"]),
+        ([WRITTEN, "guard.judge={type: llm, model: llama}"], ["embedder", "generator", "judge"]),
+        (["guard.judge={type: llm, model: llama}"], ["embedder"]),  # quoted sentences have another judge
+        (
+            ["retrieval={type: reranked, retriever: {type: dense}, reranker: {type: llm, model: llama}}"],
+            ["embedder", "reranker"],
+        ),
+    ],
+)
+def test_models_that_this_process_calls_have_breakers(overrides: list[str], roles: list[str]) -> None:
+    assert called_models(configured(*overrides), RemoteModels()) == roles
+    remote = RemoteModels(embedder=Lengths(), judge=Lengths(), chat=Writing())
+    assert set(called_models(configured(*overrides), remote)) <= {"reranker"}
+
+
+def test_an_endpoint_that_failed_five_times_is_not_called_for_a_while() -> None:
+    breakers = {"judge": Breaker("the model of the judge")}
+    remote = RemoteModels(protect=lambda role: breakers[role].protect)
+    refusing = LlmJudge(type="llm", model="llama", base_url="http://127.0.0.1:1", attempts=1)
+
+    async def fail(times: int) -> None:
+        client = select_chat(refusing, configured(WRITTEN), remote, "judge")
+        for _ in range(times):
+            with pytest.raises(GenerationError, match="cannot be reached"):
+                await client.complete([{"role": "user", "content": "?"}], max_tokens=1)
+        with pytest.raises(CircuitOpenError, match="the model of the judge failed 5 times in a row"):
+            await client.complete([{"role": "user", "content": "?"}], max_tokens=1)
+        await remote.aclose()
+
+    asyncio.run(fail(5))
+    assert breakers["judge"].state == "open"

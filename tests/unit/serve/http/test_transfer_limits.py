@@ -13,6 +13,7 @@ import httpx2
 import pytest
 import uvicorn
 from fakes.serving import RecordingRetriever, scripted_graph
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from rag_core.config import ServingSettings
@@ -135,5 +136,5 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
     async def never(_message: Message) -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(ClientDisconnect):
         asyncio.run(TransferDeadline(app, 0.01)({"type": "http"}, None, never))  # type: ignore[arg-type]
