@@ -57,7 +57,12 @@ class Postgres:
         """Opens `embedded` or a DSN, and migrates its schema. Raises StoreError if it cannot be reached or started."""
         store = cls.open_unmigrated(url)
         with _translate_errors(url):
-            schema.migrate(store.dsn)
+            try:
+                schema.migrate(store.dsn)
+            except psycopg.OperationalError:
+                if not store.folder:
+                    raise
+                schema.migrate(embedded.start(Path(store.folder)))  # the server was killed since it was started
         return store
 
     @classmethod

@@ -296,7 +296,7 @@ def test_a_job_tells_what_an_ingest_did(store: Postgres, tmp_path: Path) -> None
     settings = hashing_settings(f"tenant={TENANT}")
     report = ingest(store, folder, settings=settings)
     body = get(store, f"/v1/jobs/{report.job_id}").json()
-    assert body["counts"] == report.documents
+    assert body["counts"] == {**report.documents, "cancelled": 0}
     assert (body["status"], body["collection"], body["profile"]) == ("completed", "default", "default")
     assert body["stages"]["parse"]["done"] == 2
     assert (body["failures"], body["next_cursor"], body["has_more"]) == ([], None, False)
@@ -331,7 +331,8 @@ def test_the_failures_of_a_job_come_in_pages_without_those_one_may_not_read(stor
 def test_a_cancelled_job_writes_no_more_and_one_that_has_ended_stays_as_it_is(store: Postgres) -> None:
     job = begin(store, [KEYS]).job
     body = request(store, "POST", f"/v1/jobs/{job}/cancel").json()
-    assert (body["status"], body["counts"]["failed"]) == ("cancelled", 1)
+    assert body["status"] == "cancelled"
+    assert (body["counts"]["cancelled"], body["counts"]["failed"]) == (1, 0)
     assert request(store, "POST", f"/v1/jobs/{job}/cancel").json()["finished_at"] == body["finished_at"]
     ended = publish(store, GATES).job
     assert request(store, "POST", f"/v1/jobs/{ended}/cancel").json()["status"] == "completed"
@@ -360,7 +361,7 @@ def frames(response: httpx2.Response) -> list[tuple[int, str, dict[str, Any]]]:
 
 @pytest.fixture
 def job(store: Postgres) -> UUID:
-    """With three events: two documents were published, then it ended."""
+    """With seven events: three of its stages, two of published documents, and two of its end."""
     target = begin(store, [KEYS, GATES])
     for each in (KEYS, GATES):
         write(target, [each])
@@ -374,23 +375,25 @@ def test_the_events_of_a_job_end_with_its_end(store: Postgres, job: UUID) -> Non
     told = frames(response)
     assert [(number, name) for number, name, _ in told] == [
         (0, "job.started"),
-        (1, "job.progress"),
-        (2, "job.progress"),
-        (3, "job.completed"),
+        *((number, "job.stage") for number in (1, 2, 3)),
+        (4, "job.progress"),
+        (5, "job.progress"),
+        (6, "job.stage"),
+        (7, "job.completed"),
     ]
     end = told[-1][2]
-    assert (end["job_id"], end["seq"], end["stage"], end["status"]) == (str(job), 3, "job", "completed")
+    assert (end["job_id"], end["seq"], end["stage"], end["status"]) == (str(job), 7, "job", "completed")
     assert (end["done"], end["total"], end["failed"], end["chunks"], end["eta_s"]) == (2, 2, 0, 4, 0)
 
 
 def test_events_go_on_behind_the_one_that_was_seen_last(store: Postgres, job: UUID) -> None:
     whole = frames(get(store, f"/v1/jobs/{job}/events"))
-    for seen in range(3):
+    for seen in range(7):
         assert frames(get(store, f"/v1/jobs/{job}/events", **{"Last-Event-ID": str(seen)})) == whole[seen + 1 :]
 
 
 def test_who_has_seen_the_end_is_told_not_to_come_again(store: Postgres, job: UUID) -> None:
-    assert get(store, f"/v1/jobs/{job}/events", **{"Last-Event-ID": "3"}).status_code == 204
+    assert get(store, f"/v1/jobs/{job}/events", **{"Last-Event-ID": "7"}).status_code == 204
 
 
 @pytest.mark.parametrize("seen", ["-1", "x", str(2**63)])
@@ -413,8 +416,9 @@ def test_a_job_that_runs_is_followed_to_its_end(store: Postgres) -> None:
         told = frames(asked(store, watched))
     assert [(number, name) for number, name, _ in told] == [
         (0, "job.started"),
-        (1, "job.progress"),
-        (2, "job.cancelled"),
+        *((number, "job.stage") for number in (1, 2, 3)),
+        (4, "job.progress"),
+        (5, "job.cancelled"),
     ]
 
 
@@ -423,7 +427,7 @@ def test_a_job_that_was_killed_ends_with_an_event_too(store: Postgres) -> None:
     with store.connect() as connection:
         Ledger(connection, TENANT).claim(target.collection, [1])
     told = frames(get(store, f"/v1/jobs/{target.job}/events"))
-    assert [name for _, name, _ in told] == ["job.started", "job.failed"]
+    assert [name for _, name, _ in told] == ["job.started", *["job.stage"] * 3, "job.failed"]
     assert violations(store) == []
 
 
