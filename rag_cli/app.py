@@ -28,6 +28,7 @@ class ValueNamingCommand(TyperCommand):
             return super().make_context(*arguments, **options)
         except typer.BadParameter as error:
             if isinstance(error.__cause__, ValidationError):
+                error.message = error.message.replace("Value error, ", "")
                 value = repr(error.__cause__.errors()[0]["input"])
                 if value not in error.message:
                     error.message += f", got {value:.60}"

@@ -99,7 +99,7 @@ MISTAKES = (
         remedy="the server has its own store and settings",
     ),
     _command(
-        "ask", "keys", "--set", ENDPOINT, code=3, rule="cannot be reached", value="127.0.0.1:1", remedy="endpoint"
+        "ask", "keys", "--set", ENDPOINT, code=3, rule="cannot be reached", value="127.0.0.1:1", remedy="check base_url"
     ),
     _command("why", "keys", rule="Missing argument", value="'uri'", remedy="--help' for help"),
     # filters
@@ -229,7 +229,13 @@ MISTAKES = (
     _command(
         "ingest", "/nowhere", rule="cannot be used as a source", value="'/nowhere'", remedy="give an existing file"
     ),
-    _command("ingest", "foo://b/x", rule="cannot be used as a source", value="foo://b/x", remedy="Protocol not known"),
+    _command(
+        "ingest",
+        "foo://b/x",
+        rule="cannot be used as a source",
+        value="foo://b/x",
+        remedy="whose fsspec driver is installed",
+    ),
     _command("ingest", "docs/sub", rule="overlaps source", value="docs/sub", remedy="choose another collection"),
     _command("ingest", "docs", "--runner", "spark", rule="is not one of", value="'spark'", remedy="'inline'"),
     _command(

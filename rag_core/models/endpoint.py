@@ -90,8 +90,10 @@ class HttpTransport:
                         if event.event != "ping" and (data := event.data.strip()) not in ("", "{}"):
                             yield data
         except (httpx2.HTTPError, ExceptionGroup) as error:  # a proxy at a port above 65,535 causes a group
-            what = "cannot be reached" if isinstance(error, httpx2.ConnectError) else "broke off"
-            reason = f"{self.name} {what}: {redact_reason(self._hide_key(describe_error(error)), body['messages'])}"
+            is_unreachable = isinstance(error, httpx2.ConnectError)
+            what, hint = ("cannot be reached", "; check base_url") if is_unreachable else ("broke off", "")
+            cause = redact_reason(self._hide_key(describe_error(error)), body["messages"])
+            reason = f"{self.name} {what}: {cause}{hint}"
             kind = RetryableError if isinstance(error, _TRANSIENT_ERRORS) else GenerationError
             raise kind(reason) from error
 

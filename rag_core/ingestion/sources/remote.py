@@ -73,7 +73,10 @@ def remote_uri(location: str, rules: LocationRules | None = None) -> str:
     except LocationError:
         raise
     except Exception as error:
-        raise SourceError(f"{location} cannot be used as a source: {_reason(error, rules)}") from error
+        hint = (
+            "; give a path, or a URI of a scheme whose fsspec driver is installed" if type(error) is ValueError else ""
+        )
+        raise SourceError(f"{location} cannot be used as a source: {_reason(error, rules)}{hint}") from error
     if not uri:
         raise SourceError(f"{location} does not exist")
     return uri

@@ -242,7 +242,7 @@ def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
     [
         (
             error_response(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
-            "refused with 401: Incorrect API key: ***",
+            "refused with 401: Incorrect API key: *** (check the key in ENDPOINT_KEY)",
         ),
         (error_response(404, {"error": "model llama not found"}), "refused with 404: model llama not found"),
         (error_response(400, {"object": "error", "message": "bad\nTraceback", "code": 400}), "refused with 400: bad"),
