@@ -77,7 +77,7 @@ def test_the_gpu_shape_shares_one_gpu_among_all_replicas_of_its_small_models() -
         (("applications", 0, "deployments", 1, "ray_actor_options"), "num_gpu", "did you mean num_gpus?"),
         (("applications", 0, "deployments", 1, "autoscaling_config"), "max_replica", "did you mean max_replicas?"),
         (("applications", 0, "deployments", 0, "user_config"), "sets", "unknown key"),
-        (("applications", 0, "deployments", 1, "user_config"), "token", "Extra inputs are not permitted"),
+        (("applications", 0, "deployments", 1, "user_config"), "token", "unknown key"),
         (("logging_config",), "log_levels", "did you mean log_level?"),
     ],
 )
