@@ -209,12 +209,12 @@ def test_what_is_wrong_with_a_document_is_told(
         (
             "I8 a job's events are numbered without a gap",
             "delete from job_events where stage = 'job'",
-            "job {job}: 1 of 2 events",
+            "job {job}: 5 of 6 events",
         ),
         (
             "I8 a job's events are numbered without a gap",
-            "update job_events set seq = 5 where stage = 'job'",
-            "job {job}: 2 of 2 events",
+            "update job_events set seq = 50 where stage = 'job'",
+            "job {job}: 6 of 6 events",
         ),
         (
             "I8 the counts in a job's events match the states of its documents",
