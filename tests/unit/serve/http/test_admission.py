@@ -41,7 +41,7 @@ def limited(graph: Services, **limits: int) -> Services:
 
 def client_of(graph: Services) -> httpx2.AsyncClient:
     transport = httpx2.ASGITransport(app=build_fastapi(graph), raise_app_exceptions=False)
-    return httpx2.AsyncClient(transport=transport, base_url="http://gateway")
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def settle() -> None:

@@ -70,13 +70,13 @@ def read_problem(response: bytes) -> tuple[int, str]:
     return problem["status"], problem["detail"]
 
 
-@pytest.mark.parametrize("start", [b"GET /hea", b"GET /healthz HTTP/1.1\r\nHost: gateway\r\n", b"P"])
+@pytest.mark.parametrize("start", [b"GET /hea", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"P"])
 def test_late_headers_are_408(address: tuple[str, int], start: bytes) -> None:
     assert read_problem(send(address, start)) == (408, "the headers must arrive within 0.2 s")
 
 
 def test_late_headers_of_a_second_request_are_408(address: tuple[str, int]) -> None:
-    response = send(address, b"GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n", b"GET /healthz HTTP/1.1\r\n")
+    response = send(address, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1\r\n")
     assert response.startswith(b"HTTP/1.1 200 OK")
     assert read_problem(response[response.index(b"HTTP/1.1 408") :]) == (408, "the headers must arrive within 0.2 s")
 
@@ -96,7 +96,7 @@ def test_endless_headers_are_431(address: tuple[str, int]) -> None:
 
 
 def test_a_late_body_is_408_and_its_connection_is_closed(address: tuple[str, int]) -> None:
-    head = b"POST /v1/retrieve HTTP/1.1\r\nHost: g\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    head = b"POST /v1/retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     detail = "the request body must arrive within 0.2 s, plus 1 s for each 65536 bytes"
     assert read_problem(send(address, head, b'{"query": ')) == (408, detail)
 
