@@ -88,7 +88,7 @@ def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: s
 
 def test_the_gateway_and_its_metrics_listen_on_loopback_only(url: str) -> None:
     port = int(url.rpartition(":")[2])
-    assert "ray_serve_" in httpx2.get(f"http://127.0.0.1:{port + 1000}/metrics").text
+    wait_until(lambda: "ray_serve_" in httpx2.get(f"http://127.0.0.1:{port + 1000}/metrics").text)  # some seconds later
     listening = [c.laddr for c in psutil.net_connections("tcp") if c.status == "LISTEN"]
     addresses = {address.ip for address in listening if address.port in (port, port + 1000)}
     assert addresses == {"127.0.0.1"}

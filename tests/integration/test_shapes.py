@@ -163,8 +163,8 @@ def test_in_the_shape_for_gpus_every_model_is_asked_in_a_deployment_of_its_own(s
     assert told(generator().asked) == asked + 1
     assert hits["degraded"] == answer["degraded"] == []
     assert {name: check.get("breaker") for name, check in ready["checks"].items()} == {
-        **dict.fromkeys(("embedder", "reranker", "judge", "generator"), "closed"),
-        **dict.fromkeys(("store", "ingest", "settings")),
+        **dict.fromkeys(("store", "embedder", "reranker", "judge", "generator"), "closed"),
+        **dict.fromkeys(("ingest", "settings")),
     }
     processes = {name: [loads_torch(pid) for pid in pids] for name, pids in replicas().items()}
     assert not any(processes["Gateway"])

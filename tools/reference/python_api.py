@@ -40,7 +40,7 @@ def _render_functions() -> Iterator[str]:
     methods = [member for name, member in vars(KnowledgeBase).items() if not name.startswith("_")]
     for function in (open_knowledge_base, *filter(inspect.isfunction, methods)):
         owner = "" if function is open_knowledge_base else "kb."
-        yield f"## {owner}{function.__name__}\n\n```text\n{owner}{_signature(function)}\n```\n"
+        yield f"## {owner}{function.__name__}\n\n`{owner}{_signature(function)}`\n"
         yield f"{inspect.getdoc(function) or ''}\n"
 
 
