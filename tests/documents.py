@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -214,10 +215,13 @@ class Reader:
         }
 
     def check_yaml(self, block: Block) -> None:
-        name = block.file or "block.yaml"
-        (self.folder / name).write_text(self.replace(block.text))
-        parent = Path(name).parent.as_posix()  # modules that the file names can be next to it
-        self.run(f"{'' if parent == '.' else f'PYTHONPATH={parent} '}rag config check --config {name}")
+        """Checks the settings. Without a name they are in a folder of their own: the reader's can be the repository."""
+        with TemporaryDirectory() as folder:
+            file = Path(block.file or f"{folder}/block.yaml")
+            (self.folder / file).write_text(self.replace(block.text))
+            # modules that a file in a subfolder names can be next to it
+            path = f"PYTHONPATH={file.parent} " if block.file and file.parent != Path() else ""
+            self.run(f"{path}rag config check --config {file}")
 
     def write_file(self, block: Block) -> None:
         file = self.folder / block.file
