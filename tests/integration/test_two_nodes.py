@@ -105,6 +105,8 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
         "head.internal:8265": f"127.0.0.1:{dashboard}",
         "host=db.internal dbname=rag user=rag": store_over_tcp.dsn,
     }
+    for name in [name for name in os.environ if name.startswith("RAY_")]:  # those of this process's own Ray
+        monkeypatch.delenv(name)
     write(tmp_path, {"notes/a.md": "# A note", "job/acme/__init__.py": ""})
     (chunker,) = (block for block in read_blocks(read_page("extend")) if block.file == "acme/chunking.py")
     Reader(tmp_path / "job").write_file(chunker)
