@@ -1,6 +1,5 @@
 """Ingestion on Ray does what ingestion in this process does."""
 
-import gc
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +8,6 @@ from time import sleep
 
 import pytest
 from trees import HASHING, assert_same, hashing_settings, ingest, read_tree, violations, write
-from waiting import wait_until
 from witness import witness_settings
 
 from jobs.ray_runner import RayRunner
@@ -189,9 +187,7 @@ def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store:
     assert (again.documents["same"], again.seconds["start"]) == (200, 0)
 
 
-def test_a_job_that_is_cancelled_stops_on_ray_and_gives_its_cpus_back(store: Postgres, tmp_path: Path) -> None:
-    import ray
-
+def test_a_job_that_is_cancelled_stops_on_ray(store: Postgres, tmp_path: Path) -> None:
     settings = load_settings(overrides=[*HASHING, "ingestion.group=1"], environment={})
     folder = write(tmp_path / "docs", files(300))
     sync = build_sync(settings, store, [str(folder)])
@@ -214,13 +210,4 @@ def test_a_job_that_is_cancelled_stops_on_ray_and_gives_its_cpus_back(store: Pos
         counts = ledger.progress(job["id"])
     assert counts["completed"] + counts["cancelled"] == 300
     assert counts["cancelled"] > 0
-    cpus = ray.cluster_resources()["CPU"]  # type: ignore[no-untyped-call]
-
-    def has_all_cpus() -> bool:
-        gc.collect()  # an actor ends with its last handle, which is in a cycle; a server's runner collects it, too
-        sleep(1)
-        available: float = ray.available_resources()["CPU"]  # type: ignore[no-untyped-call]
-        return available == cpus
-
-    wait_until(has_all_cpus)
     assert violations(store) == []

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from uuid import uuid4
 
 import fsspec
 import psutil
@@ -110,7 +111,10 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     write(tmp_path, {"notes/a.md": "# A note", "job/acme/__init__.py": ""})
     (chunker,) = (block for block in read_blocks(read_page("extend")) if block.file == "acme/chunking.py")
     Reader(tmp_path / "job").write_file(chunker)
+    token = uuid4().hex
+    write(home, {".ray/auth_token": token})
     environment = {MARK: mark, "HOME": str(home), "RAG_HOME": str(home), "RAG_EMBEDDING__TYPE": "hashing"}
+    environment |= {"RAY_AUTH_TOKEN": token}  # a job's driver does not always find the file
     try:
         with run_s3(tmp_path / "s3.log") as s3:
             for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any"}.items():
