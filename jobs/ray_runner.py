@@ -5,9 +5,10 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -118,15 +119,25 @@ class StopExecution:
 
     check: ClassVar[Check] = staticmethod(never_stop)
 
-    def before_execution_starts(self, executor: Any) -> None: ...
+    def before_execution_starts(self, executor: Any) -> None:
+        """Makes the executor kill its actors after an error.
+
+        Ray Data would only drop their handles. An actor whose results are still referenced, by the traceback of the
+        error for example, would then keep its CPUs, and the next job would wait for them forever.
+        """
+        executor.shutdown = partial(_shut_down, executor.shutdown)
 
     def on_execution_step(self, executor: Any) -> None:  # noqa: ARG002 - Ray passes it
-        """Runs some ten times a second. After an error, Ray Data cancels the tasks and kills the actors."""
+        """Runs some ten times a second."""
         StopExecution.check()
 
     def after_execution_succeeds(self, executor: Any) -> None: ...
 
     def after_execution_fails(self, executor: Any, error: Exception) -> None: ...
+
+
+def _shut_down(shutdown: Callable[..., None], force: bool, exception: Exception | None = None) -> None:
+    shutdown(force=force or exception is not None, exception=exception)
 
 
 @contextmanager

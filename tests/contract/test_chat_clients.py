@@ -143,7 +143,9 @@ def test_an_answer_that_breaks_off_keeps_its_text_is_not_requested_again_and_say
 
 def test_without_a_first_token_in_time_there_is_no_answer(serve: Serve) -> None:
     answer = Answer(events=[HANG])
-    assert read(serve, answer, first_token_timeout=SOON) == ([], f"sent no answer within {SOON} s", 1)
+    deltas, reason, requests = read(serve, answer, first_token_timeout=SOON)
+    assert (deltas, reason) == ([], f"sent no answer within {SOON} s")
+    assert requests <= 1  # the time can be over before the request arrives
 
 
 def test_a_failure_that_passes_is_hidden_before_the_first_token(serve: Serve) -> None:

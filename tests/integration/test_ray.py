@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 from trees import HASHING, assert_same, hashing_settings, ingest, read_tree, violations, write
@@ -55,6 +55,16 @@ def on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = 
     report = build_sync(settings, store, [str(folder)], collection).run(RayRunner(settings))
     assert violations(store) == []
     return report
+
+
+def await_free_cpus() -> None:
+    """Waits until no actor and no task has a CPU; Ray frees the CPUs of killed actors a moment later."""
+    import ray
+
+    deadline, cpus = monotonic() + 60, ray.cluster_resources()["CPU"]  # type: ignore[no-untyped-call]
+    while (free := ray.available_resources().get("CPU", 0)) < cpus:  # type: ignore[no-untyped-call]
+        assert monotonic() < deadline, f"{free} of {cpus} CPUs are free"
+        sleep(0.1)
 
 
 def files(count: int) -> dict[str, str]:
@@ -211,3 +221,4 @@ def test_a_job_that_is_cancelled_stops_on_ray(store: Postgres, tmp_path: Path) -
     assert counts["completed"] + counts["cancelled"] == 300
     assert counts["cancelled"] > 0
     assert violations(store) == []
+    await_free_cpus()
