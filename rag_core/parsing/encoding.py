@@ -4,6 +4,7 @@ The VERSION covers `letters`.
 """
 
 import codecs
+import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ VERSION = 3
 ENCODING_UNCERTAIN = "encoding-uncertain"
 """The flag of a document whose encoding was guessed with a lead below `CLEAR_LEAD`."""
 
-CLEAR_LEAD = 4.0
+CLEAR_LEAD = 6.0
 """The lead of the likeliest text over the next different one, in nats, that leaves no doubt."""
 
 # UTF-32 first: its little-endian mark begins with the mark of UTF-16
@@ -33,15 +34,20 @@ _MARKS = (
 _WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")
 # The first of equally likely encodings is used
 _CANDIDATES = (
-    *("cp1252", "cp1250", "iso8859_2", "cp1254", "iso8859_15", "cp1257", "iso8859_13", "iso8859_4", "iso8859_16"),
+    *("cp1252", "cp1250", "iso8859_2", "cp1254", "iso8859_15", "cp1257", "iso8859_13", "iso8859_4"),
     *("cp1258", "cp1251", "koi8_r", "koi8_u", "iso8859_5", "cp866", "cp1253", "iso8859_7", "cp1255", "iso8859_8"),
-    *("cp1256", "iso8859_6", "cp874", "cp932", "euc_jp", "gb18030", "cp950", "cp949"),
+    *("cp1256", "iso8859_6", "cp874", "cp932", "euc_jp", "gb18030", "cp950", "cp949", "euc_kr"),
 )
 _DECLARABLE = frozenset(("cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp949", "cp950", "cp866", "cp874", "tis-620"))
 # Browsers do the same: text that is declared as Latin-1 was written in Windows' superset of it
 _SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
+# Undefined bytes, controls, and single letters of Korean syllables: signs of a wrong encoding
+_UNLIKELY = re.compile("[\ufffd\x80-\x9f\u3131-\u318e]")
+# Single-byte text has none of these; the wide encodings of most scripts have one in every letter or space
+_CONTROL = re.compile(rb"[\0-\x06\x0e]")
 _HEAD_BYTES = 65536
-_SAMPLE_BYTES = 3000
+_SAMPLE_BYTES, _ASCII_BEFORE = 3000, 200
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _UNLIKELY_CHARACTER = -9.0
 """The mean likelihood of a character below which bytes are not text in UTF-16 or UTF-32."""
 
@@ -116,28 +122,30 @@ def find_unicode_encoding(body: bytes) -> tuple[bytes, str]:
 
 def guess_encoding(body: bytes) -> Guess:
     """The likeliest encoding of bytes that are not UTF-8, by a sample of the lines that are not ASCII."""
-    (score, encoding), *others = _rank_encodings(_sample_lines(body))
+    (score, encodings), *others = _rank_encodings(_sample_lines(body))
+    head = body[:_HEAD_BYTES]
+    encoding = min(encodings, key=lambda name: len(_UNLIKELY.findall(_decode(head, name))))
     return Guess(encoding, score - others[0][0] if others else score)
 
 
-def _rank_encodings(sample: bytes) -> list[tuple[float, str]]:
-    """The likelihood of each different text that the candidates give, with its encoding, best first."""
+def _rank_encodings(sample: bytes) -> list[tuple[float, tuple[str, ...]]]:
+    """The likelihood of each different text, with the candidates that give it, the likeliest first."""
     ascii_part = sample.decode("ascii", "replace").replace("\ufffd", "?")
     ranking = {language: nats for language, nats in rank_languages(ascii_part).items() if language in LATIN}
     best = max(ranking.values(), default=0.0)
     priors = {language: max((nats - best) * _PRIOR_WEIGHT, _LOWEST_PRIOR) for language, nats in ranking.items()}
-    scores: dict[str, tuple[float, str]] = {}
+    encodings: dict[str, tuple[str, ...]] = {}
     for encoding in _CANDIDATES:
         text = _decode(sample, encoding)
-        if text not in scores:
-            scores[text] = likelihood_by_language(text, priors), encoding
-    return sorted(scores.values(), key=lambda scored: -scored[0])
+        encodings[text] = (*encodings.get(text, ()), encoding)
+    scores = [(likelihood_by_language(text, priors), names) for text, names in encodings.items()]
+    return sorted(scores, key=lambda scored: -scored[0])
 
 
 def _find_wide_encoding(body: bytes) -> str:
     """The encoding of UTF-16 or UTF-32 without a mark; empty for other bytes."""
     head = body[:_SAMPLE_BYTES]
-    if len(body) % 2 or len(body) < 4 or (b"\0" not in head and _is_utf8(head)):
+    if len(body) % 2 or len(body) < 4 or (not _CONTROL.search(head) and _is_utf8(head)):
         return ""
     return _compare_wide_encodings(head, len(body) % 4 == 0)
 
@@ -153,7 +161,7 @@ def _compare_wide_encodings(head: bytes, can_be_utf32: bool) -> str:
         for encoding in _WIDE[2:]
         if _is_plausible(head, encoding)
     ]
-    if not scores or (b"\0" not in head and max(scores) < _rank_encodings(head)[0]):
+    if not scores or (b"\0" not in head and max(scores)[0] < _rank_encodings(head)[0][0]):
         return ""
     return max(scores)[1]
 
@@ -212,13 +220,13 @@ def _sample_lines(body: bytes) -> bytes:
     """The first lines that are not ASCII, up to a number of bytes."""
     lines: list[bytes] = []
     size = start = 0
-    while size < _SAMPLE_BYTES and start < len(body):
-        end = body.find(b"\n", start) + 1 or len(body)
-        line = body[start : min(end, start + _SAMPLE_BYTES)]
-        if not line.isascii():
-            lines.append(line)
-            size += len(line)
-        start = end
+    while size < _SAMPLE_BYTES and (match := _NOT_ASCII.search(body, start)):
+        # what comes before is ASCII: a long line can be cut there without cutting a character of several bytes
+        first = max(body.rfind(b"\n", start, match.start()) + 1, start, match.start() - _ASCII_BEFORE)
+        end = body.find(b"\n", match.start()) + 1 or len(body)
+        start = min(end, first + _SAMPLE_BYTES)
+        lines.append(body[first:start])
+        size += start - first
     return b"".join(lines)[:_SAMPLE_BYTES]
 
 

@@ -13,7 +13,7 @@ LATIN = {
     **{"ca": "óàíèéçòúüï·", "cs": "íáěéřčžýšůúťďňó", "da": "øåæéöü", "de": "üäößé", "en": "éïèç", "es": "óíáéñúü"},
     **{"et": "äõüöšž", "fi": "äöåšž", "fr": "éèàêçôùîâûœëïüÿæ", "hr": "čšžćđ", "hu": "áéöőóüíúű", "id": "é"},
     **{"is": "íáðöúóéæþý", "it": "èàòùìéî", "lt": "ėšžųįčūąę", "lv": "āīēšūņļčžģķōŗ", "nl": "ëéïèüöóêà"},
-    **{"no": "øåæéöòô", "pl": "łóąężśćńź", "pt": "ãçáéíóêõàúâôü", "ro": "ăîșțâşţ", "sk": "áíéčýžúšľťôňďäóĺŕ"},
+    **{"no": "øåæéöòô", "pl": "łóąężśćńź", "pt": "ãçáéíóêõàúâôü", "ro": "ăîşţâșț", "sk": "áíéčýžúšľťôňďäóĺŕ"},
     **{"sl": "čšžćđ", "sr": "čšžćđ", "sv": "äöåéüà", "tr": "ıişğüöçâîû"},
     "vi": "àáđôảạươếộấạốờệậóâứựầòúăểồớợìídịọễủụéèêẽẹẻừữửổỗỏõãẫẩắằặẵẳĩỉùũýỳỷỹỵ\u0303\u0300\u0301\u0309\u0323",
 }
@@ -41,8 +41,12 @@ _HANZI = frozenset(
     "事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心本前开但因只从想实日军者意无力它与长把机十民第公此"
     "這個們來為國說時會對過發後裡種經麼學現當沒動還進樣開從實軍無與長機體點問題電東車書語請檔"
 )
-_KANJI = frozenset("日一人年大十二本中長出三時行見月後前生五間上東四今金九入学高円子外八六下来気小七山話女北午百書先名川千水半男西電校語土木聞食車何南万毎白天母火右読友左休父雨文字用使作定場合方法示指名前数値部分動実表")
-_SYLLABLES = frozenset("이다는을의에가고하한지로를사은어시기인자도해서나그리있아대정수일과부라전니제보여상주장만으면게든")
+_KANJI = frozenset(
+    "日一人年大十二本中長出三時行見月後前生五間上東四今金九入学高円子外八六下来気小七山話女北午百書先名川千水半男西電校語土木聞食車何南万毎白天母火右読友左休父雨文字用使作定場合方法示指名前数値部分動実表"
+)
+_SYLLABLES = frozenset(
+    "이다는을의에가고하한지로를사은어시기인자도해서나그리있아대정수일과부라전니제보여상주장만으면게든"
+)
 _SCRIPTS = (
     *((0x00AA, 0x024F, "latin"), (0x0300, 0x036F, ""), (0x0370, 0x03FF, "greek"), (0x0400, 0x052F, "cyrillic")),
     *((0x0590, 0x05FF, "hebrew"), (0x0600, 0x06FF, "arabic"), (0x0E00, 0x0E7F, "thai"), (0x1E00, 0x1EFF, "latin")),
@@ -52,25 +56,28 @@ _COMMON, _STEP = -2.2, -0.14
 """The likelihood of the most common letter, and what each next one is less likely."""
 
 _ASCII, _CONTROL, _SYMBOL, _FOREIGN, _FOREIGN_WESTERN, _MARK = -2.7, -14.0, -11.0, -11.0, -8.0, -5.0
-_MIXED_WORD, _SYMBOL_IN_WORD, _CAPITAL, _CAPITAL_IN_WORD = -8.0, -4.0, -1.0, -6.0
+_MIXED_WORD, _SYMBOL_IN_WORD, _CAPITAL, _NEXT_CAPITAL, _CAPITAL_IN_WORD = -8.0, -4.0, -1.0, -0.3, -6.0
+_MOSTLY_ASCII = -6.0
+"""What a few letters of another script in ASCII text make less likely."""
 
 
 def likelihood_by_language(text: str, priors: Mapping[str, float]) -> float:
     """The logarithm of the text's likelihood in its likeliest language.
 
-    `priors` are logarithms for languages in the Latin script; those that are missing count as unlikely.
+    `priors` are logarithms for languages in the Latin script. A language without one gets the lowest.
     """
     counts = Counter(_NOT_ASCII.findall(text))
-    ascii_letters = len(text) - counts.total()
+    ascii_characters = len(text) - counts.total()
     controls = sum(text.count(control) for control in "\0\x01\x02\x03\x04\x05\x06\x07\x0e\x0f\x10\x7f")
-    shared = ascii_letters * _ASCII + controls * _CONTROL + _context_likelihood(text)
+    shared = ascii_characters * _ASCII + controls * _CONTROL + _context_likelihood(text)
     lowered: Counter[str] = Counter()
     for char, count in counts.items():
         lowered[_lower(char)] += count
+    other_scripts = _MOSTLY_ASCII if sum(map(str.isalpha, text)) > 4 * counts.total() else 0.0
     lowest = min(priors.values(), default=0.0)
     languages = (
         *((priors.get(language, lowest), _likelihoods(language)) for language in LATIN),
-        *((0.0, _likelihoods(language)) for language in OTHER_SCRIPTS),
+        *((other_scripts, _likelihoods(language)) for language in OTHER_SCRIPTS),
     )
     alphabetic = max(
         prior + sum(count * letters.get(char, _other(char)) for char, count in lowered.items())
@@ -81,7 +88,7 @@ def likelihood_by_language(text: str, priors: Mapping[str, float]) -> float:
             sum(count * _east_asian_likelihood(language, char) for char, count in counts.items())
             for language in ("zh", "ja", "ko")
         )
-        return shared + max(alphabetic, east_asian)
+        return shared + max(alphabetic, other_scripts + east_asian)
     return shared + alphabetic
 
 
@@ -122,10 +129,8 @@ def _context_likelihood(text: str) -> float:
             total += _MIXED_WORD * (before.isalpha() and _script(before) != script)
             total += _MIXED_WORD * (after.isascii() and after.isalpha() and script != "latin")
             if char.isupper():
-                total += _CAPITAL_IN_WORD if before.islower() else _CAPITAL
-            elif before.isupper() and after.isupper():
-                total += _CAPITAL_IN_WORD
-            elif after.isascii() and after.isupper():
+                total += _CAPITAL_IN_WORD if before.islower() else _NEXT_CAPITAL if before.isupper() else _CAPITAL
+            elif after.isupper() and (before.isupper() or after.isascii()):
                 total += _CAPITAL_IN_WORD
         elif before.isalpha() and after.isalpha() and char not in _INSIDE_WORDS and _script(char) != _script(before):
             total += _SYMBOL_IN_WORD
