@@ -161,12 +161,13 @@ def _compare_wide_encodings(head: bytes, can_be_utf32: bool) -> str:
         for encoding in _WIDE[2:]
         if _is_plausible(head, encoding)
     ]
-    if not scores or (b"\0" not in head and max(scores)[0] < _rank_encodings(head)[0][0]):
+    if not scores or max(scores)[0] < _rank_encodings(head)[0][0]:
         return ""
     return max(scores)[1]
 
 
 def _is_plausible(head: bytes, encoding: str) -> bool:
+    """True if the bytes are text in this encoding, without controls and undefined characters."""
     text = head[: len(head) // 4 * 4].decode(encoding, "replace")
     if any(unicodedata.category(char) in {"Cc", "Cn", "Co"} and char not in "\t\n\r\f" for char in set(text)):
         return False
