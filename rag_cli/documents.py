@@ -1,6 +1,7 @@
 """`rag documents`."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -9,6 +10,7 @@ from rag_cli.terminal.confirmation import require_confirmation
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_more, print_rows
+from rag_core.parsing.scan import FLAGS
 from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
 
 app = typer.Typer(help="Documents: list, show, print, delete and release them.", no_args_is_help=True)
@@ -27,7 +29,7 @@ def list_(
     after: Annotated[str, typer.Option(help="Start after this uri.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(help="The maximum number of documents.", min=1)] = 100,
 ) -> None:
-    """List the documents of a collection with their status, in the order of their uris.
+    """List the documents of a collection with their status and flags, in the order of their uris.
 
     Example: rag documents list --status failed
     """
@@ -35,7 +37,10 @@ def list_(
         name = catalog.collection(collection).name
         rows = catalog.documents(name, status=status, after=after, limit=limit + 1)
     columns = ("uri", "status", "chunks", "title", "reason")
-    print_rows(rows[:limit], columns, options, f"no matching documents in {collection}")
+    page = rows[:limit]
+    if not options.json:
+        page = [{**row, "reason": row["reason"] or _render_flags(row["metadata"])} for row in page]
+    print_rows(page, columns, options, f"no matching documents in {collection}")
     if len(rows) > limit:
         print_more(f"--after {rows[limit - 1]['uri']}", options)
 
@@ -123,3 +128,9 @@ def release(uri: UriArgument, options: GlobalOptions, collection: CollectionOpti
     else:
         message = f"released; the reason for quarantine was: {reason}\nthe next `rag ingest` ingests it"
         stdout_console(options.quiet).print(message, markup=False)
+
+
+def _render_flags(metadata: Mapping[str, Any]) -> str:
+    """The flags of a document; empty if it has none."""
+    flags = metadata.get(FLAGS, ())
+    return f"flags: {', '.join(flags)}" if flags else ""

@@ -5,9 +5,11 @@ from dataclasses import replace
 from rag_core.errors import DocumentError
 from rag_core.parsing.compression import decompress
 from rag_core.parsing.detection import detect_format
+from rag_core.parsing.encoding import ENCODING_UNCERTAIN, record_doubtful_guesses
 from rag_core.parsing.formats import load_parser
 from rag_core.parsing.metadata import complete_metadata
-from rag_core.types import UNSTORABLE, Document, Value
+from rag_core.parsing.scan import FLAGS
+from rag_core.types import UNSTORABLE, Document, Metadata, Value
 
 
 def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb: float) -> Document:
@@ -20,14 +22,16 @@ def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb:
     if not content.strip():
         raise DocumentError("parse", "empty", status="skipped")
     format_ = detect_format(stored_uri, content)
-    document = _replace_unstorable(load_parser(format_).parse(stored_uri, content))
+    with record_doubtful_guesses() as doubtful_guesses:
+        document = _replace_unstorable(load_parser(format_).parse(stored_uri, content))
     if not document.text.strip():
         raise DocumentError("parse", "empty", status="skipped")
     size_mb = len(document.text.encode()) / 1e6
     if size_mb > text_mb:
         raise DocumentError("parse", f"too large: {size_mb:.1f} MB of text, limit {text_mb:g} MB")
     completed = complete_metadata(document, detect_language)
-    return replace(completed, uri=uri, metadata={**completed.metadata, "format": format_})
+    flags: Metadata = {FLAGS: [ENCODING_UNCERTAIN]} if doubtful_guesses else {}
+    return replace(completed, uri=uri, metadata={**completed.metadata, "format": format_, **flags})
 
 
 def _replace_unstorable(document: Document) -> Document:

@@ -165,9 +165,11 @@ def quarantine_reason(findings: Sequence[Finding]) -> str:
 
 
 def with_flags(document: Document, findings: Sequence[Finding]) -> Document:
+    """The document with the findings' flags besides those that it has."""
     if not findings:
         return document
-    flags = sorted({finding.flag for finding in findings})
+    present = document.metadata.get(FLAGS, ())
+    flags = sorted({finding.flag for finding in findings}.union(present if isinstance(present, list) else ()))
     return replace(document, metadata={**document.metadata, FLAGS: flags})
 
 

@@ -39,6 +39,11 @@ def identify_language(text: str) -> str:
     return language
 
 
+def rank_languages(text: str) -> dict[str, float]:
+    """The log-likelihood of each language, for the head of the text."""
+    return dict(_load_ranker()(text[: HEAD_CHARS[-1]]))
+
+
 @cache
 def _load_ranker() -> Callable[[str], list[tuple[str, float]]]:
     """The function that ranks the languages of a text by log-likelihood, best first."""

@@ -261,6 +261,14 @@ def test_documents_are_listed_shown_and_printed(rag: Rag, docs: Path) -> None:
     assert "keys.md" in rag("documents", "list").out
 
 
+def test_a_document_in_an_uncertain_encoding_is_listed_with_its_flag(rag: Rag, docs: Path) -> None:
+    (docs / "meeting.txt").write_bytes("Sastanak će se održati sutra.".encode("cp1250"))
+    rag("ingest", docs)
+    flags = [row["metadata"].get("flags") for row in rag("documents", "list", "--json").json]
+    assert flags == [None, None, None, ["encoding-uncertain"]]
+    assert "encoding-uncertain" in rag("documents", "list").out
+
+
 def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
     rag: Rag, docs: Path, store: Postgres
 ) -> None:
