@@ -54,6 +54,9 @@ _UNLIKELY_CHARACTER = -9.0
 _PRIOR_WEIGHT, _LOWEST_PRIOR = 0.2, -12.0
 """The weight of the language identifier's nats: it sees only the ASCII part of the text, and is too sure of itself."""
 
+_PREFERRED, _PREFERENCE = "cp1252", 3.0
+"""The most common encoding of text that is not UTF-8, and by how many nats it is likelier than each of the others."""
+
 # Mail escapes to Japanese and Korean characters like this. All of its bytes are ASCII, so they also look like UTF-8
 _ESCAPE = b"\x1b$"
 _KOREAN_ESCAPE = b"\x1b$)C"
@@ -138,7 +141,10 @@ def _rank_encodings(sample: bytes) -> list[tuple[float, tuple[str, ...]]]:
     for encoding in _CANDIDATES:
         text = _decode(sample, encoding)
         encodings[text] = (*encodings.get(text, ()), encoding)
-    scores = [(likelihood_by_language(text, priors), names) for text, names in encodings.items()]
+    scores = [
+        (likelihood_by_language(text, priors) + _PREFERENCE * (_PREFERRED in names), names)
+        for text, names in encodings.items()
+    ]
     return sorted(scores, key=lambda scored: -scored[0])
 
 

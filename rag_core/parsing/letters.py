@@ -57,6 +57,7 @@ _COMMON, _STEP = -2.2, -0.14
 
 _ASCII, _CONTROL, _SYMBOL, _FOREIGN, _FOREIGN_WESTERN, _MARK = -2.7, -14.0, -11.0, -11.0, -8.0, -5.0
 _MIXED_WORD, _SYMBOL_IN_WORD, _CAPITAL, _NEXT_CAPITAL, _CAPITAL_IN_WORD = -8.0, -4.0, -1.0, -0.3, -6.0
+_LONE_LETTER, _LETTER_BESIDE_DIGIT = -3.0, -4.0
 _MOSTLY_ASCII = -6.0
 """What a few letters of another script in ASCII text make less likely."""
 
@@ -128,6 +129,8 @@ def _context_likelihood(text: str) -> float:
             script = _script(char)
             total += _MIXED_WORD * (before.isalpha() and _script(before) != script)
             total += _MIXED_WORD * (after.isascii() and after.isalpha() and script != "latin")
+            total += _LONE_LETTER * (script == "latin" and not before.isalpha() and (not after.isalpha()))
+            total += _LETTER_BESIDE_DIGIT * (before.isdigit() or after.isdigit())
             if char.isupper():
                 total += _CAPITAL_IN_WORD if before.islower() else _NEXT_CAPITAL if before.isupper() else _CAPITAL
             elif after.isupper() and (before.isupper() or after.isascii()):

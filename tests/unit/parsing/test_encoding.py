@@ -156,3 +156,19 @@ def test_any_bytes_become_text_that_can_be_stored(body: bytes, declared: str) ->
     text = decode_text(body, declared)
     text.encode()
     assert not {"\0", "\r"} & set(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("£5", "20 °C", "it’s", "© 2024 Example Ltd.", "5 µm", "±3 %", "§ 5 BGB", "€ 20", "20 €", "5×7", "½ cup"),
+        *("Zürich", "Résumé", "São Paulo", "El Niño", "name,price\nApple,£5\nPear,£6\n"),
+    ],
+)
+def test_a_few_western_characters_are_enough(text: str) -> None:
+    assert decode_text(text.encode("cp1252"), "") == text
+
+
+@pytest.mark.parametrize(("text", "encoding"), [("Łódź", "cp1250"), ("Москва", "cp1251"), ("東京", "cp932")])
+def test_a_word_in_another_script_or_with_its_own_letters_is_enough(text: str, encoding: str) -> None:
+    assert decode_text(text.encode(encoding), "") == text
