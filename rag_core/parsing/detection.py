@@ -5,7 +5,7 @@ import zipfile
 from io import BytesIO
 
 from rag_core.errors import DocumentError
-from rag_core.parsing.encoding import find_unicode_encoding
+from rag_core.parsing.encoding import KOREAN_ESCAPE, find_unicode_encoding
 
 VERSION = 2
 
@@ -50,8 +50,6 @@ _MIMETYPES = {
 }
 _MAX_MIMETYPE_BYTES = 128
 _CONTROL = re.compile(rb"[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f]")
-# Korean mail has a control character before and after each word
-_KOREAN_ESCAPE = b"\x1b$)C"
 _PDF = re.compile(rb"\s*%PDF-")
 _HTML = re.compile(r"<(?:!doctype )?html[\s>]", re.IGNORECASE)
 _XML = re.compile(r"<\?xml\s|<!DOCTYPE\s+[\w:.-]+[\s>\[]")
@@ -130,7 +128,7 @@ def _detect_text_format(body: bytes, named: str) -> str:
     head = body[:_HEAD_BYTES]
     mark, encoding = find_unicode_encoding(body)
     has_many_controls = len(_CONTROL.findall(head)) * 50 > len(head)
-    is_binary = b"\0" in head or (has_many_controls and _KOREAN_ESCAPE not in head)
+    is_binary = b"\0" in head or (has_many_controls and KOREAN_ESCAPE not in head)
     if not encoding and (is_binary or head.startswith(b"%!PS")):
         return ""
     start = head[len(mark) :].decode(encoding or "latin-1", "replace").lstrip()

@@ -59,7 +59,8 @@ _PREFERRED, _PREFERENCE = "cp1252", 3.0
 
 # Mail escapes to Japanese and Korean characters like this. All of its bytes are ASCII, so they also look like UTF-8
 _ESCAPE = b"\x1b$"
-_KOREAN_ESCAPE = b"\x1b$)C"
+KOREAN_ESCAPE = b"\x1b$)C"
+"""What starts Korean text in mail. Such text has a control character before and after each word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def decode_text(body: bytes, declared: str = "") -> str:
         try:
             text = body.decode()
         except UnicodeDecodeError:
-            guess = _choose_encoding(body[:_HEAD_BYTES], declared, body)
+            guess = _choose_encoding(body, declared)
             guesses = _doubtful_guesses.get()
             if guesses is not None and not guess.is_clear:
                 guesses.append(guess)
@@ -195,7 +196,7 @@ def _find_escaped_encoding(body: bytes, declared: str) -> str:
     name = _codec_name(declared)
     if name.startswith("iso2022_"):
         return name
-    encoding = "iso2022_kr" if _KOREAN_ESCAPE in body else "iso2022_jp_2"
+    encoding = "iso2022_kr" if KOREAN_ESCAPE in body else "iso2022_jp_2"
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError:
@@ -203,7 +204,8 @@ def _find_escaped_encoding(body: bytes, declared: str) -> str:
     return "" if text.isascii() else encoding
 
 
-def _choose_encoding(head: bytes, declared: str, body: bytes) -> Guess:
+def _choose_encoding(body: bytes, declared: str) -> Guess:
+    head = body[:_HEAD_BYTES]
     text = head.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     non_ascii_bytes = len(head) - len(text.encode("ascii", "ignore"))

@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
 from trees import HASHING, assert_same, hashing_settings, ingest, read_tree, violations, write
+from waiting import wait_until
 from witness import witness_settings
 
 from jobs.ray_runner import RayRunner
@@ -61,10 +62,8 @@ def await_free_cpus() -> None:
     """Waits until no actor and no task has a CPU; Ray frees the CPUs of killed actors a moment later."""
     import ray
 
-    deadline, cpus = monotonic() + 60, ray.cluster_resources()["CPU"]  # type: ignore[no-untyped-call]
-    while (free := ray.available_resources().get("CPU", 0)) < cpus:  # type: ignore[no-untyped-call]
-        assert monotonic() < deadline, f"{free} of {cpus} CPUs are free"
-        sleep(0.1)
+    cpus = ray.cluster_resources()["CPU"]  # type: ignore[no-untyped-call]
+    wait_until(lambda: ray.available_resources().get("CPU", 0) == cpus)  # type: ignore[no-untyped-call]
 
 
 def files(count: int) -> dict[str, str]:
