@@ -92,6 +92,7 @@ def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, s
     assert violations(store_over_tcp) == []
 
 
+@pytest.mark.timeout(600)  # two nodes and three jobs: two minutes on two cores with nothing else to do
 def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     store_over_tcp: Postgres, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +115,8 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     token = uuid4().hex
     write(home, {".ray/auth_token": token})
     environment = {MARK: mark, "HOME": str(home), "RAG_HOME": str(home), "RAG_EMBEDDING__TYPE": "hashing"}
-    environment |= {"RAY_AUTH_TOKEN": token}  # a job's driver does not always find the file
+    # else the driver of a submitted job joins whichever cluster of this machine started last
+    environment |= {"RAY_TMPDIR": str(home)}
     try:
         with run_s3(tmp_path / "s3.log") as s3:
             for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any"}.items():
