@@ -4,6 +4,7 @@ It stands for a language model whose process can be killed and frozen: `python -
 """
 
 import json
+import logging
 import sys
 
 from aiohttp import web
@@ -12,6 +13,7 @@ ANSWER = ("Signing keys ", "are replaced ", "every 45 days ", "[1].")
 
 
 def main(port: int) -> None:
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a killed gateway leaves half a request
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
     web.run_app(app, host="127.0.0.1", port=port, print=None)
