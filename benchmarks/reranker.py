@@ -44,7 +44,7 @@ def main() -> None:
     arguments = _arguments()
     print(heading())
     with scratch_folder() as folder:
-        _write_model(folder)
+        write_model(folder)
         _measure(folder, arguments)
 
 
@@ -160,7 +160,7 @@ def _calls(folder: Path, count: int) -> list[list[Pair]]:
     return calls
 
 
-def _write_model(folder: Path) -> None:
+def write_model(folder: Path) -> None:
     import torch
     import transformers
 

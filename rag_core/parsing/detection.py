@@ -7,7 +7,7 @@ from io import BytesIO
 from rag_core.errors import DocumentError
 from rag_core.parsing.encoding import KOREAN_ESCAPE, find_unicode_encoding
 
-VERSION = 2
+VERSION = 3
 
 SUFFIXES = {
     **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd"), "markdown"),
@@ -16,7 +16,7 @@ SUFFIXES = {
     **dict.fromkeys((".adoc", ".asciidoc"), "asciidoc"),
     **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
-    **dict.fromkeys((".xml", ".nxml", ".jats"), "xml"),
+    **dict.fromkeys((".xml", ".nxml", ".jats", ".rss", ".atom", ".opml"), "xml"),
     **dict.fromkeys((".eml", ".mht", ".mhtml"), "eml"),
     **dict.fromkeys((".docx", ".docm", ".dotx"), "docx"),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx", ".potx"), "pptx"),
@@ -52,7 +52,7 @@ _MAX_MIMETYPE_BYTES = 128
 _CONTROL = re.compile(rb"[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 _PDF = re.compile(rb"\s*%PDF-")
 _HTML = re.compile(r"<(?:!doctype )?html[\s>]", re.IGNORECASE)
-_XML = re.compile(r"<\?xml\s|<!DOCTYPE\s+[\w:.-]+[\s>\[]")
+_XML = re.compile(r"<\?xml\s|<!DOCTYPE\s+[\w:.-]+[\s>\[]|<(?:rss|feed|opml|rdf:RDF)\s")
 _JSON = re.compile(r'\{\s*"|\[\s*(?:\{\s*["}]|\[)')
 _HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]")
 _MAIL_HEADERS = {

@@ -9,6 +9,9 @@ from rag_core.errors import DocumentError
 
 Element: TypeAlias = etree._Element
 
+MAX_DEPTH = 256
+"""Levels of nesting that libxml2 accepts."""
+
 _MAX_REASON_CHARS = 200
 
 
@@ -17,18 +20,28 @@ def parse_xml(content: bytes) -> Element:
 
     Raises DocumentError if the content is not XML or is nested more than 256 levels deep.
     """
-    parser = etree.XMLParser(
+    try:
+        root = etree.fromstring(content, build_parser())
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise DocumentError("parse", f"damaged XML: {str(error)[:_MAX_REASON_CHARS]}") from error
+    return strip_entities(root)
+
+
+def build_parser(*, recover: bool = False) -> "etree.XMLParser[Element]":
+    """A parser that fetches nothing and keeps libxml2's limits. With `recover` it continues after an error."""
+    return etree.XMLParser(
         resolve_entities=False,
         no_network=True,
         huge_tree=False,
         load_dtd=False,
         remove_comments=True,
         remove_pis=True,
+        recover=recover,
     )
-    try:
-        root = etree.fromstring(content, parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise DocumentError("parse", f"damaged XML: {str(error)[:_MAX_REASON_CHARS]}") from error
+
+
+def strip_entities(root: Element) -> Element:
+    """The same element without references to the entities that its document defines."""
     if root.getroottree().docinfo.internalDTD is not None:
         etree.strip_elements(root, etree.Entity, with_tail=False)
     return root

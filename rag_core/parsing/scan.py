@@ -38,7 +38,7 @@ _DOCUMENT_SUFFIXES = frozenset(
     (
         *(".txt", ".text", ".log", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".rtf", ".epub"),
         *(".doc", ".docx", ".xls", ".xlsx", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".csv", ".tsv", ".json", ".xml"),
-        *(".eml", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff"),
+        *(".rss", ".atom", ".opml", ".eml", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff"),
     )
 )
 _MACH_O_MAGICS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")

@@ -1,16 +1,22 @@
-"""XML of any kind, and JATS articles. The names of elements decide what is a heading, paragraph, list or table."""
+"""XML of any kind, JATS articles and feeds.
+
+The names of elements decide what is a heading, paragraph, list or table.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import groupby
 
 from rag_core.parsing.blocks import Block, heading, join_blocks, list_item, paragraph
+from rag_core.parsing.lenient_xml import REPAIRED, parse_lenient_xml
+from rag_core.parsing.markup.feeds import parse_feed
 from rag_core.parsing.outline import with_outline
-from rag_core.parsing.safe_xml import Element, child_elements, parse_xml
+from rag_core.parsing.safe_xml import Element, child_elements
+from rag_core.parsing.scan import FLAGS
 from rag_core.parsing.tables import Cell, CoveredBy, table
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 2
+VERSION = 3
 
 _HEADINGS = {"title", "head", "heading", "caption-title", "h1", "h2", "h3", "h4", "h5", "h6"}
 _SECTIONS = {"section", "sec", "chapter", "part", "div", "div1", "div2", "div3", "div4", "appendix", "app", "article"}
@@ -30,6 +36,10 @@ _ITEMS = {"item", "li", "listitem", "list-item", "member"}
 _BLOCKS = (
     _HEADINGS | _SECTIONS | _PARAGRAPHS | _TABLES | _LISTS | _ITEMS | {"fig", "table-wrap", "boxed-text", "figure"}
 )
+_BREAKS = {"br", "lb", "break", "cr"}
+_INLINE = {"a", "abbr", "b", "big", "bold", "cite", "code", "del", "em", "emph", "emphasis", "ext-link", "font", "hi"}
+_INLINE |= {"i", "ins", "it", "italic", "kbd", "link", "literal", "mark", "monospace", "q", "ref", "roman", "s", "sc"}
+_INLINE |= {"small", "span", "strike", "strong", "sub", "sup", "tt", "u", "ulink", "underline", "uri", "var", "xref"}
 _INVISIBLE_ELEMENTS = {"script", "style", "tex-math", "annotation", "object-id", "alt-text"}
 _MAX_TITLE_CHARS = 300
 _MAX_SPAN = 63
@@ -37,14 +47,23 @@ _MAX_SPAN = 63
 
 class XmlParser:
     def parse(self, uri: str, body: bytes) -> Document:
-        root = parse_xml(body)
-        articles = (article for article in root.iter("{*}article") if article.find("{*}front") is not None)
-        if (article := next(articles, None)) is not None:
-            return _parse_article(uri, article)
-        text = join_blocks(_parse_element(root, 1))
-        title = next((title for element in root.iter("{*}title") if (title := _visible_text(element))), "")
-        title = title if len(title) <= _MAX_TITLE_CHARS else ""
-        return with_outline(Document(uri=uri, text=text, title=title, media_type="application/xml"))
+        xml = parse_lenient_xml(body)
+        document = _parse_root(uri, xml.root)
+        if not xml.is_repaired:
+            return document
+        return replace(document, metadata={**document.metadata, FLAGS: [REPAIRED]})
+
+
+def _parse_root(uri: str, root: Element) -> Document:
+    articles = (article for article in root.iter("{*}article") if article.find("{*}front") is not None)
+    if (article := next(articles, None)) is not None:
+        return _parse_article(uri, article)
+    if feed := parse_feed(uri, root):
+        return feed
+    text = join_blocks(_parse_element(root, 1))
+    title = next((title for element in root.iter("{*}title") if (title := _visible_text(element))), "")
+    title = title if len(title) <= _MAX_TITLE_CHARS else ""
+    return with_outline(Document(uri=uri, text=text, title=title, media_type="application/xml"))
 
 
 def _local_name(element: Element) -> str:
@@ -60,8 +79,10 @@ def _text_pieces(element: Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
         if isinstance(child.tag, str) and _local_name(child) not in _INVISIBLE_ELEMENTS:
-            yield " " if _local_name(child) in _BLOCKS else ""
+            separator = " " if _local_name(child) in _BLOCKS | _BREAKS else ""
+            yield separator
             yield from _text_pieces(child)
+            yield separator
         yield child.tail or ""
 
 
@@ -84,16 +105,21 @@ def _parse_content(element: Element, level: int) -> Iterator[Block]:
     if is_text and not any(_local_name(inner) in _BLOCKS for child in children for inner in child.iter("*")):
         yield paragraph(_visible_text(element))
         return
-    if element.text and element.text.strip():
-        yield paragraph(" ".join(element.text.split()))
+    text = element.text or ""
     for child in children:
-        has_children = any(True for _ in child_elements(child))
-        if has_children or _local_name(child) in _BLOCKS | _INVISIBLE_ELEMENTS:
-            yield from _parse_element(child, level)
-        elif text := _visible_text(child):
-            yield list_item(f"{_local_name(child)}: {text}")
-        if child.tail and child.tail.strip():
-            yield paragraph(" ".join(child.tail.split()))
+        name = _local_name(child)
+        if name in _BREAKS or (name in _INLINE and (text.strip() or (child.tail or "").strip())):
+            text += f" {_visible_text(child)} " if name in _BREAKS else "".join(_text_pieces(child))
+        else:
+            yield paragraph(" ".join(text.split()))
+            text = ""
+            has_children = any(True for _ in child_elements(child))
+            if has_children or name in _BLOCKS | _INVISIBLE_ELEMENTS:
+                yield from _parse_element(child, level)
+            elif value := _visible_text(child):
+                yield list_item(f"{name}: {value}")
+        text += child.tail or ""
+    yield paragraph(" ".join(text.split()))
 
 
 def _has_mixed_content(element: Element) -> bool:

@@ -83,7 +83,7 @@ def test_an_external_entity_is_not_read(tmp_path: Path) -> None:
     assert "secret" not in document.text + document.title
 
 
-@pytest.mark.parametrize("text", ["", "<a>", "no xml", "<a>&unknown;</a>", "<a>\0</a>", "<a>" * 5000 + "</a>" * 5000])
+@pytest.mark.parametrize("text", ["", "<a>", "no xml", "<a>\0</a>", "<a b='c'>\x01<d/>", "<a>" * 5000 + "</a>" * 5000])
 def test_damage_is_reported_with_its_reason(text: str) -> None:
     with pytest.raises(DocumentError) as failed:
         parse(text)
@@ -113,3 +113,66 @@ def test_a_merged_cell_is_repeated_in_every_cell_that_it_covers() -> None:
         "| B | 5 | 6 |",
         "| C | 7 | 8 |",
     ]
+
+
+def test_named_characters_of_html_are_kept() -> None:
+    text = "<x>12&nbsp;&euro; caf&eacute; &amp;nbsp; <![CDATA[&eacute;]]> &NotEqualTilde;</x>"
+    assert parse(text).text == "12 \u20ac caf\u00e9 &nbsp; &eacute; \u2242\u0338\n"
+    declared = "<!DOCTYPE x [<!ENTITY eacute 'a trap'>]><x>a<p>&eacute;</p>z</x>"
+    assert parse(declared).text == "a\n\nz\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "repaired"),
+    [
+        ("<x><p>AT&T pays</p></x>", "AT&T pays\n"),
+        ("<x><p>a &unknown; b</p></x>", "a &unknown; b\n"),
+        ("<x><p>if 1 < 2 then</p></x>", "if 1 < 2 then\n"),
+        ("<x><p>one</p><p>two <b>bold</p></x>", "one\n\ntwo bold\n"),
+        ("<x><p>one</b> two</p><p>three</p></x>", "one two\n\nthree\n"),
+        ("<x><p>one</p></x><x><p>two</p></x>", "one\n\ntwo\n"),
+        ("<x><p>one</p><p><![CDATA[two", "one\n\ntwo\n"),
+        ("<x><p a=b c='d & e'>one</p></x>", "one\n"),
+        ("<x><dc:p>one</dc:p> two</x>", "one two\n"),
+        ("<x><p>one\x01 two</p></x>", "one two\n"),
+        ("<x><p>one</p><!-- no end <p>two</p></x>", "one\n"),
+    ],
+)
+def test_damage_is_repaired_and_flagged(text: str, repaired: str) -> None:
+    document = parse(text)
+    assert (document.text, document.metadata) == (repaired, {"flags": ["repaired"]})
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"<x><p>caf\xc3\xa9 \xff caf\xc3\xa9</p></x>", "caf\u00e9 \ufffd caf\u00e9\n"),
+        (b"<?xml version='1.0' encoding='UTF-8'?><x><p>le caf\xe9</p></x>", "le caf\u00e9\n"),
+    ],
+)
+def test_bytes_of_another_encoding_damage_no_other_characters(body: bytes, text: str) -> None:
+    document = XmlParser().parse("file:///a.xml", body)
+    assert (document.text, document.metadata) == (text, {"flags": ["repaired"]})
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp949", "cp1255", "koi8-r"])
+def test_declared_encodings_are_decoded(encoding: str) -> None:
+    letters = {"cp949": "\ud55c\uae00", "cp1255": "\u05e9\u05dc\u05d5\u05dd"}.get(
+        encoding, "\u0441\u043b\u043e\u0432\u043e"
+    )
+    text = f'<?xml version="1.0" encoding="{encoding}"?><x><p>{letters}</p></x>'
+    document = XmlParser().parse("file:///a.xml", text.encode(encoding))
+    assert (document.text, document.metadata) == (f"{letters}\n", {})
+
+
+def test_breaks_and_blocks_keep_words_apart_and_inline_elements_are_no_items() -> None:
+    text = "<x><p>one<br/>two</p><cell><p>a</p><p>b</p>c</cell><div>see <b>this</b><p>and</p>that<i>!</i></div></x>"
+    assert parse(text).text == "one two\n\na\n\nb\n\nc\n\nsee this\n\nand\n\nthat!\n"
+    table = "<x><table><tr><td><p>a</p>b<br/>c</td></tr></table></x>"
+    assert "| a b c |" in parse(table).text
+
+
+@pytest.mark.parametrize("piece", ["<!--", "<![CDATA[", "<a ", "<a b='", "<!DOCTYPE[", "</a>", "&a", "<a>&amp", "<?x"])
+def test_no_repetition_takes_long(piece: str) -> None:
+    with pytest.raises(DocumentError):
+        parse(f"<x/>{piece * 20_000}")
