@@ -10,7 +10,7 @@ from rag_cli.terminal.confirmation import require_confirmation
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_more, print_rows
-from rag_core.parsing.scan import FLAGS
+from rag_core.parsing.flags import FLAGS
 from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
 
 app = typer.Typer(help="Documents: list, show, print, delete and release them.", no_args_is_help=True)

@@ -17,7 +17,8 @@ import stamina
 
 from rag_core.errors import DocumentError, FencedError, ModelError, RagError, TransientError
 from rag_core.ingestion.sources.pushed import PushedSource, parser_uri
-from rag_core.parsing.scan import Scanner, quarantine_reason, skip_scan, with_flags
+from rag_core.parsing.flags import with_flags
+from rag_core.parsing.scan import Scanner, quarantine_reason, skip_scan
 from rag_core.protocols import Chunker, DocumentEmbedder, DocumentWeigher, Source
 from rag_core.types import Document, Draft, Failure, Matrix, text_hash
 
@@ -106,7 +107,9 @@ class Preparation:
         reason = quarantine_reason(findings)
         if reason and draft.sha256 != draft.released:
             return draft.with_failure(Failure(stage="scan", reason=reason, status="quarantined"))
-        return replace(draft, document=with_flags(draft.document, findings)) if draft.document else draft
+        if not draft.document:
+            return draft
+        return replace(draft, document=with_flags(draft.document, (finding.flag for finding in findings)))
 
 
 class Embedding:

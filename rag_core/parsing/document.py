@@ -6,9 +6,9 @@ from rag_core.errors import DocumentError
 from rag_core.parsing.compression import decompress
 from rag_core.parsing.detection import detect_format
 from rag_core.parsing.encoding import ENCODING_UNCERTAIN, record_doubtful_guesses
+from rag_core.parsing.flags import with_flags
 from rag_core.parsing.formats import load_parser
 from rag_core.parsing.metadata import complete_metadata
-from rag_core.parsing.scan import FLAGS
 from rag_core.types import UNSTORABLE, Document, Value
 
 
@@ -30,10 +30,8 @@ def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb:
     if size_mb > text_mb:
         raise DocumentError("parse", f"too large: {size_mb:.1f} MB of text, limit {text_mb:g} MB")
     completed = complete_metadata(document, detect_language)
-    present = document.metadata.get(FLAGS, ())
-    flags = [*(present if isinstance(present, list) else ()), *([ENCODING_UNCERTAIN] if doubtful_guesses else ())]
-    metadata = {**completed.metadata, "format": format_, **({FLAGS: flags} if flags else {})}
-    return replace(completed, uri=uri, metadata=metadata)
+    named = replace(completed, uri=uri, metadata={**completed.metadata, "format": format_})
+    return with_flags(named, [ENCODING_UNCERTAIN] if doubtful_guesses else ())
 
 
 def _replace_unstorable(document: Document) -> Document:

@@ -27,8 +27,6 @@ VERSION = 2
 
 Severity: TypeAlias = Literal["flag", "quarantine"]
 
-FLAGS = "flags"
-"""The metadata key of a document's flags."""
 
 _QUARANTINE_WEIGHT = 3
 _HIDDEN_TEXT_WEIGHT = 2
@@ -162,15 +160,6 @@ def scan_without_quarantine(uri: str, body: bytes, document: Document | None, fi
 def quarantine_reason(findings: Sequence[Finding]) -> str:
     """The reasons for quarantine; empty if there are none."""
     return "; ".join(finding.reason for finding in findings if finding.severity == "quarantine")
-
-
-def with_flags(document: Document, findings: Sequence[Finding]) -> Document:
-    """The document with the findings' flags besides those that it has."""
-    if not findings:
-        return document
-    present = document.metadata.get(FLAGS, ())
-    flags = sorted({finding.flag for finding in findings}.union(present if isinstance(present, list) else ()))
-    return replace(document, metadata={**document.metadata, FLAGS: flags})
 
 
 def _program_kind(body: bytes) -> str:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import groupby
 
 from rag_core.parsing.blocks import Block, heading, join_blocks, list_item, paragraph
+from rag_core.parsing.flags import with_flags
 from rag_core.parsing.lenient_xml import REPAIRED, parse_lenient_xml
 from rag_core.parsing.markup.feeds import parse_feed
 from rag_core.parsing.outline import with_outline
 from rag_core.parsing.safe_xml import Element, child_elements
-from rag_core.parsing.scan import FLAGS
 from rag_core.parsing.tables import Cell, CoveredBy, table
 from rag_core.types import Document, Metadata, Value
 
@@ -48,10 +48,7 @@ _MAX_SPAN = 63
 class XmlParser:
     def parse(self, uri: str, body: bytes) -> Document:
         xml = parse_lenient_xml(body)
-        document = _parse_root(uri, xml.root)
-        if not xml.is_repaired:
-            return document
-        return replace(document, metadata={**document.metadata, FLAGS: [REPAIRED]})
+        return with_flags(_parse_root(uri, xml.root), [REPAIRED] if xml.is_repaired else ())
 
 
 def _parse_root(uri: str, root: Element) -> Document:

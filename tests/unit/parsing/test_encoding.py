@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rag_core.errors import DocumentError
 from rag_core.parsing.document import parse
 from rag_core.parsing.encoding import decode_text, guess_encoding, record_doubtful_guesses
-from rag_core.parsing.scan import Finding, with_flags
+from rag_core.parsing.flags import with_flags
 
 GERMAN = "Füße und Äpfel: das Mädchen läuft über die Straße zum Bäcker, weil es schön ist. "
 
@@ -87,7 +87,7 @@ def test_ascii_lines_before_the_first_letter_do_not_count() -> None:
 def test_a_guess_with_a_small_lead_flags_the_document() -> None:
     document = parse("a.txt", "Sastanak će se održati sutra.".encode("cp1250"), True, 1.0, 1.0)
     assert document.metadata["flags"] == ["encoding-uncertain"]
-    assert with_flags(document, [Finding("macros", "flag", "")]).metadata["flags"] == ["encoding-uncertain", "macros"]
+    assert with_flags(document, ["macros"]).metadata["flags"] == ["encoding-uncertain", "macros"]
 
 
 def test_a_clear_guess_and_a_declared_charset_flag_no_document() -> None:

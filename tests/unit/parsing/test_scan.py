@@ -11,7 +11,8 @@ import pytest
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.document import parse
-from rag_core.parsing.scan import FLAGS, Finding, quarantine_reason, scan, scan_without_quarantine, with_flags
+from rag_core.parsing.flags import FLAGS, with_flags
+from rag_core.parsing.scan import Finding, quarantine_reason, scan, scan_without_quarantine
 from rag_core.types import Document
 
 PAGE = "<html><head><title>Gates</title></head><body><p>The gates are opened at spring tide.</p>{}</body></html>"
@@ -241,7 +242,7 @@ def test_flags_become_metadata_and_flagging_quarantines_nothing() -> None:
     document = parse("file:///a.md", body, False, 200.0, 20.0)
     findings = scan_without_quarantine("file:///a.md", body, document)
     assert quarantine_reason(findings) == ""
-    assert with_flags(document, findings).metadata[FLAGS] == ["prompt-injection"]
+    assert with_flags(document, (finding.flag for finding in findings)).metadata[FLAGS] == ["prompt-injection"]
     assert with_flags(document, []) is document
 
 
