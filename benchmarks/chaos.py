@@ -1,6 +1,6 @@
 """Each process of `rag serve` is killed or frozen under load: when are answers whole again, and what is lost?
 
-Clients ask `/v1/answer` without a pause, and one more client ingests a document a second and records what was accepted.
+Clients ask `/v1/answer` without a pause, and one more client ingests documents and records what was accepted.
 Meanwhile the processes are killed, or frozen for some seconds, in turn: the replicas of Serve, Postgres, and the
 endpoint of the language model. Postgres and the endpoint are started again at once, as a service manager would.
 Recovery is the time from the fault (or the end of the freeze) until a new connection gets an answer that is not
@@ -46,6 +46,8 @@ TIMEOUT = 120.0
 """Seconds after which a request, or a recovery, counts as lost."""
 PAUSE = 3.0
 """Seconds of load before each fault."""
+WRITE_SECONDS = 5.0
+"""Seconds between two documents. Those that wait for a new runner delay its recovery."""
 SAMPLE_SECONDS = 15.0
 RAG = [sys.executable, "-m", "rag_cli"]
 REPLICA = "ServeReplica:rag:"
@@ -95,7 +97,7 @@ async def _run(arguments: argparse.Namespace, victims: Sequence[Victim], gateway
         if arguments.minutes:
             await _soak(gateway, arguments.minutes)
         else:
-            for victim in victims:
+            for victim in (victim for victim in victims if not arguments.victims or victim.name in arguments.victims):
                 await _attack(victim, arguments, load, fresh)
     for fault, kinds in load.kinds.items():
         print(f"{fault:24} {dict(kinds)}")
@@ -132,7 +134,7 @@ async def _attack(victim: Victim, arguments: argparse.Namespace, load: Load, fre
         recovery = await _seconds_until(is_back)
         load.fault = "no fault"
         if recovery is None:
-            print(f"{victim.name}: not back after {TIMEOUT:g} s")
+            print(f"{victim.name}: not back after {TIMEOUT:g} s", flush=True)
             return
         seconds.append(recovery)
     longest = max(seconds)
@@ -165,7 +167,7 @@ def _describe(status: int, body: Any) -> str:
 
 
 async def _write(load: Load) -> None:
-    """Sends a document a second and records the id of each job that was accepted."""
+    """Sends documents and records the id of each job that was accepted."""
     async with _session() as session:
         number = 0
         while not load.stop.is_set():
@@ -174,7 +176,7 @@ async def _write(load: Load) -> None:
                 async with session.post(f"{URL}/v1/ingest", json=_document(f"written-{number}")) as response:
                     if response.status == 202:
                         load.accepted[(await response.json())["job_id"]] = f"written-{number}"
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(WRITE_SECONDS)
 
 
 async def _find_lost(accepted: dict[str, str]) -> list[str]:
@@ -358,6 +360,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=("local", "cluster"), default="local")
     parser.add_argument("--fault", choices=("kill", "freeze"), default="kill")
+    parser.add_argument("--victims", nargs="+", help="such as gateway, runner, judge, postmaster, endpoint")
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--freeze-seconds", type=float, default=5.0)
