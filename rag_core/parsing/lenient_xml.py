@@ -13,6 +13,7 @@ from rag_core.parsing.safe_xml import MAX_DEPTH, Element, build_parser, parse_xm
 REPAIRED = "repaired"
 """The flag of a document whose damage was repaired."""
 
+_LIMIT_CODES = (etree.ErrorTypes.ERR_RESOURCE_LIMIT, etree.ErrorTypes.ERR_ENTITY_LOOP)
 _DECLARATION = re.compile(r"\s*<\?xml\b[^<>]{0,256}\?>")
 _DECLARED_ENCODING = re.compile(rb"""\s*<\?xml\b[^<>]{1,256}?encoding\s*=\s*["']([\w.:-]+)""")
 _ENTITY_DECLARATION = re.compile(rb"<!ENTITY\s+([\w.:-]+)")
@@ -49,10 +50,10 @@ def parse_lenient_xml(content: bytes) -> LenientXml:
     try:
         return LenientXml(parse_xml(_replace_named_characters(content)), is_repaired=False)
     except DocumentError as error:
-        if _exceeds_limit(error):
+        if _error_code(error) in _LIMIT_CODES:
             raise
         decoded = _decode(content, declared)
-        if _is_unsupported_encoding(error) and b"\xef\xbf\xbd" not in decoded:
+        if _error_code(error) == etree.ErrorTypes.ERR_UNSUPPORTED_ENCODING and b"\xef\xbf\xbd" not in decoded:
             return LenientXml(parse_xml(_replace_named_characters(decoded)), is_repaired=False)
         root = _parse_balanced(_balance(_replace_named_characters(decoded).decode()))
         if root is None or not any(text.strip() for text in root.itertext("*")):
@@ -73,25 +74,20 @@ def _decode(content: bytes, declared: str) -> bytes:
 
 def _replace_named_characters(content: bytes) -> bytes:
     """The content with numbers in place of HTML's names, except those that the document itself declares."""
-    kept = _XML_NAMES.union(_ENTITY_DECLARATION.findall(content))
+    reserved_names = _XML_NAMES.union(_ENTITY_DECLARATION.findall(content))
 
     def number(match: re.Match[bytes]) -> bytes:
         name = match[1]
-        characters = html5.get(f"{name.decode()};", "") if name and name not in kept else ""
+        characters = html5.get(f"{name.decode()};", "") if name and name not in reserved_names else ""
         return b"".join(b"&#%d;" % ord(character) for character in characters) or match[0]
 
     return _NAMED.sub(number, content)
 
 
-def _exceeds_limit(error: DocumentError) -> bool:
+def _error_code(error: DocumentError) -> int:
+    """The code of the syntax error that caused this one; 0 if another error did."""
     cause = error.__cause__
-    limits = (etree.ErrorTypes.ERR_RESOURCE_LIMIT, etree.ErrorTypes.ERR_ENTITY_LOOP)
-    return isinstance(cause, etree.XMLSyntaxError) and cause.code in limits
-
-
-def _is_unsupported_encoding(error: DocumentError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, etree.XMLSyntaxError) and cause.code == etree.ErrorTypes.ERR_UNSUPPORTED_ENCODING
+    return cause.code if isinstance(cause, etree.XMLSyntaxError) else 0
 
 
 def _balance(text: str) -> str:

@@ -27,7 +27,6 @@ VERSION = 2
 
 Severity: TypeAlias = Literal["flag", "quarantine"]
 
-
 _QUARANTINE_WEIGHT = 3
 _HIDDEN_TEXT_WEIGHT = 2
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from lxml import etree
+
 from rag_core.parsing.blocks import Block, heading, join_blocks, list_item, paragraph
 from rag_core.parsing.markup.html import convert_html
 from rag_core.parsing.outline import with_outline
@@ -31,7 +33,7 @@ class FeedEntry:
 
 def parse_feed(uri: str, root: Element) -> Document | None:
     """None if the root element is not one of a feed."""
-    name = str(root.tag).rpartition("}")[2]
+    name = _local_name(root)
     if name not in _MEDIA_TYPES:
         return None
     head = next((child for child in child_elements(root) if _local_name(child) in ("channel", "head")), root)
@@ -64,13 +66,9 @@ def _parse_entry(element: Element) -> FeedEntry:
 
 def _markup(content: Element) -> str:
     """Atom's XHTML has elements; HTML of other feeds is text."""
-    return "".join(content.itertext()) if not len(content) else _serialize(content)
-
-
-def _serialize(element: Element) -> str:
-    from lxml import etree
-
-    return etree.tostring(element, encoding="unicode", method="html", with_tail=False)
+    if len(content):
+        return etree.tostring(content, encoding="unicode", method="html", with_tail=False)
+    return "".join(content.itertext())
 
 
 def _outlines(root: Element) -> Iterator[Block]:

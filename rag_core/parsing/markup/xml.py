@@ -37,6 +37,7 @@ _BLOCKS = (
     _HEADINGS | _SECTIONS | _PARAGRAPHS | _TABLES | _LISTS | _ITEMS | {"fig", "table-wrap", "boxed-text", "figure"}
 )
 _BREAKS = {"br", "lb", "break", "cr"}
+_SEPARATED = _BLOCKS | _BREAKS
 _INLINE = {"a", "abbr", "b", "big", "bold", "cite", "code", "del", "em", "emph", "emphasis", "ext-link", "font", "hi"}
 _INLINE |= {"i", "ins", "it", "italic", "kbd", "link", "literal", "mark", "monospace", "q", "ref", "roman", "s", "sc"}
 _INLINE |= {"small", "span", "strike", "strong", "sub", "sup", "tt", "u", "ulink", "underline", "uri", "var", "xref"}
@@ -76,7 +77,7 @@ def _text_pieces(element: Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
         if isinstance(child.tag, str) and _local_name(child) not in _INVISIBLE_ELEMENTS:
-            separator = " " if _local_name(child) in _BLOCKS | _BREAKS else ""
+            separator = " " if _local_name(child) in _SEPARATED else ""
             yield separator
             yield from _text_pieces(child)
             yield separator
