@@ -5,6 +5,7 @@ out.
 """
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ from rag_core.parsing.outline import with_outline
 from rag_core.parsing.sections import title_from_first_line
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 3
+VERSION = 4
 
 # The last is the sign next to each heading of generated documentation, shown under the mouse.
 _EXCLUDED = ["svg", "iframe", "select", "video", "audio", "a.headerlink"]
@@ -67,6 +68,8 @@ _CHARSET = re.compile(
 )
 _IMAGE = re.compile(r"<img\b[^<>]*>", re.I)
 _ALT = re.compile(r"""\salt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""", re.I)
+_RAW_TAG = re.compile(r"<(/?)(script|style)\b", re.I)
+_CUT_TAG = re.compile(r"<(?:/?[a-z][^<>]*)?\s*\Z", re.I)
 _POWER = re.compile(r"<sup>([-\u2212+]?\d+)</sup>")
 _SEPARATOR = "\U000f0a7d"  # a private-use character
 _FENCE = re.compile(r"(`{3,})[^`\n]*\n")
@@ -78,7 +81,7 @@ class HtmlParser:
         declaration = _CHARSET.search(body[:2048])
         if declaration and not charset:
             charset = (declaration[1] or declaration[2]).decode("ascii", "replace")
-        html = _prepare(decode_text(body, charset))
+        html = _prepare(_complete(decode_text(body, charset)))
         page = _convert(html, _WITHOUT_NAVIGATION)
         text = _strip_front_matter(page.content or "")
         if not text.strip():
@@ -105,6 +108,15 @@ def convert_html_parts(parts: Sequence[str]) -> list[str]:
     if len(converted) != len(parts):  # one of them contains the separator
         return [convert_html(part) for part in parts]
     return [_strip_front_matter(f"{text}\n") if (text := part.strip("\n")) else "" for part in converted]
+
+
+def _complete(html: str) -> str:
+    """Closes a script or a style that a cut page leaves open, and removes half a tag: both would count as text."""
+    start = html.rfind("<")
+    if start >= 0 and _CUT_TAG.match(html, start):
+        html = html[:start]
+    tags = deque(_RAW_TAG.finditer(html), maxlen=1)
+    return f"{html}</{tags[0][2]}>" if tags and not tags[0][1] else html
 
 
 def _prepare(html: str) -> str:

@@ -43,6 +43,16 @@ def test_what_a_reader_sees_is_kept(html: str, text: str) -> None:
     assert parse(html).text.strip() == text
 
 
+@pytest.mark.parametrize("end", ["<style>b { color: red }</sty", "<SCRIPT>b()", "<", "<p class='b", "<!-- b"])
+def test_nothing_of_the_markup_of_a_cut_page_becomes_text(end: str) -> None:
+    assert parse(f"<p>a</p><style>c</style>{end}").text == "a\n"
+
+
+@pytest.mark.parametrize("end", ["a < b", "<!-- <script> --><p>b</p>"])
+def test_the_end_of_a_whole_page_stays(end: str) -> None:
+    assert parse(end).text.strip().endswith("b")
+
+
 def test_a_page_of_one_pre_is_plain_text_titled_by_its_first_line() -> None:
     document = parse("<html>\n<pre>\n\nCurve-Fit &lt;2&gt;\n\n# no heading ```\n</pre>\n</html>")
     assert document.text == "Curve-Fit <2>\n\n# no heading ```"
