@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.table import Table
@@ -22,7 +23,7 @@ from rag_core.ingestion.report import DOCUMENT_STATUSES
 from rag_core.settings import read_detect_patterns
 from rag_core.types import DEFAULT_COLLECTION, Metadata
 
-MAX_SHOWN_FAILURES = 20
+MAX_SHOWN_FAILURES, MAX_SHOWN_NAMES = 20, 5
 
 RunnerOption = Annotated[RunnerName, typer.Option(help="Where to run the work; `auto` prints its choice.")]
 
@@ -131,11 +132,14 @@ def print_report(report: Any, options: GlobalOptions) -> None:
         return
     console = stdout_console(options.quiet)
     console.print(_report_table(report))
-    problems = [*report.failures, *report.quarantined]
-    for row in [*problems, *(report.skipped if options.verbose else ())][:MAX_SHOWN_FAILURES]:
-        line = f"{row['status']}: {row['uri']}  {row['stage']}: {row['reason']}"
+    problems = [
+        f"{row['status']}: {row['uri']}  {row['stage']}: {row['reason']}"
+        for row in [*report.failures, *report.quarantined, *(report.skipped if options.verbose else ())]
+    ]
+    skipped = [] if options.verbose else describe_skipped(report.skipped)
+    for line in problems[:MAX_SHOWN_FAILURES] + skipped[:MAX_SHOWN_FAILURES]:
         console.print(line, markup=False, soft_wrap=True)
-    hidden = len(problems) - MAX_SHOWN_FAILURES
+    hidden = sum(max(0, len(lines) - MAX_SHOWN_FAILURES) for lines in (problems, skipped))
     if hidden > 0:
         console.print(f"... and {hidden} more: rag jobs show {str(report.job_id)[:8]}")
     if report.dead_letters:
@@ -145,6 +149,20 @@ def print_report(report: Any, options: GlobalOptions) -> None:
         )
     for notice in report.notices:
         console.print(f"note: {notice}", markup=False)
+
+
+def describe_skipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each reason, the most frequent first, with the names of the first documents."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(row["reason"], []).append(unquote(row["uri"].rpartition("/")[2]))
+    ordered = sorted(names.items(), key=lambda pair: -len(pair[1]))
+    return [f"skipped: {reason} ({len(group)}): {_name_first(group)}" for reason, group in ordered]
+
+
+def _name_first(names: Sequence[str]) -> str:
+    ending = ", ..." if len(names) > MAX_SHOWN_NAMES else ""
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + ending
 
 
 def report_json(report: Any) -> dict[str, Any]:
@@ -160,6 +178,7 @@ def report_json(report: Any) -> dict[str, Any]:
         ],
         "dead_letters": report.dead_letters,
         "quarantined": [{key: row[key] for key in ("uri", "reason")} for row in report.quarantined],
+        "skipped": [{key: row[key] for key in ("uri", "reason")} for row in report.skipped],
         "notices": list(report.notices),
     }
 

@@ -84,6 +84,7 @@ def test_an_ingest_reports_what_it_did(rag: Rag, docs: Path) -> None:
     assert set(report["seconds"]) == {"total", "list", "read_parse_split", "embed", "publish", "index", "start"}
     assert set(report["rate"]) == {"documents_per_second", "chunks_per_second"}
     assert report["failures"] == []
+    assert [(row["uri"].rpartition("/")[2], row["reason"]) for row in report["skipped"]] == [("empty.txt", "empty")]
     assert report["job_id"]
     assert "3 documents listed: 3 added" in ran.err
 
@@ -93,6 +94,7 @@ def test_an_ingest_for_people_says_the_same_in_words(rag: Rag, docs: Path) -> No
     assert ran.code == 0
     assert "default is up to date" in ran.out
     assert "3 listed, 3 added, 0 changed, 0 deleted, 0 same" in ran.out
+    assert "skipped: empty (1): empty.txt" in ran.out
     assert [line for line in ran.err.splitlines() if line.startswith("in this process: ")]
     assert rag("ingest", docs, "-q").err == ""
 
