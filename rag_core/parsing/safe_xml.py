@@ -23,8 +23,15 @@ def parse_xml(content: bytes) -> Element:
     try:
         root = etree.fromstring(content, build_parser())
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise DocumentError("parse", f"damaged XML: {str(error)[:_MAX_REASON_CHARS]}") from error
+        raise DocumentError("parse", _describe_error(error)) from error
     return strip_entities(root)
+
+
+def _describe_error(error: etree.XMLSyntaxError | ValueError) -> str:
+    message = (error.msg if isinstance(error, etree.XMLSyntaxError) else str(error)) or "no reason given"
+    if message.startswith("Excessive depth"):
+        return f"XML elements nested more than {MAX_DEPTH} deep"
+    return f"damaged XML: {message[:_MAX_REASON_CHARS]}"
 
 
 def build_parser(*, recover: bool = False) -> "etree.XMLParser[Element]":
