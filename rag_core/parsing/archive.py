@@ -16,6 +16,7 @@ _RATIO_MIN_BYTES = 10_000_000
 """Smaller entries can have any compression ratio."""
 _BLOCK_BYTES = 1 << 20
 _ENCRYPTED_FLAG = 0x1
+_ENTRY, _END_OF_DIRECTORY = b"PK\x03\x04", b"PK\x05\x06"
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 # An encrypted DOCX, XLSX or PPTX is not a zip, but an old Office file with this stream
 _ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
@@ -76,6 +77,8 @@ def open_archive(body: bytes, limit_mb: float = MAX_UNCOMPRESSED_MB) -> Archive:
         is_encrypted = _ENCRYPTED_PACKAGE in body
         reason = "password protected" if is_encrypted else "damaged archive: an old Office file, not a zip"
         raise DocumentError("parse", reason)
+    if body.startswith(_ENTRY) and _END_OF_DIRECTORY not in body:
+        raise DocumentError("parse", "damaged archive: its end is missing; save or copy the file again")
     try:
         file = ZipFile(BytesIO(body))
     except _READ_ERRORS as error:
