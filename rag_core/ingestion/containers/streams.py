@@ -1,0 +1,75 @@
+"""Decompression of containers to a temporary file, in which members can be found again."""
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+from rag_core.errors import DocumentError, TransientError
+from rag_core.ingestion.containers.container import Budget, damage_error
+from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
+
+MAX_FILE_BYTES = 4_000_000_000
+"""The largest temporary file."""
+_MAX_MEMORY_BYTES = 16 << 20
+"""Larger contents go to the disk."""
+_XZ_MEMORY = 256 << 20
+_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
+_ERRORS = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+
+
+def is_compressed_with(file: SourceFile, compression: str) -> bool:
+    magic = _MAGIC[compression]
+    is_match = file.read(len(magic)) == magic
+    file.seek(0)
+    return is_match
+
+
+def decompress_file(file: SourceFile, compression: str, budget: Budget) -> SourceFile:
+    """Raises DocumentError if the file is damaged, incomplete or too large."""
+    spool = SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115 - SourceFile closes it
+    content, size = SourceFile(spool, _translate_spool_error), 0
+    for block in _read_blocks(file, compression):
+        budget.spend_bytes(len(block))
+        size += len(block)
+        if size > MAX_FILE_BYTES:
+            raise DocumentError("read", f"too large: more than {MAX_FILE_BYTES // 10**6} MB when decompressed")
+        try:
+            spool.write(block)
+        except OSError as error:
+            raise _translate_spool_error(error) from error
+    spool.seek(0)
+    return content
+
+
+def _read_blocks(file: SourceFile, compression: str) -> Iterator[bytes]:
+    try:
+        if compression == "xz":
+            yield from _read_xz(file)
+        else:
+            reader: IO[bytes] = gzip.GzipFile(fileobj=file) if compression == "gz" else bz2.BZ2File(file)  # type: ignore[assignment]
+            with reader:
+                while block := reader.read(BLOCK_BYTES):
+                    yield block
+    except _ERRORS as error:
+        raise damage_error(error) from error
+
+
+def _read_xz(file: SourceFile) -> Iterator[bytes]:
+    """Decompresses the streams of the file. LZMAFile has no limit for the memory that a header can ask for."""
+    compressed = file.read(BLOCK_BYTES)
+    while compressed:
+        decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+        while not decompressor.eof:
+            if decompressor.needs_input and not compressed and not (compressed := file.read(BLOCK_BYTES)):
+                raise EOFError("it ends too early")
+            yield decompressor.decompress(compressed, BLOCK_BYTES)
+            compressed = b""
+        compressed = decompressor.unused_data.lstrip(b"\0") or file.read(BLOCK_BYTES).lstrip(b"\0")
+
+
+def _translate_spool_error(error: Exception) -> DocumentError:
+    return TransientError("read", f"no room for a temporary file: {error}", True)
