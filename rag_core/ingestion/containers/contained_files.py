@@ -18,6 +18,7 @@ from rag_core.parsing.container_names import container_suffix
 from rag_core.types import Entry
 
 MAX_DEPTH = 3
+_CHANGED = "changed after it was listed; the next sync reads it"
 
 OpenFile: TypeAlias = Callable[[str], SourceFile]
 """Opens a file of a source by its uri. Raises DocumentError."""
@@ -66,26 +67,31 @@ class ContainedFiles:
             return
         self.opened.forget(entry.uri)
         if self._open(entry.uri, Budget.for_file(entry.size)) is not None:
-            raise DocumentError("read", "incomplete, or above the limits for archives, when it was listed", True)
+            is_inner = bool(container_uri(entry.uri))
+            reason = "too large: above the limits for an archive with those inside it" if is_inner else _CHANGED
+            raise DocumentError("read", reason, not is_inner)
 
     def read(self, entry: Entry, limit: int) -> bytes:
         """Returns at most limit + 1 bytes of a member. A container that has changed meanwhile is opened again."""
         uri, name = _split_uri(entry.uri)
         try:
-            container = self._find_member(uri, name, Member(entry.size, entry.etag))
+            return self._read_member(uri, name, limit, Member(entry.size, entry.etag))
+        except DocumentError:
+            if not self.opened.forget_changed(uri):
+                raise
+        return self._read_member(uri, name, limit)
+
+    def _read_member(self, uri: str, name: str, limit: int, listed: Member | None = None) -> bytes:
+        """`listed`: an error is raised if the member is another one now."""
+        try:
+            container = self._open(uri, Budget(inf))
         except DocumentError as error:  # it could be listed, so it is only being replaced
             raise DocumentError(error.stage, error.reason, True) from error
-        return container.read(name, limit)
-
-    def _find_member(self, uri: str, name: str, member: Member) -> Container:
-        with self.opened.lock:
-            container = self._open(uri, Budget(inf))
-            if container is None or container.members.get(name) != member:
-                self.opened.forget(uri)
-                container = self._open(uri, Budget(inf))
         if container is None or name not in container.members:
             raise DocumentError("read", "deleted after it was listed", True)
-        return container
+        if listed and container.members[name] != listed:
+            raise DocumentError("read", _CHANGED, True)
+        return container.read(name, limit)
 
     def _open(self, uri: str, budget: Budget) -> Container | None:
         with self.opened.lock:

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from hashlib import blake2b
 
 from rag_core.ingestion.containers.container import Budget
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
-from rag_core.ingestion.containers.spans import Span, SpanContainer
+from rag_core.ingestion.containers.spans import Span, SpanContainer, hash_bytes
 
 _SEPARATOR = re.compile(rb"From .*\d\d?:\d\d.*\d{4}")
 """The line before each mail but the first: `From ann@example.com Mon Jul 11 12:08:34 2022`, after an empty line."""
@@ -27,14 +26,14 @@ def open_mailbox(file: SourceFile, budget: Budget) -> SpanContainer | None:
 def _read_mails(file: SourceFile, budget: Budget) -> Iterator[Span]:
     """Yields the mails without their separators. Content-Length is not trusted: after an edit it is wrong."""
     start, position, starts_line, is_after_blank = 0, 0, True, True
-    digest, headers = blake2b(digest_size=16), bytearray()
+    digest, headers = hash_bytes(), bytearray()
     while line := file.readline(BLOCK_BYTES):
         position += len(line)
         if not start or (starts_line and is_after_blank and _SEPARATOR.match(line)):
             if start:
                 yield _mail_span(start, position - len(line), digest.hexdigest(), headers)
             budget.spend_member()
-            start, digest, headers = position, blake2b(digest_size=16), bytearray()
+            start, digest, headers = position, hash_bytes(), bytearray()
         else:
             digest.update(line)
             if len(headers) < _MAX_HEADER_BYTES and not headers.endswith(b"\n\n"):

@@ -1,12 +1,14 @@
 """The containers of a source that were used last."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from threading import RLock
 
 from rag_core.ingestion.containers.container import Container
 from rag_core.ingestion.containers.uris import file_uri
 
 MAX_OPEN = 4
+MAX_CHANGES = 8
+"""How often a file is opened again because a member was not as listed. A damaged archive has many such members."""
 
 
 class OpenContainers:
@@ -19,6 +21,7 @@ class OpenContainers:
     def __init__(self) -> None:
         self.lock = RLock()
         self._containers: OrderedDict[str, Container | None] = OrderedDict()
+        self._changes: Counter[str] = Counter()
 
     def __reduce__(self) -> tuple[type["OpenContainers"], tuple[()]]:
         return OpenContainers, ()
@@ -40,3 +43,12 @@ class OpenContainers:
         with self.lock:
             for key in [key for key in self._containers if file_uri(key) == file_uri(uri)]:
                 del self._containers[key]
+
+    def forget_changed(self, uri: str) -> bool:
+        """Removes every container of a file that seems to have changed; False if that was so too often."""
+        with self.lock:
+            self._changes[file_uri(uri)] += 1
+            if self._changes[file_uri(uri)] > MAX_CHANGES:
+                return False
+            self.forget(uri)
+            return True

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from threading import Lock
 
+from rag_core.errors import DocumentError
 from rag_core.ingestion.containers.container import Member, damage_error
 from rag_core.ingestion.containers.member_paths import assign_paths
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
@@ -17,6 +19,11 @@ class Span:
     start: int
     size: int
     etag: str
+
+
+def hash_bytes(content: bytes | bytearray = b"") -> blake2b:
+    """The hash whose hexadecimal digest is the etag of a span."""
+    return blake2b(content, digest_size=16)
 
 
 class SpanContainer:
@@ -38,4 +45,6 @@ class SpanContainer:
                 if not block:
                     raise damage_error("it ends too early")
                 content += block
+        if size == span.size and hash_bytes(content).hexdigest() != span.etag:
+            raise DocumentError("read", "changed while it was read", True)
         return self._decode(bytes(content))

@@ -6,7 +6,6 @@ import lzma
 import zlib
 from collections.abc import Iterator
 from tempfile import SpooledTemporaryFile
-from typing import IO
 
 from rag_core.errors import DocumentError, TransientError
 from rag_core.ingestion.containers.container import Budget, damage_error
@@ -50,8 +49,7 @@ def _read_blocks(file: SourceFile, compression: str) -> Iterator[bytes]:
         if compression == "xz":
             yield from _read_xz(file)
         else:
-            reader: IO[bytes] = gzip.GzipFile(fileobj=file) if compression == "gz" else bz2.BZ2File(file)  # type: ignore[assignment]
-            with reader:
+            with gzip.GzipFile(fileobj=file) if compression == "gz" else bz2.BZ2File(file) as reader:
                 while block := reader.read(BLOCK_BYTES):
                     yield block
     except _ERRORS as error:

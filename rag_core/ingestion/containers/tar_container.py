@@ -6,7 +6,6 @@ archive that breaks off for a complete one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from tarfile import (
     AREGTYPE,
     BLKTYPE,
@@ -31,7 +30,7 @@ from tarfile import (
 from rag_core.errors import DocumentError
 from rag_core.ingestion.containers.container import Budget, damage_error
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
-from rag_core.ingestion.containers.spans import Span, SpanContainer
+from rag_core.ingestion.containers.spans import Span, SpanContainer, hash_bytes
 
 _FILES = (REGTYPE, AREGTYPE, CONTTYPE)
 _PAX, _IGNORED_HEADERS = (XHDTYPE, SOLARIS_XHDTYPE), (GNUTYPE_LONGLINK, XGLTYPE)
@@ -140,7 +139,7 @@ def _decode(name: bytes) -> str:
 def _hash_member(file: SourceFile, header: _Header) -> Span:
     """The span of a member; the file's position is then after its bytes."""
     file.seek(header.start)
-    digest, remaining = blake2b(digest_size=16), header.size
+    digest, remaining = hash_bytes(), header.size
     while remaining:
         block = file.read(min(remaining, BLOCK_BYTES))
         if not block:
