@@ -227,7 +227,7 @@ class _Run:
         """
         drafts = [draft for source, delta in deltas.items() for draft in self._build_drafts(source, delta)]
         drafts = [draft for draft in drafts if draft.id not in self._job.finished_documents]
-        drafts = _sort_by_file(drafts)
+        drafts = sort_by_file(drafts)
         added = sum(len(delta.added) for delta in deltas.values())
         changed = [pair for delta in deltas.values() for pair in delta.changed]
         # documents that were only touched have their vectors already: they add none to an index
@@ -472,7 +472,7 @@ class _Run:
         ]
 
 
-def _sort_by_file(drafts: Sequence[Draft]) -> list[Draft]:
+def sort_by_file(drafts: Sequence[Draft]) -> list[Draft]:
     """The members of a container together, so that it is opened once, and the largest documents first.
 
     The end of a run does not wait for a single large document then.
