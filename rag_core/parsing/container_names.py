@@ -7,13 +7,14 @@ CONTAINERS = {
     ".tgz": ("tar", "gz"),
     ".tbz2": ("tar", "bz2"),
     ".txz": ("tar", "xz"),
+    ".7z": ("tar", "7z"),
     **{
         f".{format_}.{compression}": (format_, compression)
         for format_ in ("tar", "mbox")
         for compression in ("gz", "bz2", "xz")
     },
 }
-"""The format and the compression of containers, by suffix."""
+"""The format and the compression of containers, by suffix. A 7z archive is converted to a tar archive."""
 _SUFFIXES = tuple(CONTAINERS)
 
 

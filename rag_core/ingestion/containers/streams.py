@@ -9,6 +9,7 @@ from tempfile import SpooledTemporaryFile
 
 from rag_core.errors import DocumentError, TransientError
 from rag_core.ingestion.containers.container import Budget, damage_error
+from rag_core.ingestion.containers.seven_zip import read_as_tar
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
 
 MAX_FILE_BYTES = 4_000_000_000
@@ -16,7 +17,7 @@ MAX_FILE_BYTES = 4_000_000_000
 _MAX_MEMORY_BYTES = 16 << 20
 """Larger contents go to the disk."""
 _XZ_MEMORY = 256 << 20
-_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
+_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "7z": b"7z\xbc\xaf\x27\x1c"}
 _ERRORS = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
 
@@ -48,6 +49,8 @@ def _read_blocks(file: SourceFile, compression: str) -> Iterator[bytes]:
     try:
         if compression == "xz":
             yield from _read_xz(file)
+        elif compression == "7z":
+            yield from read_as_tar(file)
         else:
             with gzip.GzipFile(fileobj=file) if compression == "gz" else bz2.BZ2File(file) as reader:
                 while block := reader.read(BLOCK_BYTES):
