@@ -6,6 +6,7 @@ from hashlib import blake2b
 from unicodedata import normalize
 
 _MAX_PATH = 500
+"""Characters. The name in a zip can have 65,535 bytes, the id of a pushed document 2,000."""
 _HIDDEN_FOLDERS, _HIDDEN_NAMES, _RESOURCE_FORK = {"__MACOSX"}, {".DS_Store", "Thumbs.db"}, "._"
 
 
@@ -27,7 +28,10 @@ def assign_paths(names: Iterable[str]) -> dict[str, str]:
 
 
 def normalize_path(name: str) -> str:
-    """A relative path in NFC with `/` and without `..`; empty for a name that is left out."""
+    """A relative path in NFC with `/` and without `..`; empty for a name that is left out.
+
+    A hash replaces the folders of a very long path.
+    """
     parts = [part for part in normalize("NFC", name).replace("\\", "/").split("/") if part not in ("", ".", "..")]
     if not parts or parts[-1] in _HIDDEN_NAMES or parts[-1].startswith(_RESOURCE_FORK) or parts[0] in _HIDDEN_FOLDERS:
         return ""

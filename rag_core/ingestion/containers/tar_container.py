@@ -35,6 +35,8 @@ from rag_core.ingestion.containers.spans import Span, SpanContainer, hash_bytes
 _FILES = (REGTYPE, AREGTYPE, CONTTYPE)
 _PAX, _IGNORED_HEADERS = (XHDTYPE, SOLARIS_XHDTYPE), (GNUTYPE_LONGLINK, XGLTYPE)
 _WITHOUT_CONTENT = (LNKTYPE, SYMTYPE, CHRTYPE, BLKTYPE, DIRTYPE, FIFOTYPE)
+_MAX_NAME_BYTES = 4096
+"""Longer names are cut: 100,000 of them have to fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,12 @@ def _read_files(file: SourceFile, budget: Budget) -> Iterator[_Header]:
     """Yields the headers of regular files. Links, devices and folders are left out."""
     name, size = "", -1
     while header := _read_header(file):
-        budget.spend_member()
         if header.type in _PAX:
             name, size = _read_pax(_read_extension(file, header), name, size)
         elif header.type == GNUTYPE_LONGNAME:
             name = _decode(_read_extension(file, header).partition(b"\0")[0])
         elif header.type not in _IGNORED_HEADERS:
+            budget.spend_member()
             if header.type not in _WITHOUT_CONTENT and size >= 0:
                 header = replace(header, size=size)
             if header.type in _FILES:
@@ -133,7 +135,7 @@ def _sparse_error() -> DocumentError:
 
 
 def _decode(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
+    return name[:_MAX_NAME_BYTES].decode("utf-8", "surrogateescape")
 
 
 def _hash_member(file: SourceFile, header: _Header) -> Span:

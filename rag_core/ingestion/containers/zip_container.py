@@ -34,7 +34,7 @@ class ZipContainer:
         entries: dict[str, ZipInfo] = {}
         for entry in archive.infolist():
             budget.spend_member()
-            if not (entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16)):
+            if entry.filename and not (entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16)):
                 budget.spend_bytes(entry.file_size)
                 entries[_decode_name(entry)] = entry  # the last one of a name, as when it is unpacked
         if entries and all(entry.flag_bits & _ENCRYPTED for entry in entries.values()):

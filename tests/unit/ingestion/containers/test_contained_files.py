@@ -10,9 +10,10 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zipfile import ZipFile, ZipInfo
 
 import fsspec
 import pytest
@@ -78,6 +79,7 @@ def test_a_remote_archive_is_listed_and_read(tmp_path: Path) -> None:
     memory.pipe({"/archives/a b.zip": zip_bytes(FILES), "/archives/c.tgz": compress_tar(gzip.compress)})
     expected = {f"{archive}!/{path}": body for archive in ("a b.zip", "c.tgz") for path, body in FILES.items()}
     assert contents("memory://archives") == expected
+    assert contents("memory://archives/a b.zip") == {f"!/{path}": body for path, body in FILES.items()}
 
 
 def test_archives_inside_archives_are_opened_too(tmp_path: Path) -> None:
@@ -373,8 +375,17 @@ def test_a_gzipped_member_is_read_as_it_is_stored(tmp_path: Path) -> None:
     assert zlib.decompress(contents(tmp_path)["a.zip!/a.md.gz"], 31) == b"# Keys"
 
 
-def test_a_zip_of_a_hundred_deflated_members_is_read(tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "a.zip", "w", ZIP_DEFLATED) as archive:
-        for number in range(100):
-            archive.writestr(f"{number}.md", f"{number} " * 1000)
-    assert contents(tmp_path)["a.zip!/7.md"] == b"7 " * 1000
+@pytest.mark.parametrize("file", ["a.zip", "a.tar", "a.tgz"])
+def test_threads_share_an_archive(tmp_path: Path, file: str) -> None:
+    many = {f"{number}.md": b"%d " % number * 2_000 for number in range(200)}
+    bodies = {"a.zip": zip_bytes(many), "a.tar": tar_bytes(many), "a.tgz": gzip.compress(tar_bytes(many))}
+    (tmp_path / file).write_bytes(bodies[file])
+    files = source(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(files.read, files.listing())) == list(many.values())
+
+
+def test_an_entry_without_a_name_is_left_out(tmp_path: Path) -> None:
+    body = zip_bytes({"a.md": b"one", "b.md": b"two"}).replace(b"b.md", b"\0.md")
+    (tmp_path / "a.zip").write_bytes(body)
+    assert list(contents(tmp_path)) == ["a.zip!/a.md"]

@@ -22,7 +22,7 @@ def test_a_path_is_relative_and_in_nfc(name: str, path: str) -> None:
     assert normalize_path(name) == path
 
 
-def test_a_path_too_long_for_an_index_keeps_its_suffix() -> None:
+def test_a_very_long_path_is_shortened_and_keeps_its_suffix() -> None:
     path = normalize_path("deep/" * 1000 + "keys.md")
     assert len(path) < 130
     assert path.endswith("-keys.md")
