@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rag_core.errors import DocumentError
+from rag_core.errors import DocumentError, TransientError
 
 MAX_MEMBERS = 100_000
 MAX_RATIO = 200
 RATIO_MIN_BYTES = 100_000_000
 """Smaller contents can have any compression ratio."""
+MAX_FILE_BYTES = 4_000_000_000
+"""The largest temporary file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,11 @@ class Budget:
 
 def damage_error(reason: object) -> DocumentError:
     return DocumentError("read", f"damaged archive: {reason}")
+
+
+def file_size_error() -> DocumentError:
+    return DocumentError("read", f"too large: a temporary file of more than {MAX_FILE_BYTES // 10**6} MB")
+
+
+def temporary_file_error(error: Exception) -> DocumentError:
+    return TransientError("read", f"cannot use a temporary file: {error}", True)

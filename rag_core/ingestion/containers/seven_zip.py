@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import IO
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.containers import seven_zip_child
-from rag_core.ingestion.containers.container import damage_error
+from rag_core.ingestion.containers.container import MAX_FILE_BYTES, damage_error, file_size_error, temporary_file_error
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
 
 LIBRARIES = ("libarchive.so.13", "libarchive.so", "libarchive.dylib")
@@ -23,17 +24,18 @@ def read_as_tar(file: SourceFile) -> Iterator[bytes]:
     Raises DocumentError if that is damaged or encrypted, or if libarchive is not installed.
     """
     with TemporaryFile() as archive, TemporaryFile() as errors:
-        while block := file.read(BLOCK_BYTES):
-            archive.write(block)
-        archive.seek(0)
-        process = subprocess.Popen(  # noqa: S603 - this interpreter
-            [sys.executable, "-I", "-S", str(Path(seven_zip_child.__file__)), *LIBRARIES],
-            stdin=archive,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"LC_ALL": "C.UTF-8"},
-            start_new_session=True,
-        )
+        try:
+            _copy_file(file, archive)
+            process = subprocess.Popen(  # noqa: S603 - this interpreter
+                [sys.executable, "-I", "-S", str(Path(seven_zip_child.__file__)), *LIBRARIES],
+                stdin=archive,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"LC_ALL": "C.UTF-8"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise temporary_file_error(error) from error
         with process:
             try:
                 while process.stdout and (block := process.stdout.read(BLOCK_BYTES)):
@@ -43,6 +45,15 @@ def read_as_tar(file: SourceFile) -> Iterator[bytes]:
                 raise
         errors.seek(0)
         _check_exit(process.returncode, errors.read(1000).decode("utf-8", "replace"))
+
+
+def _copy_file(source: SourceFile, target: IO[bytes]) -> None:
+    """Copies the archive to a file that the child can seek in."""
+    while block := source.read(BLOCK_BYTES):
+        target.write(block)
+        if target.tell() > MAX_FILE_BYTES:
+            raise file_size_error()
+    target.seek(0)
 
 
 def _check_exit(status: int, reason: str) -> None:

@@ -4,16 +4,20 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from tempfile import SpooledTemporaryFile
 
-from rag_core.errors import DocumentError, TransientError
-from rag_core.ingestion.containers.container import Budget, damage_error
+from rag_core.ingestion.containers.container import (
+    MAX_FILE_BYTES,
+    Budget,
+    damage_error,
+    file_size_error,
+    temporary_file_error,
+)
 from rag_core.ingestion.containers.seven_zip import read_as_tar
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
 
-MAX_FILE_BYTES = 4_000_000_000
-"""The largest temporary file."""
 _MAX_MEMORY_BYTES = 16 << 20
 """Larger contents go to the disk."""
 _XZ_MEMORY = 256 << 20
@@ -31,21 +35,22 @@ def is_compressed_with(file: SourceFile, compression: str) -> bool:
 def decompress_file(file: SourceFile, compression: str, budget: Budget) -> SourceFile:
     """Raises DocumentError if the file is damaged, incomplete or too large."""
     spool = SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115 - SourceFile closes it
-    content, size = SourceFile(spool, _translate_spool_error), 0
-    for block in _read_blocks(file, compression):
-        budget.spend_bytes(len(block))
-        size += len(block)
-        if size > MAX_FILE_BYTES:
-            raise DocumentError("read", f"too large: more than {MAX_FILE_BYTES // 10**6} MB when decompressed")
-        try:
-            spool.write(block)
-        except OSError as error:
-            raise _translate_spool_error(error) from error
+    content, size = SourceFile(spool, temporary_file_error), 0
+    with closing(_read_blocks(file, compression)) as blocks:  # a child process can be behind it
+        for block in blocks:
+            budget.spend_bytes(len(block))
+            size += len(block)
+            if size > MAX_FILE_BYTES:
+                raise file_size_error()
+            try:
+                spool.write(block)
+            except OSError as error:
+                raise temporary_file_error(error) from error
     spool.seek(0)
     return content
 
 
-def _read_blocks(file: SourceFile, compression: str) -> Iterator[bytes]:
+def _read_blocks(file: SourceFile, compression: str) -> Generator[bytes, None, None]:
     try:
         if compression == "xz":
             yield from _read_xz(file)
@@ -70,7 +75,3 @@ def _read_xz(file: SourceFile) -> Iterator[bytes]:
             yield decompressor.decompress(compressed, BLOCK_BYTES)
             compressed = b""
         compressed = decompressor.unused_data.lstrip(b"\0") or file.read(BLOCK_BYTES).lstrip(b"\0")
-
-
-def _translate_spool_error(error: Exception) -> DocumentError:
-    return TransientError("read", f"no room for a temporary file: {error}", True)

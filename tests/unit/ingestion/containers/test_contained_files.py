@@ -192,6 +192,25 @@ def test_an_archive_that_cannot_be_opened_is_one_failure(tmp_path: Path, file: s
     assert found.startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("file", "body"),
+    [
+        ("a.zip", zip_bytes(FILES)),
+        ("a.tar", tar_bytes(FILES)[:4096]),
+        ("a.tgz", compress_tar(gzip.compress)),
+        ("a.tbz2", compress_tar(bz2.compress)),
+        ("a.txz", compress_tar(lzma.compress)),
+    ],
+)
+def test_a_part_of_an_archive_is_listed_itself_or_completely(tmp_path: Path, file: str, body: bytes) -> None:
+    """The end of an archive can be missing, never some of its files: those would be deleted from the store."""
+    complete = {f"!/{path}" for path in FILES}
+    for size in range(0, len(body), 1 + len(body) // 100):
+        (tmp_path / file).write_bytes(body[:size])
+        files = source(tmp_path / file)
+        assert {name(files, entry) for entry in files.listing()} in ({""}, complete), size
+
+
 def test_a_tar_that_decompresses_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "RATIO_MIN_BYTES", 1_000_000)
     (tmp_path / "a.tgz").write_bytes(gzip.compress(bytes(3_000_000)))
