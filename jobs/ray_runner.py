@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobs.ray_errors import translate_ray_errors
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, SourceError, StoreError
+from rag_core.ingestion.containers.uris import container_uri
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.watch import Check, never_stop
 from rag_core.protocols import Source
@@ -267,8 +268,7 @@ def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], res
     cpus = count_cpus(resources)
     size = sum(draft.entry.size for draft in drafts)
     count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
-    # blocks get drafts in turn: the large drafts are first, and each block should get some of them
-    blocks = [drafts_to_table(drafts[first::count]) for first in range(count)]
+    blocks = [drafts_to_table(block) for block in split_into_blocks(drafts, count)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own code causes the warnings
         (
@@ -279,6 +279,18 @@ def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], res
             .map_batches(Embed, batch_format="pyarrow", **_embed_arguments(resources, spec, cpus), **RESTART_LIMITS)
             .write_datasink(sink, ray_remote_args={"num_cpus": LIGHT_TASK_CPUS}, concurrency=cpus)
         )
+
+
+def split_into_blocks(drafts: Sequence[Draft], count: int) -> list[list[Draft]]:
+    """Deals the drafts to blocks in turn: the large drafts are first, and each block should get some of them.
+
+    Members of containers are dealt as runs of neighbours, so that a container is opened for few blocks.
+    """
+    members = [draft for draft in drafts if container_uri(draft.entry.uri)]
+    others = [draft for draft in drafts if not container_uri(draft.entry.uri)]
+    run = ceil(len(members) / count)
+    blocks = (others[first::count] + members[first * run : (first + 1) * run] for first in range(count))
+    return [block for block in blocks if block]
 
 
 def _embed_arguments(resources: Resources, spec: "JobSpec", cpus: int) -> dict[str, Any]:

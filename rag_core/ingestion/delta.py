@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from rag_core.ingestion.containers.uris import enclosing_uris
 from rag_core.ingestion.recipe import is_outdated
 from rag_core.types import Entry, StoredDocument
 
@@ -43,6 +44,8 @@ def compute_delta(
 
     `compute_recipe` returns the present recipe of a uri. `checksum` makes all stored documents count as changed, so
     that they are read and compared. `damaged` holds the stored documents that have lost rows: they count as changed.
+
+    A container is listed itself only if its members cannot be listed now: they are not deleted.
     """
     entries = {entry.uri: entry for entry in listed}
     pairs = {uri: (entry, stored[uri]) for uri, entry in entries.items() if uri in stored}
@@ -55,7 +58,11 @@ def compute_delta(
     return Delta(
         added=tuple(entry for uri, entry in entries.items() if uri not in stored),
         changed=tuple(changed.values()),
-        deleted=tuple(document for uri, document in stored.items() if uri not in entries),
+        deleted=tuple(
+            document
+            for uri, document in stored.items()
+            if uri not in entries and not any(container in entries for container in enclosing_uris(uri))
+        ),
         same=len(same),
         failed=sum(document.status == "failed" for document in same),
     )

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from rag_core.errors import BusyError, ConfirmationError, LimitError, RagError, SpaceError, StoreError, describe_error
 from rag_core.ingestion.background import repeat_in_background
+from rag_core.ingestion.containers.uris import enclosing_uris, file_uri
 from rag_core.ingestion.delta import Delta, compute_delta
 from rag_core.ingestion.recipe import Recipe, is_outdated
 from rag_core.ingestion.report import Plan, RunTimes, SyncReport, chunk_counts, document_counts, stage_seconds
@@ -226,8 +227,7 @@ class _Run:
         """
         drafts = [draft for source, delta in deltas.items() for draft in self._build_drafts(source, delta)]
         drafts = [draft for draft in drafts if draft.id not in self._job.finished_documents]
-        # the largest first, so that the end of the run does not wait for a single large document
-        drafts.sort(key=lambda draft: -draft.entry.size)
+        drafts = sort_by_file(drafts)
         added = sum(len(delta.added) for delta in deltas.values())
         changed = [pair for delta in deltas.values() for pair in delta.changed]
         # documents that were only touched have their vectors already: they add none to an index
@@ -382,7 +382,12 @@ class _Run:
         stored = self._catalog.manifest(self._collection.id, id)
         if options.only:
             selected = frozenset(document.id for uri, document in stored.items() if uri in options.only)
-            entries = [entry for entry in self._list_entries(source) if entry.uri in options.only]
+            # a container that failed is listed as its members when it can be opened
+            entries = [
+                entry
+                for entry in self._list_entries(source)
+                if not options.only.isdisjoint((entry.uri, *enclosing_uris(entry.uri)))
+            ]
             return compute_delta(entries, stored, recipe, damaged=selected)
         delta = compute_delta(self._list_entries(source), stored, recipe, options.checksum, self._damaged)
         needs_confirmation = options.prune and not options.confirmed and len(stored) >= MIN_DOCUMENTS_FOR_SHARE
@@ -465,3 +470,15 @@ class _Run:
             f"collection {self._sync.collection!r} is still searched with its former embedding model, because some of "
             f"its documents have no vector of {self._sync.recipe.space.model}; ingest it again"
         ]
+
+
+def sort_by_file(drafts: Sequence[Draft]) -> list[Draft]:
+    """The members of a container together, so that it is opened once, and the largest documents first.
+
+    The end of a run does not wait for a single large document then.
+    """
+    groups: dict[str, list[Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(file_uri(draft.entry.uri), []).append(draft)
+    by_size = sorted(groups.values(), key=lambda group: -max(draft.entry.size for draft in group))
+    return [draft for group in by_size for draft in group]

@@ -5,6 +5,7 @@ import zlib
 from io import BytesIO
 
 from rag_core.errors import DocumentError
+from rag_core.parsing.container_names import container_suffix
 
 _SUFFIX = ".gz"
 _BLOCK_BYTES = 1 << 20
@@ -30,7 +31,8 @@ def decompress(uri: str, body: bytes, limit_mb: float) -> tuple[str, bytes]:
 
 
 def is_compressed(uri: str) -> bool:
-    return uri.lower().endswith(_SUFFIX)
+    """True for a document with the suffix `.gz`. A container such as `.tar.gz` is not one document."""
+    return uri.lower().endswith(_SUFFIX) and not container_suffix(uri)
 
 
 def strip_gz_suffix(uri: str) -> str:

@@ -5,6 +5,7 @@ import zipfile
 from io import BytesIO
 
 from rag_core.errors import DocumentError
+from rag_core.parsing.container_names import container_suffix
 from rag_core.parsing.encoding import KOREAN_ESCAPE, find_unicode_encoding
 
 VERSION = 3
@@ -76,7 +77,8 @@ def detect_format(uri: str, body: bytes) -> str:
         detected = "rtf"
     detected = detected or _detect_text_format(body, named)
     if not detected:
-        raise DocumentError("parse", f"unsupported: {suffix or 'binary content'}", status="skipped")
+        hint = "; an archive cannot be uploaded, `rag ingest` reads the files in it" if container_suffix(uri) else ""
+        raise DocumentError("parse", f"unsupported: {suffix or 'binary content'}{hint}", status="skipped")
     return detected
 
 

@@ -10,6 +10,7 @@ import pytest
 from trees import HASHING, assert_same, hashing_settings, ingest, read_tree, violations, write
 from waiting import wait_until
 from witness import witness_settings
+from zips import zip_bytes
 
 from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
@@ -85,9 +86,10 @@ def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres,
     folder = write(
         tmp_path / "docs", {**files(40), "twin.md": files(1)["0/000.md"], "empty.txt": "", "bad.bin": "\0\1\2"}
     )
+    (folder / "more.zip").write_bytes(zip_bytes(files(20)))
     distributed, alone = on_ray(store, folder, "ray"), ingest(store, folder, collection="inline", settings=SETTINGS)
     assert distributed.documents == alone.documents
-    assert (distributed.documents["completed"], distributed.documents["skipped"]) == (41, 2)
+    assert (distributed.documents["completed"], distributed.documents["skipped"]) == (61, 2)
     one, other = read_tree(store, "ray"), read_tree(store, "inline")
     assert_same(one, other)
     assert {uri: len(ids) for uri, ids in one.ids.items()} == {uri: len(ids) for uri, ids in other.ids.items()}

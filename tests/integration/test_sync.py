@@ -1,5 +1,6 @@
 """A collection and its sources, from listing to store, with the hashing embedder on a real Postgres."""
 
+import gzip
 import os
 import shutil
 from collections import Counter
@@ -14,10 +15,12 @@ from time import sleep
 from typing import TypeAlias
 
 import pytest
+from archives import tar_bytes
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from trees import assert_same, hashing_settings, ingest, read_tree, violations, write
+from zips import zip_bytes
 
 from rag_core.config import Settings
 from rag_core.errors import BusyError, ConfirmationError, DocumentError, ListingError, SourceError, SpaceError
@@ -743,3 +746,42 @@ def expected_ids(chunks: Mapping[str, Sequence[Mapping[str, str]]], collection: 
             ids[uri].append(chunk_id(document, row["text"], seen[row["text"]]))
             seen[row["text"]] += 1
     return ids
+
+
+def test_members_of_an_archive_are_synced_one_by_one_and_kept_while_it_is_incomplete(
+    store: Postgres, tmp_path: Path
+) -> None:
+    archive = tmp_path / "docs" / "a.zip"
+    archive.parent.mkdir()
+    archive.write_bytes(zip_bytes(TREE))
+    assert counts(ingest(store, tmp_path / "docs"), "listed", "added", "completed") == (4, 4, 4)
+    names = set(read_tree(store).statuses())
+    assert names == set(TREE)
+    assert {document["title"] for document in read_tree(store).documents.values()} == {"Keys", "Gates", "Menu", "log"}
+
+    archive.write_bytes(zip_bytes({**TREE, "keys.md": KEYS.replace("ninety", "thirty")}))
+    source = watched(archive.parent)
+    assert counts(run(store, source), "changed", "same", "deleted") == (1, 3, 0)
+    assert source.reads == ["keys.md"]
+
+    complete = archive.read_bytes()
+    archive.write_bytes(complete[:-30])
+    report = ingest(store, archive.parent)
+    assert counts(report, "listed", "failed", "deleted") == (1, 1, 0)
+    assert [failure["reason"] for failure in report.failures] == ["damaged archive: File is not a zip file"]
+    assert set(read_tree(store).statuses()) == {"a.zip", *TREE}
+
+    archive.write_bytes(zip_bytes({name: TREE[name] for name in ("gates.md", "log.txt")}))
+    assert counts(ingest(store, archive.parent, options=YES), "same", "deleted", "failed") == (2, 3, 0)
+    assert set(read_tree(store).statuses()) == {"gates.md", "log.txt"}
+
+
+def test_a_failed_archive_is_retried_as_its_members(store: Postgres, tmp_path: Path) -> None:
+    archive = tmp_path / "docs" / "a.tgz"
+    archive.parent.mkdir()
+    complete = gzip.compress(tar_bytes({name: text.encode() for name, text in TREE.items()}))
+    archive.write_bytes(complete[:-30])
+    assert counts(ingest(store, archive.parent), "listed", "failed") == (1, 1)
+    archive.write_bytes(complete)
+    options = SyncOptions(only=frozenset({archive.as_uri()}))
+    assert counts(ingest(store, archive.parent, options=options), "added", "completed") == (4, 4)

@@ -1,13 +1,18 @@
 """Files as a source, local or remote."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from rag_core.errors import DocumentError
+from rag_core.ingestion.containers.contained_files import ContainedFiles
+from rag_core.ingestion.containers.open_containers import OpenContainers
+from rag_core.ingestion.containers.uris import SEPARATOR, container_uri
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.local import LocalTree, local_uri
 from rag_core.ingestion.sources.location_rules import LocationRules
 from rag_core.ingestion.sources.remote import RemoteTree, remote_uri
+from rag_core.parsing.container_names import container_suffix
 from rag_core.types import Entry
 
 
@@ -19,6 +24,8 @@ class FilesSource:
     globs. Pipes, sockets, devices and link loops are listed, but `read` refuses them: the document is skipped, with the
     reason.
 
+    A container, such as a zip archive, is listed as its files, with uris such as `docs.zip!/keys.md`.
+
     `rules`: a request named the source, so it is checked before each access. None: the operator named it.
     """
 
@@ -28,6 +35,7 @@ class FilesSource:
     recursive: bool
     file_mb: float
     rules: LocationRules | None = None
+    containers: OpenContainers = field(default_factory=OpenContainers, repr=False, compare=False)
 
     @staticmethod
     def open(
@@ -50,17 +58,29 @@ class FilesSource:
         return FilesSource(uri, include, exclude, recursive, file_mb, rules)
 
     def listing(self) -> Iterator[Entry]:
-        return self._open_tree().list_entries(Globs.compile(self.include, self.exclude), self.recursive)
+        tree, globs = self._open_tree(), Globs.compile(self.include, self.exclude)
+        for entry in tree.list_entries(globs, self.recursive):
+            if container_suffix(entry.uri):
+                path = entry.uri.removeprefix(self.uri).strip("/")
+                folder = unquote(path) if self.uri.startswith("file://") else path
+                yield from self._contained_files(tree).list_members(entry, folder, globs.excludes)
+            else:
+                yield entry
 
     def read(self, entry: Entry) -> bytes:
         """Returns the bytes as they are stored: compressed files are not decompressed."""
-        if entry.uri != self.uri and not entry.uri.startswith(self.uri.rstrip("/") + "/"):
+        if entry.uri != self.uri and not entry.uri.startswith((self.uri.rstrip("/") + "/", self.uri + SEPARATOR)):
             raise DocumentError("read", "it is outside its source")
-        limit = int(self.file_mb * 1e6)
+        tree, limit = self._open_tree(), int(self.file_mb * 1e6)
+        contained = self._contained_files(tree)
+        contained.check(entry)
         self._check_size(limit, entry.size)
-        body = self._open_tree().read(entry, limit)
+        body = contained.read(entry, limit) if container_uri(entry.uri) else tree.read(entry, limit)
         self._check_size(limit, len(body))
         return body
+
+    def _contained_files(self, tree: LocalTree | RemoteTree) -> ContainedFiles:
+        return ContainedFiles(self.containers, tree.open, int(self.file_mb * 1e6))
 
     def _open_tree(self) -> LocalTree | RemoteTree:
         if self.rules:  # a folder can have become a link since

@@ -31,7 +31,10 @@ class Globs:
         return Globs(_compile_union(tuple(include) or ("**",)), _compile_union(excludes), _compile_union(anchored))
 
     def matches(self, path: str) -> bool:
-        return bool(self.included.fullmatch(path)) and not self.excluded.fullmatch(path)
+        return bool(self.included.fullmatch(path)) and not self.excludes(path)
+
+    def excludes(self, path: str) -> bool:
+        return bool(self.excluded.fullmatch(path))
 
     def excludes_folder(self, folder: str) -> bool:
         """True if all files below the folder are excluded, so that it need not be opened."""

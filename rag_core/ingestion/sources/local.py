@@ -4,13 +4,15 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
+from typing import BinaryIO
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
+from rag_core.ingestion.containers.source_file import SourceFile
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.types import Entry, clamp_ns
 
@@ -34,15 +36,18 @@ class LocalTree:
     def read(self, entry: Entry, limit: int) -> bytes:
         """Returns at most limit + 1 bytes."""
         try:
-            return _read_file(path_from_uri(entry.uri), path_from_uri(self.uri), limit)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise DocumentError("read", "deleted after it was listed", True) from error
-        except PermissionError as error:
-            raise DocumentError("read", "permission denied") from error
+            with _open_file(path_from_uri(entry.uri), path_from_uri(self.uri)) as file:
+                size = os.fstat(file.fileno()).st_size
+                body = file.read(min(size, limit) + 1)  # no buffer of the limit's size, which is large
+                return body if len(body) <= size else body + file.read(limit + 1 - len(body))
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise DocumentError("read", "a symbolic link that refers to itself", status="skipped") from error
-            raise TransientError("read", error.strerror or str(error), True) from error
+            raise _translate_error(error) from error
+
+    def open(self, uri: str) -> SourceFile:
+        try:
+            return SourceFile(_open_file(path_from_uri(uri), path_from_uri(self.uri)), _translate_error)
+        except OSError as error:
+            raise _translate_error(error) from error
 
 
 def local_uri(location: str) -> str:
@@ -122,8 +127,22 @@ def is_inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
-def _read_file(path: str, root: str, limit: int) -> bytes:
-    """Returns at most limit + 1 bytes of a regular file inside the root.
+def _translate_error(error: Exception) -> DocumentError:
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return DocumentError("read", "deleted after it was listed", True)
+        case PermissionError():
+            return DocumentError("read", "permission denied")
+        case OSError(errno=errno.ELOOP):
+            return DocumentError("read", "a symbolic link that refers to itself", status="skipped")
+        case OSError(strerror=str(reason)):
+            return TransientError("read", reason, True)
+        case _:
+            return TransientError("read", str(error), True)
+
+
+def _open_file(path: str, root: str) -> BinaryIO:
+    """Opens a regular file inside the root.
 
     The path is checked on the open file: that takes one system call, which blocks no other thread. Resolving the path
     takes a call for each folder.
@@ -133,16 +152,16 @@ def _read_file(path: str, root: str, limit: int) -> bytes:
         path = _resolve_inside(path, root)
         facts = os.lstat(path)
     _check_regular(facts)
-    with open(os.open(path, _OPEN_FLAGS), "rb") as file:
-        facts = os.fstat(file.fileno())
-        _check_regular(facts)
+    with ExitStack() as stack:
+        file = stack.enter_context(open(os.open(path, _OPEN_FLAGS), "rb"))
+        _check_regular(os.fstat(file.fileno()))
         real_path = ""
         with suppress(OSError):  # not every system has /proc
             real_path = os.readlink(f"/proc/self/fd/{file.fileno()}")
         if not is_inside(real_path, _find_real_root(root, os.stat(root).st_ino)):
             _resolve_inside(path, root)
-        body = file.read(min(facts.st_size, limit) + 1)  # no buffer of the limit's size, which is large
-        return body if len(body) <= facts.st_size else body + file.read(limit + 1 - len(body))
+        stack.pop_all()
+        return file
 
 
 def _resolve_inside(path: str, root: str) -> str:

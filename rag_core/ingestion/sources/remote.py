@@ -10,6 +10,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 
 from rag_core.errors import DocumentError, ListingError, LocationError, SourceError, TransientError, describe_error
+from rag_core.ingestion.containers.source_file import SourceFile
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.location_rules import PORTS, LocationRules
 from rag_core.types import Entry, clamp_ns
@@ -45,24 +46,36 @@ class RemoteTree:
 
     def read(self, entry: Entry, limit: int) -> bytes:
         """Returns at most limit + 1 bytes."""
-        relative = entry.uri.removeprefix(self.uri).lstrip("/")
         try:
-            system, root = _open_file_system(self.uri, self.rules)  # some drivers connect here
-            path = f"{root.rstrip('/')}/{relative}" if relative else root
-            with system.open(path, "rb") as file:
+            with self._open_file(entry.uri) as file:
                 return bytes(file.read(limit + 1))
-        except FileNotFoundError as error:
-            if isinstance(error.__cause__, LocationError):  # fsspec's HTTP file system calls every failure this
-                raise DocumentError("read", str(error.__cause__)) from error
-            raise DocumentError("read", "deleted after it was listed", True) from error
-        except PermissionError as error:
-            raise DocumentError("read", "permission denied") from error
-        except LocationError as error:
-            raise DocumentError("read", str(error)) from error
         except Exception as error:
-            if any(getattr(error, name, None) in _FORBIDDEN_STATUSES for name in ("status", "code")):
-                raise DocumentError("read", "permission denied") from error
-            raise TransientError("read", _reason(error, self.rules), True) from error
+            raise self._translate_error(error) from error
+
+    def open(self, uri: str) -> SourceFile:
+        """Opens a file for random access, which fetches only the parts that are read."""
+        try:
+            return SourceFile(self._open_file(uri), self._translate_error)
+        except Exception as error:
+            raise self._translate_error(error) from error
+
+    def _open_file(self, uri: str) -> Any:
+        relative = uri.removeprefix(self.uri).lstrip("/")
+        system, root = _open_file_system(self.uri, self.rules)  # some drivers connect here
+        return system.open(f"{root.rstrip('/')}/{relative}" if relative else root, "rb")
+
+    def _translate_error(self, error: Exception) -> DocumentError:
+        if isinstance(error, FileNotFoundError):
+            # fsspec's HTTP file system calls every failure this
+            if isinstance(error.__cause__, LocationError):
+                return DocumentError("read", str(error.__cause__))
+            return DocumentError("read", "deleted after it was listed", True)
+        if isinstance(error, LocationError):
+            return DocumentError("read", str(error))
+        is_forbidden = any(getattr(error, name, None) in _FORBIDDEN_STATUSES for name in ("status", "code"))
+        if is_forbidden or isinstance(error, PermissionError):
+            return DocumentError("read", "permission denied")
+        return TransientError("read", _reason(error, self.rules), True)
 
 
 def remote_uri(location: str, rules: LocationRules | None = None) -> str:

@@ -185,3 +185,18 @@ def test_every_entry_is_added_changed_or_the_same_and_every_other_document_delet
     assert {document.entry.uri for document in change.deleted} == set(known) - names
     assert all(known[each.uri] is document for each, document in change.changed)
     assert all(each in listed for each in [*change.added, *(pair[0] for pair in change.changed)])
+
+
+def test_the_members_of_a_listed_container_are_kept() -> None:
+    inner = {uri: stored(entry(uri)) for uri in ("a.zip!/x.md", "a.zip!/b.tar!/y.md", "c.zip!/z.md")}
+    change = compute_delta([entry("a.zip")], inner, lambda _: RECIPE)
+    assert [document.entry.uri for document in change.deleted] == ["c.zip!/z.md"]
+    assert (change.same, len(change.added)) == (0, 1)
+    opened = compute_delta([entry("a.zip!/x.md")], inner | {"a.zip": stored(entry("a.zip"))}, lambda _: RECIPE)
+    assert sorted(document.entry.uri for document in opened.deleted) == ["a.zip", "a.zip!/b.tar!/y.md", "c.zip!/z.md"]
+
+
+def test_a_member_is_the_same_as_long_as_its_size_and_etag_are() -> None:
+    member = Entry(uri="a.zip!/x.md", size=3, modified_ns=0, etag="0a0b0c0d")
+    assert of_one(member, stored(member)).same == 1
+    assert len(of_one(replace(member, etag="0a0b0c0e"), stored(member)).changed) == 1
