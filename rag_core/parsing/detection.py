@@ -6,10 +6,29 @@ from io import BytesIO
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.encoding import KOREAN_ESCAPE, find_unicode_encoding
+from rag_core.parsing.machine_text import is_ebcdic, name_machine_text
+from rag_core.parsing.signatures import BINARY, name_binary
 
-VERSION = 3
+VERSION = 4
+"""The version of this module, `machine_text` and `signatures`."""
+
+READ_AS_TEXT = "read-as-text"
+"""The flag of a document that was read as plain text, which its suffix does not say."""
+
+_CODE_SUFFIXES = frozenset(
+    (
+        *(".py", ".pyi", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".css", ".scss", ".sass", ".less", ".vue"),
+        *(".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".cs", ".java", ".kt", ".scala", ".go", ".rs", ".swift"),
+        *(".rb", ".php", ".pl", ".pm", ".lua", ".r", ".jl", ".m", ".hs", ".ml", ".ex", ".exs", ".erl", ".clj", ".el"),
+        *(".lisp", ".scm", ".dart", ".groovy", ".f90", ".pas", ".asm", ".s", ".sql", ".sh", ".bash", ".zsh", ".fish"),
+        *(".bat", ".cmd", ".ps1", ".vbs", ".proto", ".graphql", ".tf", ".cmake", ".mk", ".gradle", ".diff", ".patch"),
+        *(".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".env", ".tex", ".bib"),
+    )
+)
+"""The suffixes of code and settings. Such a file is read as plain text whatever it contains, if it is text."""
 
 SUFFIXES = {
+    **dict.fromkeys(_CODE_SUFFIXES, "text"),
     **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd"), "markdown"),
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
     **dict.fromkeys((".txt", ".text", ".log", ".rst"), "text"),
@@ -63,27 +82,42 @@ _MIN_MAIL_HEADERS = 3
 
 
 def detect_format(uri: str, body: bytes) -> str:
-    """Raises DocumentError with status `skipped` if no parser reads the format."""
+    """Raises DocumentError with status `skipped` if no parser reads the content. The reason names what it is."""
     suffix = suffix_of(uri)
-    named, detected = SUFFIXES.get(suffix, ""), ""
-    if _PDF.match(body, 0, 1024) or (named == "pdf" and b"%PDF-" in body[:1024]):
-        detected = "pdf"
-    elif body.startswith(_ZIP_MAGIC):
-        detected = _detect_zip_format(body) or (named if named in _ZIP_FORMATS else "")
-    elif body.startswith(_OLE_MAGIC):
-        detected = _detect_ole_format(body, named)
-    elif body.startswith(rb"{\rtf"):
-        detected = "rtf"
-    detected = detected or _detect_text_format(body, named)
+    named = SUFFIXES.get(suffix, "")
+    detected = _detect_document_format(body, named) or _detect_text_format(body, named)
+    unreadable = ""
     if not detected:
-        raise DocumentError("parse", f"unsupported: {suffix or 'binary content'}", status="skipped")
+        unreadable = "EBCDIC text" if is_ebcdic(body[:_HEAD_BYTES]) else name_binary(body)
+    elif detected in _TEXT_FORMATS and suffix not in _CODE_SUFFIXES:
+        unreadable = name_machine_text(_decode_samples(body))
+    if unreadable:
+        kind, colon, advice = unreadable.partition(":")
+        name = f" named {suffix}" if suffix and (named or kind == BINARY) else ""
+        raise DocumentError("parse", f"unsupported: {kind}{name}{colon}{advice}", status="skipped")
     return detected
+
+
+def is_read_as_text(uri: str, format_: str) -> bool:
+    """True if the content is read as plain text and the suffix does not say that it is."""
+    return format_ == "text" and SUFFIXES.get(suffix_of(uri)) != "text"
 
 
 def suffix_of(uri: str) -> str:
     """The suffix in lower case, with its dot; empty if there is none."""
     stem, dot, suffix = uri[uri.rfind("/") + 1 :].rpartition(".")
     return f".{suffix.lower()}" if dot and stem else ""
+
+
+def _detect_document_format(body: bytes, named: str) -> str:
+    """The format of a PDF, an Office document or a book; empty for other content."""
+    if _PDF.match(body, 0, 1024) or (named == "pdf" and b"%PDF-" in body[:1024]):
+        return "pdf"
+    if body.startswith(_ZIP_MAGIC):
+        return _detect_zip_format(body) or (named if named in _ZIP_FORMATS else "")
+    if body.startswith(_OLE_MAGIC):
+        return _detect_ole_format(body, named)
+    return "rtf" if body.startswith(rb"{\rtf") else ""
 
 
 def _detect_zip_format(body: bytes) -> str:
@@ -124,28 +158,41 @@ def _detect_ole_format(body: bytes, named: str) -> str:
 
 
 def _detect_text_format(body: bytes, named: str) -> str:
-    """The format of a text; empty for binary content."""
+    """The format of a text; empty for binary content, PostScript and EBCDIC."""
     head = body[:_HEAD_BYTES]
     mark, encoding = find_unicode_encoding(body)
     has_many_controls = len(_CONTROL.findall(head)) * 50 > len(head)
     is_binary = b"\0" in head or (has_many_controls and KOREAN_ESCAPE not in head)
-    if not encoding and (is_binary or head.startswith(b"%!PS")):
+    if is_ebcdic(head) or (not encoding and (is_binary or head.startswith(b"%!PS"))):
         return ""
     start = head[len(mark) :].decode(encoding or "latin-1", "replace").lstrip()
     is_html = start.startswith("<") and _HTML.search(start, 0, 1024) is not None
     if is_html and named not in _CAN_BEGIN_WITH_HTML:
         return "html"
+    if named != "json" and _is_json(start, body):
+        return "json"
     if named in _TEXT_FORMATS:
         return named
     if _XML.match(start):
         return "xml"
-    # the end too: a wiki page can begin with a link in brackets, a note with a brace
-    if _JSON.match(start) and body[-_HEAD_BYTES:].rstrip(b" \t\r\n\0").endswith((b"}", b"]")):
-        from rag_core.parsing.plain.data import is_parsable_json  # only documents that look like JSON need it
-
-        if is_parsable_json(body):
-            return "json"
     return "eml" if _is_mail(start) else "text"
+
+
+def _is_json(start: str, body: bytes) -> bool:
+    # the end too: a wiki page can begin with a link in brackets, a note with a brace
+    if not _JSON.match(start) or not body[-_HEAD_BYTES:].rstrip(b" \t\r\n\0").endswith((b"}", b"]")):
+        return False
+    from rag_core.parsing.plain.data import is_parsable_json  # only documents that look like JSON need it
+
+    return is_parsable_json(body)
+
+
+def _decode_samples(body: bytes) -> list[str]:
+    """The start of a text and, if it is long, its end."""
+    mark, encoding = find_unicode_encoding(body)
+    content = body[len(mark) :]
+    samples = [content[:_HEAD_BYTES], content[-_HEAD_BYTES:]] if len(content) > _HEAD_BYTES else [content]
+    return [sample.decode(encoding or "latin-1", "replace").lstrip().replace("\r\n", "\n") for sample in samples]
 
 
 def _is_mail(start: str) -> bool:

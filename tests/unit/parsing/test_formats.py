@@ -94,12 +94,12 @@ def test_a_damaged_archive_is_left_to_the_parser_of_its_suffix() -> None:
 @pytest.mark.parametrize(
     ("uri", "body", "reason"),
     [
-        ("a.png", b"\x89PNG\r\n\0", "unsupported: .png"),
-        ("a.txt", b"text \0 no", "unsupported: .txt"),
-        ("program", b"\x7fELF\x02\x01\x01", "unsupported: binary content"),
-        ("a.ps", b"%!PS-Adobe", "unsupported: .ps"),
-        ("a.zip", zip_entries(a="b"), "unsupported: .zip"),
-        ("a.zip", DOCX[:40], "unsupported: .zip"),
+        ("a.png", b"\x89PNG\r\n\0", "unsupported: a PNG image"),
+        ("a.txt", b"text \0 no", "unsupported: binary content named .txt"),
+        ("program", b"\x7fELF\x02\x01\x01", "unsupported: a Linux program"),
+        ("a.ps", b"%!PS-Adobe", "unsupported: PostScript"),
+        ("a.zip", zip_entries(a="b"), "unsupported: a ZIP archive"),
+        ("a.zip", DOCX[:40], "unsupported: a ZIP archive"),
     ],
 )
 def test_content_that_no_parser_reads_is_skipped_with_any_suffix(uri: str, body: bytes, reason: str) -> None:
