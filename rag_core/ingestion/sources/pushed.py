@@ -25,6 +25,7 @@ SUFFIXES_BY_MEDIA_TYPE = {
     "text/tab-separated-values": ".tsv",
     "application/json": ".json",
     "application/x-ndjson": ".jsonl",
+    "application/x-ipynb+json": ".ipynb",
     "application/xml": ".xml",
     "text/xml": ".xml",
     "application/rss+xml": ".rss",
