@@ -35,6 +35,7 @@ SUFFIXES = {
     **dict.fromkeys((".adoc", ".asciidoc"), "asciidoc"),
     **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".vtt", ".srt"), "subtitles"),
     ".ipynb": "notebook",
     **dict.fromkeys((".xml", ".nxml", ".jats", ".rss", ".atom", ".opml"), "xml"),
     **dict.fromkeys((".eml", ".mht", ".mhtml"), "eml"),
@@ -51,7 +52,7 @@ SUFFIXES = {
 }
 
 _HEAD_BYTES = 8192
-_TEXT_FORMATS = {"markdown", "html", "text", "asciidoc", "csv", "json", "notebook", "xml", "eml"}
+_TEXT_FORMATS = {"markdown", "html", "text", "asciidoc", "csv", "json", "notebook", "subtitles", "xml", "eml"}
 # These can begin with HTML, as examples or quotations; a file with another suffix that does is HTML with a wrong name
 _CAN_BEGIN_WITH_HTML = {"markdown", "html", "text", "asciidoc"}
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -75,6 +76,7 @@ _HTML = re.compile(r"<(?:!doctype )?html[\s>]", re.IGNORECASE)
 _XML = re.compile(r"<\?xml\s|<!DOCTYPE\s+[\w:.-]+[\s>\[]|<(?:rss|feed|opml|rdf:RDF)\s")
 _JSON = re.compile(r'\{\s*"|\[\s*(?:\{\s*["}]|\[)')
 _NOTEBOOK = re.compile(rb'"nbformat": ?[34],')  # at the end, because the keys are sorted
+_SUBTITLES = re.compile(r"WEBVTT(?:[ \t][^\n]*)?\r?\n|\d+\s*\n\d{1,2}:\d\d:\d\d[,.]\d{1,3}[ \t]*-->")
 _HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]")
 _MAIL_HEADERS = {
     *("received", "return-path", "delivered-to", "from", "to", "date", "subject"),
@@ -173,6 +175,8 @@ def _detect_text_format(body: bytes, named: str) -> str:
         return "html"
     if named not in ("json", "notebook") and _is_json(start, body):
         return "notebook" if _NOTEBOOK.search(body, max(0, len(body) - _HEAD_BYTES)) else "json"
+    if _SUBTITLES.match(start):
+        return "subtitles"
     if named in _TEXT_FORMATS:
         return named
     if _XML.match(start):

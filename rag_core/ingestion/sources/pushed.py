@@ -26,6 +26,8 @@ SUFFIXES_BY_MEDIA_TYPE = {
     "application/json": ".json",
     "application/x-ndjson": ".jsonl",
     "application/x-ipynb+json": ".ipynb",
+    "text/vtt": ".vtt",
+    "application/x-subrip": ".srt",
     "application/xml": ".xml",
     "text/xml": ".xml",
     "application/rss+xml": ".rss",
