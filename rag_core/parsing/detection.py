@@ -31,7 +31,8 @@ SUFFIXES = {
     **dict.fromkeys(_CODE_SUFFIXES, "text"),
     **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd"), "markdown"),
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
-    **dict.fromkeys((".txt", ".text", ".log", ".rst"), "text"),
+    **dict.fromkeys((".txt", ".text", ".log"), "text"),
+    **dict.fromkeys((".rst", ".rest"), "rst"),
     **dict.fromkeys((".adoc", ".asciidoc"), "asciidoc"),
     **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
@@ -52,9 +53,9 @@ SUFFIXES = {
 }
 
 _HEAD_BYTES = 8192
-_TEXT_FORMATS = {"markdown", "html", "text", "asciidoc", "csv", "json", "notebook", "subtitles", "xml", "eml"}
+_TEXT_FORMATS = {"markdown", "html", "text", "asciidoc", "rst", "csv", "json", "notebook", "subtitles", "xml", "eml"}
 # These can begin with HTML, as examples or quotations; a file with another suffix that does is HTML with a wrong name
-_CAN_BEGIN_WITH_HTML = {"markdown", "html", "text", "asciidoc"}
+_CAN_BEGIN_WITH_HTML = {"markdown", "html", "text", "asciidoc", "rst"}
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ZIP_MAGIC = b"PK\x03\x04"
 _ZIP_ENTRY = b"PK\x01\x02"

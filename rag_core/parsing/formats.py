@@ -44,6 +44,7 @@ FORMATS = {
     "asciidoc": Format(parser="markup.asciidoc:AsciidocParser", versioned_modules=("markup.markdown",)),
     "csv": Format(parser="plain.delimited:DelimitedParser"),
     "json": Format(parser="plain.data:DataParser", versioned_modules=("markup.markdown",)),
+    "rst": Format(parser="markup.rst:RstParser", versioned_modules=("markup.markdown",)),
     "subtitles": Format(parser="plain.subtitles:SubtitlesParser", versioned_modules=("markup.markdown",)),
     "notebook": Format(parser="markup.notebook:NotebookParser", versioned_modules=_HTML[:2], packages=(_TO_MARKDOWN,)),
     "xml": Format(parser="markup.xml:XmlParser", versioned_modules=("markup.markdown",), packages=("lxml",)),

@@ -26,6 +26,7 @@ SUFFIXES_BY_MEDIA_TYPE = {
     "application/json": ".json",
     "application/x-ndjson": ".jsonl",
     "application/x-ipynb+json": ".ipynb",
+    "text/x-rst": ".rst",
     "text/vtt": ".vtt",
     "application/x-subrip": ".srt",
     "application/xml": ".xml",
