@@ -40,8 +40,9 @@ _SUBSTITUTION = re.compile(r"^\.\.[ \t]+\|([^|\n]+)\|[ \t]+(?:replace|unicode)::
 _SUBSTITUTED = re.compile(r"(?<![\w|+-])\|([^|\s](?:[^|\n]*[^|\s])?)\|(?![\w|+-])_{0,2}")
 
 _LITERAL = re.compile(r"(``.+?``)")
-_LINK = re.compile(r"(?::[\w:.+-]+:)?`([^`<>]+?)[ \t]*<[^<>`]*>`_{0,2}")
-_ROLE = re.compile(r":[\w:.+-]+:`[~!]?([^`]*)`")
+_ROLE_NAME = r":[\w.+-]{1,40}(?::[\w.+-]{1,40})?:"
+_LINK = re.compile(rf"(?:{_ROLE_NAME})?`([^`<>]+)<[^<>`]*>`_{{0,2}}")
+_ROLE = re.compile(rf"{_ROLE_NAME}`[~!]?([^`]*)`")
 _REFERENCE = re.compile(r"`([^`]+)`__?(?!\w)|(?<!\w)([^\W_]\w*?)__?(?=[\s.,;:)]|$)|(?<=\])_(?!\w)")
 _INTERPRETED = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
@@ -262,5 +263,6 @@ def _inline_text(text: str) -> str:
 
 
 def _strip_references(text: str) -> str:
-    linked = _ROLE.sub(r"\1", _LINK.sub(r"\1", text))
+    unescaped = text.replace("\\ ", "")  # an escaped space separates markup from letters
+    linked = _ROLE.sub(r"\1", _LINK.sub(lambda link: link[1].rstrip(), unescaped))
     return _INTERPRETED.sub(r"\1", _REFERENCE.sub(lambda match: match[1] or match[2] or "", linked))
