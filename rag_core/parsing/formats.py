@@ -77,14 +77,14 @@ FORMATS = {
     ),
     "doc": Format(
         parser="office.libreoffice:OldWordParser",
-        versioned_modules=("office.word", "markup.markdown"),
-        packages=("lxml",),
+        versioned_modules=("office.word", "office.legacy", "markup.markdown"),
+        packages=("lxml", "kreuzberg"),
         program="soffice",
     ),
     "ppt": Format(
         parser="office.libreoffice:OldSlidesParser",
-        versioned_modules=("office.slides", "markup.markdown"),
-        packages=("lxml",),
+        versioned_modules=("office.slides", "office.legacy", "markup.markdown"),
+        packages=("lxml", "kreuzberg"),
         program="soffice",
     ),
 }
