@@ -6,7 +6,7 @@ from io import BytesIO
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.encoding import KOREAN_ESCAPE, find_unicode_encoding
-from rag_core.parsing.machine_text import is_ebcdic, name_machine_text
+from rag_core.parsing.machine_text import is_ebcdic, is_word_xml, name_machine_text
 from rag_core.parsing.signatures import BINARY, name_binary
 
 VERSION = 4
@@ -54,6 +54,8 @@ SUFFIXES = {
 
 _HEAD_BYTES = 8192
 _TEXT_FORMATS = {"markdown", "html", "text", "asciidoc", "rst", "csv", "json", "notebook", "subtitles", "xml", "eml"}
+# A web page and a dump of JSON can contain scripts and encoded pictures
+_PROSE_FORMATS = {"markdown", "text", "asciidoc", "rst", "csv"}
 # These can begin with HTML, as examples or quotations; a file with another suffix that does is HTML with a wrong name
 _CAN_BEGIN_WITH_HTML = {"markdown", "html", "text", "asciidoc", "rst"}
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -94,7 +96,9 @@ def detect_format(uri: str, body: bytes) -> str:
     unreadable = ""
     if not detected:
         unreadable = "EBCDIC text" if is_ebcdic(body[:_HEAD_BYTES]) else name_binary(body)
-    elif detected in _TEXT_FORMATS and suffix not in _CODE_SUFFIXES:
+    elif detected == "xml" and is_word_xml(_decode_samples(body)[0]):
+        unreadable = "Word 2003 XML: save it as DOCX"
+    elif detected in _PROSE_FORMATS and suffix not in _CODE_SUFFIXES:
         unreadable = name_machine_text(_decode_samples(body))
     if unreadable:
         kind, colon, advice = unreadable.partition(":")

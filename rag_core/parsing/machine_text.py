@@ -59,13 +59,16 @@ def name_machine_text(samples: Sequence[str]) -> str:
 
     `samples` are the text's start and, if it is long, its end.
     """
-    if _WORD_XML.match(samples[0]):
-        return "Word 2003 XML: save it as DOCX"
     if all(map(_is_encoded, samples)):
         return "a base64 dump"
     if all(map(_is_style_sheet, samples)):
         return "a style sheet (CSS)"
     return "minified JavaScript" if all(map(_is_minified_script, samples)) else ""
+
+
+def is_word_xml(start: str) -> bool:
+    """True for Word 2003 XML: its text is between settings and pictures in base64."""
+    return _WORD_XML.match(start) is not None
 
 
 def is_ebcdic(head: bytes) -> bool:

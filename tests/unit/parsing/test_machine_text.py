@@ -118,6 +118,18 @@ def test_code_whose_suffix_says_so_is_text(uri: str, body: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("uri", "body", "name"),
+    [
+        ("a.html", f"<script>{SCRIPT}</script>", "html"),
+        ("a", f"<!doctype html><html><script>{SCRIPT}</script></html>", "html"),
+        ("a.json", f'{{"script": "{SCRIPT}"}}', "json"),
+    ],
+)
+def test_scripts_in_pages_and_dumps_stay_a_part_of_them(uri: str, body: str, name: str) -> None:
+    assert detect_format(uri, body.encode()) == name
+
+
+@pytest.mark.parametrize(
     ("uri", "flags"),
     [("a.txt", None), ("a.txt.gz", None), ("a.py", None), ("README", ["read-as-text"]), ("a.docx", ["read-as-text"])],
 )
