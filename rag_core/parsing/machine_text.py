@@ -103,6 +103,8 @@ def _measure_entropy(text: str) -> float:
 
 def _is_style_sheet(text: str) -> bool:
     """True if there is nothing but rules of known properties, at-rules and comments."""
+    if text.count("{") < _MIN_RULES:
+        return False
     code = _COMMENT.sub("", text)
     code = code[: code.rfind("}") + 1]
     rules = _RULE.findall(code)
