@@ -12,6 +12,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 # Line starts that would make a paragraph's text a heading, a rule or a fence
 _MARKUP_START = re.compile(r"^(?=#{1,6}(?:[ \t]|$)|={2,}[ \t]*$|-{2,}[ \t]*$|`{3}|~{3})", re.MULTILINE)
+_BACKTICKS = re.compile("`+")
 _MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d))?")
 _PAGE_NUMBER = re.compile(r"[\W\d_]*(?:page|seite|p)?[\W\d_]*(?:of|von)?[\W\d_]*", re.IGNORECASE)
 
@@ -37,6 +38,13 @@ def list_item(text: str, marker: str = "-", level: int = 0) -> Block:
     line = " ".join(text.split())
     bullet = marker if marker == "-" or re.fullmatch(r"\d{1,9}[.)]", marker) else f"- {marker}"
     return Block(f"{'    ' * level}{bullet} {line}" if line else "", is_list_item=True)
+
+
+def code_block(code: str, language: str = "") -> Block:
+    """Code between fences that are longer than any run of backticks in it."""
+    content = code.strip("\n").rstrip()
+    fence = "`" * max([3, *(len(run) + 1 for run in _BACKTICKS.findall(content))])
+    return Block(f"{fence}{language}\n{content}\n{fence}" if content else "")
 
 
 def comment(author: str, text: str, date: str = "") -> Block:

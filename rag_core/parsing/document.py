@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.compression import decompress
-from rag_core.parsing.detection import detect_format
+from rag_core.parsing.detection import READ_AS_TEXT, detect_format, is_read_as_text
 from rag_core.parsing.encoding import ENCODING_UNCERTAIN, record_doubtful_guesses
 from rag_core.parsing.flags import with_flags
 from rag_core.parsing.formats import load_parser
@@ -31,7 +31,8 @@ def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb:
         raise DocumentError("parse", f"too large: {size_mb:.1f} MB of text, limit {text_mb:g} MB")
     completed = complete_metadata(document, detect_language)
     named = replace(completed, uri=uri, metadata={**completed.metadata, "format": format_})
-    return with_flags(named, [ENCODING_UNCERTAIN] if doubtful_guesses else ())
+    flags = {ENCODING_UNCERTAIN: bool(doubtful_guesses), READ_AS_TEXT: is_read_as_text(stored_uri, format_)}
+    return with_flags(named, (flag for flag, applies in flags.items() if applies))
 
 
 def _replace_unstorable(document: Document) -> Document:

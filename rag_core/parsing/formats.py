@@ -44,6 +44,9 @@ FORMATS = {
     "asciidoc": Format(parser="markup.asciidoc:AsciidocParser", versioned_modules=("markup.markdown",)),
     "csv": Format(parser="plain.delimited:DelimitedParser"),
     "json": Format(parser="plain.data:DataParser", versioned_modules=("markup.markdown",)),
+    "rst": Format(parser="markup.rst:RstParser", versioned_modules=("markup.markdown",)),
+    "subtitles": Format(parser="plain.subtitles:SubtitlesParser", versioned_modules=("markup.markdown",)),
+    "notebook": Format(parser="markup.notebook:NotebookParser", versioned_modules=_HTML[:2], packages=(_TO_MARKDOWN,)),
     "xml": Format(parser="markup.xml:XmlParser", versioned_modules=("markup.markdown",), packages=("lxml",)),
     "pdf": Format(parser="pdf.pdf:PdfParser", versioned_modules=("pdf.layout", "pdf.grid"), packages=("pypdfium2",)),
     "docx": Format(parser="office.word:WordParser", versioned_modules=("markup.markdown",), packages=("lxml",)),
@@ -74,14 +77,14 @@ FORMATS = {
     ),
     "doc": Format(
         parser="office.libreoffice:OldWordParser",
-        versioned_modules=("office.word", "markup.markdown"),
-        packages=("lxml",),
+        versioned_modules=("office.word", "office.legacy", "markup.markdown"),
+        packages=("lxml", "kreuzberg"),
         program="soffice",
     ),
     "ppt": Format(
         parser="office.libreoffice:OldSlidesParser",
-        versioned_modules=("office.slides", "markup.markdown"),
-        packages=("lxml",),
+        versioned_modules=("office.slides", "office.legacy", "markup.markdown"),
+        packages=("lxml", "kreuzberg"),
         program="soffice",
     ),
 }

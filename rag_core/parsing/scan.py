@@ -35,6 +35,7 @@ _DOCUMENT_SUFFIXES = frozenset(
     (
         *(".txt", ".text", ".log", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".rtf", ".epub"),
         *(".doc", ".docx", ".xls", ".xlsx", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".csv", ".tsv", ".json", ".xml"),
+        *(".ipynb", ".vtt", ".srt"),
         *(".rss", ".atom", ".opml", ".eml", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff"),
     )
 )

@@ -223,7 +223,7 @@ def test_a_file_that_nothing_reads_is_skipped_with_its_reason(store: Postgres, t
     (tree / "plan.bin").write_bytes(b"\0\1\2")
     report = ingest(store, tree)
     assert counts(report, "added", "completed", "failed", "skipped") == (5, 4, 0, 1)
-    assert [each["reason"] for each in report.skipped] == ["unsupported: .bin"]
+    assert [each["reason"] for each in report.skipped] == ["unsupported: binary content named .bin"]
 
 
 def test_a_file_that_becomes_readable_again_is_searched_again(store: Postgres, tree: Path) -> None:

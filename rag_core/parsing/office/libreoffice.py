@@ -1,4 +1,4 @@
-"""Old Office formats, which LibreOffice converts if it is installed."""
+"""Old Office formats, which LibreOffice converts if it is installed. If not, only their text is read."""
 
 import os
 import shutil
@@ -8,12 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rag_core.errors import DocumentError
+from rag_core.parsing.office.legacy import read_text
 from rag_core.parsing.office.slides import SlidesParser
 from rag_core.parsing.office.word import WordParser
 from rag_core.parsing.sandbox_child import scratch_prefix
 from rag_core.types import Document
 
-VERSION = 1
+VERSION = 2
 
 _PROGRAM = "soffice"
 _TIMEOUT = 60.0
@@ -31,11 +32,15 @@ _SETTING = '<prop oor:name="{}" oor:op="fuse"><value>{}</value></prop>'
 
 class OldWordParser:
     def parse(self, uri: str, body: bytes) -> Document:
+        if shutil.which(_PROGRAM) is None:
+            return read_text(uri, body, "application/msword")
         return WordParser().parse(uri, convert(body, "doc", "docx"))
 
 
 class OldSlidesParser:
     def parse(self, uri: str, body: bytes) -> Document:
+        if shutil.which(_PROGRAM) is None:
+            return read_text(uri, body, "application/vnd.ms-powerpoint")
         return SlidesParser().parse(uri, convert(body, "ppt", "pptx"))
 
 

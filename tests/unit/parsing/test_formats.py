@@ -71,6 +71,10 @@ def test_text_is_detected_by_its_suffix_or_else_by_its_content(uri: str, body: b
         ("a.xls", b"<html><table>", "html"),
         ("a.csv", b"<!doctype html><p>", "html"),
         ("a.pdf", b"<html>not found", "html"),
+        ("a.txt", b"<!DOCTYPE html>\n<html lang=en><p>a page</html>\n", "html"),
+        ("a.md", b"<html> begins a page, and </html> ends it.", "markdown"),
+        ("a.txt", b"<?xml version='1.0'?>\n<a:b c='d'>e</a:b>\n", "xml"),
+        ("a.log", b"<?xml version='1.0'?><a>b</a>\n<?xml version='1.0'?><a>b</a>", "text"),
         ("a.docx", b"just words", "text"),
         ("a.doc", DOCX, "docx"),
         ("a.zip", XLSX, "xlsx"),
@@ -97,12 +101,12 @@ NOT_UPLOADED = "; an archive cannot be uploaded, `rag ingest` reads the files in
 @pytest.mark.parametrize(
     ("uri", "body", "reason"),
     [
-        ("a.png", b"\x89PNG\r\n\0", "unsupported: .png"),
-        ("a.txt", b"text \0 no", "unsupported: .txt"),
-        ("program", b"\x7fELF\x02\x01\x01", "unsupported: binary content"),
-        ("a.ps", b"%!PS-Adobe", "unsupported: .ps"),
-        ("a.zip", zip_entries(a="b"), f"unsupported: .zip{NOT_UPLOADED}"),
-        ("a.tgz", b"\x1f\x8b\x08\0", f"unsupported: .tgz{NOT_UPLOADED}"),
+        ("a.png", b"\x89PNG\r\n\0", "unsupported: a PNG image"),
+        ("a.txt", b"text \0 no", "unsupported: binary content named .txt"),
+        ("program", b"\x7fELF\x02\x01\x01", "unsupported: a Linux program"),
+        ("a.ps", b"%!PS-Adobe", "unsupported: PostScript"),
+        ("a.zip", zip_entries(a="b"), f"unsupported: a ZIP archive{NOT_UPLOADED}"),
+        ("a.tgz", b"\x1f\x8b\x08\0", f"unsupported: a gzip archive{NOT_UPLOADED}"),
     ],
 )
 def test_content_that_no_parser_reads_is_skipped_with_any_suffix(uri: str, body: bytes, reason: str) -> None:

@@ -1,5 +1,6 @@
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -16,7 +18,7 @@ from waiting import wait_for_end
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.document import parse
-from rag_core.parsing.office.libreoffice import convert
+from rag_core.parsing.office.libreoffice import OldWordParser, convert
 from rag_core.parsing.office.word import WordParser
 from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 
@@ -61,6 +63,53 @@ def failure(timeout: float = 9.0) -> DocumentError:
 @pytest.mark.usefixtures("path")
 def test_without_libreoffice_a_document_is_skipped() -> None:
     assert (failure().reason, failure().status) == ("needs LibreOffice: no program soffice on the PATH", "skipped")
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("uri", ["file:///a.doc", "file:///a.ppt"])
+def test_a_document_that_neither_libreoffice_nor_kreuzberg_can_read_is_skipped(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kreuzberg", None)
+    with pytest.raises(DocumentError) as failed:
+        parse(uri, compound({"WordDocument" if uri.endswith("doc") else "PowerPoint Document": b"old"}), False, 9, 9)
+    assert failed.value.reason == (
+        "needs LibreOffice (no program soffice on the PATH) or kreuzberg (the extra [legacy])"
+    )
+    assert failed.value.status == "skipped"
+
+
+class DamagedError(Exception):
+    pass
+
+
+def extract(body: bytes, media_type: str, _config: object) -> SimpleNamespace:
+    if body == b"damaged":
+        raise DamagedError("no text")
+    return SimpleNamespace(
+        content=f"Click to edit Master text styles\n\nSecond level\n\nGates\r\n\r\n{media_type}",
+        metadata={"authors": ["Ann"], "title": ""},
+    )
+
+
+@pytest.fixture
+def _kreuzberg(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(ExtractionConfig=SimpleNamespace, KreuzbergError=DamagedError, extract_bytes_sync=extract)
+    monkeypatch.setitem(sys.modules, "kreuzberg", fake)
+
+
+@pytest.mark.usefixtures("path", "_kreuzberg")
+def test_without_libreoffice_kreuzberg_reads_the_text_and_a_flag_says_so() -> None:
+    document = OldWordParser().parse("file:///a.doc", b"old")
+    assert (document.title, document.text) == ("Gates", "Gates\n\napplication/msword")
+    assert document.metadata == {"authors": ["Ann"], "flags": ["structure-lost"]}
+
+
+@pytest.mark.usefixtures("path", "_kreuzberg")
+def test_a_document_that_kreuzberg_cannot_read_fails_by_name() -> None:
+    with pytest.raises(DocumentError, match="damaged document: no text") as failed:
+        OldWordParser().parse("file:///a.doc", b"damaged")
+    assert failed.value.status == "failed"
 
 
 def test_the_file_that_libreoffice_writes_is_returned(path: Path) -> None:
