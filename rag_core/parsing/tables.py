@@ -8,7 +8,8 @@ from enum import Enum
 from itertools import groupby
 from typing import TypeAlias
 
-from rag_core.parsing.blocks import Block
+from rag_core.parsing.blocks import Block, paragraph
+from rag_core.parsing.table_heads import find_head, join_signs
 
 
 class CoveredBy(Enum):
@@ -27,12 +28,12 @@ _MIN_GAP_COLUMNS = 2
 
 
 def table(rows: Iterable[Sequence[Cell]]) -> Block:
-    """A table whose first row is the header.
+    """A table below its titles. Its header joins the levels of the head.
 
     A merged cell's text is repeated in each cell that it covers, so that every row can be read alone. A cell that fills
     its row alone is not repeated within the row.
     """
-    return plain_table(_resolve_merged_cells(rows))
+    return plain_table(resolve_merged_cells(rows))
 
 
 def plain_table(rows: Iterable[Sequence[str]]) -> Block:
@@ -43,13 +44,18 @@ def plain_table(rows: Iterable[Sequence[str]]) -> Block:
     cells = [[row[column] if column < len(row) else "" for column in columns] for row in filled_rows]
     if not cells:
         return Block("")
-    header, *others = cells
-    return Block("\n".join([_format_row(header), _format_row(["---"] * len(header)), *map(_format_row, others)]))
+    headed = find_head(join_signs(cells))
+    titles = [paragraph(title).text for title in headed.titles]
+    return Block("\n\n".join([*titles, format_rows(headed.header, headed.rows)]))
+
+
+def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join([_format_row(header), _format_row(["---"] * len(header)), *map(_format_row, rows)])
 
 
 def find_tables(rows: Iterable[Sequence[Cell]]) -> list[list[list[str]]]:
     """The filled areas of a sheet, separated by empty rows or two empty columns, from the top and the left."""
-    return list(_split_areas(_resolve_merged_cells(rows)))
+    return list(_split_areas(resolve_merged_cells(rows)))
 
 
 def join_cells(rows: Iterable[Sequence[Cell]]) -> str:
@@ -57,7 +63,7 @@ def join_cells(rows: Iterable[Sequence[Cell]]) -> str:
     return " ".join(cell for row in rows for cell in row if not isinstance(cell, CoveredBy) and cell)
 
 
-def _resolve_merged_cells(rows: Iterable[Sequence[Cell]]) -> list[list[str]]:
+def resolve_merged_cells(rows: Iterable[Sequence[Cell]]) -> list[list[str]]:
     """The rows as texts of one line each, without the empty cells at the end of a row."""
     grid: list[list[str]] = []
     for row in rows:

@@ -7,7 +7,7 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 
 _MIN_ROWS = 2
 _MAX_MEAN_CHARS = 40  # of a cell: in two columns of running text the mean is higher

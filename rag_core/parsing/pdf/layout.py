@@ -10,7 +10,7 @@ from rag_core.parsing.pdf.furniture import without_furniture
 from rag_core.parsing.pdf.headings import with_headings
 from rag_core.parsing.pdf.lines import WORD_CUT, Line, Paragraph, find_line_grids, merge_rows
 
-VERSION = 2
+VERSION = 3
 
 _NUMBERED_ITEM = re.compile(r"(?:\d{1,3}|[a-z])[.)]\s")
 _SENTENCE_END = re.compile(r"""[.!?:;\u3002\uff01\uff1f]["'\u201d\u2019)\]]*$""")

@@ -19,7 +19,7 @@ from rag_core.parsing.sections import Heading, sections_from_headings
 from rag_core.parsing.tables import table
 from rag_core.types import Document, Value
 
-VERSION = 2
+VERSION = 3
 
 MAX_PAGES = 5000
 
