@@ -12,9 +12,7 @@ from typing import TypeAlias
 Rows: TypeAlias = list[list[str]]
 """Texts of equally many columns. A merged cell's text is repeated in each cell that it covers."""
 
-LEVEL_SEPARATOR = " / "
-"""Separates the levels of a joined head, such as `2022 / Revenue`."""
-
+_LEVEL_SEPARATOR = " / "
 _MAX_LEVELS = 4
 _MAX_TITLES = 3
 _SAMPLE_ROWS = 40  # below the head, which show the columns that hold figures
@@ -46,7 +44,7 @@ def find_head(rows: Rows) -> HeadedTable:
     first = _count_titles(rows)
     levels = count_levels(rows[first:])
     titles = [next(filter(None, row)) for row in rows[:first]]
-    return HeadedTable(titles, _join_levels(rows[first : first + levels]), rows[first + levels :])
+    return HeadedTable(titles, join_levels(rows[first : first + levels]), rows[first + levels :])
 
 
 def is_figure(cell: str) -> bool:
@@ -109,14 +107,10 @@ def _figure_columns(rows: Rows) -> list[int]:
     return columns
 
 
-def _join_levels(levels: Rows) -> list[str]:
+def join_levels(levels: Rows) -> list[str]:
+    """The head of each column: its texts in all levels, without repetitions."""
     filled = [_extend_groups(level, levels[index + 1]) for index, level in enumerate(levels[:-1])] + levels[-1:]
-    return [_join_texts(texts, LEVEL_SEPARATOR) for texts in zip(*filled, strict=True)]
-
-
-def _join_texts(texts: Iterable[str], separator: str) -> str:
-    """The texts without empty ones and without repetitions."""
-    return separator.join(dict.fromkeys(filter(None, texts)))
+    return [_LEVEL_SEPARATOR.join(dict.fromkeys(filter(None, texts))) for texts in zip(*filled, strict=True)]
 
 
 def _extend_groups(level: list[str], below: Sequence[str]) -> list[str]:

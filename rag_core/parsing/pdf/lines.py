@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rag_core.parsing.pdf.grid import Cell, Grid, Row, find_grids
+from rag_core.parsing.pdf.columns import Cell, Row
+from rag_core.parsing.pdf.grid import Grid, find_grids
 
 WORD_CUT = "\ufffe"
 """The character that PDFium writes where a word is cut at the end of a line."""

@@ -16,7 +16,7 @@ from rag_core.parsing.pdf.layout import build_paragraphs
 from rag_core.parsing.pdf.lines import Paragraph
 from rag_core.parsing.pdf.text_page import read_page
 from rag_core.parsing.sections import Heading, sections_from_headings
-from rag_core.parsing.tables import table
+from rag_core.parsing.tables import format_rows
 from rag_core.types import Document, Value
 
 VERSION = 3
@@ -102,7 +102,7 @@ class _TextBuilder:
             self.headings.append(Heading(current.level, title, self._length))
             self._append(heading(current.level, title).text)
         elif current.table:
-            text = table(current.table).text
+            text = format_rows(current.table[0], current.table[1:])
             line_ends = [self._length + line.end() for line in _TEXT_LINE.finditer(text)]
             for page, row in enumerate(current.page_starts, start=first_page + 1):
                 self._page_starts.setdefault(page, line_ends[row])  # the rule below the header is a line more

@@ -18,7 +18,7 @@ import pypdfium2.raw as pdfium
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.blocks import clean_text
-from rag_core.parsing.pdf.grid import Cell
+from rag_core.parsing.pdf.columns import Cell
 from rag_core.parsing.pdf.lines import MIN_CELL_GAP, Line
 
 _MARGIN = 0.1  # of a page's height, at its top and at its bottom

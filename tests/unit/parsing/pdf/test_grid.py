@@ -1,6 +1,7 @@
 import pytest
 
-from rag_core.parsing.pdf.grid import Cell, Grid, Row, find_grids
+from rag_core.parsing.pdf.columns import Cell, Row
+from rag_core.parsing.pdf.grid import Grid, find_grids
 
 
 def row(y: float, *cells: tuple[str, float], page: int = 0) -> Row:

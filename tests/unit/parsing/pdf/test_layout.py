@@ -1,6 +1,6 @@
 import pytest
 
-from rag_core.parsing.pdf.grid import Cell
+from rag_core.parsing.pdf.columns import Cell
 from rag_core.parsing.pdf.layout import build_paragraphs
 from rag_core.parsing.pdf.lines import WORD_CUT, Line
 

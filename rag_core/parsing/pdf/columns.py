@@ -1,0 +1,110 @@
+"""The columns of a printed table, and the columns that a head spans.
+
+A change of the results needs a new `grid.VERSION`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple
+
+from rag_core.parsing.table_heads import join_row_signs
+
+_MAX_SPAN = 16  # columns below one head
+_EDGE_COST = 4.0  # in sizes of the letters: a head is rather centred above several columns than at one end of them
+_MAX_DISTANCE = 2.0  # in sizes of the letters, from a head to the columns that it spans
+_SIGN_AT_END = re.compile(r"(.*[\d)%\u2013\u2014-])\s+(\S{1,3})")
+
+
+class Cell(NamedTuple):
+    text: str
+    left: float
+    right: float
+
+
+class Row(NamedTuple):
+    cells: tuple[Cell, ...]
+    page: int
+    baseline: float
+    size: float
+
+
+class Column(NamedTuple):
+    left: float
+    right: float
+
+    def overlap(self, cell: Cell) -> float:
+        """The length that the cell has in the column; 0 or less if it is outside."""
+        return min(cell.right, self.right) - max(cell.left, self.left)
+
+    def with_cell(self, cell: Cell) -> "Column":
+        return Column(min(self.left, cell.left), max(self.right, cell.right))
+
+    def is_aligned(self, other: "Column", max_shift: float) -> bool:
+        """True if both columns have the same left end, right end or centre."""
+        left, right = other.left - self.left, other.right - self.right
+        return min(abs(left), abs(right), abs(left + right) / 2) <= max_shift
+
+
+def join_signs(row: Row) -> Row:
+    """The row with currency signs, percent signs and closing brackets in the cells of their numbers."""
+    cells = list(_split_signs(row.cells))
+    texts = join_row_signs([cell.text for cell in cells])
+    joined: list[Cell] = []
+    left = inf
+    for cell, text in zip(cells, texts, strict=True):
+        if text:
+            joined.append(Cell(text, min(left, cell.left), cell.right))
+            left = inf
+        elif cell.text in (")", "%", ")%") and joined:
+            joined[-1] = joined[-1]._replace(right=cell.right)
+        else:
+            left = cell.left
+    return row._replace(cells=tuple(joined))
+
+
+def _split_signs(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yields the cells with the sign split off that is at the end of a number: it belongs to the next cell."""
+    for cell, following in zip(cells, [*cells[1:], None], strict=True):
+        match = _SIGN_AT_END.fullmatch(cell.text)
+        if match and following and not join_row_signs([match[2], following.text])[0]:
+            width = (cell.right - cell.left) / len(cell.text)
+            yield Cell(match[1], cell.left, cell.right - width * (len(cell.text) - len(match[1])))
+            yield Cell(match[2], cell.right - width * len(match[2]), cell.right)
+        else:
+            yield cell
+
+
+def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -> list[tuple[int, int]]:
+    """The first and last column that each head spans; empty if the heads do not fit above the columns.
+
+    Chooses the spans with the smallest distances between the centre or the ends of a head and those of its columns.
+    Columns left of the first head can be without a head; any other such column costs the `size` of a letter.
+    """
+    # the cost and the spans of the heads so far, by the number of columns that are left of the next head
+    placed: list[tuple[float, list[tuple[int, int]]]] = [(0.0, [])] * (len(columns) + 1)
+    for head in heads:
+        following: list[tuple[float, list[tuple[int, int]]]] = [(inf, [])] * (len(columns) + 1)
+        for last in range(len(columns)):
+            following[last + 1] = min(
+                (following[last][0] + size, following[last][1]),
+                *(
+                    (cost + _misfit(head, columns, first, last, size), [*spans, (first, last)])
+                    for first, (cost, spans) in enumerate(placed[: last + 1])
+                    if first > last - _MAX_SPAN
+                ),
+            )
+        placed = following
+    cost, spans = placed[-1]
+    return spans if cost < inf else []
+
+
+def _misfit(head: Cell, columns: Sequence[Column], first: int, last: int, size: float) -> float:
+    left, right = columns[first].left, columns[last].right
+    if head.right < left - _MAX_DISTANCE * size or head.left > right + _MAX_DISTANCE * size:
+        return inf
+    centre = abs(head.left + head.right - left - right) / 2
+    edge = min(abs(head.left - left), abs(head.right - right)) + (_EDGE_COST * size if first < last else 0.0)
+    before = max(0.0, columns[first - 1].right - head.left) if first else 0.0
+    after = max(0.0, head.right - columns[last + 1].left) if last + 1 < len(columns) else 0.0
+    return min(centre, edge) + before + after
