@@ -243,13 +243,28 @@ class _PdfPage:
 
     def write(self, text: str, x: float, y: float, align: float = 0.0) -> None:
         """Writes the text to the right of `x`; `align` is the share of its width by which it moves left."""
+        letters, width = self._letters(text)
+        pdfium.FPDFPageObj_Transform(letters, 1, 0, 0, 1, x - align * width, y)
+        pdfium.FPDFPage_InsertObject(self._page, letters)
+
+    def wrap(self, text: str, width: float) -> list[str]:
+        """The lines of the text, no wider than `width` unless one word is."""
+        lines: list[str] = []
+        for word in text.split():
+            if lines and self._letters(f"{lines[-1]} {word}")[1] <= width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+        return lines
+
+    def _letters(self, text: str) -> tuple[pdfium.FPDF_PAGEOBJECT, float]:
+        """The text as an object of a page, and its width."""
         letters = pdfium.FPDFPageObj_NewTextObj(self._pdf, b"Helvetica", self._size)
         wide = f"{text}\0".encode("utf-16-le")
         pdfium.FPDFText_SetText(letters, ctypes.cast(wide, ctypes.POINTER(ctypes.c_ushort)))
         ends = [ctypes.c_float() for _ in range(4)]
         pdfium.FPDFPageObj_GetBounds(letters, *ends)
-        pdfium.FPDFPageObj_Transform(letters, 1, 0, 0, 1, x - align * (ends[2].value - ends[0].value), y)
-        pdfium.FPDFPage_InsertObject(self._page, letters)
+        return letters, ends[2].value - ends[0].value
 
     def rule(self, left: float, right: float, y: float) -> None:
         line = pdfium.FPDFPageObj_CreateNewRect(left, y, right - left, 0.5)
@@ -278,11 +293,16 @@ def _draw_heads(page: _PdfPage, table: SourceTable) -> None:
             if table.ruled:
                 page.rule(left, right, y - 3)
             first += count
-    y = page.next_line(1.5)
+    wrapped = [page.wrap(head, right - left) for head, (left, right) in zip(table.heads, boxes, strict=True)]
+    height = max(map(len, wrapped))
+    for line in range(height):
+        y = page.next_line(1.2 if line else 1.5)
+        for lines, (left, right) in zip(wrapped, boxes, strict=True):
+            if line >= height - len(lines):
+                text = lines[line - height + len(lines)]
+                page.write(text, (left + right) / 2 if table.centred else right, y, 0.5 if table.centred else 1.0)
     if table.label_head:
         page.write(table.label_head, _MARGIN, y)
-    for head, (left, right) in zip(table.heads, boxes, strict=True):
-        page.write(head, (left + right) / 2 if table.centred else right, y, 0.5 if table.centred else 1.0)
     if table.ruled:
         page.rule(_MARGIN, boxes[-1][1], y - 3)
 

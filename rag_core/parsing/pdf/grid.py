@@ -183,7 +183,7 @@ class _Table:
             return []
         if len(matched) == len(columns):
             return matched
-        if len(matched) < 2 or not _has_figures(row):
+        if len(matched) < 2 or not _has_figures(row) or not self._has_figures:
             return []
         for cell, column in zip(row.cells, columns, strict=True):
             if not column:
@@ -203,14 +203,33 @@ class _Table:
             return [largest]
         return list(overlaps)
 
+    @property
+    def _has_figures(self) -> bool:
+        return not all(map(_is_head, self.texts))
+
     def add_heads(self, rows: Sequence[Row], free: int) -> None:
-        """Adds the rows above that are heads, from the row `free` on."""
-        has_figures = any(is_figure(cell) for row in self.texts for cell in row[1:])
+        """Adds the rows above that are heads, from the row `free` on, and the labels between them and the table."""
+        for labels in range(_MAX_LABELS + 1):
+            start = self.start - labels
+            if start <= free or not all(
+                self._is_label(rows[index], rows[index + 1]) for index in range(start, self.start)
+            ):
+                return
+            head_start, heads = self._find_heads(rows, start, free)
+            if heads:
+                self.prepend_labels(rows, start)
+                self.texts, self.start = heads + self.texts, head_start
+                self.row_count += len(heads)
+                return
+
+    def _find_heads(self, rows: Sequence[Row], end: int, free: int) -> tuple[int, list[list[str]]]:
+        """The first row of the head that ends above the row `end`, and its levels."""
         heads: list[list[str]] = []
         columns = list(self.columns)
-        while self.start > free and len(heads) < _MAX_HEADS and len(columns) > 1:
-            row, below = rows[self.start - 1], rows[self.start]
-            spans = self._head_spans(row, below, columns, has_figures)
+        start = end
+        while start > free and len(heads) < _MAX_HEADS and len(columns) > 1:
+            row = rows[start - 1]
+            spans = self._head_spans(row, rows[start], columns)
             if not spans:
                 break
             texts = [""] * len(columns)
@@ -223,11 +242,10 @@ class _Table:
                 heads[0] = [" ".join(filter(None, pair)) for pair in zip(texts, heads[0], strict=True)]
             else:
                 heads.insert(0, texts)
-            self.start -= 1
-            self.row_count += 1
-        self.texts = heads + self.texts
+            start -= 1
+        return start, heads
 
-    def _head_spans(self, row: Row, below: Row, columns: Sequence[Column], has_figures: bool) -> list[tuple[int, int]]:
+    def _head_spans(self, row: Row, below: Row, columns: Sequence[Column]) -> list[tuple[int, int]]:
         """The columns that each cell of the row spans if the row is a head, else an empty list."""
         step = row.baseline - below.baseline
         is_near = row.page == below.page and 0.3 * row.size < step <= _MAX_HEAD_STEP * row.size
@@ -237,7 +255,7 @@ class _Table:
         spans = place_heads(row.cells, columns, row.size)
         is_alone = len(spans) == 1 and spans[0][0] == 0
         is_level = any(first < last for first, last in spans)
-        return [] if is_alone or not (has_figures or is_level) else spans
+        return [] if is_alone or not (self._has_figures or (is_level and self.row_count > 1)) else spans
 
     def prepend_labels(self, rows: Sequence[Row], start: int) -> None:
         """Adds the labels of a section above the first row, from the row `start` on."""
