@@ -152,6 +152,10 @@ def has_sign(row: Sequence[str]) -> bool:
     return not (_LEADING_SIGNS.isdisjoint(row) and _TRAILING_SIGNS.isdisjoint(row))
 
 
+def is_trailing_sign(text: str) -> bool:
+    return text in _TRAILING_SIGNS
+
+
 def _merge_column(rows: Rows, column: int, target: int) -> Rows:
     """The rows without `column`, whose texts fill the empty cells of `target`. Unchanged if texts would be lost."""
     if any(row[column] and row[target] and row[column] != row[target] for row in rows):

@@ -5,15 +5,17 @@ A change of the results needs a new `grid.VERSION`.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import inf
+from statistics import median
 from typing import NamedTuple
 
-from rag_core.parsing.table_heads import join_row_signs
+from rag_core.parsing.table_heads import is_trailing_sign, join_row_signs
 
 _MAX_SPAN = 16  # columns below one head
 _EDGE_COST = 4.0  # in sizes of the letters: a head is rather centred above several columns than at one end of them
 _MAX_DISTANCE = 2.0  # in sizes of the letters, from a head to the columns that it spans
-_SIGN_AT_END = re.compile(r"(.*[\d)%\u2013\u2014-])\s+(\S{1,3})")
+_SIGN_START = re.compile(r"(?<=[\d)%\u2013\u2014-])\s+(?=\W?[^\s\w(.-](?:\s|[\d(.]|$))")
 
 
 class Cell(NamedTuple):
@@ -48,7 +50,9 @@ class Column(NamedTuple):
 
 def join_signs(row: Row) -> Row:
     """The row with currency signs, percent signs and closing brackets in the cells of their numbers."""
-    cells = list(_split_signs(row.cells))
+    if len(row.cells) < 2:
+        return row
+    cells = [part for cell in row.cells for part in _split_before_signs(cell)]
     texts = join_row_signs([cell.text for cell in cells])
     joined: list[Cell] = []
     left = inf
@@ -56,30 +60,43 @@ def join_signs(row: Row) -> Row:
         if text:
             joined.append(Cell(text, min(left, cell.left), cell.right))
             left = inf
-        elif cell.text in (")", "%", ")%") and joined:
+        elif is_trailing_sign(cell.text) and joined:
             joined[-1] = joined[-1]._replace(right=cell.right)
         else:
             left = cell.left
     return row._replace(cells=tuple(joined))
 
 
-def _split_signs(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Yields the cells with the sign split off that is at the end of a number: it belongs to the next cell."""
-    for cell, following in zip(cells, [*cells[1:], None], strict=True):
-        match = _SIGN_AT_END.fullmatch(cell.text)
-        if match and following and not join_row_signs([match[2], following.text])[0]:
-            width = (cell.right - cell.left) / len(cell.text)
-            yield Cell(match[1], cell.left, cell.right - width * (len(cell.text) - len(match[1])))
-            yield Cell(match[2], cell.right - width * len(match[2]), cell.right)
-        else:
-            yield cell
+def _split_before_signs(cell: Cell) -> Iterator[Cell]:
+    """Yields the parts of a cell such as `12 $ 34`: the sign of the next number can be as near to the one before."""
+    width = (cell.right - cell.left) / max(len(cell.text), 1)
+    starts = [0, *(gap.end() for gap in _SIGN_START.finditer(cell.text))]
+    for start, end in pairwise([*starts, len(cell.text)]):
+        text = cell.text[start:end].rstrip()
+        yield Cell(text, cell.left + width * start, cell.left + width * (start + len(text)))
 
 
 def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -> list[tuple[int, int]]:
     """The first and last column that each head spans; empty if the heads do not fit above the columns.
 
-    Chooses the spans with the smallest distances between the centre or the ends of a head and those of its columns.
-    Columns left of the first head can be without a head; any other such column costs the `size` of a letter.
+    Numbers at the right ends of their columns leave room on the left: heads can be centred above the columns with it.
+    """
+    return min(_place_heads(heads, extents, size) for extents in (columns, _with_room(columns)))[1]
+
+
+def _with_room(columns: Sequence[Column]) -> Sequence[Column]:
+    """The columns, except for the first, as wide as their right ends are apart."""
+    if len(columns) < 3:
+        return columns
+    width = median(right.right - left.right for left, right in pairwise(columns[1:]))
+    return [columns[0], *(Column(min(column.left, column.right - width), column.right) for column in columns[1:])]
+
+
+def _place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -> tuple[float, list[tuple[int, int]]]:
+    """The spans with the smallest distances between the centre or the ends of a head and those of its columns.
+
+    The first number is the sum of the distances. Columns left of the first head can be without a head; any other such
+    column costs the `size` of a letter.
     """
     # the cost and the spans of the heads so far, by the number of columns that are left of the next head
     placed: list[tuple[float, list[tuple[int, int]]]] = [(0.0, [])] * (len(columns) + 1)
@@ -96,7 +113,7 @@ def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -
             )
         placed = following
     cost, spans = placed[-1]
-    return spans if cost < inf else []
+    return (cost, spans) if cost < inf else (inf, [])
 
 
 def _misfit(head: Cell, columns: Sequence[Column], first: int, last: int, size: float) -> float:
