@@ -25,10 +25,13 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
+    """A printed line. `narrow_cells` are the parts between gaps that are only wider than a space."""
+
     cells: tuple[Cell, ...]
     page: int
     baseline: float
     size: float
+    narrow_cells: tuple[Cell, ...] = ()
 
 
 class Column(NamedTuple):
@@ -79,9 +82,26 @@ def _split_before_signs(cell: Cell) -> Iterator[Cell]:
 def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -> list[tuple[int, int]]:
     """The first and last column that each head spans; empty if the heads do not fit above the columns.
 
-    Numbers at the right ends of their columns leave room on the left: heads can be centred above the columns with it.
+    Heads that leave no column without a head are preferred, then heads above one column each. Numbers at the right
+    ends of their columns leave room on the left: heads can be centred above the columns with it.
     """
-    return min(_place_heads(heads, extents, size) for extents in (columns, _with_room(columns)))[1]
+    for skip_cost, max_span in ((inf, _MAX_SPAN), (0.0, 1), (size, _MAX_SPAN)):
+        cost, spans = min(
+            _place_heads(heads, extents, size, skip_cost, max_span) for extents in (columns, _with_room(columns))
+        )
+        if cost <= size * len(heads):
+            break
+    return spans
+
+
+def place_narrow_heads(row: Row, columns: Sequence[Column]) -> list[tuple[int, int]]:
+    """The column of each narrow cell, as a span; empty if they do not fit above all columns except the first."""
+    if len(row.narrow_cells) not in (len(columns) - 1, len(columns)):
+        return []
+    cost, spans = min(
+        _place_heads(row.narrow_cells, extents, row.size, inf, 1) for extents in (columns, _with_room(columns))
+    )
+    return spans if cost <= row.size * len(spans) else []
 
 
 def _with_room(columns: Sequence[Column]) -> Sequence[Column]:
@@ -92,23 +112,27 @@ def _with_room(columns: Sequence[Column]) -> Sequence[Column]:
     return [columns[0], *(Column(min(column.left, column.right - width), column.right) for column in columns[1:])]
 
 
-def _place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -> tuple[float, list[tuple[int, int]]]:
+def _place_heads(
+    heads: Sequence[Cell], columns: Sequence[Column], size: float, skip_cost: float, max_span: int
+) -> tuple[float, list[tuple[int, int]]]:
     """The spans with the smallest distances between the centre or the ends of a head and those of its columns.
 
-    The first number is the sum of the distances. Columns left of the first head can be without a head; any other such
-    column costs the `size` of a letter.
+    The first number is the sum of the distances and of `skip_cost` for each column without a head. The first column,
+    which holds labels, can be without one.
     """
     # the cost and the spans of the heads so far, by the number of columns that are left of the next head
-    placed: list[tuple[float, list[tuple[int, int]]]] = [(0.0, [])] * (len(columns) + 1)
+    placed: list[tuple[float, list[tuple[int, int]]]] = [
+        (skip_cost * max(left - 1, 0) if left > 1 else 0.0, []) for left in range(len(columns) + 1)
+    ]
     for head in heads:
         following: list[tuple[float, list[tuple[int, int]]]] = [(inf, [])] * (len(columns) + 1)
         for last in range(len(columns)):
             following[last + 1] = min(
-                (following[last][0] + size, following[last][1]),
+                (following[last][0] + skip_cost, following[last][1]),
                 *(
                     (cost + _misfit(head, columns, first, last, size), [*spans, (first, last)])
                     for first, (cost, spans) in enumerate(placed[: last + 1])
-                    if first > last - _MAX_SPAN
+                    if first > last - max_span
                 ),
             )
         placed = following

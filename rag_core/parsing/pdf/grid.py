@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from rag_core.parsing.pdf.columns import Cell, Column, Row, join_signs, place_heads
+from rag_core.parsing.pdf.columns import Cell, Column, Row, join_signs, place_heads, place_narrow_heads
 from rag_core.parsing.table_heads import count_levels, is_figure, join_levels
 
 VERSION = 3
@@ -62,7 +62,8 @@ def _find_table(rows: Sequence[Row], start: int, free: int) -> "_Table":
     first_figures = next(
         (index for index in range(start, min(start + _MAX_HEADS + 1, len(rows))) if _has_figures(rows[index])), start
     )
-    if len(rows[start].cells) > 1 and table.end <= first_figures:
+    is_widened = len(table.columns) > len(rows[start].cells)
+    if len(rows[start].cells) > 1 and (table.end <= first_figures or is_widened):
         below = _grow_table(rows, first_figures)
         below.add_heads(rows, free)
         if below.start <= start:
@@ -229,11 +230,11 @@ class _Table:
         start = end
         while start > free and len(heads) < _MAX_HEADS and len(columns) > 1:
             row = rows[start - 1]
-            spans = self._head_spans(row, rows[start], columns)
+            cells, spans = self._place_head(row, rows[start], columns)
             if not spans:
                 break
             texts = [""] * len(columns)
-            for cell, (first, last) in zip(row.cells, spans, strict=True):
+            for cell, (first, last) in zip(cells, spans, strict=True):
                 texts[first : last + 1] = [cell.text] * (last + 1 - first)
                 if first == last:
                     columns[first] = columns[first].with_cell(cell)
@@ -245,17 +246,22 @@ class _Table:
             start -= 1
         return start, heads
 
-    def _head_spans(self, row: Row, below: Row, columns: Sequence[Column]) -> list[tuple[int, int]]:
-        """The columns that each cell of the row spans if the row is a head, else an empty list."""
+    def _place_head(
+        self, row: Row, below: Row, columns: Sequence[Column]
+    ) -> tuple[Sequence[Cell], list[tuple[int, int]]]:
+        """The cells of the row and the columns that each spans; without columns if the row is not a head."""
         step = row.baseline - below.baseline
         is_near = row.page == below.page and 0.3 * row.size < step <= _MAX_HEAD_STEP * row.size
         is_short = all(len(cell.text) <= _MAX_HEAD_CHARS for cell in row.cells)
         if not is_near or not is_short or _has_figures(row) or len(row.cells) > len(columns):
-            return []
+            return (), []
+        if self._has_figures and (spans := place_narrow_heads(row, columns)):
+            return row.narrow_cells, spans
         spans = place_heads(row.cells, columns, row.size)
         is_alone = len(spans) == 1 and spans[0][0] == 0
         is_level = any(first < last for first, last in spans)
-        return [] if is_alone or not (self._has_figures or (is_level and self.row_count > 1)) else spans
+        is_head = not is_alone and (self._has_figures or (is_level and self.row_count > 1))
+        return row.cells, spans if is_head else []
 
     def prepend_labels(self, rows: Sequence[Row], start: int) -> None:
         """Adds the labels of a section above the first row, from the row `start` on."""

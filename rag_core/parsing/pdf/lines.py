@@ -18,6 +18,9 @@ WORD_CUT = "\ufffe"
 MIN_CELL_GAP = 1.2
 """Gaps that are wider, in sizes of the letters, separate cells."""
 
+NARROW_CELL_GAP = 0.45
+"""Gaps that are wider, in sizes of the letters, can separate cells of a table: spaces are narrower."""
+
 LARGE = 1.15
 """Letters that are larger than usual by this factor are those of a heading."""
 
@@ -30,7 +33,8 @@ _CUT_LETTER = re.compile(r"[^\W\d_]-$")
 class Line:
     """A line and the font of its letters. `page` counts from 0. `in_margin`: it is where headers and footers are.
 
-    `cells` are the parts of a line that has wide gaps; it is empty for any other line.
+    `cells` are the parts of a line that has wide gaps; it is empty for any other line. `narrow_cells` are the parts of
+    such a line between gaps that are only wider than a space.
     """
 
     text: str
@@ -42,6 +46,7 @@ class Line:
     bold: bool = False
     in_margin: bool = False
     cells: tuple[Cell, ...] = ()
+    narrow_cells: tuple[Cell, ...] = ()
 
     @property
     def parts(self) -> tuple[Cell, ...]:
@@ -71,7 +76,15 @@ class Line:
         joined = Cell(f"{last.text}{space}{first.text}", last.left, first.right)
         middle = (last, first) if gap > MIN_CELL_GAP else (joined,)
         cells = (*self.parts[:-1], *middle, *line.parts[1:])
-        return replace(self, text=text, right=line.right, bold=self.bold and line.bold, cells=cells)
+        narrow_cells = (*(self.narrow_cells or self.parts), *(line.narrow_cells or line.parts))
+        return replace(
+            self,
+            text=text,
+            right=line.right,
+            bold=self.bold and line.bold,
+            cells=cells,
+            narrow_cells=narrow_cells if gap > NARROW_CELL_GAP else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ def merge_rows(lines: Iterable[Line]) -> Iterator[Line]:
 
 def find_line_grids(lines: Sequence[Line]) -> Iterator[Grid]:
     """Yields the tables among the lines, in order."""
-    return find_grids([Row(line.parts, line.page, line.baseline, line.size) for line in lines])
+    return find_grids([Row(line.parts, line.page, line.baseline, line.size, line.narrow_cells) for line in lines])
 
 
 def usual_size(lines: Iterable[Line]) -> float:

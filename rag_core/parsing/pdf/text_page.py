@@ -19,7 +19,7 @@ import pypdfium2.raw as pdfium
 from rag_core.errors import DocumentError
 from rag_core.parsing.blocks import clean_text
 from rag_core.parsing.pdf.columns import Cell
-from rag_core.parsing.pdf.lines import MIN_CELL_GAP, Line
+from rag_core.parsing.pdf.lines import MIN_CELL_GAP, NARROW_CELL_GAP, Line
 
 _MARGIN = 0.1  # of a page's height, at its top and at its bottom
 _TEXT_ANNOTATIONS = {pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT, pdfium.FPDF_ANNOT_STAMP}
@@ -161,6 +161,7 @@ def _read_lines(page: pypdfium2.PdfTextPage, number: int, view: _View) -> Iterat
             left, _ = letters.extent(letters.number(start + len(raw) - len(raw.lstrip())))
             _, right = letters.extent(letters.number(start + len(raw.rstrip()) - 1))
             baseline, size = letters.baseline(middle), letters.font_size(middle)
+            cells, narrow_cells = _find_cells(letters, raw, start, size)
             yield Line(
                 text=text,
                 page=number,
@@ -170,20 +171,26 @@ def _read_lines(page: pypdfium2.PdfTextPage, number: int, view: _View) -> Iterat
                 size=size,
                 bold=letters.is_bold(middle),
                 in_margin=not _MARGIN * view.height < baseline < (1 - _MARGIN) * view.height,
-                cells=_find_cells(letters, raw, start, size),
+                cells=cells,
+                narrow_cells=narrow_cells,
             )
         start += len(raw) + 2
 
 
-def _find_cells(letters: _Letters, raw: str, start: int, size: float) -> tuple[Cell, ...]:
-    """The parts of a line between wide gaps; empty if it has no such gap."""
+def _find_cells(letters: _Letters, raw: str, start: int, size: float) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+    """The parts of a line between wide gaps, and those between narrow ones; empty if it has no wide gap."""
     words = [word.span() for word in _WORD.finditer(raw)]
     ends = list(letters.word_extents(words, start)) if len(words) > 1 else []
-    gaps = [i for i in range(1, len(ends)) if ends[i][0] - ends[i - 1][1] > MIN_CELL_GAP * size]
-    if not gaps:
-        return ()
-    parts = pairwise([0, *gaps, len(words)])
-    return tuple(Cell(_clean_line(raw[words[i][0] : words[j - 1][1]]), ends[i][0], ends[j - 1][1]) for i, j in parts)
+    gaps = [(ends[i][0] - ends[i - 1][1]) / size for i in range(1, len(ends))]
+    if max(gaps, default=0.0) <= MIN_CELL_GAP:
+        return (), ()
+    return tuple(
+        tuple(
+            Cell(_clean_line(raw[words[i][0] : words[j - 1][1]]), ends[i][0], ends[j - 1][1])
+            for i, j in pairwise([0, *(i for i, gap in enumerate(gaps, 1) if gap > limit), len(words)])
+        )
+        for limit in (MIN_CELL_GAP, NARROW_CELL_GAP)
+    )
 
 
 def _clean_line(raw: str) -> str:
