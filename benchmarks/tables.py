@@ -57,7 +57,7 @@ def read_cells(text: str) -> Iterator[tuple[str, str, str]]:
     header: Sequence[str] = ()
     for line in text.split("\n"):
         if not line.startswith("|"):
-            header = () if line.strip() else header  # a chunk's prefix ends with the header of a cut table
+            header = ()
         elif not header:
             header = _split_row(line)
         elif not _RULE.fullmatch(line):

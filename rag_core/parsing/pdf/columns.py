@@ -85,23 +85,24 @@ def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -
     Heads that leave no column without a head are preferred, then heads above one column each. Numbers at the right
     ends of their columns leave room on the left: heads can be centred above the columns with it.
     """
-    for skip_cost, max_span in ((inf, _MAX_SPAN), (0.0, 1), (size, _MAX_SPAN)):
+    for skip_cost, max_span, max_misfit in ((inf, _MAX_SPAN, size), (0.0, 1, size), (size, _MAX_SPAN, inf)):
         cost, spans = min(
-            _place_heads(heads, extents, size, skip_cost, max_span) for extents in (columns, _with_room(columns))
+            _place_heads(heads, extents, size, skip_cost, max_span, max_misfit)
+            for extents in (columns, _with_room(columns))
         )
-        if cost <= size * len(heads):
-            break
-    return spans
+        if cost < inf:
+            return spans
+    return []
 
 
 def place_narrow_heads(row: Row, columns: Sequence[Column]) -> list[tuple[int, int]]:
     """The column of each narrow cell, as a span; empty if they do not fit above all columns except the first."""
     if len(row.narrow_cells) not in (len(columns) - 1, len(columns)):
         return []
-    cost, spans = min(
-        _place_heads(row.narrow_cells, extents, row.size, inf, 1) for extents in (columns, _with_room(columns))
-    )
-    return spans if cost <= row.size * len(spans) else []
+    return min(
+        _place_heads(row.narrow_cells, extents, row.size, inf, 1, row.size)
+        for extents in (columns, _with_room(columns))
+    )[1]
 
 
 def _with_room(columns: Sequence[Column]) -> Sequence[Column]:
@@ -113,12 +114,17 @@ def _with_room(columns: Sequence[Column]) -> Sequence[Column]:
 
 
 def _place_heads(
-    heads: Sequence[Cell], columns: Sequence[Column], size: float, skip_cost: float, max_span: int
+    heads: Sequence[Cell],
+    columns: Sequence[Column],
+    size: float,
+    skip_cost: float,
+    max_span: int,
+    max_misfit: float,
 ) -> tuple[float, list[tuple[int, int]]]:
     """The spans with the smallest distances between the centre or the ends of a head and those of its columns.
 
     The first number is the sum of the distances and of `skip_cost` for each column without a head. The first column,
-    which holds labels, can be without one.
+    which holds labels, can be without one. The second part is empty if a distance would exceed `max_misfit`.
     """
     # the cost and the spans of the heads so far, by the number of columns that are left of the next head
     placed: list[tuple[float, list[tuple[int, int]]]] = [
@@ -127,14 +133,14 @@ def _place_heads(
     for head in heads:
         following: list[tuple[float, list[tuple[int, int]]]] = [(inf, [])] * (len(columns) + 1)
         for last in range(len(columns)):
-            following[last + 1] = min(
-                (following[last][0] + skip_cost, following[last][1]),
-                *(
-                    (cost + _misfit(head, columns, first, last, size), [*spans, (first, last)])
-                    for first, (cost, spans) in enumerate(placed[: last + 1])
-                    if first > last - max_span
-                ),
-            )
+            cost, spans = following[last]
+            choices = [(cost + skip_cost, spans)]
+            for first in range(max(last - max_span + 1, 0), last + 1):
+                cost, spans = placed[first]
+                misfit = _misfit(head, columns, first, last, size)
+                if misfit <= max_misfit:
+                    choices.append((cost + misfit, [*spans, (first, last)]))
+            following[last + 1] = min(choices)
         placed = following
     cost, spans = placed[-1]
     return (cost, spans) if cost < inf else (inf, [])

@@ -154,6 +154,8 @@ class _Table:
 
     def add_labels(self, rows: Sequence[Row]) -> bool:
         """Adds the labels of a section, and the row with figures below them; returns False if there are none."""
+        if rows[self.end].page != rows[self.end - 1].page:
+            return False
         for end in range(self.end + 1, min(self.end + _MAX_LABELS + 1, len(rows))):
             labels, following = rows[self.end : end], rows[end]
             if not all(self._is_label(label, row) for label, row in zip(labels, rows[self.end + 1 :], strict=False)):
