@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from rag_core.parsing.pdf.cell_order import order_rows
 from rag_core.parsing.pdf.furniture import without_furniture
 from rag_core.parsing.pdf.headings import with_headings
 from rag_core.parsing.pdf.lines import WORD_CUT, Line, Paragraph, find_line_grids, merge_rows
@@ -22,7 +23,7 @@ _NEIGHBOUR_LINES = 8
 
 def build_paragraphs(pages: Sequence[Sequence[Line]]) -> list[Paragraph]:
     """The paragraphs and tables of the pages in order. Headers, footers and page numbers are left out."""
-    rows = [list(merge_rows(page)) for page in pages]
+    rows = [list(order_rows(list(merge_rows(page)))) for page in pages]
     lines = [line for page in without_furniture(rows) for line in page]
     steps = [(above.baseline - line.baseline) / line.size for above, line in pairwise(lines) if above.page == line.page]
     leading = median([step for step in steps if 0.8 < step < 2.5] or [1.2])

@@ -34,7 +34,7 @@ class Line:
     """A line and the font of its letters. `page` counts from 0. `in_margin`: it is where headers and footers are.
 
     `cells` are the parts of a line that has wide gaps; it is empty for any other line. `narrow_cells` are the parts of
-    such a line between gaps that are only wider than a space.
+    a line between gaps that are only wider than a space.
     """
 
     text: str

@@ -161,7 +161,7 @@ def _read_lines(page: pypdfium2.PdfTextPage, number: int, view: _View) -> Iterat
             left, _ = letters.extent(letters.number(start + len(raw) - len(raw.lstrip())))
             _, right = letters.extent(letters.number(start + len(raw.rstrip()) - 1))
             baseline, size = letters.baseline(middle), letters.font_size(middle)
-            cells, narrow_cells = _find_cells(letters, raw, start, size)
+            words = _measure_words(letters, raw, start)
             yield Line(
                 text=text,
                 page=number,
@@ -171,25 +171,26 @@ def _read_lines(page: pypdfium2.PdfTextPage, number: int, view: _View) -> Iterat
                 size=size,
                 bold=letters.is_bold(middle),
                 in_margin=not _MARGIN * view.height < baseline < (1 - _MARGIN) * view.height,
-                cells=cells,
-                narrow_cells=narrow_cells,
+                cells=_find_cells(words, MIN_CELL_GAP * size),
+                narrow_cells=_find_cells(words, NARROW_CELL_GAP * size),
             )
         start += len(raw) + 2
 
 
-def _find_cells(letters: _Letters, raw: str, start: int, size: float) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
-    """The parts of a line between wide gaps, and those between narrow ones; empty if it has no wide gap."""
+def _measure_words(letters: _Letters, raw: str, start: int) -> list[Cell]:
     words = [word.span() for word in _WORD.finditer(raw)]
-    ends = list(letters.word_extents(words, start)) if len(words) > 1 else []
-    gaps = [(ends[i][0] - ends[i - 1][1]) / size for i in range(1, len(ends))]
-    if max(gaps, default=0.0) <= MIN_CELL_GAP:
-        return (), ()
+    ends = letters.word_extents(words, start) if len(words) > 1 else ()
+    return [Cell(raw[first:end], left, right) for (first, end), (left, right) in zip(words, ends, strict=False)]
+
+
+def _find_cells(words: Sequence[Cell], max_gap: float) -> tuple[Cell, ...]:
+    """The parts of a line between gaps wider than `max_gap`; empty if it has no such gap."""
+    gaps = [i for i in range(1, len(words)) if words[i].left - words[i - 1].right > max_gap]
+    if not gaps:
+        return ()
+    parts = [words[i:j] for i, j in pairwise([0, *gaps, len(words)])]
     return tuple(
-        tuple(
-            Cell(_clean_line(raw[words[i][0] : words[j - 1][1]]), ends[i][0], ends[j - 1][1])
-            for i, j in pairwise([0, *(i for i, gap in enumerate(gaps, 1) if gap > limit), len(words)])
-        )
-        for limit in (MIN_CELL_GAP, NARROW_CELL_GAP)
+        Cell(_clean_line(" ".join(word.text for word in part)), part[0].left, part[-1].right) for part in parts
     )
 
 
