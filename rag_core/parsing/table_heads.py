@@ -52,6 +52,11 @@ def is_figure(cell: str) -> bool:
     return _FIGURE.fullmatch(cell) is not None and not _YEAR.fullmatch(cell)
 
 
+def is_value(cell: str) -> bool:
+    """True for a figure, and for what is written in place of one, such as a dash."""
+    return is_figure(cell) or _NO_VALUE.fullmatch(cell) is not None
+
+
 def _count_titles(rows: Rows) -> int:
     """The number of leading rows whose first cell is alone, if a head follows them."""
     count = 0
@@ -61,7 +66,7 @@ def _count_titles(rows: Rows) -> int:
         return 0
     head, *body = rows[count:]
     if columns := _figure_columns(body):
-        return count if any(head[column] for column in columns) and not _has_figures(head, columns) else 0
+        return count if any(head[column] for column in columns) and not _has_values(head, columns) else 0
     return count if len(head) > 2 and len(set(filter(None, head))) == len(head) else 0
 
 
@@ -84,7 +89,7 @@ def _continues_head(rows: Rows, index: int) -> bool:
     if not names or not (has_spans or continues_first or not all(above[1:])):
         return False
     if columns := _figure_columns(body):
-        return not _has_figures(row, columns) and any(row[column] for column in columns)
+        return not _has_values(row, columns) and any(row[column] for column in columns)
     return has_spans and not _has_spans(row) and (continues_first or not above[0])
 
 
@@ -92,8 +97,8 @@ def _has_spans(row: Sequence[str]) -> bool:
     return any(cell and cell == left for left, cell in pairwise(row))
 
 
-def _has_figures(row: Sequence[str], columns: Iterable[int]) -> bool:
-    return any(is_figure(row[column]) or _NO_VALUE.fullmatch(row[column]) for column in columns)
+def _has_values(row: Sequence[str], columns: Iterable[int]) -> bool:
+    return any(is_value(row[column]) for column in columns)
 
 
 def _figure_columns(rows: Rows) -> list[int]:

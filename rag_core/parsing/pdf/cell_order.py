@@ -13,7 +13,7 @@ from rag_core.parsing.table_heads import is_figure
 _MAX_HEIGHT = 4.5  # of a row, in sizes of the letters: running text in columns is higher
 _SAME_LINE = 0.7  # in sizes of the letters: lines of a cell that is centred are between those of its neighbours
 _MIN_STEP = 0.3  # in sizes of the letters, from a line to the next
-_MAX_NEAR = 3.0  # in sizes of the letters, from a head to the row with figures below it
+_MAX_NEAR = 5.0  # in sizes of the letters, from a head to the row with figures below it, after a label
 
 
 def order_rows(lines: Sequence[Line]) -> Iterator[Line]:

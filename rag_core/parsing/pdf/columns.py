@@ -14,6 +14,7 @@ from rag_core.parsing.table_heads import is_trailing_sign, join_row_signs
 
 _MAX_SPAN = 16  # columns below one head
 _EDGE_COST = 4.0  # in sizes of the letters: a head is rather centred above several columns than at one end of them
+_MAX_LINE_STEP = 1.3  # in sizes of the letters, from a line to the next in the same cell
 _MAX_DISTANCE = 2.0  # in sizes of the letters, from a head to the columns that it spans
 _SIGN_START = re.compile(r"(?<=[\d)%\u2013\u2014-])\s+(?=\W?[^\s\w(.-](?:\s|[\d(.]|$))")
 
@@ -79,13 +80,17 @@ def _split_before_signs(cell: Cell) -> Iterator[Cell]:
         yield Cell(text, cell.left + width * start, cell.left + width * (start + len(text)))
 
 
-def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float) -> list[tuple[int, int]]:
+def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float, step: float) -> list[tuple[int, int]]:
     """The first and last column that each head spans; empty if the heads do not fit above the columns.
 
-    Heads that leave no column without a head are preferred, then heads above one column each. Numbers at the right
+    Heads that leave no column without a head are preferred, then heads above one column each. It is the other way round
+    for words whose `step` to the line below is that of lines in a cell: they are its first lines. Numbers at the right
     ends of their columns leave room on the left: heads can be centred above the columns with it.
     """
-    for skip_cost, max_span, max_misfit in ((inf, _MAX_SPAN, size), (0.0, 1, size), (size, _MAX_SPAN, inf)):
+    attempts = [(inf, _MAX_SPAN, size), (0.0, 1, size), (size, _MAX_SPAN, inf)]
+    if step <= _MAX_LINE_STEP * size and not any(map(str.isdigit, "".join(head.text for head in heads))):
+        attempts[:2] = reversed(attempts[:2])
+    for skip_cost, max_span, max_misfit in attempts:
         cost, spans = min(
             _place_heads(heads, extents, size, skip_cost, max_span, max_misfit)
             for extents in (columns, _with_room(columns))

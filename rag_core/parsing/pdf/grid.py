@@ -7,7 +7,7 @@ from math import inf
 from statistics import median
 
 from rag_core.parsing.pdf.columns import Cell, Column, Row, join_signs, place_heads, place_narrow_heads
-from rag_core.parsing.table_heads import count_levels, is_figure, join_levels
+from rag_core.parsing.table_heads import count_levels, is_figure, is_value, join_levels
 
 VERSION = 3
 
@@ -58,16 +58,14 @@ def find_grids(rows: Sequence[Row]) -> Iterator[Grid]:
 
 def _find_table(rows: Sequence[Row], start: int, free: int) -> "_Table":
     """The table whose first row with several cells is at `start`. Its head can begin above, from the row `free` on."""
-    table = _grow_table(rows, start)
-    first_figures = next(
-        (index for index in range(start, min(start + _MAX_HEADS + 1, len(rows))) if _has_figures(rows[index])), start
-    )
-    is_widened = len(table.columns) > len(rows[start].cells)
-    if len(rows[start].cells) > 1 and (table.end <= first_figures or is_widened):
+    lead = range(start, min(start + _MAX_HEADS + 1, len(rows)))
+    first_figures = next((index for index in lead if _has_figures(rows[index])), start)
+    if len(rows[start].cells) > 1 and first_figures > start:
         below = _grow_table(rows, first_figures)
         below.add_heads(rows, free)
-        if below.start <= start:
+        if below.start <= start and below.is_complete:
             return below
+    table = _grow_table(rows, start)
     table.add_heads(rows, free)
     return table
 
@@ -255,11 +253,16 @@ class _Table:
         step = row.baseline - below.baseline
         is_near = row.page == below.page and 0.3 * row.size < step <= _MAX_HEAD_STEP * row.size
         is_short = all(len(cell.text) <= _MAX_HEAD_CHARS for cell in row.cells)
-        if not is_near or not is_short or _has_figures(row) or len(row.cells) > len(columns):
+        if (
+            not is_near
+            or not is_short
+            or any(is_value(cell.text) for cell in row.cells[1:])
+            or len(row.cells) > len(columns)
+        ):
             return (), []
         if self._has_figures and (spans := place_narrow_heads(row, columns)):
             return row.narrow_cells, spans
-        spans = place_heads(row.cells, columns, row.size)
+        spans = place_heads(row.cells, columns, row.size, step)
         is_alone = len(spans) == 1 and spans[0][0] == 0
         is_level = any(first < last for first, last in spans)
         is_head = not is_alone and (self._has_figures or (is_level and self.row_count > 1))
