@@ -92,7 +92,8 @@ class Paragraph:
     """Lines, and what separates each of them from the one before: a space, a newline or nothing.
 
     `level` is that of a heading, and 0 for any other paragraph. `table` holds the rows if the lines are those of a
-    table; `page_starts` holds the indexes of the rows with which further pages begin.
+    table; `page_starts` holds the indexes of the rows with which further pages begin. `is_contents`: it is a table of
+    contents, which repeats headings and is not part of the text.
     """
 
     lines: tuple[Line, ...]
@@ -100,6 +101,7 @@ class Paragraph:
     level: int = 0
     table: tuple[tuple[str, ...], ...] = ()
     page_starts: tuple[int, ...] = ()
+    is_contents: bool = False
 
     @property
     def text(self) -> str:

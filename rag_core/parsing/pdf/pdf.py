@@ -93,6 +93,8 @@ class _TextBuilder:
         return "".join(self._parts)
 
     def add(self, current: Paragraph) -> None:
+        if current.is_contents:
+            return
         if self._above is not None:
             self._append("\n" if self._above.is_list_item and current.is_list_item else "\n\n")
         self._above, first_page = current, current.lines[0].page

@@ -39,29 +39,41 @@ class TextPage(NamedTuple):
 
 
 def read_page(pdf: pypdfium2.PdfDocument, number: int) -> TextPage:
-    """Reads a page; pages count from 0. Raises DocumentError if it is damaged."""
+    """Reads a page, with its form fields, notes and stamps. Pages count from 0. Raises DocumentError if it is damaged.
+
+    PDFium reads no text from annotations until they are part of the page. That can garble the page's own text, which is
+    therefore read before.
+    """
     try:
-        with closing(_load_page(pdf, number)) as page, closing(page.get_textpage()) as text:
-            left, bottom, right, top = page.get_bbox()
-            view = _View(left=left, bottom=bottom, right=right, top=top, rotation=page.get_rotation())
-            return TextPage(list(_read_lines(text, number, view)), pdfium.FPDFPage_CountObjects(page) > 0)
+        with closing(pdf[number]) as page:
+            own = _read_text(page, number)
+            if not _has_text_annotations(page):
+                return own
+            pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
+        with closing(pdf[number]) as page:
+            flattened = _read_text(page, number)
     except pypdfium2.PdfiumError as error:
         raise DocumentError("parse", f"damaged PDF: page {number + 1}: {error}") from error
+    kept = [line.text for line in own.lines[:-1]]
+    if [line.text for line in flattened.lines[: len(kept)]] == kept:
+        return flattened
+    return TextPage(own.lines + flattened.lines[len(own.lines) :], flattened.has_content)
 
 
-def _load_page(pdf: pypdfium2.PdfDocument, number: int) -> pypdfium2.PdfPage:
-    """Loads a page. Form fields, notes and stamps become part of it: PDFium reads no text from annotations."""
-    page = pdf[number]
+def _read_text(page: pypdfium2.PdfPage, number: int) -> TextPage:
+    with closing(page.get_textpage()) as text:
+        left, bottom, right, top = page.get_bbox()
+        view = _View(left=left, bottom=bottom, right=right, top=top, rotation=page.get_rotation())
+        return TextPage(list(_read_lines(text, number, view)), pdfium.FPDFPage_CountObjects(page) > 0)
+
+
+def _has_text_annotations(page: pypdfium2.PdfPage) -> bool:
     subtypes = set[int]()
     for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
         annotation = pdfium.FPDFPage_GetAnnot(page, index)
         subtypes.add(int(pdfium.FPDFAnnot_GetSubtype(annotation)))
         pdfium.FPDFPage_CloseAnnot(annotation)
-    if not subtypes & _TEXT_ANNOTATIONS:
-        return page
-    pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
-    page.close()
-    return pdf[number]
+    return bool(subtypes & _TEXT_ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
