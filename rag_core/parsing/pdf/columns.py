@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from rag_core.parsing.table_heads import is_trailing_sign, join_row_signs
 
+_MIN_STEP = 0.3  # in sizes of the letters, from a row to the next
+_MAX_COLUMNS = 40  # of a table whose heads are placed
 _MAX_SPAN = 16  # columns below one head
 _EDGE_COST = 4.0  # in sizes of the letters: a head is rather centred above several columns than at one end of them
 _MAX_LINE_STEP = 1.3  # in sizes of the letters, from a line to the next in the same cell
@@ -33,6 +35,10 @@ class Row(NamedTuple):
     baseline: float
     size: float
     narrow_cells: tuple[Cell, ...] = ()
+
+    def is_above(self, row: "Row") -> bool:
+        """True if the row is clearly lower on its page."""
+        return self.baseline - row.baseline > _MIN_STEP * row.size
 
 
 class Column(NamedTuple):
@@ -87,6 +93,8 @@ def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float, s
     for words whose `step` to the line below is that of lines in a cell: they are its first lines. Numbers at the right
     ends of their columns leave room on the left: heads can be centred above the columns with it.
     """
+    if len(columns) > _MAX_COLUMNS:
+        return []
     attempts = [(inf, _MAX_SPAN, size), (0.0, 1, size), (size, _MAX_SPAN, inf)]
     if step <= _MAX_LINE_STEP * size and not any(map(str.isdigit, "".join(head.text for head in heads))):
         attempts[:2] = reversed(attempts[:2])
@@ -102,7 +110,7 @@ def place_heads(heads: Sequence[Cell], columns: Sequence[Column], size: float, s
 
 def place_narrow_heads(row: Row, columns: Sequence[Column]) -> list[tuple[int, int]]:
     """The column of each narrow cell, as a span; empty if they do not fit above all columns except the first."""
-    if len(row.narrow_cells) not in (len(columns) - 1, len(columns)):
+    if len(row.narrow_cells) not in (len(columns) - 1, len(columns)) or len(columns) > _MAX_COLUMNS:
         return []
     return min(
         _place_heads(row.narrow_cells, extents, row.size, inf, 1, row.size)
