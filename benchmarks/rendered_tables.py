@@ -261,7 +261,7 @@ class _PdfPage:
         """The text as an object of a page, and its width."""
         letters = pdfium.FPDFPageObj_NewTextObj(self._pdf, b"Helvetica", self._size)
         wide = f"{text}\0".encode("utf-16-le")
-        pdfium.FPDFText_SetText(letters, ctypes.cast(wide, ctypes.POINTER(ctypes.c_ushort)))
+        pdfium.FPDFText_SetText(letters, (ctypes.c_ushort * (len(wide) // 2)).from_buffer_copy(wide))
         ends = [ctypes.c_float() for _ in range(4)]
         pdfium.FPDFPageObj_GetBounds(letters, *ends)
         return letters, ends[2].value - ends[0].value

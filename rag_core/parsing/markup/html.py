@@ -81,9 +81,9 @@ class HtmlParser:
             charset = (declaration[1] or declaration[2]).decode("ascii", "replace")
         html = _prepare(decode_text(body, charset))
         page = _convert(html, _WITHOUT_NAVIGATION)
-        text = _strip_front_matter(_content(page))
+        text = _strip_front_matter(rewrite_tables(page))
         if not text.strip():
-            text = _strip_front_matter(_content(_convert(html, _WHOLE_PAGE)))
+            text = _strip_front_matter(rewrite_tables(_convert(html, _WHOLE_PAGE)))
         head = page.metadata.document
         title, language = _one_line(head.title), head.language or ""
         document = Document(
@@ -96,13 +96,13 @@ class HtmlParser:
 
 def convert_html(html: str) -> str:
     """The Markdown that HtmlParser would make of a part of a page."""
-    return _strip_front_matter(_content(_convert(_prepare(html), _WITHOUT_NAVIGATION)))
+    return _strip_front_matter(rewrite_tables(_convert(_prepare(html), _WITHOUT_NAVIGATION)))
 
 
 def convert_html_parts(parts: Sequence[str]) -> list[str]:
     """The result of `convert_html` for each part, in one call of the converter. No part may leave an element open."""
     separated = f"\n<p>{_SEPARATOR}</p>\n".join(parts)
-    converted = _content(_convert(_prepare(separated), _WITHOUT_NAVIGATION)).split(_SEPARATOR)
+    converted = rewrite_tables(_convert(_prepare(separated), _WITHOUT_NAVIGATION)).split(_SEPARATOR)
     if len(converted) != len(parts):  # one of them contains the separator
         return [convert_html(part) for part in parts]
     return [_strip_front_matter(f"{text}\n") if (text := part.strip("\n")) else "" for part in converted]
@@ -128,10 +128,6 @@ def _convert(html: str, options: ConversionOptions) -> ConversionResult:
     if any(str(warning.kind).endswith("depth_limit_exceeded") for warning in page.warnings):
         raise DocumentError("parse", "HTML elements nested more than 1024 deep")
     return page
-
-
-def _content(page: ConversionResult) -> str:
-    return rewrite_tables(page.content or "", page.tables)
 
 
 def _strip_front_matter(content: str) -> str:

@@ -5,9 +5,9 @@ The converter leaves the cells empty that a merged cell covers, and takes the fi
 """
 
 import re
-from collections.abc import Sequence
 
-from html_to_markdown import TableData, TableGrid
+from html_to_markdown import ConversionResult
+from html_to_markdown._html_to_markdown import TableGrid
 
 from rag_core.parsing.table_heads import has_sign
 from rag_core.parsing.tables import Cell, CoveredBy, table
@@ -21,11 +21,12 @@ def needs_rewriting(html: str) -> bool:
     return _NEEDS_REWRITING.search(html) is not None
 
 
-def rewrite_tables(markdown: str, tables: Sequence[TableData]) -> str:
-    """The Markdown with the tables that need it written again. `tables` are those of the page, as converted."""
+def rewrite_tables(page: ConversionResult) -> str:
+    """The Markdown of the page, with the tables that need it written again."""
+    markdown = page.content or ""
     parts: list[str] = []
     end = 0
-    for converted in tables:
+    for converted in page.tables:
         cells = converted.grid.cells
         has_merged = any(cell.row_span > 1 or cell.col_span > 1 for cell in cells)
         if not has_merged and not has_sign([cell.content for cell in cells]):
