@@ -42,7 +42,7 @@ def main() -> None:
         cells = in_rows = in_chunks = 0
         for number, table in enumerate(tables):
             document = parse(f"file:///table.{name}", render(table), detect_language=False, file_mb=1, text_mb=1)
-            expected = {_normalize(cell) for cell in data_cells(table)}
+            expected = expected_cells(table)
             chunks = chunker.split(UUID(int=0), document)
             by_chunk = {cell for chunk in chunks for cell in read_cells(f"{chunk.prefix}\n{chunk.text}")}
             cells, in_rows = cells + len(expected), in_rows + len(expected & set(read_cells(document.text)))
@@ -50,6 +50,10 @@ def main() -> None:
             if arguments.poor and expected - by_chunk:
                 print(f"{name} {number}: {len(expected - by_chunk)} of {len(expected)}")
         print(f"{name:6}{cells:7}{in_rows / cells:7.3f}{in_chunks / cells:8.3f}")
+
+
+def expected_cells(table: SourceTable) -> set[tuple[str, str, str]]:
+    return {_normalize(cell) for cell in data_cells(table)}
 
 
 def read_cells(text: str) -> Iterator[tuple[str, str, str]]:

@@ -42,9 +42,19 @@ class HeadedTable:
 def find_head(rows: Rows) -> HeadedTable:
     """Finds the head, which is the first row at least, in a table of one row or more."""
     first = _count_titles(rows)
-    levels = count_levels(rows[first:])
-    titles = [next(filter(None, row)) for row in rows[:first]]
-    return HeadedTable(titles, join_levels(rows[first : first + levels]), rows[first + levels :])
+    titles, rows = [next(filter(None, row)) for row in rows[:first]], rows[first:]
+    levels = count_levels(rows)
+    rows = _move_heads(rows, levels)
+    return HeadedTable(titles, join_levels(rows[:levels]), rows[levels:])
+
+
+def _move_heads(rows: Rows, levels: int) -> Rows:
+    """Moves each head above an empty column to the next column if that has none: its column was left for a sign."""
+    for column in reversed(range(len(rows[0]) - 1)):
+        head, following = rows[levels - 1][column : column + 2]
+        if head and not following and len(rows) > levels and not any(row[column] for row in rows[levels:]):
+            rows = _merge_column(rows, column, column + 1)
+    return rows
 
 
 def is_figure(cell: str) -> bool:
