@@ -26,7 +26,7 @@ _NUMBER_START = re.compile(r"[(+\u2212\u2013\u2014-]?\s*[\d.]|[\u2013\u2014-]$")
 _YEAR = re.compile(r"(?:FY\s?)?(?:19|20)\d\d")
 _NO_VALUE = re.compile(r"[-\u2010-\u2015\u2212.*]+|n\.?/?[am]\.?", re.IGNORECASE)
 _FIGURE = re.compile(
-    rf"[(\s+\u2212\u2013-]*{_SIGN}?\s*[(+\u2212-]*\d[\d\s.,'\u2019]*\)?\s*(?:%|{_SIGN})?\)?", re.IGNORECASE
+    rf"[(\s+\u2212\u2013-]*+{_SIGN}?\s*+[(+\u2212-]*+\d[\d\s.,'\u2019]*+\)?\s*+(?:%|{_SIGN})?\)?", re.IGNORECASE
 )
 
 
@@ -140,8 +140,10 @@ def _extend_groups(level: list[str], below: Sequence[str]) -> list[str]:
 
 def join_signs(rows: Rows) -> Rows:
     """Moves currency signs, percent signs and closing brackets with a column of their own into the number's cell."""
+    if not any(map(has_sign, rows)):
+        return rows
     joined = [join_row_signs(row) for row in rows]
-    for column in reversed(range(len(rows[0]) if rows else 0)):
+    for column in reversed(range(len(rows[0]))):
         moved = [before[column] for before, row in zip(rows, joined, strict=True) if before[column] and not row[column]]
         if moved:
             joined = _merge_column(joined, column, column + 1 if moved[0] in _LEADING_SIGNS else column - 1)

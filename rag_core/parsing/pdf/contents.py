@@ -40,12 +40,18 @@ def _find_entries(lines: Sequence[Line], start: int, has_title: bool) -> list[tu
     entries: list[tuple[int, int]] = []
     for index in range(start, len(lines)):
         line = lines[index]
-        match = _ENTRY.fullmatch(line.text) or (has_title and len(line.cells) > 1 and _GAP_ENTRY.fullmatch(line.text))
-        if match and len(line.text) <= _MAX_ENTRY_CHARS:
+        if match := _match_entry(line, has_title):
             entries.append((index, int(match["page"]) if match["page"].isdecimal() else 0))
         elif index - (entries[-1][0] if entries else start - 1) > (_MAX_TITLE_LINES if entries or has_title else 0):
             break
     return entries
+
+
+def _match_entry(line: Line, has_title: bool) -> re.Match[str] | None:
+    """An entry with leaders; below the title of the contents, also one whose number only a wide gap separates."""
+    if len(line.text) > _MAX_ENTRY_CHARS:
+        return None
+    return _ENTRY.fullmatch(line.text) or (_GAP_ENTRY.fullmatch(line.text) if has_title and line.cells else None)
 
 
 def _is_ordered(pages: Sequence[int]) -> bool:
