@@ -10,6 +10,8 @@ from rag_core.parsing.table_heads import count_levels, join_levels
 
 VERSION = 3
 
+_MAX_NOTES = 8  # lines between a table and its rest on the next page
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -26,18 +28,30 @@ class Grid:
 
 
 def find_grids(rows: Sequence[Row]) -> Iterator[Grid]:
-    """Yields the tables in order. A table that continues at the top of the next page is one."""
+    """Yields the tables in order. A table that continues at the top of the next page is one.
+
+    If notes separate it from its rest, that is a table with the same header.
+    """
     rows = [join_signs(row) for row in rows]
+    previous: GridTable | None = None
     start = end = 0
     while start < len(rows):
         table = _find_table(rows, start, end)
         if not table.is_complete:
             start += 1
             continue
+        if previous and _is_rest(rows, previous, table):
+            table.prepend_head(previous)
         while following := _find_continuation(rows, table):
             table.append(following)
         yield _build_grid(table)
-        start = end = table.end
+        previous, start, end = table, table.end, table.end
+
+
+def _is_rest(rows: Sequence[Row], previous: GridTable, table: GridTable) -> bool:
+    notes = rows[previous.end : table.start]
+    are_notes = all(len(row.cells) == 1 and row.page < table.page for row in notes)
+    return 0 < len(notes) <= _MAX_NOTES and are_notes and table.begins_with_figures and previous.is_continued_by(table)
 
 
 def _build_grid(table: GridTable) -> Grid:
@@ -74,7 +88,8 @@ def _find_continuation(rows: Sequence[Row], table: GridTable) -> GridTable | Non
     """The rest of the table at the top of the next page, below at most a few labels."""
     for labels in range(MAX_LABELS + 1):
         start = table.end + labels
-        if start >= len(rows) or any(len(row.cells) > 1 for row in rows[table.end : start]):
+        are_labels = all(len(row.cells) == 1 and row.page > table.last_page for row in rows[table.end : start])
+        if start >= len(rows) or not are_labels:
             return None
         following = _find_table(rows, start, table.end)
         if table.is_continued_by(following):

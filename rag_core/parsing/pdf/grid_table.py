@@ -159,12 +159,24 @@ class GridTable:
                 self.row_count += len(heads.levels)
                 return
 
+    @property
+    def last_page(self) -> int:
+        return self.page + len(self.page_starts)
+
+    @property
+    def begins_with_figures(self) -> bool:
+        return not _is_head(self.texts[0])
+
+    def prepend_head(self, other: "GridTable") -> None:
+        """Repeats the head of a table with the same columns."""
+        self.texts = other.texts[: count_levels(other.texts)] + self.texts
+
     def is_continued_by(self, following: "GridTable") -> bool:
         """True if `following` is on the next page, has the same columns, and has the same head or none."""
         columns = zip(self.columns, following.columns, strict=False)
         has_own_head = _is_head(following.texts[0]) and not _is_head(self.texts[-1])
         return (
-            following.page == self.page + 1 + len(self.page_starts)
+            following.page == self.last_page + 1
             and len(following.columns) == len(self.columns) > 1
             and all(column.is_aligned(other, _MAX_COLUMN_SHIFT * self._size) for column, other in columns)
             and (not has_own_head or self._repeated_levels(following) > 0)

@@ -160,3 +160,9 @@ def test_a_table_continues_below_a_label_on_the_next_page_but_not_with_another_h
     )
     other = figures(700, "Mill", "2013", "2012", page=1), figures(688, "Weir", "55", "44", page=1)
     assert [grid.texts[0] for grid in grids(*first, *other)] == [("Item", "2023", "2022"), ("Mill", "2013", "2012")]
+
+
+def test_the_rest_of_a_table_below_notes_of_the_page_before_has_the_same_header() -> None:
+    first = figures(700, "Item", "2023", "2022"), figures(688, "Cash", "1,234", "987"), row(660, ("(1) Restated.", 72))
+    rest = figures(700, "Debt", "55", "44", page=1), figures(688, "Loans", "66", "33", page=1)
+    assert [grid.texts[0] for grid in grids(*first, *rest)] == [("Item", "2023", "2022")] * 2
