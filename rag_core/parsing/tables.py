@@ -33,7 +33,7 @@ def table(rows: Iterable[Sequence[Cell]]) -> Block:
     A merged cell's text is repeated in each cell that it covers, so that every row can be read alone. A cell that fills
     its row alone is not repeated within the row.
     """
-    return plain_table(resolve_merged_cells(rows))
+    return plain_table(_resolve_merged_cells(rows))
 
 
 def plain_table(rows: Iterable[Sequence[str]]) -> Block:
@@ -55,7 +55,7 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def find_tables(rows: Iterable[Sequence[Cell]]) -> list[list[list[str]]]:
     """The filled areas of a sheet, separated by empty rows or two empty columns, from the top and the left."""
-    return list(_split_areas(resolve_merged_cells(rows)))
+    return list(_split_areas(_resolve_merged_cells(rows)))
 
 
 def join_cells(rows: Iterable[Sequence[Cell]]) -> str:
@@ -63,7 +63,7 @@ def join_cells(rows: Iterable[Sequence[Cell]]) -> str:
     return " ".join(cell for row in rows for cell in row if not isinstance(cell, CoveredBy) and cell)
 
 
-def resolve_merged_cells(rows: Iterable[Sequence[Cell]]) -> list[list[str]]:
+def _resolve_merged_cells(rows: Iterable[Sequence[Cell]]) -> list[list[str]]:
     """The rows as texts of one line each, without the empty cells at the end of a row."""
     grid: list[list[str]] = []
     for row in rows:
