@@ -11,7 +11,7 @@ from itertools import pairwise
 from uuid import UUID
 
 from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
-from rag_core.chunking.packing import Sentence, common_path
+from rag_core.chunking.packing import Sentence, common_path, total_tokens
 from rag_core.chunking.prefix import build_prefix, fit_prefix, is_heading, longest_prefix, omit_repeated
 from rag_core.chunking.tables import table_row
 from rag_core.protocols import Tokenizer
@@ -45,11 +45,24 @@ class Outliner:
         ends = [*(start for start, _, _ in spans[1:]), *(end for _, end, _ in spans[-1:])]
         texts = [text[start:end] for (start, _, _), end in zip(spans, ends, strict=True)]
         prefixes = [longest_prefix(document.title, section.path) for section in sections]
-        all_lengths = self._tokenizer.lengths([*texts, *prefixes])
-        lengths, prefix_lengths = all_lengths[: len(spans)], all_lengths[len(spans) :]
+        headers = list(_table_headers(text, spans))
+        distinct = sorted(set(headers))
+        all_lengths = self._tokenizer.lengths([*texts, *prefixes, *distinct])
+        lengths, prefix_lengths = all_lengths[: len(spans)], all_lengths[len(spans) : len(spans) + len(sections)]
+        excess = {
+            header: max(0, length - self._prefix_tokens)
+            for header, length in zip(distinct, all_lengths[len(spans) + len(sections) :], strict=True)
+        }
         sentences = [
-            Sentence(start=first, end=last, tokens=tokens, section=section, header=header)
-            for (start, end, section), length, header in zip(spans, lengths, _table_headers(text, spans), strict=True)
+            Sentence(
+                start=first,
+                end=last,
+                tokens=tokens,
+                section=section,
+                header=header,
+                header_tokens=excess[header] if tokens + excess[header] <= self._tokens else 0,
+            )
+            for (start, end, section), length, header in zip(spans, lengths, headers, strict=True)
             for first, last, tokens in self._split_sentence(text, start, end, length)
         ]
         long_prefixes = (i for i, length in enumerate(prefix_lengths) if length > self._prefix_tokens)
@@ -81,7 +94,8 @@ class Outliner:
             path = common_path([outline.sections[i].path for i in {sentence.section for sentence in part}])
             title, headings = omit_repeated(document.title, path, text)
             if first.header or first.section in outline.long_prefix_sections:
-                prefix = fit_prefix(self._tokenizer, title, headings, first.header, self._prefix_tokens)
+                room = min(first.header_tokens, self._tokens - total_tokens(part))
+                prefix = fit_prefix(self._tokenizer, title, headings, first.header, self._prefix_tokens + max(room, 0))
             else:
                 prefix = build_prefix(title, headings)
             yield Chunk(

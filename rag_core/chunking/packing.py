@@ -9,13 +9,18 @@ from rag_core.types import Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A span that is not cut further. `section` is an index; `header` is the first row of the table it continues."""
+    """A span that is not cut further. `section` is an index; `header` is the first row of the table it continues.
+
+    `header_tokens` are the tokens of the header that exceed the limit of a prefix: a chunk that begins here has less
+    room by them.
+    """
 
     start: int
     end: int
     tokens: int
     section: int
     header: str = ""
+    header_tokens: int = 0
 
 
 def merge_sections(sentences: Sequence[Sentence], sections: Sequence[Section], tokens: int) -> list[list[Sentence]]:
@@ -42,13 +47,14 @@ def pack_sentences(group: Sequence[Sentence], tokens: int, overlap: int) -> Iter
     """
     first, end = 0, 0
     while end < len(group):
-        end, total = first + 1, group[first].tokens
+        end, total = first + 1, group[first].tokens + group[first].header_tokens
         while end < len(group) and total + group[end].tokens <= tokens:
             total += group[end].tokens
             end += 1
         yield group[first:end]
         if end < len(group):
-            first_allowed, room = first + 1, min(overlap, tokens - group[end].tokens)
+            room = min(overlap, tokens - group[end].tokens - group[end].header_tokens)
+            first_allowed = first + 1
             first = end
             while first > first_allowed:
                 sentence = group[first - 1]

@@ -8,7 +8,8 @@ from enum import Enum
 from itertools import groupby
 from typing import TypeAlias
 
-from rag_core.parsing.blocks import Block
+from rag_core.parsing.blocks import Block, paragraph
+from rag_core.parsing.table_heads import find_head, join_signs
 
 
 class CoveredBy(Enum):
@@ -27,7 +28,7 @@ _MIN_GAP_COLUMNS = 2
 
 
 def table(rows: Iterable[Sequence[Cell]]) -> Block:
-    """A table whose first row is the header.
+    """A table below its titles. Its header joins the levels of the head.
 
     A merged cell's text is repeated in each cell that it covers, so that every row can be read alone. A cell that fills
     its row alone is not repeated within the row.
@@ -43,8 +44,13 @@ def plain_table(rows: Iterable[Sequence[str]]) -> Block:
     cells = [[row[column] if column < len(row) else "" for column in columns] for row in filled_rows]
     if not cells:
         return Block("")
-    header, *others = cells
-    return Block("\n".join([_format_row(header), _format_row(["---"] * len(header)), *map(_format_row, others)]))
+    headed = find_head(join_signs(cells))
+    titles = [paragraph(title).text for title in headed.titles]
+    return Block("\n\n".join([*titles, format_rows(headed.header, headed.rows)]))
+
+
+def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join([_format_row(header), _format_row(["---"] * len(header)), *map(_format_row, rows)])
 
 
 def find_tables(rows: Iterable[Sequence[Cell]]) -> list[list[list[str]]]:

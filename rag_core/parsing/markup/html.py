@@ -32,11 +32,12 @@ from html_to_markdown import (
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.encoding import decode_text
+from rag_core.parsing.markup.html_tables import needs_rewriting, rewrite_tables
 from rag_core.parsing.outline import with_outline
 from rag_core.parsing.sections import title_from_first_line
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 4
+VERSION = 5
 
 # The last is the sign next to each heading of generated documentation, shown under the mouse.
 _EXCLUDED = ["svg", "iframe", "select", "video", "audio", "a.headerlink"]
@@ -83,9 +84,9 @@ class HtmlParser:
             charset = (declaration[1] or declaration[2]).decode("ascii", "replace")
         html = _prepare(_complete(decode_text(body, charset)))
         page = _convert(html, _WITHOUT_NAVIGATION)
-        text = _strip_front_matter(page.content or "")
+        text = _strip_front_matter(rewrite_tables(page))
         if not text.strip():
-            text = _strip_front_matter(_convert(html, _WHOLE_PAGE).content or "")
+            text = _strip_front_matter(rewrite_tables(_convert(html, _WHOLE_PAGE)))
         head = page.metadata.document
         title, language = _one_line(head.title), head.language or ""
         document = Document(
@@ -98,13 +99,13 @@ class HtmlParser:
 
 def convert_html(html: str) -> str:
     """The Markdown that HtmlParser would make of a part of a page."""
-    return _strip_front_matter(_convert(_prepare(html), _WITHOUT_NAVIGATION).content or "")
+    return _strip_front_matter(rewrite_tables(_convert(_prepare(html), _WITHOUT_NAVIGATION)))
 
 
 def convert_html_parts(parts: Sequence[str]) -> list[str]:
     """The result of `convert_html` for each part, in one call of the converter. No part may leave an element open."""
     separated = f"\n<p>{_SEPARATOR}</p>\n".join(parts)
-    converted = (_convert(_prepare(separated), _WITHOUT_NAVIGATION).content or "").split(_SEPARATOR)
+    converted = rewrite_tables(_convert(_prepare(separated), _WITHOUT_NAVIGATION)).split(_SEPARATOR)
     if len(converted) != len(parts):  # one of them contains the separator
         return [convert_html(part) for part in parts]
     return [_strip_front_matter(f"{text}\n") if (text := part.strip("\n")) else "" for part in converted]
@@ -130,6 +131,8 @@ def _alt_text(image: re.Match[str]) -> str:
 
 
 def _convert(html: str, options: ConversionOptions) -> ConversionResult:
+    if needs_rewriting(html):
+        options = replace(options, include_document_structure=True)
     try:
         page = convert(html, options)
     except ConversionError as error:

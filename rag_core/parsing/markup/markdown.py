@@ -13,7 +13,7 @@ from rag_core.parsing.markup.piped_tables import add_outer_pipes
 from rag_core.parsing.outline import with_outline
 from rag_core.types import Document, Metadata, Value
 
-VERSION = 4
+VERSION = 5
 """The version of this module, `embedded_html`, `fences`, `outline` and `piped_tables`."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)

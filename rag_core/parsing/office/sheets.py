@@ -15,7 +15,7 @@ from rag_core.parsing.safe_xml import element_text
 from rag_core.parsing.tables import find_tables, plain_table
 from rag_core.types import Document
 
-VERSION = 3
+VERSION = 4
 
 _MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _LEGACY_MEDIA_TYPE = "application/vnd.ms-excel"

@@ -18,7 +18,7 @@ _ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 # From -100 on: pages with Roman numbers are before page 1
 _ROMAN_NUMBERS = {tens + ones: number for number, (tens, ones) in enumerate(product(_TENS, _ONES), start=-100)}
 _NEIGHBOUR_PAGES = 4  # before and after a page
-_MIN_REPEATS = 3  # among the neighbouring pages and the page itself
+_MIN_REPEATS = 3  # among the neighbouring pages and the page itself; 2 in a document of two pages
 
 
 class _Numbers(NamedTuple):
@@ -78,7 +78,12 @@ def _numbers(line: Line) -> _Numbers:
 
 
 def _is_furniture(line: Line, numbers: _NumbersByLine, usual: float, page_count: int) -> bool:
-    """True if neighbouring pages repeat the line; more than two thirds of them if it is as large as a heading."""
+    """True if neighbouring pages repeat the line; more than two thirds of them if it is as large as a heading.
+
+    The first of two pages keeps its lines, except for page numbers.
+    """
+    if page_count == 2 and line.page == 0 and not is_page_number(line.text):
+        return False
     neighbours = range(max(line.page - _NEIGHBOUR_PAGES, 0), min(line.page + _NEIGHBOUR_PAGES + 1, page_count))
     shape, height, line_numbers = _shape(line), round(line.baseline), _numbers(line)
     is_large = line.size >= LARGE * usual
@@ -90,4 +95,4 @@ def _is_furniture(line: Line, numbers: _NumbersByLine, usual: float, page_count:
         )
         for page in neighbours
     )
-    return repeats >= max(_MIN_REPEATS, len(neighbours) * 2 // 3 + 1 if is_large else 0)
+    return repeats >= max(min(_MIN_REPEATS, max(page_count, 2)), len(neighbours) * 2 // 3 + 1 if is_large else 0)

@@ -40,7 +40,8 @@ def with_headings(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 def _is_large(paragraph: Paragraph, usual: float) -> bool:
     is_large = paragraph.lines[0].size >= LARGE * usual
-    return is_large and not paragraph.table and not paragraph.is_list_item and _is_title(paragraph.text)
+    is_text = not paragraph.table and not paragraph.is_contents
+    return is_large and is_text and not paragraph.is_list_item and _is_title(paragraph.text)
 
 
 def _is_title(text: str) -> bool:
@@ -79,7 +80,10 @@ def with_bookmark_levels(paragraphs: Sequence[Paragraph], bookmarks: Sequence[tu
     `bookmarks` are titles with their levels, which count from 1. The first one with a title counts.
     """
     titles = {letters: level for title, level in reversed(bookmarks) if (letters := _letters(title))}
-    short = [sum(len(line.text) for line in paragraph.lines) <= _MAX_BOOKMARK_CHARS for paragraph in paragraphs]
+    short = [
+        not paragraph.is_contents and sum(len(line.text) for line in paragraph.lines) <= _MAX_BOOKMARK_CHARS
+        for paragraph in paragraphs
+    ]
     levels = [
         titles.get(_letters(paragraph.text), 0) if is_short else 0
         for paragraph, is_short in zip(paragraphs, short, strict=True)

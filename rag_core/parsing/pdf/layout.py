@@ -6,14 +6,16 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from rag_core.parsing.pdf.cell_order import order_rows
+from rag_core.parsing.pdf.contents import find_contents
 from rag_core.parsing.pdf.furniture import without_furniture
 from rag_core.parsing.pdf.headings import with_headings
+from rag_core.parsing.pdf.interruptions import SENTENCE_END, find_rest
 from rag_core.parsing.pdf.lines import WORD_CUT, Line, Paragraph, find_line_grids, merge_rows
 
-VERSION = 2
+VERSION = 3
 
 _NUMBERED_ITEM = re.compile(r"(?:\d{1,3}|[a-z])[.)]\s")
-_SENTENCE_END = re.compile(r"""[.!?:;\u3002\uff01\uff1f]["'\u201d\u2019)\]]*$""")
 _PARAGRAPH_STEP = 1.2  # times the usual distance of lines: a wider one separates paragraphs
 _CUT_WORD = re.compile(rf"(-?)\b(\w++){WORD_CUT}(\w+)")
 _COMPOUND = re.compile(r"\w+(?:-\w+)+")
@@ -22,21 +24,59 @@ _NEIGHBOUR_LINES = 8
 
 def build_paragraphs(pages: Sequence[Sequence[Line]]) -> list[Paragraph]:
     """The paragraphs and tables of the pages in order. Headers, footers and page numbers are left out."""
-    rows = [list(merge_rows(page)) for page in pages]
+    rows = [list(order_rows(list(merge_rows(page)))) for page in pages]
     lines = [line for page in without_furniture(rows) for line in page]
     steps = [(above.baseline - line.baseline) / line.size for above, line in pairwise(lines) if above.page == line.page]
     leading = median([step for step in steps if 0.8 < step < 2.5] or [1.2])
     compounds = frozenset(word.casefold() for line in lines for word in _COMPOUND.findall(line.text))
+    areas = list(find_contents(lines, len(pages)))
+    if sum(map(len, areas)) == len(lines):
+        areas = []
     paragraphs: list[Paragraph] = []
     end = 0
+    for area in areas:
+        paragraphs += _build_part(lines[end : area.start], leading, compounds)
+        separators = ("", *["\n"] * (len(area) - 1))
+        paragraphs.append(Paragraph(tuple(lines[area.start : area.stop]), separators, is_contents=True))
+        end = area.stop
+    paragraphs += _build_part(lines[end:], leading, compounds)
+    return with_headings(list(_join_interrupted(paragraphs, leading, compounds)))
+
+
+def _build_part(lines: Sequence[Line], leading: float, compounds: frozenset[str]) -> Iterator[Paragraph]:
+    """Yields the paragraphs and tables of lines without a table of contents."""
+    end = 0
     for grid in find_line_grids(lines):
-        paragraphs += _group_lines(list(_join_cut_words(lines[end : grid.start], compounds)), leading)
+        yield from _group_lines(list(_join_cut_words(lines[end : grid.start], compounds)), leading)
         table_lines = tuple(lines[grid.start : grid.end])
         separators = ("", *["\n"] * (len(table_lines) - 1))
-        paragraphs.append(Paragraph(table_lines, separators, table=grid.texts, page_starts=grid.page_starts))
+        yield Paragraph(table_lines, separators, table=grid.texts, page_starts=grid.page_starts)
         end = grid.end
-    paragraphs += _group_lines(list(_join_cut_words(lines[end:], compounds)), leading)
-    return with_headings(paragraphs)
+    yield from _group_lines(list(_join_cut_words(lines[end:], compounds)), leading)
+
+
+def _join_interrupted(
+    paragraphs: Sequence[Paragraph], leading: float, compounds: frozenset[str]
+) -> Iterator[Paragraph]:
+    """Yields the paragraphs, and joins those between whose pages or columns a table, a note or a footer stands.
+
+    What interrupts a paragraph comes before it if both are on one page, else after it: so every page begins where it
+    did.
+    """
+    index = 0
+    while index < len(paragraphs):
+        current, before, after = paragraphs[index], list[Paragraph](), list[Paragraph]()
+        index += 1
+        while rest := find_rest(paragraphs, index, current):
+            lines = [*current.lines, *paragraphs[rest].lines]
+            joined = list(_group_lines(list(_join_cut_words(lines, compounds)), leading))
+            if len(joined) > 1:
+                break
+            for aside in paragraphs[index:rest]:
+                is_on_page = aside.lines[0].page == current.lines[0].page
+                (before if is_on_page else after).append(aside)
+            current, index = joined[0], rest + 1
+        yield from (*before, current, *after)
 
 
 def _join_cut_words(lines: Sequence[Line], compounds: frozenset[str]) -> Iterator[Line]:
@@ -101,7 +141,7 @@ def _right_margins(lines: Sequence[Line]) -> list[float]:
 def _separator(group: Sequence[Line], line: Line, leading: float, margin: float) -> str | None:
     """What separates a line from those above it in its paragraph; None if it begins a paragraph."""
     above = group[-1]
-    is_ended, is_lower = _SENTENCE_END.search(above.text) is not None, line.text[:1].islower()
+    is_ended, is_lower = SENTENCE_END.search(above.text) is not None, line.text[:1].islower()
     has_same_size = abs(above.size - line.size) < 0.1 * max(above.size, line.size)
     has_same_weight = above.bold == line.bold or (is_lower and not is_ended)
     if not has_same_size or not has_same_weight or line.is_list_item:

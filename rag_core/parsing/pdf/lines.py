@@ -9,13 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rag_core.parsing.pdf.grid import Cell, Grid, Row, find_grids
+from rag_core.parsing.pdf.columns import Cell, Row
+from rag_core.parsing.pdf.grid import Grid, find_grids
 
 WORD_CUT = "\ufffe"
 """The character that PDFium writes where a word is cut at the end of a line."""
 
 MIN_CELL_GAP = 1.2
 """Gaps that are wider, in sizes of the letters, separate cells."""
+
+NARROW_CELL_GAP = 0.45
+"""Gaps that are wider, in sizes of the letters, can separate cells of a table: spaces are narrower."""
 
 LARGE = 1.15
 """Letters that are larger than usual by this factor are those of a heading."""
@@ -29,7 +33,8 @@ _CUT_LETTER = re.compile(r"[^\W\d_]-$")
 class Line:
     """A line and the font of its letters. `page` counts from 0. `in_margin`: it is where headers and footers are.
 
-    `cells` are the parts of a line that has wide gaps; it is empty for any other line.
+    `cells` are the parts of a line that has wide gaps; it is empty for any other line. `narrow_cells` are the parts of
+    a line between gaps that are only wider than a space.
     """
 
     text: str
@@ -41,6 +46,7 @@ class Line:
     bold: bool = False
     in_margin: bool = False
     cells: tuple[Cell, ...] = ()
+    narrow_cells: tuple[Cell, ...] = ()
 
     @property
     def parts(self) -> tuple[Cell, ...]:
@@ -70,7 +76,15 @@ class Line:
         joined = Cell(f"{last.text}{space}{first.text}", last.left, first.right)
         middle = (last, first) if gap > MIN_CELL_GAP else (joined,)
         cells = (*self.parts[:-1], *middle, *line.parts[1:])
-        return replace(self, text=text, right=line.right, bold=self.bold and line.bold, cells=cells)
+        narrow_cells = (*(self.narrow_cells or self.parts), *(line.narrow_cells or line.parts))
+        return replace(
+            self,
+            text=text,
+            right=line.right,
+            bold=self.bold and line.bold,
+            cells=cells,
+            narrow_cells=narrow_cells if gap > NARROW_CELL_GAP else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,8 @@ class Paragraph:
     """Lines, and what separates each of them from the one before: a space, a newline or nothing.
 
     `level` is that of a heading, and 0 for any other paragraph. `table` holds the rows if the lines are those of a
-    table; `page_starts` holds the indexes of the rows with which further pages begin.
+    table; `page_starts` holds the indexes of the rows with which further pages begin. `is_contents`: it is a table of
+    contents, which repeats headings and is not part of the text.
     """
 
     lines: tuple[Line, ...]
@@ -86,6 +101,7 @@ class Paragraph:
     level: int = 0
     table: tuple[tuple[str, ...], ...] = ()
     page_starts: tuple[int, ...] = ()
+    is_contents: bool = False
 
     @property
     def text(self) -> str:
@@ -114,7 +130,7 @@ def merge_rows(lines: Iterable[Line]) -> Iterator[Line]:
 
 def find_line_grids(lines: Sequence[Line]) -> Iterator[Grid]:
     """Yields the tables among the lines, in order."""
-    return find_grids([Row(line.parts, line.page, line.baseline, line.size) for line in lines])
+    return find_grids([Row(line.parts, line.page, line.baseline, line.size, line.narrow_cells) for line in lines])
 
 
 def usual_size(lines: Iterable[Line]) -> float:

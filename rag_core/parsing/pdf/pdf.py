@@ -16,10 +16,10 @@ from rag_core.parsing.pdf.layout import build_paragraphs
 from rag_core.parsing.pdf.lines import Paragraph
 from rag_core.parsing.pdf.text_page import read_page
 from rag_core.parsing.sections import Heading, sections_from_headings
-from rag_core.parsing.tables import table
+from rag_core.parsing.tables import format_rows
 from rag_core.types import Document, Value
 
-VERSION = 2
+VERSION = 3
 
 MAX_PAGES = 5000
 
@@ -93,6 +93,8 @@ class _TextBuilder:
         return "".join(self._parts)
 
     def add(self, current: Paragraph) -> None:
+        if current.is_contents:
+            return
         if self._above is not None:
             self._append("\n" if self._above.is_list_item and current.is_list_item else "\n\n")
         self._above, first_page = current, current.lines[0].page
@@ -102,7 +104,7 @@ class _TextBuilder:
             self.headings.append(Heading(current.level, title, self._length))
             self._append(heading(current.level, title).text)
         elif current.table:
-            text = table(current.table).text
+            text = format_rows(current.table[0], current.table[1:])
             line_ends = [self._length + line.end() for line in _TEXT_LINE.finditer(text)]
             for page, row in enumerate(current.page_starts, start=first_page + 1):
                 self._page_starts.setdefault(page, line_ends[row])  # the rule below the header is a line more

@@ -18,8 +18,8 @@ import pypdfium2.raw as pdfium
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.blocks import clean_text
-from rag_core.parsing.pdf.grid import Cell
-from rag_core.parsing.pdf.lines import MIN_CELL_GAP, Line
+from rag_core.parsing.pdf.columns import Cell
+from rag_core.parsing.pdf.lines import MIN_CELL_GAP, NARROW_CELL_GAP, Line
 
 _MARGIN = 0.1  # of a page's height, at its top and at its bottom
 _TEXT_ANNOTATIONS = {pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT, pdfium.FPDF_ANNOT_STAMP}
@@ -39,29 +39,41 @@ class TextPage(NamedTuple):
 
 
 def read_page(pdf: pypdfium2.PdfDocument, number: int) -> TextPage:
-    """Reads a page; pages count from 0. Raises DocumentError if it is damaged."""
+    """Reads a page, with its form fields, notes and stamps. Pages count from 0. Raises DocumentError if it is damaged.
+
+    PDFium reads no text from annotations until they are part of the page. That can garble the page's own text, which is
+    therefore read before.
+    """
     try:
-        with closing(_load_page(pdf, number)) as page, closing(page.get_textpage()) as text:
-            left, bottom, right, top = page.get_bbox()
-            view = _View(left=left, bottom=bottom, right=right, top=top, rotation=page.get_rotation())
-            return TextPage(list(_read_lines(text, number, view)), pdfium.FPDFPage_CountObjects(page) > 0)
+        with closing(pdf[number]) as page:
+            own = _read_text(page, number)
+            if not _has_text_annotations(page):
+                return own
+            pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
+        with closing(pdf[number]) as page:
+            flattened = _read_text(page, number)
     except pypdfium2.PdfiumError as error:
         raise DocumentError("parse", f"damaged PDF: page {number + 1}: {error}") from error
+    kept = [line.text for line in own.lines[:-1]]
+    if [line.text for line in flattened.lines[: len(kept)]] == kept:
+        return flattened
+    return TextPage(own.lines + flattened.lines[len(own.lines) :], flattened.has_content)
 
 
-def _load_page(pdf: pypdfium2.PdfDocument, number: int) -> pypdfium2.PdfPage:
-    """Loads a page. Form fields, notes and stamps become part of it: PDFium reads no text from annotations."""
-    page = pdf[number]
+def _read_text(page: pypdfium2.PdfPage, number: int) -> TextPage:
+    with closing(page.get_textpage()) as text:
+        left, bottom, right, top = page.get_bbox()
+        view = _View(left=left, bottom=bottom, right=right, top=top, rotation=page.get_rotation())
+        return TextPage(list(_read_lines(text, number, view)), pdfium.FPDFPage_CountObjects(page) > 0)
+
+
+def _has_text_annotations(page: pypdfium2.PdfPage) -> bool:
     subtypes = set[int]()
     for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
         annotation = pdfium.FPDFPage_GetAnnot(page, index)
         subtypes.add(int(pdfium.FPDFAnnot_GetSubtype(annotation)))
         pdfium.FPDFPage_CloseAnnot(annotation)
-    if not subtypes & _TEXT_ANNOTATIONS:
-        return page
-    pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
-    page.close()
-    return pdf[number]
+    return bool(subtypes & _TEXT_ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +173,7 @@ def _read_lines(page: pypdfium2.PdfTextPage, number: int, view: _View) -> Iterat
             left, _ = letters.extent(letters.number(start + len(raw) - len(raw.lstrip())))
             _, right = letters.extent(letters.number(start + len(raw.rstrip()) - 1))
             baseline, size = letters.baseline(middle), letters.font_size(middle)
+            words = _measure_words(letters, raw, start)
             yield Line(
                 text=text,
                 page=number,
@@ -170,20 +183,27 @@ def _read_lines(page: pypdfium2.PdfTextPage, number: int, view: _View) -> Iterat
                 size=size,
                 bold=letters.is_bold(middle),
                 in_margin=not _MARGIN * view.height < baseline < (1 - _MARGIN) * view.height,
-                cells=_find_cells(letters, raw, start, size),
+                cells=_find_cells(words, MIN_CELL_GAP * size),
+                narrow_cells=_find_cells(words, NARROW_CELL_GAP * size),
             )
         start += len(raw) + 2
 
 
-def _find_cells(letters: _Letters, raw: str, start: int, size: float) -> tuple[Cell, ...]:
-    """The parts of a line between wide gaps; empty if it has no such gap."""
+def _measure_words(letters: _Letters, raw: str, start: int) -> list[Cell]:
     words = [word.span() for word in _WORD.finditer(raw)]
-    ends = list(letters.word_extents(words, start)) if len(words) > 1 else []
-    gaps = [i for i in range(1, len(ends)) if ends[i][0] - ends[i - 1][1] > MIN_CELL_GAP * size]
+    ends = letters.word_extents(words, start) if len(words) > 1 else ()
+    return [Cell(raw[first:end], left, right) for (first, end), (left, right) in zip(words, ends, strict=False)]
+
+
+def _find_cells(words: Sequence[Cell], max_gap: float) -> tuple[Cell, ...]:
+    """The parts of a line between gaps wider than `max_gap`; empty if it has no such gap."""
+    gaps = [i for i in range(1, len(words)) if words[i].left - words[i - 1].right > max_gap]
     if not gaps:
         return ()
-    parts = pairwise([0, *gaps, len(words)])
-    return tuple(Cell(_clean_line(raw[words[i][0] : words[j - 1][1]]), ends[i][0], ends[j - 1][1]) for i, j in parts)
+    parts = [words[i:j] for i, j in pairwise([0, *gaps, len(words)])]
+    return tuple(
+        Cell(_clean_line(" ".join(word.text for word in part)), part[0].left, part[-1].right) for part in parts
+    )
 
 
 def _clean_line(raw: str) -> str:

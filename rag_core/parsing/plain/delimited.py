@@ -14,7 +14,7 @@ from rag_core.parsing.encoding import decode_text
 from rag_core.parsing.tables import table
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 
 _DELIMITERS = ",\t;|"
 _SEPARATOR_LINE = re.compile(r"sep=([^\w\s]|\t)[ \t]*\n", re.IGNORECASE)

@@ -135,6 +135,16 @@ def test_a_cut_table_repeats_its_header_row_and_no_row_is_cut() -> None:
     assert "".join(f"{chunk.text}\n" for chunk in chunks).count("| k") == 7
 
 
+def test_a_header_longer_than_a_prefix_is_repeated_whole_in_smaller_chunks() -> None:
+    header = "| one two three | four five six | seven eight |"
+    rows = "".join(f"| k{i} | v{i} | w{i} |\n" for i in range(6))
+    chunks = split(markdown(f"{header}\n|---|---|---|\n{rows}"), tokens=24, prefix_tokens=8)
+    assert len(chunks) > 2
+    assert {chunk.prefix for chunk in chunks[1:]} == {header}
+    tokenizer = WordTokenizer()
+    assert all(sum(tokenizer.lengths([chunk.prefix, chunk.text])) <= 24 + 8 for chunk in chunks)
+
+
 def test_a_table_within_a_quotation_is_cut_between_its_rows_too() -> None:
     rows = "".join(f"> | k{i} | v{i} |\n" for i in range(6))
     chunks = split(markdown(f"> | key | value |\n> |---|---|\n{rows}", title="Keys"), tokens=16)

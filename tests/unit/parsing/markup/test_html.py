@@ -78,3 +78,13 @@ def test_the_link_sign_of_documentation_headings_is_removed() -> None:
     page = '<body><h1>Set-up<a class="headerlink" href="#i">\u00b6</a></h1><p>See <a href="x">this</a>.</p></body>'
     document = HtmlParser().parse("file:///a.html", page.encode())
     assert (document.title, document.text) == ("Set-up", "# Set-up\n\nSee this.\n")
+
+
+def test_heads_of_several_rows_are_joined_and_signs_are_in_the_cells_of_their_numbers() -> None:
+    body = b"""<p>Before</p><table><tr><th rowspan="2">Mill</th><th colspan="4">2023</th></tr>
+<tr><th colspan="2">Sales</th><th colspan="2">Cost</th></tr>
+<tr><td>Weir <b>x</b>|y</td><td>$</td><td>7</td><td>$</td><td>9</td></tr></table><p>After</p>"""
+    assert HtmlParser().parse("file:///a.html", body).text == (
+        "Before\n\n| Mill | 2023 / Sales | 2023 / Cost |\n| --- | --- | --- |\n"
+        "| Weir **x**\\|y | $ 7 | $ 9 |\n\nAfter\n"
+    )

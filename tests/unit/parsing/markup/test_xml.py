@@ -110,9 +110,8 @@ def test_a_merged_cell_is_repeated_in_every_cell_that_it_covers() -> None:
         .text
     )
     assert text.splitlines() == [
-        "| Drug | Dose | Dose |",
+        "| Drug | Dose / Low | Dose / High |",
         "| --- | --- | --- |",
-        "| Drug | Low | High |",
         "| A | 1 | 2 |",
         "| A | 3 | 4 |",
         "| B | 5 | 6 |",

@@ -1,6 +1,7 @@
 import pytest
 
-from rag_core.parsing.pdf.grid import Cell, Grid, Row, find_grids
+from rag_core.parsing.pdf.columns import Cell, Row
+from rag_core.parsing.pdf.grid import Grid, find_grids
 
 
 def row(y: float, *cells: tuple[str, float], page: int = 0) -> Row:
@@ -81,3 +82,87 @@ def test_a_table_continues_on_the_next_page_without_its_repeated_header() -> Non
 )
 def test_rows_that_only_resemble_a_table_are_not_one(rows: tuple[Row, ...]) -> None:
     assert grids(*rows) == []
+
+
+def centred(y: float, *cells: tuple[str, float], page: int = 0) -> Row:
+    """A row of cells, each given by its text and its centre."""
+    return row(y, *((text, middle - 2.5 * len(text)) for text, middle in cells), page=page)
+
+
+def figures(y: float, label: str, *numbers: str, page: int = 0) -> Row:
+    """A label at 72 and numbers that end at 260, 320, ..."""
+    ends = [(number, 260 + 60 * n - 5 * len(number)) for n, number in enumerate(numbers)]
+    return row(y, (label, 72), *ends, page=page)
+
+
+def test_years_above_figures_are_the_header_of_a_table_without_a_head_of_its_labels() -> None:
+    rows = row(712, ("2023", 240), ("2022", 300)), figures(700, "Cash", "1,234", "987"), figures(688, "Debt", "5", "6")
+    assert grids(*rows)[0].texts[0] == ("", "2023", "2022")
+
+
+def test_a_head_above_several_columns_is_joined_to_theirs() -> None:
+    rows = (
+        centred(724, ("2023", 270), ("2022", 390)),
+        figures(712, "Region", "Sales", "Cost", "Sales", "Cost"),
+        figures(700, "North", "1,234", "987", "55", "44"),
+        figures(688, "South", "2,345", "876", "66", "33"),
+    )
+    [grid] = grids(*rows)
+    assert (grid.start, grid.end) == (0, 4)
+    assert grid.texts[0] == ("Region", "2023 / Sales", "2023 / Cost", "2022 / Sales", "2022 / Cost")
+
+
+def test_the_lines_of_a_head_are_joined_with_spaces() -> None:
+    rows = (
+        row(711, ("Net", 305)),
+        figures(700, "Region", "Sales", "income"),
+        figures(684, "North", "1,234", "987"),
+        figures(668, "South", "2,345", "876"),
+    )
+    assert grids(*rows)[0].texts[0] == ("Region", "Sales", "Net income")
+
+
+def test_the_label_of_a_section_does_not_end_a_table() -> None:
+    rows = (
+        row(724, ("2023", 240), ("2022", 300)),
+        row(712, ("Assets", 72)),
+        figures(700, "Cash", "1,234", "987"),
+        row(688, ("Liabilities", 72)),
+        figures(676, "Debt", "55", "44"),
+        row(664, ("Loans, and what is due to", 72)),
+        figures(652, "other banks", "66", "33"),
+    )
+    assert [texts[0] for texts in grids(*rows)[0].texts] == [
+        "",
+        "Assets",
+        "Cash",
+        "Liabilities",
+        "Debt",
+        "Loans, and what is due to other banks",
+    ]
+
+
+def test_a_sign_near_the_number_before_it_belongs_to_the_next_one() -> None:
+    rows = (
+        figures(712, "Item", "2023", "2022"),
+        row(700, ("Cash", 72), ("$", 215), ("1,234 $", 235), ("987", 305)),
+        figures(688, "Debt", "55", "44"),
+    )
+    assert grids(*rows)[0].texts[1] == ("Cash", "$ 1,234", "$ 987")
+
+
+def test_a_table_continues_below_a_label_on_the_next_page_but_not_with_another_head() -> None:
+    first = figures(700, "Item", "2023", "2022"), figures(688, "Cash", "1,234", "987")
+    label = row(700, ("Liabilities", 72), page=1)
+    assert grids(*first, label, figures(688, "Debt", "55", "44", page=1))[0].texts[2:] == (
+        ("Liabilities", "", ""),
+        ("Debt", "55", "44"),
+    )
+    other = figures(700, "Mill", "2013", "2012", page=1), figures(688, "Weir", "55", "44", page=1)
+    assert [grid.texts[0] for grid in grids(*first, *other)] == [("Item", "2023", "2022"), ("Mill", "2013", "2012")]
+
+
+def test_the_rest_of_a_table_below_notes_of_the_page_before_has_the_same_header() -> None:
+    first = figures(700, "Item", "2023", "2022"), figures(688, "Cash", "1,234", "987"), row(660, ("(1) Restated.", 72))
+    rest = figures(700, "Debt", "55", "44", page=1), figures(688, "Loans", "66", "33", page=1)
+    assert [grid.texts[0] for grid in grids(*first, *rest)] == [("Item", "2023", "2022")] * 2

@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from rag_core.parsing.pdf.grid import Cell
+from rag_core.parsing.pdf.columns import Cell
 from rag_core.parsing.pdf.layout import build_paragraphs
 from rag_core.parsing.pdf.lines import WORD_CUT, Line
 
@@ -85,7 +87,8 @@ def test_a_line_in_the_margin_of_three_neighbouring_pages_is_left_out() -> None:
         for page in range(4)
     ]
     assert [paragraph.text for paragraph in build_paragraphs(pages)] == [f"Only on page {letter}." for letter in "abcd"]
-    assert len(build_paragraphs(pages[:2])) == 6
+    two_pages = ["Annual report", "Only on page a.", "Only on page b."]
+    assert [paragraph.text for paragraph in build_paragraphs(pages[:2])] == two_pages
 
 
 def margins(*texts: str, **facts: object) -> list[str]:
@@ -213,3 +216,52 @@ def test_a_table_is_a_paragraph_between_the_paragraphs_around_it() -> None:
     )
     assert [paragraph.text for paragraph in paragraphs] == ["Before it.", "Year Ducks\n2019 120", "After."]
     assert [paragraph.table for paragraph in paragraphs] == [(), (("Year", "Ducks"), ("2019", "120")), ()]
+
+
+def test_a_table_of_contents_is_marked_and_a_table_of_figures_with_leaders_stays() -> None:
+    entries = [line(f"{n} Chapter ... {page}", 700 - 12 * n) for n, page in enumerate((1, 4, 4, 9, 12))]
+    paragraphs = build_paragraphs([[line("Contents", 740), *entries, line("The text begins here.", 500)]])
+    assert [(paragraph.is_contents, len(paragraph.lines)) for paragraph in paragraphs] == [(True, 6), (False, 1)]
+    prices = [line(f"Item {n} ... {price}", 700 - 12 * n) for n, price in enumerate((30, 4, 17, 2, 12))]
+    assert not any(paragraph.is_contents for paragraph in build_paragraphs([[*prices, line("Text.", 500)]]))
+    assert not any(paragraph.is_contents for paragraph in build_paragraphs([entries]))
+    late = [replace(entry, page=20) for entry in entries]
+    pages = [[line("Text.", 500, page=page)] for page in range(20)]
+    assert not any(paragraph.is_contents for paragraph in build_paragraphs([*pages, late]))
+
+
+def test_a_footer_does_not_cut_a_sentence_and_comes_before_it_on_its_page() -> None:
+    found = texts(
+        line("The mill was sold in the year of the flood, and its new own-", 100),
+        line("\u00a9 2023 The Mill Company. All rights reserved.", 60, size=7.0),
+        line("ers have kept it since.", 700, page=1),
+        line("Another paragraph begins.", 670, page=1),
+    )
+    assert found == [
+        "\u00a9 2023 The Mill Company. All rights reserved.",
+        "The mill was sold in the year of the flood, and its new owners have kept it since.",
+        "Another paragraph begins.",
+    ]
+
+
+def test_a_heading_between_two_pages_is_no_interruption() -> None:
+    found = texts(
+        line("The mill was sold in the year of the flood, without end", 100),
+        line("A heading", 740, page=1, size=14.0),
+        line("the text below it begins with a small letter.", 700, page=1),
+    )
+    assert len(found) == 3
+
+
+def test_a_row_that_was_printed_cell_by_cell_is_read_line_by_line() -> None:
+    def cell(text: str, left: float, y: float) -> Line:
+        return line(text, y, left=left)
+
+    def row(y: float, *cells: str) -> Line:
+        parts = tuple(Cell(text, 72.0 + 100 * n, 72.0 + 100 * n + 5 * len(text)) for n, text in enumerate(cells))
+        return line(" ".join(cells), y, right=parts[-1].right, cells=parts)
+
+    head = [cell("Mill", 72, 700), cell("Net", 172, 712), cell("income", 172, 700), cell("Old", 272, 712)]
+    body = [row(680, "Weir", "1,234", "55"), row(660, "Ferry", "2,345", "66")]
+    [table] = build_paragraphs([[*head, cell("debt", 272, 700), *body]])
+    assert table.table[0] == ("Mill", "Net income", "Old debt")

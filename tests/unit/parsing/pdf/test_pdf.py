@@ -1,5 +1,6 @@
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import BytesIO
 
 import pypdfium2
@@ -8,6 +9,7 @@ import pytest
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.pdf import pdf as module
+from rag_core.parsing.pdf import text_page
 from rag_core.parsing.pdf.pdf import PdfParser
 from rag_core.types import Document
 
@@ -260,3 +262,26 @@ def test_a_document_that_pdfium_itself_wrote_is_read() -> None:
         out = BytesIO()
         pdf.save(out)
     assert parse(out.getvalue()).text == "Größe 42\n"
+
+
+def test_text_that_flattening_garbles_is_read_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PDFium reads a field only after it has made it a part of the page."""
+    read, count = text_page._read_text, 0
+
+    def read_garbled(page: pypdfium2.PdfPage, number: int) -> text_page.TextPage:
+        nonlocal count
+        count += 1
+        lines, has_content = read(page, number)
+        garbled = [
+            replace(line, text="\u0001\u0002") if count == 2 and "Ada" not in line.text else line for line in lines
+        ]
+        return text_page.TextPage(garbled, has_content)
+
+    monkeypatch.setattr(text_page, "_read_text", read_garbled)
+    rectangle = "/Subtype /Widget /FT /Tx /T (name) /F 4 /Rect [200 490 400 510] /DA (/Helv 10 Tf 0 g)"
+    body = build_pdf(
+        [page_of(("Name of the miller:", 600), ("Place:", 580))],
+        page_entries="/MediaBox [0 0 600 800] /Annots [8 0 R]",
+        field=f"<< /Type /Annot {rectangle} /V (Ada Ferry) >>",
+    )
+    assert parse(body).text == "Name of the miller: Place:\n\nAda Ferry\n"
