@@ -27,6 +27,7 @@ SUFFIXES = {
     **dict.fromkeys((".doc", ".dot"), "doc"),
     **dict.fromkeys((".ppt", ".pps"), "ppt"),
     **dict.fromkeys((".xls", ".xlt"), "xls"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff"), "image"),
     **{".pdf": "pdf", ".epub": "epub", ".rtf": "rtf", ".msg": "msg"},
 }
 
@@ -35,6 +36,7 @@ _TEXT_FORMATS = {"markdown", "html", "text", "asciidoc", "csv", "json", "xml", "
 # These can begin with HTML, as examples or quotations; a file with another suffix that does is HTML with a wrong name
 _CAN_BEGIN_WITH_HTML = {"markdown", "html", "text", "asciidoc"}
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_IMAGE_MAGICS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*")
 _ZIP_MAGIC = b"PK\x03\x04"
 _ZIP_ENTRY = b"PK\x01\x02"
 _MAX_ZIP_ENTRIES = 10_000
@@ -62,8 +64,11 @@ _MAIL_HEADERS = {
 _MIN_MAIL_HEADERS = 3
 
 
-def detect_format(uri: str, body: bytes) -> str:
-    """Raises DocumentError with status `skipped` if no parser reads the format."""
+def detect_format(uri: str, body: bytes, with_images: bool = False) -> str:
+    """The name of the format; an image has one only `with_images`.
+
+    Raises DocumentError with status `skipped` if no parser reads the format.
+    """
     suffix = suffix_of(uri)
     named, detected = SUFFIXES.get(suffix, ""), ""
     if _PDF.match(body, 0, 1024) or (named == "pdf" and b"%PDF-" in body[:1024]):
@@ -74,6 +79,8 @@ def detect_format(uri: str, body: bytes) -> str:
         detected = _detect_ole_format(body, named)
     elif body.startswith(rb"{\rtf"):
         detected = "rtf"
+    elif with_images and body.startswith(_IMAGE_MAGICS):
+        detected = "image"
     detected = detected or _detect_text_format(body, named)
     if not detected:
         raise DocumentError("parse", f"unsupported: {suffix or 'binary content'}", status="skipped")
