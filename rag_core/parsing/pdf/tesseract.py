@@ -29,8 +29,9 @@ _PACKAGE = "tesseract-ocr"
 _MISSING = f"no program {_PROGRAM} on the PATH; install it, e.g. the Debian package {_PACKAGE}"
 _POINTS_PER_INCH = 72
 _MIN_CONFIDENCE = 30.0  # of 100: below, pictures and specks are read as letters
+_LINE_HEIGHT = 0.86  # of the font's size: from the top of long letters to the bottom of others
 _MARGIN = 0.1  # of a page's height, at its top and at its bottom
-_LARGE = 1.35  # times the usual height of lines: that of lines without long letters differs by less
+_LARGE = 1.35  # times the usual size: lines with and without long letters differ by less
 _BULLET = "\u2022"
 _BULLET_READINGS = frozenset("\u00a2\u00a9\u00ab\u00bb\u00ae\u00b0eo")
 """Signs and letters that Tesseract reads for the bullet of a list."""
@@ -160,11 +161,11 @@ def build_lines(words: Iterable[_Word], page: int, picture: Picture) -> list[Lin
     height, width = picture.pixels.shape
     upright, height = _rotate_upright(list(words), width, height)
     lines = [_with_bullet(list(line)) for _, line in groupby(upright, key=lambda word: word.place)]
-    heights = [max(word.bottom for word in line) - min(word.top for word in line) for line in lines]
-    usual = median(heights) if heights else 1
+    sizes = [(max(word.bottom for word in line) - min(word.top for word in line)) / _LINE_HEIGHT for line in lines]
+    usual = median(sizes) if sizes else 1.0
     return [
         _build_line(line, page, height, _letter_size(size, usual), _POINTS_PER_INCH / picture.dots_per_inch)
-        for line, size in zip(lines, heights, strict=True)
+        for line, size in zip(lines, sizes, strict=True)
     ]
 
 
@@ -173,9 +174,9 @@ def _with_bullet(line: list[_Word]) -> list[_Word]:
     return [line[0]._replace(text=_BULLET), *line[1:]] if is_item else line
 
 
-def _letter_size(height: float, usual: float) -> float:
-    """The usual height, unless a line is clearly higher: a line without long letters is lower."""
-    return usual * round(2 * height / usual) / 2 if height > _LARGE * usual else usual
+def _letter_size(size: float, usual: float) -> float:
+    """The usual size, unless a line is clearly higher: a line without long letters is lower."""
+    return usual * round(2 * size / usual) / 2 if size > _LARGE * usual else usual
 
 
 def _build_line(words: Sequence[_Word], page: int, height: int, size: float, scale: float) -> Line:
