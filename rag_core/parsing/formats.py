@@ -111,7 +111,6 @@ class ParserChoice:
 
 NATIVE = ParserChoice()
 _SHARED = ("detection", "encoding")
-_UNSTRUCTURED = "unstructured"
 _VERSION = re.compile(r"^VERSION = (\d+)$", re.MULTILINE)
 
 
@@ -147,8 +146,8 @@ def _format_recipe(name: str, choice: ParserChoice) -> str:
     parts: dict[str, None] = {}
     for format_name in [name] if name else FORMATS:
         if format_name in choice.unstructured:
-            parts[_module_part("unstructured_parser")] = None
-            parts[f"{_package_part(_UNSTRUCTURED)} {choice.strategy}"] = None
+            parts |= dict.fromkeys(map(_module_part, ("unstructured_parser", "markup.xml", "markup.markdown")))
+            parts[f"{_package_part('unstructured')} {choice.strategy}"] = None
             continue
         format_ = FORMATS[format_name]
         modules = (format_.module, *format_.versioned_modules)

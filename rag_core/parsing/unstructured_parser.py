@@ -17,6 +17,7 @@ import lxml.html
 from rag_core.errors import DocumentError, describe_error
 from rag_core.parsing.blocks import Block, heading, join_blocks, list_item, paragraph
 from rag_core.parsing.encoding import decode_text
+from rag_core.parsing.markup.xml import parse_table
 from rag_core.parsing.outline import with_outline
 from rag_core.parsing.pages import with_slides
 from rag_core.parsing.tables import table
@@ -139,10 +140,5 @@ def _render_element(element: _Element, heading_level: int) -> Block:
     if heading_level:
         return heading(heading_level, element.text)
     if element.category == "Table" and element.metadata.text_as_html:
-        return table(_read_rows(element.metadata.text_as_html))
+        return table(parse_table(lxml.html.fragment_fromstring(element.metadata.text_as_html)))
     return Block(f"```\n{element.text}\n```") if element.category == "CodeSnippet" else paragraph(element.text)
-
-
-def _read_rows(html: str) -> list[list[str]]:
-    rows = lxml.html.fragment_fromstring(html).iter("tr")
-    return [[" ".join(cell.text_content().split()) for cell in row.iter("td", "th")] for row in rows]

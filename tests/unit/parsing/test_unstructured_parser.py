@@ -85,6 +85,20 @@ def test_a_word_file_has_headings_lists_tables_and_pages() -> None:
     assert document.metadata["categories"] == ["ListItem", "Table", "Title", "UncategorizedText"]
 
 
+def test_a_merged_cell_is_repeated_as_in_our_own_tables() -> None:
+    from docx import Document as WordDocument
+
+    document, out = WordDocument(), BytesIO()
+    table = document.add_table(2, 3)
+    for column, text in enumerate(("gate", "May", "June")):
+        table.cell(0, column).text = text
+    table.cell(1, 0).text = "north"
+    table.cell(1, 1).merge(table.cell(1, 2)).text = "closed"
+    document.save(out)
+    text = read("a.docx", out.getvalue()).text
+    assert text == "| gate | May | June |\n| --- | --- | --- |\n| north | closed | closed |\n"
+
+
 def test_each_slide_is_a_page_and_only_its_title_a_heading() -> None:
     document = read("a.pptx", slides_file())
     assert document.text == "## Gates\n\nNot A Title\n\n## Tides\n\nThey turn twice a day.\n"
