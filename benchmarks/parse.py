@@ -124,8 +124,8 @@ def _print_table(scores: Mapping[str, Sequence[Score]]) -> None:
     for reader, reader_scores in scores.items():
         for score in reader_scores:
             by_format[score.format][reader].append(score)
-    print(f"{'':10}{'':6}" + "".join(f"{reader:^24}" for reader in scores))
-    print(f"{'format':10}{'files':>6}" + f"{'word F1':>9}{'cell F1':>8}{'ms':>7}" * len(scores))
+    print(f"{'':10}{'':6}" + "".join(f"{reader:^26}" for reader in scores))
+    print(f"{'format':10}{'files':>6}" + f"{'word F1':>9}{'cell F1':>8}{'ms':>9}" * len(scores))
     for format_, readers in sorted(by_format.items()):
         columns = "".join(_format_columns(readers[reader]) for reader in scores)
         print(f"{format_:10}{len(readers[OURS]):6}{columns}")
@@ -134,10 +134,10 @@ def _print_table(scores: Mapping[str, Sequence[Score]]) -> None:
 def _format_columns(scores: Sequence[Score]) -> str:
     parsed = [score for score in scores if not score.reason]
     if not parsed:
-        return f"{'-':>9}{'-':>8}{'-':>7}"
+        return f"{'-':>9}{'-':>8}{'-':>9}"
     cells = [score.cells for score in scores if score.cells is not None]
     milliseconds = mean(score.seconds for score in parsed) * 1000
-    return f"{_mean([score.words for score in scores]):>9}{_mean(cells):>8}{milliseconds:>7.1f}"
+    return f"{_mean([score.words for score in scores]):>9}{_mean(cells):>8}{milliseconds:>9.1f}"
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -87,7 +87,7 @@ class Tesseract:
                 words = _parse_words(self._run(picture, deadline - time.monotonic()))
             except subprocess.TimeoutExpired as error:
                 reason = f"OCR took longer than {self.timeout:g} s: {len(lines)} of {len(numbers)} pages read"
-                raise DocumentError("parse", reason) from error
+                raise DocumentError("parse", reason, True) from error
             lines[number] = build_lines(words, number, picture)
         return lines
 
@@ -113,7 +113,7 @@ class Tesseract:
 @cache
 def find_version() -> str:
     """The version of the installed program; empty if there is none."""
-    return _ask("--version").partition("\n")[0].removeprefix(_PROGRAM).strip() if shutil.which(_PROGRAM) else ""
+    return _read_output("--version").partition("\n")[0].removeprefix(_PROGRAM).strip() if shutil.which(_PROGRAM) else ""
 
 
 def describe_installation() -> str:
@@ -124,10 +124,10 @@ def describe_installation() -> str:
 
 @cache
 def _find_languages() -> frozenset[str]:
-    return frozenset(_ask("--list-langs").splitlines()[1:])
+    return frozenset(_read_output("--list-langs").splitlines()[1:])
 
 
-def _ask(option: str) -> str:
+def _read_output(option: str) -> str:
     return subprocess.run([_PROGRAM, option], capture_output=True, text=True, check=False).stdout  # noqa: S603
 
 

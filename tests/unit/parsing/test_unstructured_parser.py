@@ -6,13 +6,13 @@ from typing import NoReturn
 import pytest
 from poison import docx
 
-from rag_core.config import UnstructuredParsing
+from rag_core.config import Limits, UnstructuredParsing
 from rag_core.errors import ConfigError, DocumentError
 from rag_core.parsing.document import parse
 from rag_core.parsing.formats import ParserChoice, load_parser, recipe_part
 from rag_core.parsing.unstructured_parser import PARTITIONERS, UnstructuredParser
 from rag_core.types import Document
-from rag_core.wiring.parsing import check_parsers, choose_parsers
+from rag_core.wiring.parsing import check_parsers, choose_parsers, open_parser
 
 pytestmark = pytest.mark.slow  # the library takes seconds to load
 
@@ -137,6 +137,13 @@ def test_a_file_without_text_is_skipped() -> None:
     with pytest.raises(DocumentError) as failed:
         read("a.html", b"<html><body></body></html>")
     assert (failed.value.reason, failed.value.status) == ("empty", "skipped")
+
+
+def test_it_runs_within_the_limits_of_the_sandbox() -> None:
+    parser = open_parser(UnstructuredParsing(type="unstructured", formats=("docx",), memory_mb=256), Limits())
+    document = parser("file:///a.docx", word_file())
+    open_parser.cache_clear()
+    assert document.metadata["categories"] == ["ListItem", "Table", "Title", "UncategorizedText"]
 
 
 def test_only_documents_that_it_reads_depend_on_the_library() -> None:
