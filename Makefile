@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
-	$(PIP) --editable '.[eval,dev]'
+	$(PIP) --editable '.[eval,unstructured,dev]'
 	$(BIN)/python -m rag_core.warm_up
 	@touch $@
 

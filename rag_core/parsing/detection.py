@@ -50,6 +50,7 @@ SUFFIXES = {
     **dict.fromkeys((".doc", ".dot"), "doc"),
     **dict.fromkeys((".ppt", ".pps"), "ppt"),
     **dict.fromkeys((".xls", ".xlt"), "xls"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff"), "image"),
     **{".pdf": "pdf", ".epub": "epub", ".rtf": "rtf", ".msg": "msg"},
 }
 
@@ -60,6 +61,7 @@ _PROSE_FORMATS = {"markdown", "text", "asciidoc", "rst", "csv"}
 # These can begin with HTML, as examples or quotations; a file with another suffix that does is HTML with a wrong name
 _CAN_BEGIN_WITH_HTML = {"markdown", "html", "text", "asciidoc", "rst"}
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_IMAGE_MAGICS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*")
 _ZIP_MAGIC = b"PK\x03\x04"
 _ZIP_ENTRY = b"PK\x01\x02"
 _MAX_ZIP_ENTRIES = 10_000
@@ -91,10 +93,15 @@ _MAIL_HEADERS = {
 _MIN_MAIL_HEADERS = 3
 
 
-def detect_format(uri: str, body: bytes) -> str:
-    """Raises DocumentError with status `skipped` if no parser reads the content. The reason names what it is."""
+def detect_format(uri: str, body: bytes, with_images: bool = False) -> str:
+    """The name of the format; an image has one only `with_images`.
+
+    Raises DocumentError with status `skipped` if no parser reads the content. The reason names what it is.
+    """
     suffix = suffix_of(uri)
     named = SUFFIXES.get(suffix, "")
+    if with_images and body.startswith(_IMAGE_MAGICS):
+        return "image"
     detected = _detect_document_format(body, named) or _detect_text_format(body, named)
     unreadable = ""
     if not detected:

@@ -7,12 +7,14 @@ from rag_core.parsing.compression import decompress
 from rag_core.parsing.detection import READ_AS_TEXT, detect_format, is_read_as_text
 from rag_core.parsing.encoding import ENCODING_UNCERTAIN, record_doubtful_guesses
 from rag_core.parsing.flags import with_flags
-from rag_core.parsing.formats import load_parser
+from rag_core.parsing.formats import NATIVE, ParserChoice, load_parser
 from rag_core.parsing.metadata import complete_metadata
 from rag_core.types import UNSTORABLE, Document, Value
 
 
-def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb: float) -> Document:
+def parse(
+    uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb: float, choice: ParserChoice = NATIVE
+) -> Document:
     """The document, with its format in the metadata.
 
     Raises DocumentError("parse", ...) for content that cannot become text. Its status is `skipped` if the content is
@@ -21,9 +23,9 @@ def parse(uri: str, body: bytes, detect_language: bool, file_mb: float, text_mb:
     stored_uri, content = decompress(uri, body, file_mb)
     if not content.strip():
         raise DocumentError("parse", "empty", status="skipped")
-    format_ = detect_format(stored_uri, content)
+    format_ = detect_format(stored_uri, content, with_images=choice.ocr is not None)
     with record_doubtful_guesses() as doubtful_guesses:
-        document = _replace_unstorable(load_parser(format_).parse(stored_uri, content))
+        document = _replace_unstorable(load_parser(format_, choice).parse(stored_uri, content))
     if not document.text.strip():
         raise DocumentError("parse", "empty", status="skipped")
     size_mb = len(document.text.encode()) / 1e6

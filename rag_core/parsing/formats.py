@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from rag_core.errors import DocumentError
 from rag_core.parsing.compression import strip_gz_suffix
 from rag_core.parsing.detection import SUFFIXES, suffix_of
+from rag_core.parsing.pdf.tesseract import Tesseract
 from rag_core.protocols import Parser
 
 
@@ -20,13 +21,14 @@ class Format:
     """The parser of a format, as `module:class` in this package, and the versions that its output depends on.
 
     `versioned_modules` are further modules whose VERSION counts; `packages` are the distributions whose release counts.
-    `program` must be on the PATH.
+    `program` must be on the PATH. `reads_scans`: the parser takes the OCR.
     """
 
     parser: str
     versioned_modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     program: str = ""
+    reads_scans: bool = False
 
     @property
     def module(self) -> str:
@@ -48,7 +50,18 @@ FORMATS = {
     "subtitles": Format(parser="plain.subtitles:SubtitlesParser", versioned_modules=("markup.markdown",)),
     "notebook": Format(parser="markup.notebook:NotebookParser", versioned_modules=_HTML[:2], packages=(_TO_MARKDOWN,)),
     "xml": Format(parser="markup.xml:XmlParser", versioned_modules=("markup.markdown",), packages=("lxml",)),
-    "pdf": Format(parser="pdf.pdf:PdfParser", versioned_modules=("pdf.layout", "pdf.grid"), packages=("pypdfium2",)),
+    "pdf": Format(
+        parser="pdf.pdf:PdfParser",
+        versioned_modules=("pdf.layout", "pdf.grid"),
+        packages=("pypdfium2",),
+        reads_scans=True,
+    ),
+    "image": Format(
+        parser="pdf.images:ImageParser",
+        versioned_modules=("pdf.layout", "pdf.grid"),
+        packages=("pillow",),
+        reads_scans=True,
+    ),
     "docx": Format(parser="office.word:WordParser", versioned_modules=("markup.markdown",), packages=("lxml",)),
     "pptx": Format(parser="office.slides:SlidesParser", versioned_modules=("markup.markdown",), packages=("lxml",)),
     "xlsx": Format(
@@ -89,49 +102,74 @@ FORMATS = {
     ),
 }
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParserChoice:
+    """The formats that the library unstructured reads instead of our own parsers, and the OCR of scans, if any."""
+
+    unstructured: frozenset[str] = frozenset()
+    strategy: str = "fast"
+    ocr: Tesseract | None = None
+
+
+NATIVE = ParserChoice()
 _SHARED = ("detection", "encoding")
 _VERSION = re.compile(r"^VERSION = (\d+)$", re.MULTILINE)
 
 
 @cache
-def load_parser(name: str) -> Parser:
+def load_parser(name: str, choice: ParserChoice = NATIVE) -> Parser:
     """The parser of a format. Its libraries are loaded with it, so other formats' libraries cost nothing.
 
     Raises DocumentError with status `skipped` if a library is not installed.
     """
-    module, _, attribute = FORMATS[name].parser.partition(":")
+    format_ = FORMATS[name]
+    module, _, attribute = format_.parser.partition(":")
+    arguments: tuple[object, ...] = (choice.ocr,) if format_.reads_scans else ()
+    if name in choice.unstructured:
+        module, attribute, arguments = "unstructured_parser", "UnstructuredParser", (name, choice.strategy)
     try:
-        parser: Parser = getattr(import_module(f"{__package__}.{module}"), attribute)()
+        parser: Parser = getattr(import_module(f"{__package__}.{module}"), attribute)(*arguments)
     except ModuleNotFoundError as error:
         raise DocumentError("parse", f"unsupported: {name} needs {error.name}", status="skipped") from error
     return parser
 
 
-def recipe_part(uri: str) -> str:
+def recipe_part(uri: str, choice: ParserChoice = NATIVE) -> str:
     """The versions that the parsed text of this uri depends on. It changes when the parsed text can change.
 
     The suffix decides: content in another format than its suffix says is parsed again only when `detection` changes.
     An unknown suffix depends on all formats.
     """
-    return _format_recipe(SUFFIXES.get(suffix_of(strip_gz_suffix(uri)), ""))
+    return _format_recipe(SUFFIXES.get(suffix_of(strip_gz_suffix(uri)), ""), choice)
 
 
 @cache
-def _format_recipe(name: str) -> str:
+def _format_recipe(name: str, choice: ParserChoice) -> str:
     parts: dict[str, None] = {}
-    for format_ in [FORMATS[name]] if name else FORMATS.values():
+    for format_name in [name] if name else FORMATS:
+        if format_name in choice.unstructured:
+            parts |= dict.fromkeys(map(_module_part, ("unstructured_parser", "markup.xml", "markup.markdown")))
+            parts[f"{_package_part('unstructured')} {choice.strategy}"] = None
+            continue
+        format_ = FORMATS[format_name]
         modules = (format_.module, *format_.versioned_modules)
         parts |= dict.fromkeys(_module_part(module) for module in modules)
-        for package in format_.packages:
-            try:
-                parts[f"{package} {version(package)}"] = None
-            except PackageNotFoundError:
-                parts[f"{package} missing"] = None
+        parts |= dict.fromkeys(map(_package_part, format_.packages))
         if format_.program:
             parts[f"{format_.program} {'found' if shutil.which(format_.program) else 'missing'}"] = None
+        if format_.reads_scans and choice.ocr:
+            parts |= dict.fromkeys((_module_part("pdf.tesseract"), choice.ocr.recipe))
     shared = [_module_part(module) for module in _SHARED]
     metadata = f"metadata {_read_version('rag_core.parsing.metadata')}"
     return ", ".join([name or "unknown", *shared, metadata, *parts])
+
+
+def _package_part(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} missing"
 
 
 def _module_part(module: str) -> str:

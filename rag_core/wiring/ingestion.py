@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from rag_core.config import Limits, ParsingSettings, SentenceTransformersSplade, Settings
+from rag_core.config import SentenceTransformersSplade, Settings
 from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe
@@ -20,10 +20,8 @@ from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
 from rag_core.models.loading import check_gpu
 from rag_core.parsing import scan
-from rag_core.parsing.document import parse
 from rag_core.parsing.formats import recipe_part
 from rag_core.parsing.metadata import MetadataRules, apply_rules
-from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 from rag_core.protocols import Source
 from rag_core.storage.graph import extraction
 from rag_core.storage.postgres import Postgres
@@ -32,6 +30,7 @@ from rag_core.storage.queue import PUSHED_URI, Lease, PushedRecord
 from rag_core.types import DEFAULT_COLLECTION, Document
 from rag_core.wiring.chunking import build_chunker
 from rag_core.wiring.embedding import Encoder, check_device, embedding_space, encoder_from_json
+from rag_core.wiring.parsing import check_parsers, choose_parsers, open_parser
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
 ACCESS_SETTINGS = {"allowed_locations", "private_networks"}
@@ -43,8 +42,8 @@ UNRECORDED_SETTINGS: Mapping[str, Any] = {
 """Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""
 SANDBOX_SETTINGS = {"sandbox", "timeout_s", "memory_mb"}
 """Settings of section parsing that decide if a document can be read, but not how."""
-WARM_UP_DOCUMENT = ("file:///sample.txt", b"A text with enough letters to load the language detection model.")
-MEGABYTE = 1_000_000
+PARSER_SETTINGS = {"type", "strategy", "formats", "ocr"}
+"""Settings of section parsing that are part of the recipe of those documents which they concern."""
 
 
 def build_sync(
@@ -62,6 +61,7 @@ def build_sync(
     the window of the embedding model.
     """
     build_chunker(settings)
+    check_parsers(settings.parsing)
     opened = [open_files_source(settings, location, rules) for location in locations]
     sources = {source.uri: source for source in opened}
     return Sync(
@@ -100,15 +100,20 @@ def build_lease_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sy
     return replace(
         sync,
         sources=[pushed, *sync.sources],
-        recipe=replace(sync.recipe, describe_parsing=partial(_pushed_recipe_part, pushed.documents)),
+        recipe=replace(
+            sync.recipe,
+            describe_parsing=partial(_pushed_recipe_part, sync.recipe.describe_parsing, pushed.documents),
+        ),
         partial_uris=frozenset({pushed.uri}),
     )
 
 
-def _pushed_recipe_part(documents: Mapping[str, PushedRecord], uri: str) -> str:
+def _pushed_recipe_part(describe_parsing: Callable[[str], str], documents: Mapping[str, PushedRecord], uri: str) -> str:
     """The recipe part of the document's parser, with the fingerprint of its push request if it was pushed."""
     record = documents.get(uri)
-    return f"{recipe_part(parser_uri(record))}, pushed {pushed_fingerprint(record)}" if record else recipe_part(uri)
+    if record is None:
+        return describe_parsing(uri)
+    return f"{describe_parsing(parser_uri(record))}, pushed {pushed_fingerprint(record)}"
 
 
 def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
@@ -155,12 +160,14 @@ def build_recipe(settings: Settings) -> Recipe:
     # This text is part of every stored fingerprint: with its parts in another order all documents would be read again
     reading = settings.model_dump_json(
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}},
-        exclude={"parsing": SANDBOX_SETTINGS},
+        exclude={"parsing": SANDBOX_SETTINGS | PARSER_SETTINGS},
     )
     graph = f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
     chunking = settings.chunking.model_dump_json() + graph + _splade_fingerprint(settings)
     limits = f"file_mb {settings.limits.file_mb:g}"
-    return Recipe(recipe_part, f"scan {scan.VERSION}" + reading + chunking, embedding_space(settings.embedding), limits)
+    describe_parsing = partial(recipe_part, choice=choose_parsers(settings.parsing))
+    chunking = f"scan {scan.VERSION}" + reading + chunking
+    return Recipe(describe_parsing, chunking, embedding_space(settings.embedding), limits)
 
 
 def _splade_fingerprint(settings: Settings) -> str:
@@ -171,7 +178,7 @@ def build_preparation(settings: Settings, sources: Mapping[int, Source]) -> Prep
     section = settings.metadata
     rules = MetadataRules(rename=section.rename, drop=section.drop, from_path=section.from_path, set=section.set)
     pushed = next((source.documents for source in sources.values() if isinstance(source, PushedSource)), {})
-    parse_document = partial(_parse_document, _open_parser(settings.parsing, settings.limits), pushed, rules)
+    parse_document = partial(_parse_document, open_parser(settings.parsing, settings.limits), pushed, rules)
     return Preparation(sources, parse_document, build_chunker(settings), _select_scanner(settings))
 
 
@@ -186,20 +193,6 @@ def _parse_document(
     record = pushed.get(uri)
     document = with_pushed_metadata(record, parse_body(parser_uri(record), body)) if record else parse_body(uri, body)
     return apply_rules(document, rules)
-
-
-@lru_cache(maxsize=1)
-def _open_parser(parsing: ParsingSettings, limits: Limits) -> Callable[[str, bytes], Document]:
-    """The parser of this process. Jobs with equal settings share its sandbox, which takes half a second to start."""
-    parse_body = partial(parse, detect_language=parsing.detect_language, file_mb=limits.file_mb, text_mb=limits.text_mb)
-    if not parsing.sandbox:
-        return parse_body
-    sandbox_limits = SandboxLimits(
-        seconds=parsing.timeout_s,
-        memory_mb=parsing.memory_mb,
-        output_bytes=int(limits.text_mb * 4 * MEGABYTE) + MEGABYTE,
-    )
-    return Sandbox(parse_body, sandbox_limits, [WARM_UP_DOCUMENT])
 
 
 def _select_scanner(settings: Settings) -> scan.Scanner:

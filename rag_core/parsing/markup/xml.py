@@ -89,7 +89,7 @@ def _parse_element(element: Element, level: int) -> Iterator[Block]:
     if name in _HEADINGS:
         yield heading(level, _visible_text(element))
     elif name in _TABLES:
-        yield table(_parse_table(element))
+        yield table(parse_table(element))
     elif name in _LISTS:
         yield from _parse_list(element, 0)
     elif name not in _INVISIBLE_ELEMENTS:
@@ -125,7 +125,7 @@ def _has_mixed_content(element: Element) -> bool:
     return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)
 
 
-def _parse_table(element: Element) -> list[list[Cell]]:
+def parse_table(element: Element) -> list[list[Cell]]:
     """The rows. As in HTML, a cell can span columns, and rows of the same group."""
     rows: list[list[Cell]] = []
     for _, group in groupby(
@@ -258,9 +258,9 @@ def _parse_figure(element: Element, level: int) -> Iterator[Block]:
             case "label" | "caption" | "graphic" | "object-id":
                 continue
             case "table":
-                yield table(_parse_table(child))
+                yield table(parse_table(child))
             case "alternatives":
-                yield from (table(_parse_table(inner)) for inner in child.iterfind("{*}table"))
+                yield from (table(parse_table(inner)) for inner in child.iterfind("{*}table"))
             case _:
                 yield from _parse_section(child, level)
 

@@ -1,9 +1,10 @@
 """PDF: its text layer as running text, with headings found by their letters or by the document's bookmarks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 
 import pypdfium2
@@ -11,10 +12,13 @@ import pypdfium2.raw as pdfium
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.blocks import clean_text, heading, paragraph
+from rag_core.parsing.flags import with_flags
+from rag_core.parsing.pdf.drawing import draw_page
 from rag_core.parsing.pdf.headings import with_bookmark_levels
 from rag_core.parsing.pdf.layout import build_paragraphs
 from rag_core.parsing.pdf.lines import Paragraph
-from rag_core.parsing.pdf.text_page import read_page
+from rag_core.parsing.pdf.tesseract import OCR, Tesseract
+from rag_core.parsing.pdf.text_page import TextPage, read_page
 from rag_core.parsing.sections import Heading, sections_from_headings
 from rag_core.parsing.tables import format_rows
 from rag_core.types import Document, Value
@@ -31,24 +35,32 @@ _PLACEHOLDER_TITLE = re.compile(
     r"untitled.*|microsoft \w+ - .*|.*\.\w{2,5}|(?:document|presentation|slide)\s?\d*", re.IGNORECASE
 )
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?")
-_NO_TEXT = "no text layer: a scanned PDF; run OCR over it first, e.g. ocrmypdf, and ingest the result"
+_NO_TEXT = (
+    "no text layer: a scanned PDF; set parsing.ocr to {type: tesseract}, "
+    "or run OCR over it first, e.g. ocrmypdf, and ingest the result"
+)
+_NO_READABLE_TEXT = "no text layer, and OCR found no text"
 
 
 class PdfParser:
+    def __init__(self, ocr: Tesseract | None = None) -> None:
+        self._ocr = ocr
+
     def parse(self, uri: str, body: bytes) -> Document:
-        """Parses the text layer. Raises DocumentError if there is none.
+        """Parses the text layer, and reads pages without one by OCR. Raises DocumentError if there is no text.
 
         The metadata `pages_without_text` counts the pages that show something but have no text besides headers.
         """
         with _PDFIUM_LOCK, closing(_open_pdf(body)) as pdf:
             if len(pdf) > MAX_PAGES:
                 raise DocumentError("parse", f"too large: {len(pdf)} pages, limit {MAX_PAGES}")
-            pages = [read_page(pdf, number) for number in range(len(pdf))]
+            printed = [read_page(pdf, number) for number in range(len(pdf))]
+            pages = self._read_scans(pdf, printed)
             properties = pdf.get_metadata_dict()
             bookmarks = [(mark.get_title(), mark.level + 1) for mark in pdf.get_toc(max_depth=6)]
         paragraphs = with_bookmark_levels(build_paragraphs([page.lines for page in pages]), bookmarks)
         if not paragraphs:
-            raise DocumentError("parse", _NO_TEXT)
+            raise DocumentError("parse", _NO_READABLE_TEXT if self._ocr else _NO_TEXT)
         text = _TextBuilder()
         for current in paragraphs:
             text.add(current)
@@ -62,7 +74,16 @@ class PdfParser:
             sections=sections_from_headings(text.headings),
             pages=text.pages(len(pages)),
         )
-        return replace(document, title=_choose_title(properties.get("Title", ""), document))
+        titled = replace(document, title=_choose_title(properties.get("Title", ""), document))
+        return with_flags(titled, [OCR] if pages != printed else ())
+
+    def _read_scans(self, pdf: pypdfium2.PdfDocument, pages: Sequence[TextPage]) -> Sequence[TextPage]:
+        """The pages, with the lines that OCR finds on those that show something but have no text layer."""
+        scans = [number for number, page in enumerate(pages) if page.has_content and not page.lines]
+        if self._ocr is None or not scans:
+            return pages
+        lines = self._ocr.read_pages(scans, partial(draw_page, pdf))
+        return [page._replace(lines=lines.get(number, page.lines)) for number, page in enumerate(pages)]
 
 
 def _open_pdf(body: bytes) -> pypdfium2.PdfDocument:

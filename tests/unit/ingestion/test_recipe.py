@@ -118,3 +118,36 @@ def test_limits_stand_apart_so_that_they_concern_only_what_they_kept_out() -> No
     before, after = of_settings("limits.file_mb=1"), of_settings("limits.file_mb=2.5")
     assert (before.partition(LIMITS_SEPARATOR)[2], after.partition(LIMITS_SEPARATOR)[2]) == ("file_mb 1", "file_mb 2.5")
     assert before.partition(LIMITS_SEPARATOR)[0] == after.partition(LIMITS_SEPARATOR)[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "affected_suffixes"),
+    [
+        ("parsing={type: unstructured}", {"md", "docx"}),
+        ("parsing={type: unstructured, formats: [docx]}", {"docx"}),
+        ("parsing.ocr={type: tesseract}", {"pdf", "png"}),
+        ("parsing.timeout_s=60", set()),
+    ],
+)
+def test_another_parser_changes_the_recipes_of_the_documents_that_it_reads(
+    setting: str, affected_suffixes: set[str]
+) -> None:
+    suffixes = ("md", "docx", "txt", "pdf", "png")
+    hashing = "embedding={type: hashing}"
+    made = [
+        [
+            build_recipe(load_settings(None, None, [hashing, *more], {})).fingerprint(f"a.{suffix}")
+            for suffix in suffixes
+        ]
+        for more in ([], [setting])
+    ]
+    changed = affected(*made)
+    assert {suffix for suffix, is_changed in zip(suffixes, changed, strict=True) if is_changed} == affected_suffixes
+
+
+def test_limits_of_ocr_are_not_in_the_recipe() -> None:
+    made = [
+        build_recipe(load_settings(None, None, ["embedding={type: hashing}", ocr], {})).fingerprint("a.pdf")
+        for ocr in ("parsing.ocr={type: tesseract}", "parsing.ocr={type: tesseract, pages: 9, timeout_s: 9}")
+    ]
+    assert made[0] == made[1]

@@ -57,7 +57,7 @@ def test_characters_that_cannot_be_stored_are_replaced_for_every_parser(monkeypa
             bad = "a\0\ud800"
             return Document(uri=uri, text=bad, title=bad, metadata={bad: bad, "tags": [bad], "n": 1})
 
-    monkeypatch.setattr(module, "load_parser", lambda _: Careless())
+    monkeypatch.setattr(module, "load_parser", lambda *_: Careless())
     document = parse_with_limits("a.txt", b"x")
     good = "a\ufffd\ufffd"
     assert (document.text, document.title) == (good, good)

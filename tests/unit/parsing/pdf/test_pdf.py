@@ -202,7 +202,7 @@ def test_text_that_looks_like_markdown_makes_no_section() -> None:
 
 def test_a_scan_and_an_empty_file_fail_with_different_reasons() -> None:
     failed = failure(build_pdf(["", "0 0 100 100 re f"]))
-    assert failed.reason == "no text layer: a scanned PDF; run OCR over it first, e.g. ocrmypdf, and ingest the result"
+    assert failed.reason.startswith("no text layer: a scanned PDF; set parsing.ocr to {type: tesseract}, or run OCR")
     assert failed.status == "failed"
     assert (failure(b"").reason, failure(b"").status) == ("empty", "skipped")
 
