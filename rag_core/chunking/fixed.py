@@ -5,15 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 from uuid import UUID
 
-from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
+from rag_core.chunking.cut_points import NEAR_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.positions import path_at, with_section
 from rag_core.chunking.prefix import fit_prefix, omit_repeated
 from rag_core.chunking.tables import Row, row_at, table_rows
+from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
 from rag_core.types import Chunk, Document, chunk_id
-
-_USUAL_CHARS_PER_TOKEN = 6
-"""Most texts have fewer characters per token."""
 
 
 class FixedChunker:
@@ -31,7 +29,7 @@ class FixedChunker:
         self._tokenizer, self._prefix_tokens, self._overlap = tokenizer, prefix_tokens, overlap
         self._counts_tokens = unit == "tokens"
         self._tokens = min(size, room) if self._counts_tokens else room
-        chars = (_USUAL_CHARS_PER_TOKEN * size, MAX_CHARS_PER_TOKEN * size)
+        chars = tuple(chars_per_token * size for chars_per_token in NEAR_CHARS_PER_TOKEN)
         self._chars_to_tokenize = chars if self._counts_tokens else (size,)
 
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
@@ -76,6 +74,7 @@ class FixedChunker:
 
     def _chunk_end(self, text: str, start: int, last: int, rows: Sequence[Row]) -> tuple[int, int]:
         """The end of a chunk that begins at `start`, and the offset from which the next chunk can repeat it."""
+        check_cpu()
         for chars in self._chars_to_tokenize:  # as little text as is needed to find the end
             near = text[start : min(last, start + chars)]
             ends = self._tokenizer.ends(near)

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
+from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, NEAR_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.packing import Sentence, common_path
 from rag_core.chunking.prefix import build_prefix, fit_prefix, is_heading, longest_prefix, omit_repeated
 from rag_core.chunking.tables import table_row
+from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Chunk, Document, Section, chunk_id
+
+_MEASURED_TEXTS = 1_000
+"""The texts that are measured between two checks of the CPU time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class Outliner:
         ends = [*(start for start, _, _ in spans[1:]), *(end for _, end, _ in spans[-1:])]
         texts = [text[start:end] for (start, _, _), end in zip(spans, ends, strict=True)]
         prefixes = [longest_prefix(document.title, section.path) for section in sections]
-        all_lengths = self._tokenizer.lengths([*texts, *prefixes])
+        all_lengths = self._measure_lengths([*texts, *prefixes])
         lengths, prefix_lengths = all_lengths[: len(spans)], all_lengths[len(spans) :]
         sentences = [
             Sentence(start=first, end=last, tokens=tokens, section=section, header=header)
@@ -55,14 +59,27 @@ class Outliner:
         long_prefixes = (i for i, length in enumerate(prefix_lengths) if length > self._prefix_tokens)
         return Outline(sections=sections, sentences=sentences, long_prefix_sections=frozenset(long_prefixes))
 
+    def _measure_lengths(self, texts: Sequence[str]) -> list[int]:
+        """The lengths in tokens. A text with too many characters for a chunk is not tokenized: each counts as one."""
+        lengths: list[int] = []
+        for first in range(0, len(texts), _MEASURED_TEXTS):
+            check_cpu()
+            batch = texts[first : first + _MEASURED_TEXTS]
+            lengths += self._tokenizer.lengths([text if len(text) <= self._chars else "" for text in batch])
+        return [len(text) if len(text) > self._chars else length for text, length in zip(texts, lengths, strict=True)]
+
     def _split_sentence(self, text: str, start: int, end: int, tokens: int) -> Iterator[tuple[int, int, int]]:
         """(start, end, tokens) of the sentence, or of its parts if it is too long for one chunk."""
         if tokens <= self._tokens and end - start <= self._chars:
             yield start, end, tokens
             return
         while start < end:
-            near = text[start : min(end, start + self._chars)]
-            ends = self._tokenizer.ends(near)
+            check_cpu()
+            for chars_per_token in NEAR_CHARS_PER_TOKEN:
+                near = text[start : min(end, start + chars_per_token * self._tokens)]
+                ends = self._tokenizer.ends(near)
+                if len(ends) > self._tokens or start + len(near) == end:
+                    break
             if len(ends) <= self._tokens and start + len(near) == end:
                 yield start, end, len(ends)
                 return

@@ -3,8 +3,12 @@
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rag_core.protocols import Tokenizer
+
+MAX_HEADER_CHARS = 1_000
+"""The characters of a table's header row that a prefix can repeat; the rest of a longer row is left out."""
 
 _MARKS = "#*_ \t"
 _WORD = re.compile(r"\S+")
@@ -31,8 +35,10 @@ def is_heading(text: str, path: Sequence[str]) -> bool:
     return bool(path) and text.strip(_MARKS) == path[-1]
 
 
-def fit_prefix(tokenizer: Tokenizer, title: str, path: Sequence[str], header: str, tokens: int) -> str:
+@lru_cache(maxsize=256)  # all chunks of one table have the same
+def fit_prefix(tokenizer: Tokenizer, title: str, path: tuple[str, ...], header: str, tokens: int) -> str:
     """The prefix, shortened to at most `tokens`: first without its outermost headings, then without its first words."""
+    header = header[:MAX_HEADER_CHARS]
     candidates = [build_prefix(title, path[first:], header) for first in range(max(1, len(path)))]
     if tokens:
         shortest = candidates[-1]

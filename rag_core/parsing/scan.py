@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 import yaml
 
+from rag_core.cpu_limit import check_cpu
 from rag_core.errors import DocumentError
 from rag_core.parsing.archive import open_archive
 from rag_core.parsing.compression import decompress
@@ -109,6 +110,7 @@ class Pattern:
     continuation: re.Pattern[str]
 
     def matches(self, lower: str) -> bool:
+        check_cpu()
         if self.needs and not any(map(lower.__contains__, self.needs)):
             return False
         for start in self.starts:
@@ -195,6 +197,7 @@ def _scan_pdf(body: bytes) -> Iterator[Finding]:
     """Scans the PDF and the streams in which newer PDFs keep their dictionaries, up to _MAX_OBJECT_BYTES in total."""
     parts, bytes_left = [body], _MAX_OBJECT_BYTES
     for match in islice(_OBJECT_STREAM.finditer(body), _MAX_OBJECT_STREAMS):
+        check_cpu()
         with suppress(zlib.error):
             parts.append(zlib.decompressobj().decompress(memoryview(body)[match.end() :], bytes_left))
             bytes_left -= len(parts[-1])
@@ -267,6 +270,7 @@ def _scan_html(page: bytes, document: Document) -> Iterator[Finding]:
 
 def _read_element(page: bytes, style: re.Match[bytes]) -> str:
     """The text of the element with that style, up to the next end tag of the same name."""
+    check_cpu()
     tag = _TAG_START.search(page, max(0, style.start() - _MAX_TAG_BYTES), style.start())
     start = page.find(b">", style.end(), style.end() + _MAX_TAG_BYTES) + 1
     if not tag or not start:

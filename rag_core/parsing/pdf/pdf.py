@@ -68,14 +68,14 @@ class PdfParser:
 def _open_pdf(body: bytes) -> pypdfium2.PdfDocument:
     if not body:
         raise DocumentError("parse", "empty", status="skipped")
+    pdfium.FPDF_LoadMemDocument64(b"", 0, None)  # a file without pages gives the last error, which was another file's
     try:
         pdf = pypdfium2.PdfDocument(body)
         if pdf.get_formtype() == pdfium.FORMTYPE_ACRO_FORM:
             pdf.init_forms()
         return pdf
     except pypdfium2.PdfiumError as error:
-        # for a file without pages, PDFium has the error of an earlier file
-        is_protected = error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in body
+        is_protected = error.err_code == pdfium.FPDF_ERR_PASSWORD
         raise DocumentError("parse", "password protected" if is_protected else f"damaged PDF: {error}") from error
 
 

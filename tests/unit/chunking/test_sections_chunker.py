@@ -173,3 +173,19 @@ def test_a_document_needs_one_call_of_the_tokenizer() -> None:
 @pytest.mark.timeout(60)  # in proportion a second, squared many minutes
 def test_one_long_line_takes_time_in_proportion() -> None:
     assert len(split(markdown("word " * 200_000), tokens=200)) == 1000
+
+
+def test_the_prefix_of_a_very_wide_table_costs_no_more_than_that_of_a_wide_one() -> None:
+    lengths = list[int]()
+
+    class Recording(WordTokenizer):
+        def lengths(self, texts: Sequence[str]) -> list[int]:
+            lengths.extend(map(len, texts))
+            return super().lengths(texts)
+
+    header = "| " + " | ".join(f"column{i}" for i in range(2_000)) + " |"
+    rows = "| " + " | ".join("v" for i in range(2_000)) + " |\n"
+    document = markdown(f"{header}\n|---|\n{rows * 3}")
+    chunks = SectionsChunker(Recording(), 16, 0, 12).split(DOCUMENT, document)
+    assert max(lengths) <= 1_000
+    assert all(WordTokenizer().lengths([chunk.prefix])[0] <= 12 for chunk in chunks)
