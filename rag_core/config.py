@@ -175,8 +175,8 @@ class ParsingSettings(Section):
     timeout_s: float = Field(
         30.0,
         gt=0,
-        description="Seconds of CPU time that parsing a document can take before it fails; the same again for its scan, "
-        "and for splitting it. A parser that only waits is ended after ten times as many seconds.",
+        description="Seconds of CPU time that parsing a document can take before it fails; scanning and splitting can "
+        "take as long again, each. A parser that only waits is ended after ten times as many seconds.",
     )
     memory_mb: float = Field(
         1024.0, ge=64, description="Megabytes of memory that parsing a document can use before it fails."

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rag_core.protocols import Tokenizer
-
-MAX_HEADER_CHARS = 1_000
-"""The characters of a table's header row that a prefix can repeat; the rest of a longer row is left out."""
+from rag_core.types import MAX_HEADER_CHARS
 
 _MARKS = "#*_ \t"
 _WORD = re.compile(r"\S+")

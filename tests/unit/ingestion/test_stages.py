@@ -481,7 +481,7 @@ def test_busy_seconds_are_shared_out_to_those_whose_texts_were_encoded() -> None
 
 
 class EndlessChunker:
-    def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
+    def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:  # noqa: ARG002
         while True:
             check_cpu()
 
