@@ -11,6 +11,7 @@ from rag_core.chunking.prefix import fit_prefix, omit_repeated
 from rag_core.chunking.tables import Row, row_at, table_rows
 from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
+from rag_core.text.titles import missing_name_words
 from rag_core.types import Chunk, Document, chunk_id
 
 
@@ -36,10 +37,11 @@ class FixedChunker:
         occurrences: Counter[str] = Counter()
         chunks = []
         rows = table_rows(document.text)
+        name_words = missing_name_words(document.uri, document.title)
         for ordinal, (start, end) in enumerate(self._chunk_spans(document.text, rows)):
             text = document.text[start:end]
             row = row_at(rows, start)
-            title, path = omit_repeated(document.title, path_at(document, start), text)
+            title, path = omit_repeated(document.title, name_words, path_at(document, start), text)
             chunk = Chunk(
                 id=chunk_id(document_id, text, occurrences[text]),
                 document_id=document_id,

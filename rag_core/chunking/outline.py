@@ -17,6 +17,7 @@ from rag_core.chunking.tables import table_row
 from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
 from rag_core.text.sentences import sentence_spans
+from rag_core.text.titles import missing_name_words
 from rag_core.types import Chunk, Document, Section, chunk_id
 
 _MEASURED_TEXTS = 1_000
@@ -48,7 +49,8 @@ class Outliner:
         # each sentence with the white space after it: in some vocabularies that is tokens, too
         ends = [*(start for start, _, _ in spans[1:]), *(end for _, end, _ in spans[-1:])]
         texts = [text[start:end] for (start, _, _), end in zip(spans, ends, strict=True)]
-        prefixes = [longest_prefix(document.title, section.path) for section in sections]
+        name_words = missing_name_words(document.uri, document.title)
+        prefixes = [longest_prefix(document.title, name_words, section.path) for section in sections]
         all_lengths = self._measure_lengths([*texts, *prefixes])
         lengths, prefix_lengths = all_lengths[: len(spans)], all_lengths[len(spans) :]
         sentences = [
@@ -92,11 +94,12 @@ class Outliner:
     ) -> Iterator[Chunk]:
         """Yields one chunk for each part, in their order."""
         occurrences: Counter[str] = Counter()
+        name_words = missing_name_words(document.uri, document.title)
         for ordinal, part in enumerate(parts):
             first, start, end = part[0], part[0].start, part[-1].end
             text = document.text[start:end]
             path = common_path([outline.sections[i].path for i in {sentence.section for sentence in part}])
-            title, headings = omit_repeated(document.title, path, text)
+            title, headings = omit_repeated(document.title, name_words, path, text)
             if first.header or first.section in outline.long_prefix_sections:
                 prefix = fit_prefix(self._tokenizer, title, headings, first.header, self._prefix_tokens)
             else:

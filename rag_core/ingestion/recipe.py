@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from rag_core.types import Space, StoredDocument
 
-CHUNKING_VERSION = 1
+CHUNKING_VERSION = 2
 """A number to increase when a chunker splits the same text differently."""
 LIMITS_SEPARATOR = "|"
 """The character between a fingerprint and the limits."""

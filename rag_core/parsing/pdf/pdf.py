@@ -17,6 +17,7 @@ from rag_core.parsing.pdf.lines import Paragraph
 from rag_core.parsing.pdf.text_page import read_page
 from rag_core.parsing.sections import Heading, sections_from_headings
 from rag_core.parsing.tables import table
+from rag_core.text.titles import has_words
 from rag_core.types import Document, Value
 
 VERSION = 2
@@ -26,10 +27,6 @@ MAX_PAGES = 5000
 # PDFium is not thread-safe, not even with several documents
 _PDFIUM_LOCK = Lock()
 _TEXT_LINE = re.compile(r"[^\n]*\n?")
-# The titles that programs write if the author gives none
-_PLACEHOLDER_TITLE = re.compile(
-    r"untitled.*|microsoft \w+ - .*|.*\.\w{2,5}|(?:document|presentation|slide)\s?\d*", re.IGNORECASE
-)
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?")
 _NO_TEXT = "no text layer: a scanned PDF; run OCR over it first, e.g. ocrmypdf, and ingest the result"
 
@@ -126,9 +123,9 @@ class _TextBuilder:
 
 
 def _choose_title(stored: str, document: Document) -> str:
-    """The title that the PDF stores, unless a program made it up; else the first heading, if possible of level 1."""
+    """The title that the PDF stores if it has words; else the first heading, if possible of level 1."""
     title = clean_text(" ".join(stored.split()))
-    if title and not _PLACEHOLDER_TITLE.fullmatch(title):
+    if has_words(title):
         return title
     tops = [section for section in document.sections if document.text.startswith("# ", section.start)]
     return next((section.path[-1] for section in (*tops, *document.sections)), "")

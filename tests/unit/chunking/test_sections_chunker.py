@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -110,6 +111,13 @@ def test_the_title_is_not_repeated() -> None:
     text = f"# Manual\n{words('a', 12)} {words('b', 12)}"
     assert [chunk.prefix for chunk in split(markdown(text, title="Manual"))] == ["", "Manual"]
     assert [chunk.prefix for chunk in split(markdown("Manual of keys.", title="Manual"))] == [""]
+
+
+def test_the_prefix_has_the_words_of_the_files_name_after_the_title() -> None:
+    text = f"# Manual\n{words('a', 12)} {words('b', 12)}"
+    document = replace(markdown(text, title="Manual"), uri="file:///tide_gates-2023.md")
+    assert [chunk.prefix for chunk in split(document)] == ["tide gates 2023", "Manual\ntide gates 2023"]
+    assert [chunk.prefix for chunk in split(document, prefix_tokens=3)] == ["tide gates 2023", "Manual"]
 
 
 def test_a_long_prefix_loses_its_outermost_headings_then_its_first_words() -> None:
