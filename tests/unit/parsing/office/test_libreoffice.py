@@ -15,10 +15,10 @@ from poison import docx
 from waiting import wait_for_end
 
 from rag_core.errors import DocumentError
+from rag_core.parsing import sandbox as sandbox_module
 from rag_core.parsing.document import parse
 from rag_core.parsing.office.libreoffice import convert
 from rag_core.parsing.office.word import WordParser
-from rag_core.parsing import sandbox as sandbox_module
 from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 
 SCRIPT = """#!/bin/sh
