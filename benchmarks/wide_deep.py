@@ -1,9 +1,9 @@
 """One sync of very wide, very deep and very monotonous files together with 50 small ones.
 
 The table has the documents in the order in which they are ready to be embedded, with the CPU seconds of parsing,
-scanning and splitting each, those of the parser's process included, and the seconds since the start of the sync. Parsing,
-scanning and splitting can each take `parsing.timeout_s` of CPU time. The largest document is the first, so every small
-one waits for all of these. Chunks are measured by the embedding model's tokenizer, but embedded by hashing.
+scanning and splitting each, those of the parser's process included, and the seconds since the start of the sync.
+Parsing, scanning and splitting can each take `parsing.timeout_s` of CPU time. The largest document is the first, so
+every small one waits for all of these. Chunks are measured by the embedding model's tokenizer, but embedded by hashing.
 
     python -m benchmarks.wide_deep
     python -m benchmarks.wide_deep --share 0.1 --set chunking.type=fixed --only wide.csv

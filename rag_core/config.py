@@ -198,7 +198,8 @@ class MetadataSettings(Section):
     rename: dict[str, str] = Field({}, description="New metadata key, by old key.")
     drop: tuple[str, ...] = Field((), description="Metadata keys to remove.")
     from_path: str = Field(
-        "", description="Regular expression for the document's URI; its named groups become metadata."
+        "",
+        description="Regular expression for the document's URI; its named groups become metadata, `title` the title.",
     )
     set: dict[str, str | int | float | bool | tuple[str, ...]] = Field(
         {}, description="Constant metadata of every document, by key."

@@ -18,86 +18,14 @@ _BREAKS = re.compile(
 )
 _LINE_END = re.compile("\n")
 
-_ABBREVIATIONS = frozenset(
-    [
-        "Dr",
-        "Mr",
-        "Mrs",
-        "Ms",
-        "Prof",
-        "St",
-        "Ph.D",
-        "M.Sc",
-        "B.Sc",
-        "Dipl",
-        "Ing",
-        "Lt",
-        "Capt",
-        "Sgt",
-        "Maj",
-        "Rev",
-        "Jr",
-        "vs",
-        "al",
-        "cf",
-        "ca",
-        "approx",
-        "resp",
-        "Eq",
-        "Eqs",
-        "Fig",
-        "Figs",
-        "Ref",
-        "Refs",
-        "Sec",
-        "Vol",
-        "pp",
-        "Nr",
-        "Nrn",
-        "Abs",
-        "Abb",
-        "Ziff",
-        "Rn",
-        "Rdnr",
-        "Hrsg",
-        "bzw",
-        "evtl",
-        "ggf",
-        "inkl",
-        "zzgl",
-        "vgl",
-        "Vgl",
-        "sog",
-        "geb",
-        "gest",
-        "Str",
-        "Tel",
-        "Mio",
-        "Mrd",
-        "Std",
-    ]
-)
-_ABBREVIATIONS_BEFORE_NUMBERS = frozenset(
-    ["No", "Nos", "Art", "Bd", "Kap", "Tab", "Az", "Ch", "ch", "par", "para", "Pt", "Order"]
-)
-_MONTHS = frozenset(
-    [
-        "Januar",
-        "Jänner",
-        "Februar",
-        "März",
-        "April",
-        "Mai",
-        "Juni",
-        "Juli",
-        "August",
-        "September",
-        "Oktober",
-        "November",
-        "Dezember",
-    ]
-)
-_OPENINGS = "([{\"'„“‚‘«»*_"
+_ALWAYS = """
+Dr Mr Mrs Ms Prof St Ph.D M.Sc B.Sc Dipl Ing Lt Capt Sgt Maj Rev Jr vs al cf ca approx resp Eq Eqs Fig Figs Ref Refs Sec
+Vol pp Nr Nrn Abs Abb Ziff Rn Rdnr Hrsg bzw evtl ggf inkl zzgl vgl Vgl sog geb gest Str Tel Mio Mrd Std"""
+_BEFORE_NUMBERS = "No Nos Art Bd Kap Tab Az Ch ch par para Pt"
+_GERMAN_MONTHS = "Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember"
+_ABBREVIATIONS, _ABBREVIATIONS_BEFORE_NUMBERS = frozenset(_ALWAYS.split()), frozenset(_BEFORE_NUMBERS.split())
+_MONTHS = frozenset(_GERMAN_MONTHS.split())
+_OPENINGS = "([{\"'„“‚‘«»*_"  # noqa: RUF001
 _WORD = re.compile(r"\w+")
 _LONGEST_CONTEXT = 32
 """The characters on either side of a full stop that decide if it ends a sentence."""
