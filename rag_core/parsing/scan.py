@@ -22,9 +22,10 @@ from rag_core.errors import DocumentError
 from rag_core.parsing.archive import open_archive
 from rag_core.parsing.compression import decompress
 from rag_core.parsing.detection import suffix_of
+from rag_core.parsing.launch_actions import starts_program
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 
 Severity: TypeAlias = Literal["flag", "quarantine"]
 
@@ -203,7 +204,9 @@ def _scan_pdf(body: bytes) -> Iterator[Finding]:
             bytes_left -= len(parts[-1])
         if bytes_left <= 0:
             break
-    if any(_LAUNCH.search(part) for part in parts):
+    if any(
+        starts_program(part, *match.span(), _DOCUMENT_SUFFIXES) for part in parts for match in _LAUNCH.finditer(part)
+    ):
         yield Finding("active-content", "quarantine", "a PDF action that starts a program (/Launch)")
     if any(_JAVASCRIPT.search(part) for part in parts):
         yield Finding("active-content", "flag", "JavaScript in a PDF")
