@@ -53,7 +53,7 @@ def main() -> None:
             (folder / f"small-{number:02}.md").write_text(f"# Gate {number}\n\nGate {number} opens at spring tide.\n")
         timed = TimedPreparation(lambda sources: build_preparation(settings, sources))
         print(f"{'document':20} {'MB':>6} {'CPU s':>7} {'at s':>7}  outcome")
-        runner = replace(build_inline_runner(hashing), build_preparation=timed.build, readers=1)
+        runner = replace(build_inline_runner(hashing), build_preparation=timed.build, readers=1)  # type: ignore[arg-type]
         report = build_sync(hashing, Postgres.open(dsn), [str(folder)]).run(runner)
     print(f"{report.documents}, {report.seconds['total']:.0f} s")
 

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Literal
 from uuid import UUID
 
 from rag_core.chunking.cut_points import NEAR_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.positions import path_at, with_section
-from rag_core.chunking.prefix import fit_prefix, omit_repeated
+from rag_core.chunking.prefix import CACHED_PREFIXES, fit_prefix, omit_repeated
 from rag_core.chunking.tables import Row, row_at, table_rows
 from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
@@ -27,7 +28,8 @@ class FixedChunker:
         prefix_tokens: int,
         room: int,
     ) -> None:
-        self._tokenizer, self._prefix_tokens, self._overlap = tokenizer, prefix_tokens, overlap
+        self._tokenizer, self._overlap = tokenizer, overlap
+        self._fit_prefix = lru_cache(CACHED_PREFIXES)(partial(fit_prefix, tokenizer, prefix_tokens))
         self._counts_tokens = unit == "tokens"
         self._tokens = min(size, room) if self._counts_tokens else room
         chars = tuple(chars_per_token * size for chars_per_token in NEAR_CHARS_PER_TOKEN)
@@ -49,7 +51,7 @@ class FixedChunker:
                 text=text,
                 start=start,
                 end=end,
-                prefix=fit_prefix(self._tokenizer, title, path, row.header if row else "", self._prefix_tokens),
+                prefix=self._fit_prefix(title, path, row.header if row else ""),
             )
             chunks.append(with_section(chunk, document))
             occurrences[text] += 1

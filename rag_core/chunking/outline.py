@@ -7,12 +7,20 @@ whole answer clearly less often.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
 from uuid import UUID
 
 from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, NEAR_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.packing import Sentence, common_path
-from rag_core.chunking.prefix import build_prefix, fit_prefix, is_heading, longest_prefix, omit_repeated
+from rag_core.chunking.prefix import (
+    CACHED_PREFIXES,
+    build_prefix,
+    fit_prefix,
+    is_heading,
+    longest_prefix,
+    omit_repeated,
+)
 from rag_core.chunking.tables import table_row
 from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
@@ -39,6 +47,7 @@ class Outliner:
     def __init__(self, tokenizer: Tokenizer, tokens: int, prefix_tokens: int) -> None:
         self._tokenizer, self._tokens, self._prefix_tokens = tokenizer, tokens, prefix_tokens
         self._chars = MAX_CHARS_PER_TOKEN * tokens
+        self._fit_prefix = lru_cache(CACHED_PREFIXES)(partial(fit_prefix, tokenizer, prefix_tokens))
 
     def outline(self, document: Document) -> Outline:
         """The outline. The text before the first section becomes a section without a path."""
@@ -101,7 +110,7 @@ class Outliner:
             path = common_path([outline.sections[i].path for i in {sentence.section for sentence in part}])
             title, headings = omit_repeated(document.title, name_words, path, text)
             if first.header or first.section in outline.long_prefix_sections:
-                prefix = fit_prefix(self._tokenizer, title, headings, first.header, self._prefix_tokens)
+                prefix = self._fit_prefix(title, headings, first.header)
             else:
                 prefix = build_prefix(title, headings)
             yield Chunk(

@@ -3,11 +3,12 @@
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache
 
 from rag_core.protocols import Tokenizer
 from rag_core.types import MAX_HEADER_CHARS
 
+CACHED_PREFIXES = 256
+"""The prefixes that a chunker keeps: all chunks of one table have the same."""
 _MARKS = "#*_ \t"
 _WORD = re.compile(r"\S+")
 
@@ -36,8 +37,7 @@ def is_heading(text: str, path: Sequence[str]) -> bool:
     return bool(path) and text.strip(_MARKS) == path[-1]
 
 
-@lru_cache(maxsize=256)  # all chunks of one table have the same
-def fit_prefix(tokenizer: Tokenizer, title: str, path: tuple[str, ...], header: str, tokens: int) -> str:
+def fit_prefix(tokenizer: Tokenizer, tokens: int, title: str, path: tuple[str, ...], header: str) -> str:
     """The prefix, shortened to at most `tokens`.
 
     First it loses all lines of the title except the first, then its outermost headings, then its first words.
