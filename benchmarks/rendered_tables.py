@@ -70,7 +70,7 @@ class SourceTable:
 
 
 def generate_tables(seed: int, count: int) -> list[SourceTable]:
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     return [_generate_table(random, number) for number in range(count)]
 
 

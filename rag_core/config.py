@@ -188,7 +188,12 @@ class _Parsing(Section):
     sandbox: bool = Field(
         True, description="Parse in a child process with limits; set false only if every document is trusted."
     )
-    timeout_s: float = Field(30.0, gt=0, description="Seconds that parsing a document can take before it fails.")
+    timeout_s: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds of CPU time that parsing a document can take before it fails; scanning and splitting can "
+        "take as long again, each. A parser that only waits is ended after ten times as many seconds.",
+    )
     memory_mb: float = Field(
         1024.0, ge=64, description="Megabytes of memory that parsing a document can use before it fails."
     )
@@ -233,7 +238,8 @@ class MetadataSettings(Section):
     rename: dict[str, str] = Field({}, description="New metadata key, by old key.")
     drop: tuple[str, ...] = Field((), description="Metadata keys to remove.")
     from_path: str = Field(
-        "", description="Regular expression for the document's URI; its named groups become metadata."
+        "",
+        description="Regular expression for the document's URI; its named groups become metadata, `title` the title.",
     )
     set: dict[str, str | int | float | bool | tuple[str, ...]] = Field(
         {}, description="Constant metadata of every document, by key."

@@ -29,6 +29,8 @@ Metadata: TypeAlias = Mapping[str, Value]
 
 DocumentStatus: TypeAlias = Literal["completed", "failed", "skipped", "quarantined"]
 
+MAX_HEADER_CHARS = 1_000
+"""The characters of a table's header row that the prefix of a chunk can repeat; the rest is left out."""
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """Characters that no row can hold: NUL for Postgres, and halves of surrogate pairs for UTF-8."""
 

@@ -117,6 +117,15 @@ def abort() -> None:
     os.abort()
 
 
+def abort_silently() -> None:
+    os.abort()
+
+
+def abort_with_reason() -> None:
+    os.write(2, b"corrupted double-linked list\n")
+    os.abort()
+
+
 def leave() -> None:
     os._exit(3)
 
@@ -164,7 +173,8 @@ def nap() -> None:
 ACTS = {
     act.__name__: act
     for act in (
-        *(spin, wait_in_c, hog, crash, abort, leave, exit_politely, stumble, refuse),
+        *(spin, wait_in_c, hog, crash, abort, abort_silently, abort_with_reason, leave),
+        *(exit_politely, stumble, refuse),
         *(fork_and_spin, write_much, open_many, nap),
     )
 }

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 # A longer text is cut even if it has few tokens: a vocabulary can count a word of any length as one unknown token.
 MAX_CHARS_PER_TOKEN = 16
+NEAR_CHARS_PER_TOKEN = (2, 6, MAX_CHARS_PER_TOKEN)
+"""The characters that are tokenized to find a cut, per token of its limit: more of them if fewer are not enough."""
 _SPACE = re.compile(r"\s*")
 
 

@@ -2,18 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Literal
 from uuid import UUID
 
-from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
+from rag_core.chunking.cut_points import NEAR_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.positions import path_at, with_section
-from rag_core.chunking.prefix import fit_prefix, omit_repeated
+from rag_core.chunking.prefix import CACHED_PREFIXES, fit_prefix, omit_repeated
 from rag_core.chunking.tables import Row, row_at, table_rows
+from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
+from rag_core.text.titles import missing_name_words
 from rag_core.types import Chunk, Document, chunk_id
-
-_USUAL_CHARS_PER_TOKEN = 6
-"""Most texts have fewer characters per token."""
 
 
 class FixedChunker:
@@ -28,20 +28,22 @@ class FixedChunker:
         prefix_tokens: int,
         room: int,
     ) -> None:
-        self._tokenizer, self._prefix_tokens, self._overlap = tokenizer, prefix_tokens, overlap
+        self._tokenizer, self._overlap = tokenizer, overlap
+        self._fit_prefix = lru_cache(CACHED_PREFIXES)(partial(fit_prefix, tokenizer, prefix_tokens))
         self._counts_tokens = unit == "tokens"
         self._tokens = min(size, room) if self._counts_tokens else room
-        chars = (_USUAL_CHARS_PER_TOKEN * size, MAX_CHARS_PER_TOKEN * size)
+        chars = tuple(chars_per_token * size for chars_per_token in NEAR_CHARS_PER_TOKEN)
         self._chars_to_tokenize = chars if self._counts_tokens else (size,)
 
     def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
         occurrences: Counter[str] = Counter()
         chunks = []
         rows = table_rows(document.text)
+        name_words = missing_name_words(document.uri, document.title)
         for ordinal, (start, end) in enumerate(self._chunk_spans(document.text, rows)):
             text = document.text[start:end]
             row = row_at(rows, start)
-            title, path = omit_repeated(document.title, path_at(document, start), text)
+            title, path = omit_repeated(document.title, name_words, path_at(document, start), text)
             chunk = Chunk(
                 id=chunk_id(document_id, text, occurrences[text]),
                 document_id=document_id,
@@ -49,7 +51,7 @@ class FixedChunker:
                 text=text,
                 start=start,
                 end=end,
-                prefix=fit_prefix(self._tokenizer, title, path, row.header if row else "", self._prefix_tokens),
+                prefix=self._fit_prefix(title, path, row.header if row else ""),
             )
             chunks.append(with_section(chunk, document))
             occurrences[text] += 1
@@ -76,6 +78,7 @@ class FixedChunker:
 
     def _chunk_end(self, text: str, start: int, last: int, rows: Sequence[Row]) -> tuple[int, int]:
         """The end of a chunk that begins at `start`, and the offset from which the next chunk can repeat it."""
+        check_cpu()
         for chars in self._chars_to_tokenize:  # as little text as is needed to find the end
             near = text[start : min(last, start + chars)]
             ends = self._tokenizer.ends(near)

@@ -7,16 +7,29 @@ whole answer clearly less often.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
 from uuid import UUID
 
-from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
+from rag_core.chunking.cut_points import MAX_CHARS_PER_TOKEN, NEAR_CHARS_PER_TOKEN, find_cut, fitting_end, skip_space
 from rag_core.chunking.packing import Sentence, common_path, total_tokens
-from rag_core.chunking.prefix import build_prefix, fit_prefix, is_heading, longest_prefix, omit_repeated
+from rag_core.chunking.prefix import (
+    CACHED_PREFIXES,
+    build_prefix,
+    fit_prefix,
+    is_heading,
+    longest_prefix,
+    omit_repeated,
+)
 from rag_core.chunking.tables import table_row
+from rag_core.cpu_limit import check_cpu
 from rag_core.protocols import Tokenizer
 from rag_core.text.sentences import sentence_spans
-from rag_core.types import Chunk, Document, Section, chunk_id
+from rag_core.text.titles import missing_name_words
+from rag_core.types import MAX_HEADER_CHARS, Chunk, Document, Section, chunk_id
+
+_MEASURED_TEXTS = 1_000
+"""The texts that are measured between two checks of the CPU time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,7 @@ class Outliner:
     def __init__(self, tokenizer: Tokenizer, tokens: int, prefix_tokens: int) -> None:
         self._tokenizer, self._tokens, self._prefix_tokens = tokenizer, tokens, prefix_tokens
         self._chars = MAX_CHARS_PER_TOKEN * tokens
+        self._fit_prefix = lru_cache(CACHED_PREFIXES)(partial(fit_prefix, tokenizer))
 
     def outline(self, document: Document) -> Outline:
         """The outline. The text before the first section becomes a section without a path."""
@@ -44,10 +58,11 @@ class Outliner:
         # each sentence with the white space after it: in some vocabularies that is tokens, too
         ends = [*(start for start, _, _ in spans[1:]), *(end for _, end, _ in spans[-1:])]
         texts = [text[start:end] for (start, _, _), end in zip(spans, ends, strict=True)]
-        prefixes = [longest_prefix(document.title, section.path) for section in sections]
+        name_words = missing_name_words(document.uri, document.title)
+        prefixes = [longest_prefix(document.title, name_words, section.path) for section in sections]
         headers = list(_table_headers(text, spans))
         distinct = sorted(set(headers))
-        all_lengths = self._tokenizer.lengths([*texts, *prefixes, *distinct])
+        all_lengths = self._measure_lengths([*texts, *prefixes, *(header[:MAX_HEADER_CHARS] for header in distinct)])
         lengths, prefix_lengths = all_lengths[: len(spans)], all_lengths[len(spans) : len(spans) + len(sections)]
         excess = {
             header: max(0, length - self._prefix_tokens)
@@ -68,14 +83,27 @@ class Outliner:
         long_prefixes = (i for i, length in enumerate(prefix_lengths) if length > self._prefix_tokens)
         return Outline(sections=sections, sentences=sentences, long_prefix_sections=frozenset(long_prefixes))
 
+    def _measure_lengths(self, texts: Sequence[str]) -> list[int]:
+        """The lengths in tokens. A text with too many characters for a chunk is not tokenized: each counts as one."""
+        lengths: list[int] = []
+        for first in range(0, len(texts), _MEASURED_TEXTS):
+            check_cpu()
+            batch = texts[first : first + _MEASURED_TEXTS]
+            lengths += self._tokenizer.lengths([text if len(text) <= self._chars else "" for text in batch])
+        return [len(text) if len(text) > self._chars else length for text, length in zip(texts, lengths, strict=True)]
+
     def _split_sentence(self, text: str, start: int, end: int, tokens: int) -> Iterator[tuple[int, int, int]]:
         """(start, end, tokens) of the sentence, or of its parts if it is too long for one chunk."""
         if tokens <= self._tokens and end - start <= self._chars:
             yield start, end, tokens
             return
         while start < end:
-            near = text[start : min(end, start + self._chars)]
-            ends = self._tokenizer.ends(near)
+            check_cpu()
+            for chars_per_token in NEAR_CHARS_PER_TOKEN:
+                near = text[start : min(end, start + chars_per_token * self._tokens)]
+                ends = self._tokenizer.ends(near)
+                if len(ends) > self._tokens or start + len(near) == end:
+                    break
             if len(ends) <= self._tokens and start + len(near) == end:
                 yield start, end, len(ends)
                 return
@@ -88,14 +116,15 @@ class Outliner:
     ) -> Iterator[Chunk]:
         """Yields one chunk for each part, in their order."""
         occurrences: Counter[str] = Counter()
+        name_words = missing_name_words(document.uri, document.title)
         for ordinal, part in enumerate(parts):
             first, start, end = part[0], part[0].start, part[-1].end
             text = document.text[start:end]
             path = common_path([outline.sections[i].path for i in {sentence.section for sentence in part}])
-            title, headings = omit_repeated(document.title, path, text)
+            title, headings = omit_repeated(document.title, name_words, path, text)
             if first.header or first.section in outline.long_prefix_sections:
                 room = min(first.header_tokens, self._tokens - total_tokens(part))
-                prefix = fit_prefix(self._tokenizer, title, headings, first.header, self._prefix_tokens + max(room, 0))
+                prefix = self._fit_prefix(self._prefix_tokens + max(room, 0), title, headings, first.header)
             else:
                 prefix = build_prefix(title, headings)
             yield Chunk(

@@ -15,6 +15,7 @@ from uuid import UUID
 import numpy as np
 import stamina
 
+from rag_core.cpu_limit import limit_cpu
 from rag_core.errors import DocumentError, FencedError, ModelError, RagError, TransientError
 from rag_core.ingestion.sources.pushed import PushedSource, parser_uri
 from rag_core.parsing.flags import with_flags
@@ -42,8 +43,11 @@ class Preparation:
         parse: Callable[[str, bytes], Document],
         chunker: Chunker,
         scan: Scanner = skip_scan,
+        seconds: float = 0.0,
     ) -> None:
+        """`seconds` of CPU time limit the scan of a document, and its splitting again; 0 means no limit."""
         self._sources, self._parse, self._chunker, self._scan = sources, parse, chunker, scan
+        self._seconds = seconds
 
     def __call__(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         """Yields each draft when it is ready.
@@ -94,7 +98,8 @@ class Preparation:
         draft = self._scan_draft(draft, body).with_stage_time("scan", stopwatch.lap())
         if draft.document is None:
             return draft
-        chunks = self._chunker.split(draft.id, draft.document)
+        with limit_cpu("split", self._seconds):
+            chunks = self._chunker.split(draft.id, draft.document)
         draft = draft.with_stage_time("split", stopwatch.lap(), chunks=chunks)
         return draft if draft.chunks else draft.with_failure(Failure(stage="split", reason="no text"))
 
@@ -103,7 +108,8 @@ class Preparation:
         source = self._sources[draft.source]
         # the uri of a pushed document can lack a suffix: its media type then provides the one that names the format
         uri = parser_uri(source.documents[draft.entry.uri]) if isinstance(source, PushedSource) else draft.entry.uri
-        findings = self._scan(uri, body, draft.document)
+        with limit_cpu("scan", self._seconds):
+            findings = self._scan(uri, body, draft.document)
         reason = quarantine_reason(findings)
         if reason and draft.sha256 != draft.released:
             return draft.with_failure(Failure(stage="scan", reason=reason, status="quarantined"))

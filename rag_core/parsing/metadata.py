@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from rag_core.text.language import identify_language
-from rag_core.types import Document, Metadata, Value
+from rag_core.text.titles import file_name, has_words, split_name
+from rag_core.types import Document, Metadata, Section, Value
 
-VERSION = 2
+VERSION = 3
 
 # The first key that a document has gives the value; all of these keys are removed.
 _SOURCES = {
@@ -20,12 +21,17 @@ _SOURCES = {
 _SEPARATORS = {"authors": ";", "tags": ","}
 _SOURCE_KEYS = frozenset(key for keys in _SOURCES.values() for key in keys)
 
+_MAX_TITLE_CHARS = 500
+"""The characters of a title or heading that are kept: the prefix of every chunk can repeat them."""
 _LANGUAGE_TAG = re.compile(r"([A-Za-z]{2,3})(?:[-_].*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRules:
-    """The user's changes to metadata. `from_path` is a regular expression with named groups."""
+    """The user's changes to metadata. `from_path` is a regular expression with named groups.
+
+    Its group `title` becomes the document's title.
+    """
 
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: Sequence[str] = ()
@@ -36,16 +42,35 @@ class MetadataRules:
 def complete_metadata(document: Document, detect_language: bool = True) -> Document:
     """The document with a title, a language if it can be identified, and normalized metadata.
 
-    A missing title becomes the file's name without its suffix.
-    `date` and `description` become strings, `authors` and `tags` lists of strings.
+    A title without words becomes the first heading, or the words of the file's name. `date` and `description` become
+    strings, `authors` and `tags` lists of strings.
     """
     language = _primary_language(document.language)
     if detect_language and not language:
         language = identify_language(document.text)
-    file_name = " ".join(unquote(document.uri.rstrip("/").rpartition("/")[2]).split())
-    stem, dot, _ = file_name.rpartition(".")
-    title = document.title or (stem if dot and stem else file_name)
-    return replace(document, title=title, language=language, metadata=_normalize_metadata(document.metadata))
+    return replace(
+        document,
+        title=_choose_title(document)[:_MAX_TITLE_CHARS],
+        language=language,
+        metadata=_normalize_metadata(document.metadata),
+        sections=tuple(map(_shorten_headings, document.sections)),
+    )
+
+
+def _choose_title(document: Document) -> str:
+    """The first of title, first heading and file name that has words; if none has, the first that is not empty."""
+    # the headings of JSON are its keys
+    path = document.sections[0].path if document.sections and document.media_type != "application/json" else ()
+    name = file_name(document.uri)
+    candidates = [document.title, *path[-1:], split_name(name) or name]
+    return next(filter(has_words, candidates), document.title or candidates[-1])
+
+
+def _shorten_headings(section: Section) -> Section:
+    """Bounds the headings, which every chunk of the section repeats."""
+    if all(len(heading) <= _MAX_TITLE_CHARS for heading in section.path):
+        return section
+    return replace(section, path=tuple(heading[:_MAX_TITLE_CHARS] for heading in section.path))
 
 
 def apply_rules(document: Document, rules: MetadataRules) -> Document:
@@ -59,9 +84,10 @@ def apply_rules(document: Document, rules: MetadataRules) -> Document:
     remaining = {key: value for key, value in renamed.items() if key not in rules.drop}
     match = re.search(rules.from_path, unquote(document.uri)) if rules.from_path else None
     from_path = {key: value for key, value in match.groupdict().items() if value} if match else {}
+    title = split_name(from_path.pop("title", "")) or document.title
     metadata = {**remaining, **from_path, **rules.set}
     language = _primary_language(str(metadata.get("language", ""))) or document.language
-    return replace(document, metadata=metadata, language=language)
+    return replace(document, title=title, metadata=metadata, language=language)
 
 
 def _normalize_metadata(metadata: Metadata) -> Metadata:

@@ -7,6 +7,9 @@ A document fails only for what it does itself. A child that dies of a signal may
 a machine out of memory. A child that ends otherwise may have suffered from the documents before. In both cases a fresh
 child parses the document again, and if that one ends too, the document fails. A document that runs out of time fails at
 once. So a document costs at most two starts and twice its seconds.
+
+The limit on time counts the CPU time of the child, so that no document fails because the machine is busy. A child that
+only waits is ended after WALL_FACTOR times the limit.
 """
 
 import io
@@ -43,7 +46,11 @@ from rag_core.parsing.sandbox_child import (
 from rag_core.types import Document
 
 MAX_DOCUMENTS_PER_CHILD = 5_000
-START_TIMEOUT = 120.0
+START_TIMEOUT = 12.0
+WALL_FACTOR = 10
+"""The limit on the wall time of a document, in limits on its CPU time."""
+_MIN_WAIT = 0.01
+"""Seconds between two measurements of the child's CPU time."""
 
 _BOOT = """\
 import sys
@@ -72,7 +79,7 @@ ParserInput: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """The limits for one document. `memory_mb` is what the parser takes beyond what its libraries take."""
+    """The limits for one document. `seconds` are CPU time; `memory_mb` is in addition to what the libraries take."""
 
     seconds: float = 30.0
     memory_mb: float = 1024.0
@@ -133,7 +140,7 @@ class _ChildEndedError(Exception):
 
 class _Child:
     def __init__(self, parse: Parse, limits: SandboxLimits, samples: Sequence[ParserInput]) -> None:
-        self._limits, self._document_count = limits, 0
+        self._limits, self._document_count, self._errors_start = limits, 0, 0
         settings = pickle.dumps((parse, samples, limits.seconds, limits.memory_mb, limits.output_bytes))
         self._socket, child_socket = socket.socketpair()
         self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115 - `end` closes it
@@ -154,13 +161,15 @@ class _Child:
 
     def parse(self, uri: str, body: bytes) -> Document:
         self._document_count += 1
+        self._errors_start = os.fstat(self._stderr.fileno()).st_size
         name = uri.encode("utf-8", "surrogatepass")
         try:
             reply = self._request(REQUEST.pack(len(name), len(body)) + name, body, seconds=self._limits.seconds)
             kind, content = _DocumentUnpickler(io.BytesIO(reply)).load()
         except TimeoutError:
             self.end()
-            raise _timeout_error(self._limits) from None
+            reason = f"gave no answer within {WALL_FACTOR * self._limits.seconds:g} s"
+            raise DocumentError("parse", reason, True) from None
         except OSError:
             raise self._explain_exit() from None
         except _UNPICKLING_ERRORS as error:
@@ -191,16 +200,40 @@ class _Child:
             raise
 
     def _request(self, *parts: bytes, seconds: float) -> bytearray:
-        """The child's reply. Raises TimeoutError, or another OSError if the child has ended."""
-        deadline = time.monotonic() + seconds
+        """The child's reply.
+
+        `seconds` limit the CPU time of the child, and WALL_FACTOR times as many the wall time. Raises _ChildEndedError
+        or TimeoutError after them, and another OSError if the child has ended.
+        """
+        deadline = time.monotonic() + WALL_FACTOR * seconds
+        cpu_limit = self._measure_cpu() + seconds
         for part in parts:
             self._socket.settimeout(_seconds_left(deadline))
             self._socket.sendall(part)
+        self._wait_for_reply(cpu_limit, deadline)
         (size,) = REPLY.unpack(self._receive(REPLY.size, deadline))
         if size > self._limits.output_bytes:
             self.end()
             raise DocumentError("parse", output_too_large(self._limits.output_bytes))
         return self._receive(size, deadline)
+
+    def _wait_for_reply(self, cpu_limit: float, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            cpu_left = cpu_limit - self._measure_cpu()
+            if cpu_left <= 0:
+                raise _ChildEndedError(False, _timeout_error(self._limits))
+            self._socket.settimeout(min(max(cpu_left, _MIN_WAIT), _seconds_left(deadline)))
+            with suppress(TimeoutError):
+                self._socket.recv(1, socket.MSG_PEEK)
+                return
+
+    def _measure_cpu(self) -> float:
+        """The CPU seconds that the child has used; seconds of wall time on systems that do not report them."""
+        try:
+            # the id of a process's CPU clock, as Linux forms it (clock_getcpuclockid)
+            return time.clock_gettime(~self._process.pid << 3 | 2)
+        except OSError:
+            return time.monotonic()
 
     def _receive(self, size: int, deadline: float) -> bytearray:
         content = bytearray(size)
@@ -220,7 +253,9 @@ class _Child:
         code, had_other_documents = self._process.returncode, self._document_count > 1
         if code == -signal.SIGXCPU:
             return _ChildEndedError(False, _timeout_error(self._limits))
-        if any(message in errors for message in _OUT_OF_MEMORY_MESSAGES):
+        # PDFium aborts without a message if it gets no memory; the C library writes why it aborts
+        is_silent_abort = code == -signal.SIGABRT and not errors
+        if is_silent_abort or any(message in errors for message in _OUT_OF_MEMORY_MESSAGES):
             return _ChildEndedError(had_other_documents, _memory_error(self._limits))
         if code >= 0:
             reason = f"the parser ended without an answer (exit status {code})"
@@ -230,8 +265,8 @@ class _Child:
         return _ChildEndedError(True, crash)
 
     def _read_last_errors(self) -> bytes:
-        """The last 2,000 bytes that the child wrote to its standard error."""
-        self._stderr.seek(max(0, os.fstat(self._stderr.fileno()).st_size - 2000))
+        """The last 2,000 bytes that the child wrote to its standard error since it began with this document."""
+        self._stderr.seek(max(self._errors_start, os.fstat(self._stderr.fileno()).st_size - 2000))
         return self._stderr.read()
 
 
@@ -287,7 +322,7 @@ def _seconds_left(deadline: float) -> float:
 
 
 def _timeout_error(limits: SandboxLimits) -> DocumentError:
-    return DocumentError("parse", f"took longer than {limits.seconds:g} s", True)
+    return DocumentError("parse", f"took longer than {limits.seconds:g} s of CPU time", True)
 
 
 def _memory_error(limits: SandboxLimits) -> DocumentError:

@@ -17,13 +17,15 @@ from typing import Literal, TypeAlias
 
 import yaml
 
+from rag_core.cpu_limit import check_cpu
 from rag_core.errors import DocumentError
 from rag_core.parsing.archive import open_archive
 from rag_core.parsing.compression import decompress
 from rag_core.parsing.detection import suffix_of
+from rag_core.parsing.launch_actions import starts_program
 from rag_core.types import Document
 
-VERSION = 2
+VERSION = 3
 
 Severity: TypeAlias = Literal["flag", "quarantine"]
 
@@ -110,6 +112,7 @@ class Pattern:
     continuation: re.Pattern[str]
 
     def matches(self, lower: str) -> bool:
+        check_cpu()
         if self.needs and not any(map(lower.__contains__, self.needs)):
             return False
         for start in self.starts:
@@ -196,12 +199,15 @@ def _scan_pdf(body: bytes) -> Iterator[Finding]:
     """Scans the PDF and the streams in which newer PDFs keep their dictionaries, up to _MAX_OBJECT_BYTES in total."""
     parts, bytes_left = [body], _MAX_OBJECT_BYTES
     for match in islice(_OBJECT_STREAM.finditer(body), _MAX_OBJECT_STREAMS):
+        check_cpu()
         with suppress(zlib.error):
             parts.append(zlib.decompressobj().decompress(memoryview(body)[match.end() :], bytes_left))
             bytes_left -= len(parts[-1])
         if bytes_left <= 0:
             break
-    if any(_LAUNCH.search(part) for part in parts):
+    if any(
+        starts_program(part, *match.span(), _DOCUMENT_SUFFIXES) for part in parts for match in _LAUNCH.finditer(part)
+    ):
         yield Finding("active-content", "quarantine", "a PDF action that starts a program (/Launch)")
     if any(_JAVASCRIPT.search(part) for part in parts):
         yield Finding("active-content", "flag", "JavaScript in a PDF")
@@ -268,6 +274,7 @@ def _scan_html(page: bytes, document: Document) -> Iterator[Finding]:
 
 def _read_element(page: bytes, style: re.Match[bytes]) -> str:
     """The text of the element with that style, up to the next end tag of the same name."""
+    check_cpu()
     tag = _TAG_START.search(page, max(0, style.start() - _MAX_TAG_BYTES), style.start())
     start = page.find(b">", style.end(), style.end() + _MAX_TAG_BYTES) + 1
     if not tag or not start:

@@ -179,7 +179,8 @@ def build_preparation(settings: Settings, sources: Mapping[int, Source]) -> Prep
     rules = MetadataRules(rename=section.rename, drop=section.drop, from_path=section.from_path, set=section.set)
     pushed = next((source.documents for source in sources.values() if isinstance(source, PushedSource)), {})
     parse_document = partial(_parse_document, open_parser(settings.parsing, settings.limits), pushed, rules)
-    return Preparation(sources, parse_document, build_chunker(settings), _select_scanner(settings))
+    scanner, seconds = _select_scanner(settings), settings.parsing.timeout_s
+    return Preparation(sources, parse_document, build_chunker(settings), scanner, seconds)
 
 
 def _parse_document(

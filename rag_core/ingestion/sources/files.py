@@ -21,8 +21,8 @@ class FilesSource:
     """The files below `uri` that the globs select, sorted within each folder; or one file, if `uri` is a file.
 
     Symbolic links are followed to files inside the root, never to files outside or to folders. `globs.py` describes the
-    globs. Pipes, sockets, devices and link loops are listed, but `read` refuses them: the document is skipped, with the
-    reason.
+    globs. Pipes, sockets, devices, link loops and links out of the root are listed, but `read` refuses them: the
+    document is skipped, with the reason.
 
     A container, such as a zip archive, is listed as its files, with uris such as `docs.zip!/keys.md`.
 

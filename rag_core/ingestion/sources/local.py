@@ -91,18 +91,25 @@ class _Walk:
             if item.is_dir(follow_symlinks=False):
                 if self.recursive and not self.globs.excludes_folder(path):
                     yield from self.list_entries(item.path, _join_uri(prefix + "/", item.name), path + "/")
-            elif self.globs.matches(path) and (facts := self._stat_document(item)):
+            elif (self.globs.matches(path) or self._links_to_folder(item, path)) and (
+                facts := self._stat_document(item)
+            ):
                 yield _entry_from_stat(_join_uri(prefix + "/", item.name), facts)
 
+    def _links_to_folder(self, item: "os.DirEntry[str]", path: str) -> bool:
+        """True for a link to a folder that would be listed if it were no link."""
+        is_folder = self.recursive and item.is_symlink() and os.path.isdir(item.path)
+        return is_folder and not self.globs.excludes_folder(path)
+
     def _stat_document(self, item: "os.DirEntry[str]") -> os.stat_result | None:
-        """None for links to folders and links out of the root, which are not documents.
+        """None for links to folders inside the root, which are not documents.
 
         Anything else that cannot be read is listed all the same, so that `read` reports the reason.
         """
+        if item.is_symlink() and not is_inside(os.path.realpath(item.path), self.real_root):
+            return item.stat(follow_symlinks=False)
         # A link to a folder is not followed: its target inside the root is visited at its own path, so every folder
         # is visited once, loops end, and a new link renames no document.
-        if item.is_symlink() and not is_inside(os.path.realpath(item.path), self.real_root):
-            return None
         try:
             facts = item.stat()
         except FileNotFoundError:
@@ -149,7 +156,10 @@ def _open_file(path: str, root: str) -> BinaryIO:
     """
     facts = os.lstat(path)  # opening a device can start something, and a socket cannot be opened
     if stat.S_ISLNK(facts.st_mode):
-        path = _resolve_inside(path, root)
+        try:
+            path = _resolve_inside(path, root)
+        except DocumentError as error:
+            raise DocumentError("read", "a symbolic link that leads out of its source", status="skipped") from error
         facts = os.lstat(path)
     _check_regular(facts)
     with ExitStack() as stack:

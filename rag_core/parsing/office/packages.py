@@ -12,6 +12,7 @@ from rag_core.errors import DocumentError
 from rag_core.parsing.archive import Archive
 from rag_core.parsing.blocks import clean_text
 from rag_core.parsing.safe_xml import Element, child_elements, element_text, parse_xml
+from rag_core.text.titles import has_words
 from rag_core.types import Document, Value
 
 RELATIONSHIP = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
@@ -26,11 +27,6 @@ _TERMS = "{http://purl.org/dc/terms/}"
 # The strict variant of ISO 29500 differs only in its namespaces
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 _TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
-
-# The titles that programs write if the author gives none
-_PLACEHOLDER_TITLE = re.compile(
-    r"(?:PowerPoint|Microsoft|Untitled)\b.*|(?:Document|Presentation|Slide|Book) ?\d*", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +91,7 @@ def with_core_properties(document: Document, archive: Archive) -> Document:
     title = properties.get(f"{_DC}title", "")
     return replace(
         document,
-        title="" if _PLACEHOLDER_TITLE.fullmatch(title) else title,
+        title=title if has_words(title) else "",
         language=properties.get(f"{_DC}language", ""),
         metadata={key: value for key, value in metadata.items() if value},
     )

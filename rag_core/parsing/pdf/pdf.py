@@ -21,6 +21,7 @@ from rag_core.parsing.pdf.tesseract import OCR, Tesseract
 from rag_core.parsing.pdf.text_page import TextPage, read_page
 from rag_core.parsing.sections import Heading, sections_from_headings
 from rag_core.parsing.tables import format_rows
+from rag_core.text.titles import has_words
 from rag_core.types import Document, Value
 
 VERSION = 3
@@ -30,10 +31,6 @@ MAX_PAGES = 5000
 # PDFium is not thread-safe, not even with several documents
 _PDFIUM_LOCK = Lock()
 _TEXT_LINE = re.compile(r"[^\n]*\n?")
-# The titles that programs write if the author gives none
-_PLACEHOLDER_TITLE = re.compile(
-    r"untitled.*|microsoft \w+ - .*|.*\.\w{2,5}|(?:document|presentation|slide)\s?\d*", re.IGNORECASE
-)
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?")
 _NO_TEXT = (
     "no text layer: a scanned PDF; set parsing.ocr to {type: tesseract}, "
@@ -89,14 +86,14 @@ class PdfParser:
 def _open_pdf(body: bytes) -> pypdfium2.PdfDocument:
     if not body:
         raise DocumentError("parse", "empty", status="skipped")
+    pdfium.FPDF_LoadMemDocument64(b"", 0, None)  # a file without pages gives the last error, which was another file's
     try:
         pdf = pypdfium2.PdfDocument(body)
         if pdf.get_formtype() == pdfium.FORMTYPE_ACRO_FORM:
             pdf.init_forms()
         return pdf
     except pypdfium2.PdfiumError as error:
-        # for a file without pages, PDFium has the error of an earlier file
-        is_protected = error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in body
+        is_protected = error.err_code == pdfium.FPDF_ERR_PASSWORD
         raise DocumentError("parse", "password protected" if is_protected else f"damaged PDF: {error}") from error
 
 
@@ -149,9 +146,9 @@ class _TextBuilder:
 
 
 def _choose_title(stored: str, document: Document) -> str:
-    """The title that the PDF stores, unless a program made it up; else the first heading, if possible of level 1."""
+    """The title that the PDF stores if it has words; else the first heading, if possible of level 1."""
     title = clean_text(" ".join(stored.split()))
-    if title and not _PLACEHOLDER_TITLE.fullmatch(title):
+    if has_words(title):
         return title
     tops = [section for section in document.sections if document.text.startswith("# ", section.start)]
     return next((section.path[-1] for section in (*tops, *document.sections)), "")

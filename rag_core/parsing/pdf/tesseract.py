@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rag_core.errors import DocumentError
 from rag_core.parsing.blocks import clean_text
-from rag_core.parsing.pdf.grid import Cell
+from rag_core.parsing.pdf.columns import Cell
 from rag_core.parsing.pdf.lines import MIN_CELL_GAP, Line
 
 VERSION = 1

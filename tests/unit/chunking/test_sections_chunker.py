@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -112,6 +113,13 @@ def test_the_title_is_not_repeated() -> None:
     assert [chunk.prefix for chunk in split(markdown("Manual of keys.", title="Manual"))] == [""]
 
 
+def test_the_prefix_has_the_words_of_the_files_name_after_the_title() -> None:
+    text = f"# Manual\n{words('a', 12)} {words('b', 12)}"
+    document = replace(markdown(text, title="Manual"), uri="file:///tide_gates-2023.md")
+    assert [chunk.prefix for chunk in split(document)] == ["tide gates 2023", "Manual\ntide gates 2023"]
+    assert [chunk.prefix for chunk in split(document, prefix_tokens=3)] == ["tide gates 2023", "Manual"]
+
+
 def test_a_long_prefix_loses_its_outermost_headings_then_its_first_words() -> None:
     sections = (Section(path=("one two three", "four five six"), start=0),)
     document = Document(uri="x", text="Text.", title="seven eight nine", sections=sections)
@@ -183,3 +191,19 @@ def test_a_document_needs_one_call_of_the_tokenizer() -> None:
 @pytest.mark.timeout(60)  # in proportion a second, squared many minutes
 def test_one_long_line_takes_time_in_proportion() -> None:
     assert len(split(markdown("word " * 200_000), tokens=200)) == 1000
+
+
+def test_the_prefix_of_a_very_wide_table_costs_no_more_than_that_of_a_wide_one() -> None:
+    lengths = list[int]()
+
+    class Recording(WordTokenizer):
+        def lengths(self, texts: Sequence[str]) -> list[int]:
+            lengths.extend(map(len, texts))
+            return super().lengths(texts)
+
+    header = "| " + " | ".join(f"column{i}" for i in range(2_000)) + " |"
+    rows = "| " + " | ".join("v" for i in range(2_000)) + " |\n"
+    document = markdown(f"{header}\n|---|\n{rows * 3}")
+    chunks = SectionsChunker(Recording(), 16, 0, 12).split(DOCUMENT, document)
+    assert max(lengths) <= 1_000
+    assert all(WordTokenizer().lengths([chunk.prefix])[0] <= 12 for chunk in chunks)

@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from rag_core.cpu_limit import check_cpu
 from rag_core.errors import DocumentError, FencedError, ModelError, StoreError, TransientError
 from rag_core.ingestion import stages
 from rag_core.ingestion.sources.pushed import PushedSource
@@ -477,3 +478,15 @@ def test_busy_seconds_are_shared_out_to_those_whose_texts_were_encoded() -> None
     )
     assert ready[0].seconds["embed"] > 0
     assert ready[1].seconds["embed"] == 0
+
+
+class EndlessChunker:
+    def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:  # noqa: ARG002
+        while True:
+            check_cpu()
+
+
+def test_a_document_that_takes_too_long_to_split_fails() -> None:
+    prepare = Preparation({1: ScriptedSource(a=b"text")}, ScriptedParser(), EndlessChunker(), seconds=0.01)
+    [failed] = prepare([draft("a")])
+    assert failed.failure == Failure(stage="split", reason="took longer than 0.01 s of CPU time", retryable=True)

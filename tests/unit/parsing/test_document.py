@@ -4,7 +4,7 @@ import pytest
 
 from rag_core.errors import DocumentError
 from rag_core.parsing import document as module
-from rag_core.parsing.document import parse
+from rag_core.parsing.document import TABLE_HEADER_CUT, parse
 from rag_core.types import Document
 
 
@@ -67,3 +67,14 @@ def test_characters_that_cannot_be_stored_are_replaced_for_every_parser(monkeypa
 def test_too_much_text_fails() -> None:
     assert len(parse_with_limits("a.txt", b"x" * 500_000).text) == 500_000
     assert failure("a.txt", b"x" * 500_001).reason == "too large: 0.5 MB of text, limit 0.5 MB"
+
+
+def test_text_above_the_limit_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "load_parser", None)
+    assert failure("a.txt", b"x" * 500_001).reason == "too large: 0.5 MB of text, limit 0.5 MB"
+
+
+@pytest.mark.parametrize(("columns", "flags"), [(50, []), (500, [TABLE_HEADER_CUT])])
+def test_a_table_whose_header_row_is_too_long_to_repeat_is_flagged(columns: int, flags: list[str]) -> None:
+    body = "\n".join(",".join(f"{name}{i}" for i in range(columns)) for name in "ab")
+    assert parse_with_limits("a.csv", body.encode()).metadata.get("flags", []) == flags

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rag_core.parsing.metadata import MetadataRules, apply_rules, complete_metadata
-from rag_core.types import Document, Metadata
+from rag_core.types import Document, Metadata, Section
 
 GERMAN = "Das Mädchen läuft über die Straße zum Bäcker, weil es dort frische Brötchen gibt."
 
@@ -31,6 +31,40 @@ def test_the_language_is_the_declared_one_or_else_identified_from_the_text(
 
 def test_no_language_is_identified_if_that_is_switched_off() -> None:
     assert complete_metadata(document(GERMAN), detect_language=False).language == ""
+
+
+@pytest.mark.parametrize(
+    ("title", "headings", "media_type", "chosen"),
+    [
+        ("Own", ("Heading",), "text/plain", "Own"),
+        ("0000320193-23-000106", ("Heading", "Second"), "text/plain", "Heading"),
+        ("Slide 1", ("Sheet1",), "text/plain", "My notes.v2"),
+        ("Form 10-K", (), "text/plain", "My notes.v2"),
+        ("", ("key",), "application/json", "My notes.v2"),
+    ],
+)
+def test_a_title_without_words_becomes_the_first_heading_or_the_files_name(
+    title: str, headings: tuple[str, ...], media_type: str, chosen: str
+) -> None:
+    sections = tuple(Section(path=(heading,), start=i) for i, heading in enumerate(headings))
+    assert complete_metadata(document(title=title, sections=sections, media_type=media_type)).title == chosen
+
+
+def test_a_title_without_words_stays_if_nothing_has_words() -> None:
+    assert complete_metadata(document(uri="file:///x/31715818.md", title="-")).title == "-"
+    assert complete_metadata(document(uri="file:///x/31715818.md")).title == "31715818"
+
+
+def test_titles_and_headings_have_a_maximum_length() -> None:
+    sections = (Section(path=("Short", "heading " * 100), start=0),)
+    completed = complete_metadata(document(title="title " * 100, sections=sections))
+    assert [len(text) for text in (completed.title, *completed.sections[0].path)] == [500, 5, 500]
+
+
+def test_the_path_can_set_the_title() -> None:
+    rules = MetadataRules(from_path=r"/(?P<folder>\w+)/(?P<title>[^/]+)\.md$")
+    ruled = apply_rules(document(title="Own", uri="file:///x/tide_gates.md"), rules)
+    assert (ruled.title, ruled.metadata) == ("tide gates", {"folder": "x"})
 
 
 def test_the_files_name_replaces_a_missing_title() -> None:

@@ -17,10 +17,36 @@ def sentences(text: str) -> list[str]:
         "It weighs approx. 5.5 mg.",
         '"Really?" he said.',
         "As Smith et al. showed.",
+        "It weighs ca. 5 kg.",
+        "Anna Meier, Ph.D. Harvard, wrote it.",
+        "Viele Tore, z. B. Schütze, d. h. Wehre, u. a. Klappen, sind offen.",
+        "Nach Nr. 4 und Abs. 2 gilt Art. 5 der Ordnung.",
+        "J. S. Bach schrieb sie.",
+        "Sie belegte den 3. Platz.",
+        "Im 19. Jahrhundert wurde sie gebaut.",
+        "Am 31. März öffnet sie.",
+        "He followed General Order No. 5 at once.",
+        "Prof. Dr. Meier (vgl. Abb. 3) kam.",
     ],
 )
 def test_a_full_stop_within_a_sentence_does_not_cut(text: str) -> None:
     assert sentences(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("The answer is No. We stay.", 2),
+        ("They were in group 3. The others left.", 2),
+        ("Es gab die 3. Die anderen gingen.", 2),
+        ("It was built in 1850. Bridges followed.", 2),
+        ("Es ist eine neue Art. Das ist selten.", 2),
+        ("Ask me. I know.", 2),
+        ("你好。今天很好｡再见", 3),
+    ],
+)
+def test_a_word_that_only_looks_like_an_abbreviation_ends_its_sentence(text: str, count: int) -> None:
+    assert len(sentences(text)) == count
 
 
 def test_sentences_end_with_their_quotes_and_brackets() -> None:
@@ -71,7 +97,17 @@ def test_a_megabyte_is_cut_into_its_sentences() -> None:
 @pytest.mark.timeout(60)  # in proportion a tenth of a second, squared many minutes
 @pytest.mark.parametrize(
     "text",
-    ["." * 200_000, ".*" * 100_000, ". " * 100_000, " " * 200_000, "\n" * 200_000, "|\n" * 100_000, "```\n" * 50_000],
+    [
+        "." * 200_000,
+        ".*" * 100_000,
+        ". " * 100_000,
+        " " * 200_000,
+        "\n" * 200_000,
+        "|\n" * 100_000,
+        "```\n" * 50_000,
+        "1. A " * 50_000,
+        "a. " * 70_000,
+    ],
 )
 def test_no_text_makes_it_slow(text: str) -> None:
     assert all(start < end for start, end in sentence_spans(text))

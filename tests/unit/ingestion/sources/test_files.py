@@ -86,12 +86,21 @@ def test_a_link_is_followed_to_a_file_inside_and_never_out_of_the_root(tmp_path:
     (root / "sibling.md").symlink_to(tmp_path / "root2" / "b.md")
     (root / "dangling.md").symlink_to("nowhere.md")
     files = source(root)
-    assert names(files) == ["a.md", "inside.md"]
-    escaped = Entry(uri=f"{files.uri}/outside.md", size=1, modified_ns=0)
+    assert names(files) == ["a.md", "inside.md", "outside.md", "sibling.md"]
     dotted = Entry(uri=f"{files.uri}/../secret.md", size=1, modified_ns=0)
-    for entry in (escaped, dotted, Entry(uri=(tmp_path / "secret.md").as_uri(), size=1, modified_ns=0)):
+    for entry in (dotted, Entry(uri=(tmp_path / "secret.md").as_uri(), size=1, modified_ns=0)):
         with pytest.raises(DocumentError, match="read: it is outside its source"):
             files.read(entry)
+
+
+def test_a_link_out_of_the_root_is_skipped_by_name_even_if_it_leads_to_a_folder(tmp_path: Path) -> None:
+    write(tmp_path, "secret/a.md", "secret.md")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "outside.md").symlink_to(tmp_path / "secret.md")
+    (root / "folder").symlink_to(tmp_path / "secret")
+    reason = "skipped: a symbolic link that leads out of its source"
+    assert refusals(source(root, include=("*.md",))) == {"folder": reason, "outside.md": reason}
 
 
 def test_every_folder_is_visited_once_whatever_leads_to_it(tmp_path: Path) -> None:
