@@ -112,7 +112,7 @@ def detect_format(uri: str, body: bytes, with_images: bool = False) -> str:
         unreadable = name_machine_text(_decode_samples(body))
     if unreadable:
         kind, colon, advice = unreadable.partition(":")
-        name = f" named {suffix}" if suffix and (named or kind == BINARY) else ""
+        name = f" named {suffix}" if suffix and (named not in ("", "image") or kind == BINARY) else ""
         hint = "; an archive cannot be uploaded, `rag ingest` reads the files in it" if container_suffix(uri) else ""
         raise DocumentError("parse", f"unsupported: {kind}{name}{colon}{advice}{hint}", status="skipped")
     return detected

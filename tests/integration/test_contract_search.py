@@ -104,7 +104,7 @@ def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(stored: 
     best, *others = vector_search("shop", get_query_embedding(TEXTS[0]))
     assert (best.text, best.source, best.similarity_score) == (TEXTS[0], "vector", pytest.approx(1, abs=1e-3))
     assert best.metadata == {
-        **{"uri": "file:///nowhere/keys.pdf", "title": "keys.pdf", "language": "en"},
+        **{"uri": "file:///nowhere/keys.pdf", "title": "keys", "language": "en"},
         **ABOUT,
     }
     assert len(others) == 2

@@ -16,7 +16,7 @@ from rag_core.parsing.sandbox import Sandbox, SandboxLimits
 from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Entry
-from rag_core.wiring import ingestion
+from rag_core.wiring import parsing
 from rag_core.wiring.ingestion import build_inline_runner, build_preparation, build_sync, open_files_source
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
@@ -29,7 +29,7 @@ BOUNDS = SandboxLimits(seconds=2.0, memory_mb=200)
 def no_child_is_left() -> Iterator[None]:
     before = set(psutil.Process().children(recursive=True))
     yield
-    ingestion._open_parser.cache_clear()
+    parsing.open_parser.cache_clear()
     assert [each for each in psutil.Process().children(recursive=True) if each not in before] == []
     assert poison.sleep(os.getpid()) not in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])]
 

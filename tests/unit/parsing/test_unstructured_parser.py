@@ -108,7 +108,7 @@ def test_each_slide_is_a_page_and_only_its_title_a_heading() -> None:
 def test_each_sheet_is_a_section() -> None:
     document = read("a.xlsx", workbook_file())
     assert document.text == "## Gates\n\n| gate | metres |\n| --- | --- |\n| north | 4 |\n"
-    assert (document.title, document.pages) == ("a", ())
+    assert (document.title, document.pages) == ("Gates", ())
 
 
 def test_markdown_keeps_its_outline() -> None:

@@ -136,7 +136,7 @@ def test_without_ocr_scans_and_images_are_rejected_with_a_reason() -> None:
     scanned = failure("a.pdf", file(scan(LINES)), ParserChoice())
     assert scanned.reason.startswith("no text layer: a scanned PDF; set parsing.ocr to {type: tesseract}")
     image = failure("a.png", file(scan(LINES), "PNG"), ParserChoice())
-    assert (image.reason, image.status) == ("unsupported: .png", "skipped")
+    assert (image.reason, image.status) == ("unsupported: a PNG image", "skipped")
 
 
 def test_a_damaged_image_fails_by_name() -> None:
