@@ -74,6 +74,7 @@ def test_text_is_detected_by_its_suffix_or_else_by_its_content(uri: str, body: b
         ("a.txt", b"<!DOCTYPE html>\n<html lang=en><p>a page</html>\n", "html"),
         ("a.md", b"<html> begins a page, and </html> ends it.", "markdown"),
         ("a.txt", b"<?xml version='1.0'?>\n<a:b c='d'>e</a:b>\n", "xml"),
+        ("a.txt", b"<?xml version='1.0'?><!DOCTYPE a PUBLIC 'b'>\n<a>c</a>", "xml"),
         ("a.log", b"<?xml version='1.0'?><a>b</a>\n<?xml version='1.0'?><a>b</a>", "text"),
         ("a.docx", b"just words", "text"),
         ("a.doc", DOCX, "docx"),
