@@ -1,6 +1,7 @@
 """The pipeline from a question to a reply, in the stages history, retrieve, select, generate, judge and remember."""
 
 import time
+from collections import ChainMap
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -149,9 +150,14 @@ class QueryPipeline:
                 raise
         else:
             await _emit_all(citer.finish(), emit)
-        await _emit_usage(turn.stages[stages_before:], emit)
-        answer = citer.answer
-        return replace(answer, finish=reason if answer.text else "abstained")  # generators abstain by writing nothing
+        reports = turn.stages[stages_before:]
+        await _emit_usage(reports, emit)
+        figures = ChainMap(*(dict(report.figures) for report in reversed(reports)))
+        if not citer.answer.text:  # generators abstain by writing nothing
+            reason = "abstained"
+        elif figures.get("quotes") and reason == "stop":
+            reason = "passages"
+        return replace(citer.answer, finish=reason, confidence=figures.get("confidence"))
 
     async def _stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yields the generator's pieces. Its errors that are not RagErrors become GenerationErrors."""
@@ -214,7 +220,7 @@ class _Turn:
         """Emits the remaining stages and RunFinished, and returns the reply."""
         await self.emit_stages()
         seconds = time.perf_counter() - self.started
-        await self.emit(RunFinished(answer.finish, answer.confidence, seconds))
+        await self.emit(RunFinished(answer.finish, answer.confidence, answer.coverage, seconds))
         return Reply(
             query=self.query,
             standalone=self.query.text,  # questions are not rewritten yet

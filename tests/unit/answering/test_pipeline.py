@@ -84,7 +84,7 @@ def test_a_reply_has_the_text_that_was_streamed_and_a_citation_for_each_marker()
         (1, "Signing keys are replaced every 45 days.", 10),
         (2, LOCKS, 0),
     ]
-    assert reply.answer.confidence == 1.0
+    assert (reply.answer.confidence, reply.answer.coverage) == (None, 1.0)
     assert reply.answer.verdict.grade == "supported"
 
 
@@ -132,7 +132,7 @@ def test_a_generator_that_says_nothing_abstains_and_names_what_was_looked_at() -
     judge = ScriptedJudge()
     reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(judge)))
     assert reply.answer.text == f"{ABSTENTION} Closest to the question: Keys, Locks."
-    assert (reply.answer.finish, reply.answer.citations, reply.answer.confidence) == ("abstained", (), 0.0)
+    assert (reply.answer.finish, reply.answer.citations, reply.answer.coverage) == ("abstained", (), 0.0)
     assert not judge.judged
     assert fold(events) == reply
 
@@ -440,12 +440,12 @@ def test_by_sentence_a_judge_that_fails_is_not_asked_again() -> None:
     assert (len(broken.judged), reply.answer.text) == (1, TEXT)
 
 
-def test_by_sentence_the_confidence_is_that_of_what_passed() -> None:
+def test_by_sentence_the_coverage_is_that_of_what_passed() -> None:
     written = ScriptedGenerator(answers=[["The lock opens at high water [2]. Elephants dance."]])
     reply, _ = asked(
         pipeline(written, guard(ScriptedJudge(words={"dance": "unsupported"}), mode="block", stream="sentence"))
     )
-    assert (reply.answer.text, reply.answer.confidence) == ("The lock opens at high water [2]. ", 1.0)
+    assert (reply.answer.text, reply.answer.coverage) == ("The lock opens at high water [2]. ", 1.0)
 
 
 def test_code_is_not_cut_by_sentences() -> None:
