@@ -5,14 +5,24 @@ almost all of a collection is about as near to a question as the document that a
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rag_core.evaluation.dataset import CorpusDocument
 
 FIRST_NAMES = ("Anna", "Ben", "Carla", "David", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kira", "Liam")
 LAST_NAMES = ("Adler", "Brandt", "Castro", "Dahl", "Egger", "Fuchs", "Grant", "Hale", "Iversen", "Jansen", "Keller")
-FIRMS = ("Northgate", "Bluewater", "Silverline", "Oakfield", "Redstone", "Highmoor", "Clearbrook", "Eastmark", "Fairhill")
+FIRMS = (
+    "Northgate",
+    "Bluewater",
+    "Silverline",
+    "Oakfield",
+    "Redstone",
+    "Highmoor",
+    "Clearbrook",
+    "Eastmark",
+    "Fairhill",
+)
 TRADES = ("Logistics", "Foods", "Printing", "Software", "Textiles", "Robotics", "Catering", "Energy", "Optics")
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October")
 ROOMS = ("Baltic", "Atlas", "Cedar", "Delta", "Ember", "Fjord", "Garnet", "Harbour")
@@ -20,7 +30,14 @@ TOPICS = ("the budget review", "the safety audit", "the spring catalogue", "the 
 GOODS = ("pallet scanners", "label printers", "cold boxes", "work gloves", "fork lifts", "steel shelves")
 SYSTEMS = ("billing gateway", "badge reader", "mail relay", "print server", "wiki", "payroll export", "scanner")
 SITES = ("Leeds", "Porto", "Graz", "Lyon", "Turku", "Gdansk", "Bergen", "Cork")
-CAUSES = ("an expired certificate", "a full disk", "a wrong time zone", "a loose cable", "a blocked port", "a stale cache")
+CAUSES = (
+    "an expired certificate",
+    "a full disk",
+    "a wrong time zone",
+    "a loose cable",
+    "a blocked port",
+    "a stale cache",
+)
 REMEDIES = ("renewing it", "clearing it", "correcting the configuration", "replacing it", "opening it", "restarting it")
 
 
@@ -35,7 +52,7 @@ class LookAlike:
 
 def generate_lookalikes(count: int = 200, seed: int = 29) -> list[LookAlike]:
     """Generates mails, contracts and tickets in turns; the same for the same arguments."""
-    generator = random.Random(seed)  # noqa: S311
+    generator = random.Random(seed)
     kinds = (_mails(generator), _contracts(generator), _tickets(generator))
     return [next(kinds[number % len(kinds)]) for number in range(count)]
 
@@ -51,8 +68,8 @@ def _mails(generator: random.Random) -> Iterator[LookAlike]:
         time = f"{generator.randint(8, 17)}:{generator.choice(('00', '15', '30', '45'))}"
         text = (
             f"From: {sender}\nTo: {reader}\nSubject: Meeting on {topic}\n\nHello {reader.split()[0]},\n\n"
-            f"thank you for your message. The meeting on {topic} takes place on {day} at {time}. We meet in room {room}."
-            " Please bring your notes and tell me if you cannot come.\n\n"
+            f"thank you for your message. The meeting on {topic} takes place on {day} at {time}."
+            f" We meet in room {room}. Please bring your notes and tell me if you cannot come.\n\n"
             f"Kind regards\n{sender}\n"
         )
         question, answer = _pick(
@@ -100,7 +117,7 @@ def _tickets(generator: random.Random) -> Iterator[LookAlike]:
         text = (
             f"Ticket {number}: {system} in {site} does not respond\n\nReported by {person}. Priority: normal.\n\n"
             f"The {system} in {site} does not respond since this morning and users see an error. The cause was"
-            f" {CAUSES[cause]}. It was solved by {REMEDIES[cause]}. The work took {hours} hours. The ticket is closed.\n"
+            f" {CAUSES[cause]}. It was solved by {REMEDIES[cause]}. The work took {hours} hours. It is closed.\n"
         )
         question, answer = _pick(
             generator,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from uuid import UUID
 
@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 
 from rag_core.answering.citing.citations import cite
-from rag_core.answering.generation.abstention import confidence
 from rag_core.answering.generation.candidates import find_candidates
+from rag_core.answering.generation.confidence import (
+    PASSAGES,
+    SENTENCES,
+    WORDS,
+    Signals,
+    estimate_confidence,
+    estimate_retrieval_confidence,
+    find_lead,
+)
 from rag_core.answering.generation.extractive import (
     MAX_ENCODED_SENTENCES,
     RankedCandidates,
     SentenceExtractor,
     answer_pieces,
+    quote_pieces,
 )
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.judging.verbatim import VerbatimJudge
@@ -68,13 +77,22 @@ def prompt(question: str, *passages: Passage) -> Prompt:
     return Prompt(query=Query(text=question), passages=passages, hits=hits)
 
 
-def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passages: int = 5) -> SentenceExtractor:
+def extractive(
+    encoder: ScriptedEncoder | None = None,
+    sentences: int = 3,
+    passages: int = 5,
+    threshold: float = 0.0,
+    confident: float = 0.0,
+) -> SentenceExtractor:
     return SentenceExtractor(
         encoder=encoder or ScriptedEncoder(),
         idf=equally_rare,
         sentences=sentences,
         passages=passages,
-        threshold=0.6,
+        threshold=threshold,
+        confident=confident,
+        notice="The closest passages:",
+        knows_cosines=True,
     )
 
 
@@ -131,11 +149,9 @@ def test_the_coverage_is_an_exact_sum_so_that_the_order_of_terms_does_not_matter
     async def idf(_: Query) -> Mapping[str, float]:
         return dict.fromkeys(words.split(), 0.1)  # summed one by one, ten of them are less than 1
 
-    generator = SentenceExtractor(
-        encoder=ScriptedEncoder(error=ModelError("away")), idf=idf, sentences=1, passages=1, threshold=0.0
-    )
+    generator = replace(extractive(ScriptedEncoder(error=ModelError("away"))), idf=idf)
     found = ranked(generator, prompt(words, passage(1, "Lock, dock, ship, rope, mast.", dense=None)))
-    assert found.confidence == 0.5
+    assert found.signals == Signals(share=0.5, lead=0.5)
 
 
 def test_words_count_twice_as_much_as_the_cosine_which_tells_apart_what_they_do_not() -> None:
@@ -199,9 +215,24 @@ def test_without_its_encoder_words_decide_and_the_loss_is_reported(broken: Scrip
 
 def test_below_its_threshold_nothing_is_told_but_the_confidence() -> None:
     asked = prompt("Who won the cup?", passage(1, KEYS, dense=0.3), passage(2, GATES, dense=0.2))
-    text, reports = told(extractive(), asked)
+    text, reports = told(extractive(threshold=0.5), asked)
     assert text == ""
-    assert reports[-1].figures == {"confidence": pytest.approx(0.5 * 0.3 + 0.1)}
+    assert reports[-1].figures == {"confidence": SENTENCES.probability(0.0, 0.0)}
+
+
+def test_an_answer_that_is_not_sure_is_passages_each_a_cited_quote_behind_the_notice() -> None:
+    asked = prompt("How often are keys rotated?", passage(1, KEYS))
+    text, reports = told(extractive(sentences=2, confident=0.99), asked)
+    assert text == "The closest passages:\n\n“Keys are secret.” [1]\n\n“They are rotated every 90 days.” [1]"
+    assert reports[-1].figures == {"confidence": pytest.approx(SENTENCES.probability(0.0, 2 / 3)), "quotes": 2}
+
+
+def test_quotes_of_passages_are_verbatim_to_the_judge_and_the_notice_claims_nothing() -> None:
+    sources = [passage(1, KEYS)]
+    text = "".join(quote_pieces(find_candidates(sources), "The closest passages:"))
+    answer = replace(cite(text, sources, "default"), finish="passages")
+    verdict = asyncio.run(VerbatimJudge().judge(answer, sources))
+    assert (verdict.grade, len(verdict.claims)) == ("supported", 3)
 
 
 def test_nothing_comes_of_nothing() -> None:
@@ -209,19 +240,30 @@ def test_nothing_comes_of_nothing() -> None:
     assert answered(extractive(), prompt("Keys?", passage(1, "---"))) == ""
 
 
-def test_the_confidence_is_half_cosine_half_coverage_and_the_gap_to_the_twentieth() -> None:
-    cosines = [0.5, 0.9, *(0.4 - n / 100 for n in range(30))]
-    hits = [passage(n, "", dense=cosine).hit for n, cosine in enumerate(cosines)]
-    assert confidence(hits, [], coverage=0.6) == pytest.approx(0.25 + 0.3 + (0.9 - 0.23))
-    assert confidence(hits[:2], [], coverage=0.6) == pytest.approx(0.25 + 0.3 + 0.4)
-    assert confidence(hits[:1], [], coverage=0.6) == pytest.approx(0.25 + 0.3 + 0.5)
+def test_a_nearer_sentence_and_a_longer_lead_make_an_answer_likelier() -> None:
+    nothing, near = Signals(cosine=0.0), Signals(cosine=0.8)
+    assert 0 < estimate_confidence(nothing) < estimate_confidence(near) < 1
+    assert estimate_confidence(near) < estimate_confidence(replace(near, lead=0.5))
 
 
-def test_without_dense_scores_the_cosines_of_sentences_stand_in_and_without_these_the_coverage() -> None:
-    hits = [passage(1, "", dense=None).hit]
-    assert confidence(hits, [0.2, 0.8], coverage=0.6) == pytest.approx(0.4 + 0.3 + 0.3)
-    assert confidence(hits, [], coverage=0.6) == 0.6
-    assert confidence([], [], coverage=0.0) == 0.0
+def test_without_a_calibrated_encoder_the_words_decide() -> None:
+    uncalibrated = replace(extractive(ScriptedEncoder(cosines={"rotat": 0.9})), knows_cosines=False)
+    found = ranked(uncalibrated, prompt("Are keys rotated?", passage(1, KEYS), passage(2, GATES)))
+    assert found.signals == Signals(share=1.0, lead=0.0)
+    assert found.confidence == WORDS.probability(1.0, 0.0)
+
+
+def test_the_lead_is_over_other_documents_and_not_over_other_passages_of_one() -> None:
+    one, other = UUID(int=1), UUID(int=2)
+    assert find_lead([(one, 0.75), (one, 0.5), (other, 0.25)]) == 0.5
+    assert find_lead([(one, 0.5)]) == 0.5
+    assert find_lead([]) == 0.0
+
+
+def test_the_hits_alone_tell_how_likely_a_passage_has_the_answer() -> None:
+    hits = [replace(passage(n, "").hit, scores={"dense": 0.5 / n, "bm25": 8.0 / n}) for n in (1, 2)]
+    assert estimate_retrieval_confidence(hits) == PASSAGES.probability(0.5, 0.5)
+    assert estimate_retrieval_confidence([replace(hits[0], scores={"rrf": 1.0})]) is None
 
 
 def test_headings_numbers_rules_table_headers_and_code_do_not_answer() -> None:
