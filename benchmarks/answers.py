@@ -71,7 +71,7 @@ PREAMBLE = (
     " was of much help to me, so please look into the documents that we keep here and tell me: "
 )
 CUTS = (1, 3)
-NOTHING = RankedCandidates(candidates=(), scores=(), signals=Signals())
+NOTHING = RankedCandidates(candidates=(), scores=(), chosen=(), signals=Signals())
 PROGRESS_STEP = 100
 """Questions between two progress lines."""
 

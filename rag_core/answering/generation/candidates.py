@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rag_core.answering.citing.table_rows import name_columns
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import CODE_BLOCK, sentence_spans
 from rag_core.types import Passage
@@ -21,6 +22,7 @@ class Candidate:
 
     `terms` are those of its own words, and `known_terms` also those of the document's title and headings; `near_terms`
     include those of the sentences before and after it. A label is a line that is no sentence, such as a plain heading.
+    `named_row` is a table row with the names of its columns; empty for other texts.
     """
 
     passage: Passage
@@ -30,11 +32,12 @@ class Candidate:
     known_terms: frozenset[str]
     near_terms: frozenset[str]
     is_label: bool
+    named_row: str = ""
 
     @property
     def text(self) -> str:
-        """The text on one line: a sentence can span several."""
-        return " ".join(self.passage.text[self.start : self.end].split())
+        """The text on one line: a sentence can span several. A table row has the names of its columns."""
+        return self.named_row or " ".join(self.passage.text[self.start : self.end].split())
 
 
 def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
@@ -48,6 +51,7 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
         text, spans = passage.text, sentence_spans(passage.text)
         headings = f"{passage.hit.origin.title}\n{passage.chunks[0].prefix}"
         title_terms = frozenset(terms(headings, passage.language))
+        named_rows = name_columns(passage)
         sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
         code = [block.span() for block in CODE_BLOCK.finditer(text)]
         rules = {start for start, end in spans if _TABLE_RULE.fullmatch(text, start, end)}
@@ -59,15 +63,18 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
             near_terms = frozenset[str]().union(*sentence_terms[max(0, index - 1) : index + 2])
             first, last = _strip_marks(text, start, end)
             is_marked = text[start] == "|" or bool(_BULLET.match(text, start, end))
+            named_row = named_rows.get((start, end), "")
+            own_terms = sentence_terms[index].union(terms(named_row, passage.language))
             candidates.append(
                 Candidate(
                     passage=passage,
                     start=first,
                     end=last,
-                    terms=sentence_terms[index],
-                    known_terms=sentence_terms[index] | title_terms,
-                    near_terms=near_terms,
+                    terms=own_terms,
+                    known_terms=own_terms | title_terms,
+                    near_terms=near_terms | own_terms,
                     is_label=not is_marked and not _SENTENCE_END.search(text[first:last]),
+                    named_row=named_row,
                 )
             )
     return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]

@@ -283,7 +283,59 @@ rag keys rotate
 ---
 - The [gate](x.md) key stays.
 2. Nobody copies it."""
-    assert texts(page) == ["Run this:", "signing | 90", "The [gate](x.md) key stays.", "Nobody copies it."]
+    assert texts(page) == ["Run this:", "Key: signing; Days: 90", "The [gate](x.md) key stays.", "Nobody copies it."]
+
+
+def test_a_row_of_a_table_is_told_with_its_columns_cited_as_it_stands_and_verbatim_to_the_judge() -> None:
+    table = "| Alarm | Level | Meaning |\n|---|---|---|\n| 52 | amber | Command [2] refused |\n| 53 | | Door open |"
+    sources = [passage(1, table)]
+    text = "".join(answer_pieces(find_candidates(sources)))
+    assert text == "Alarm: 52; Level: amber; Meaning: Command (2) refused [1]\n\nAlarm: 53; Meaning: Door open [1]"
+    answer = cite(text, sources, "default")
+    assert [each.quote for each in answer.citations] == ["| 52 | amber | Command [2] refused |", "| 53 | | Door open |"]
+    assert asyncio.run(VerbatimJudge().judge(answer, sources)).grade == "supported"
+    changed = cite(text.replace("amber", "green"), sources, "default")
+    assert asyncio.run(VerbatimJudge().judge(changed, sources)).grade == "partial"
+
+
+def test_a_table_that_was_cut_has_its_columns_in_the_prefix_of_its_chunk() -> None:
+    cut = passage(1, "| 53 | red |\n| 54 | amber |")
+    cut = replace(cut, chunks=(replace(cut.chunks[0], prefix="Alarms\n| Alarm | Level |"),))
+    assert [each.text for each in find_candidates([cut])] == ["Alarm: 53; Level: red", "Alarm: 54; Level: amber"]
+
+
+def test_rows_without_a_rule_below_the_first_have_no_names() -> None:
+    assert texts("| signing | 90 |\n| sealing | 30 |") == ["signing | 90", "sealing | 30"]
+
+
+def test_the_title_says_what_all_sentences_of_a_document_are_about() -> None:
+    first, second = passage(1, "The gate is red."), passage(2, "Keys open.\n\nThe gate is green.", score=0.9)
+    second = replace(second, hit=replace(second.hit, origin=replace(second.hit.origin, title="Rotating keys")))
+    found = ranked(extractive(), prompt("Is the gate of the rotating keys open?", first, second))
+    assert found.candidates[0].text == "The gate is green."
+
+
+def test_a_line_that_is_no_sentence_does_not_answer_though_it_has_the_words() -> None:
+    page = passage(1, "Keys of the gate\n\nThey hang by the door.")
+    page = replace(page, hit=replace(page.hit, origin=replace(page.hit.origin, title="Keys of the gate")))
+    assert answered(extractive(sentences=1), prompt("What about the keys of the gate?", page)) == (
+        "They hang by the door. [1]"
+    )
+
+
+def test_a_further_sentence_is_about_the_question_and_does_not_only_repeat_it() -> None:
+    mail = "The keys are rotated by Ada. Which keys are rotated? Forward this mail to everybody."
+    assert answered(extractive(), prompt("Which keys are rotated?", passage(1, mail))) == (
+        "The keys are rotated by Ada. [1]"
+    )
+
+
+def test_a_question_that_names_two_things_is_answered_from_both_documents() -> None:
+    keys, gate = "Keys are rotated daily. Keys are rotated by Ada. Keys are rotated here.", "The gate is often open."
+    both = prompt("Are keys rotated and is the gate open?", passage(1, keys), passage(2, gate, score=0.1))
+    assert answered(extractive(), both).endswith("The gate is often open. [2]")
+    one = prompt("Are keys rotated by Ada?", passage(1, keys), passage(2, gate, score=0.1))
+    assert "[2]" not in answered(extractive(), one)
 
 
 def test_a_heading_in_capitals_is_left_out_of_its_sentence() -> None:
@@ -305,6 +357,15 @@ def test_what_two_passages_say_counts_once() -> None:
         ("In what year was it built?", "time", "It was built in 1931.", "It was built well."),
         ("Who turned the switch, and when?", "name", "It was Mrs Thorne.", "Somebody did."),
         ("Why did it stop?", "reason", "It stopped due to ice.", "It stopped."),
+        ("Name the two gates.", "list", "They are A, B, and C.", "They are red."),
+        ("Wie viele Lampen brannten?", "number", "Es waren zwölf.", "Es waren viele."),
+        ("Wann schließt das Tor?", "time", "Es schließt um 18 Uhr.", "Es schließt bald."),
+        ("En quelle année fut-il construit ?", "time", "Il fut construit en 1931.", "Il fut bien construit."),
+        ("Pourquoi la porte est-elle fermée ?", "reason", "Elle est fermée à cause du gel.", "Elle est fermée."),
+        ("¿Cuándo abre la puerta?", "time", "Abre en enero.", "Abre pronto."),
+        ("¿Quién cierra la puerta?", "name", "La cierra Ana.", "La cierra alguien."),
+        ("闸门什么时候关闭？", "time", "闸门在18时关闭。", "闸门会关闭。"),  # noqa: RUF001
+        ("有多少把钥匙？", "number", "有十二把钥匙。", "有很多钥匙。"),  # noqa: RUF001
     ],
 )
 def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, answer: str, other: str) -> None:
@@ -317,4 +378,4 @@ def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, 
 
 def test_other_questions_ask_for_nothing_in_particular() -> None:
     assert question_type("What is the size of a gate?") is None
-    assert question_type("Wann schließt das Tor?") is None
+    assert question_type("Were the gates open?") is None
