@@ -19,6 +19,9 @@ from rag_core.types import Hit
 CALIBRATED_ENCODER = "all-MiniLM-L6-v2"
 """The model whose cosines the calibrations expect."""
 
+CALIBRATED_LANGUAGE = "en"
+"""The language of the passages that the calibrations expect."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
@@ -26,11 +29,13 @@ class Signals:
 
     `share` is the highest share of the question's idf in a passage, and `lead` what it is above that of any passage of
     another document. `cosine` is the highest of a sentence with the question; None if there is no calibrated encoder.
+    `language` is that of the best passage.
     """
 
     share: float = 0.0
     lead: float = 0.0
     cosine: float | None = None
+    language: str = CALIBRATED_LANGUAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,16 @@ it is for language models, whose own errors the judge finds."""
 
 
 def estimate_confidence(signals: Signals) -> float:
+    """The probability by sentences, or by words without cosines.
+
+    In other languages than English it is the mean of both: an encoder that hardly knows a language finds all its texts
+    near, and question words without a list of stop words count as words that no passage has.
+    """
+    words = WORDS.probability(signals.share, signals.lead)
     if signals.cosine is None:
-        return WORDS.probability(signals.share, signals.lead)
-    return SENTENCES.probability(signals.cosine, signals.lead)
+        return words
+    sentences = SENTENCES.probability(signals.cosine, signals.lead)
+    return sentences if signals.language == CALIBRATED_LANGUAGE else (sentences + words) / 2
 
 
 def estimate_retrieval_confidence(hits: Sequence[Hit]) -> float | None:

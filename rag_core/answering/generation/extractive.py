@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from rag_core.answering.citing.markers import neutralize_markers, replace_stray_backticks
 from rag_core.answering.generation.candidates import Candidate, find_candidates
-from rag_core.answering.generation.confidence import Signals, estimate_confidence, find_lead
+from rag_core.answering.generation.confidence import CALIBRATED_LANGUAGE, Signals, estimate_confidence, find_lead
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.generation.question_words import QuestionWords
 from rag_core.protocols import QueryEmbedder
@@ -133,6 +133,7 @@ class SentenceExtractor:
             share=max((share for _, share in shares), default=0.0),
             lead=find_lead(shares),
             cosine=max(cosines) if cosines and self.knows_cosines else None,
+            language=passages[0].language if passages else CALIBRATED_LANGUAGE,
         )
         ordered, ordered_scores = [candidates[index] for index in order], scores[order].tolist()
         return RankedCandidates(

@@ -20,8 +20,8 @@ class VerbatimJudge:
     """A Judge that supports a claim if all its words are in its quotes, and these are in the passages where cited.
 
     A quoted row of a table can have the names of its columns. The judge ignores white space, list marks, the targets of
-    links, and the kind of brackets and backticks: in an answer, a marker of the document has parentheses, and a backtick
-    that closes nothing is an apostrophe.
+    links, and the kind of brackets and backticks: in an answer, a marker of the document has parentheses, and a
+    backtick that closes nothing is an apostrophe.
     """
 
     async def judge(self, answer: Answer, passages: Sequence[Passage]) -> Verdict:

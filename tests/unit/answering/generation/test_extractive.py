@@ -253,6 +253,15 @@ def test_without_a_calibrated_encoder_the_words_decide() -> None:
     assert found.confidence == WORDS.probability(1.0, 0.0)
 
 
+def test_in_a_language_that_was_not_calibrated_words_count_as_much_as_sentences() -> None:
+    german = Signals(share=0.5, cosine=0.75, language="de")
+    both = SENTENCES.probability(0.75, 0.0), WORDS.probability(0.5, 0.0)
+    assert estimate_confidence(german) == sum(both) / 2
+    keys = passage(1, KEYS)
+    spanish = replace(keys, hit=replace(keys.hit, origin=replace(keys.hit.origin, language="es")))
+    assert ranked(extractive(), prompt("Keys?", spanish)).signals.language == "es"
+
+
 def test_the_lead_is_over_other_documents_and_not_over_other_passages_of_one() -> None:
     one, other = UUID(int=1), UUID(int=2)
     assert find_lead([(one, 0.75), (one, 0.5), (other, 0.25)]) == 0.5
