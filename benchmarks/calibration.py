@@ -48,6 +48,7 @@ from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core.answering.generation.confidence import Calibration, read_passage_signals
 from rag_core.config import Settings
+from rag_core.evaluation.answers import calibration_error
 from rag_core.evaluation.dataset import read_corpus
 from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
@@ -57,7 +58,6 @@ Values: TypeAlias = NDArray[np.float64]
 Example: TypeAlias = tuple[float, float, bool]
 """A nearness, a lead, and the outcome."""
 
-BINS = 10
 FOREIGN_WEIGHTS = {"SENTENCES": 0.25, "WORDS": 0.5, "PASSAGES": 0.25}
 """The weight of a foreign question. It decides how many of them are answered: at most 5 %, with sentences. Words alone
 tell them apart less well."""
@@ -180,12 +180,6 @@ def fit_calibration(signals: Values, right: Values, weights: Values) -> Calibrat
     return Calibration(*np.round(coefficients, 2).tolist())
 
 
-def calibration_error(confidences: Values, right: Values) -> float:
-    bins = np.array_split(np.argsort(confidences, kind="stable"), BINS)
-    gaps = [len(part) * abs(confidences[part].mean() - right[part].mean()) for part in bins if len(part)]
-    return float(sum(gaps) / len(confidences))
-
-
 def _show_sets_left_out(rows: Sequence[Row]) -> None:
     """Prints a line for each set: its accuracy, the three ECEs, the accuracy of the surest, and the answered shares."""
     print("left out            questions  right    ECE   of 1  const  surest 50 %   80 %  answered: own  foreign")
@@ -206,7 +200,7 @@ def _show_sets_left_out(rows: Sequence[Row]) -> None:
         print(
             f"{name:18} {len(right):10} {right.mean():6.3f} {errors[0]:6.3f} {errors[1]:6.3f} {errors[2]:6.3f}"
             f" {surest[: len(right) // 2].mean():12.3f} {surest[: len(right) * 4 // 5].mean():6.3f}"
-            f" {(confidences >= 0.5).mean():14.3f} {(foreign >= 0.5).mean() if len(foreign) else 0:8.3f}"
+            f" {(confidences >= 0.5).mean():14.3f} {(foreign >= 0.5).mean() if len(foreign) else np.nan:8.3f}"
         )
 
 
