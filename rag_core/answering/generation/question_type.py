@@ -1,4 +1,4 @@
-"""The kind of answer that a question asks for: a number, a time, a name, a reason or a list.
+"""The kind of answer that a question asks for: a number, a time, a name, a reason, a yes or no, or a list.
 
 The question words are English, German, French, Spanish and Chinese; questions in other languages have no type. Some
 words are question words in one language only where they begin the question.
@@ -76,6 +76,22 @@ QUESTION_TYPES = (
             r"\b(?:because|due to|since|as a result|therefore|in order to|caused? by)\b"
             r"|\b(?:weil|wegen|aufgrund|deshalb|daher|um zu)\b|\b(?:parce qu|en raison d|à cause d|afin d)"
             r"|\b(?:porque|debido a|ya que|por eso)\b|因为|因為|由于|由於|所以",
+            re.IGNORECASE,
+        ),
+    ),
+    QuestionType(
+        "yes or no",
+        re.compile(
+            r"^\W*(?:is|are|was|were|does|do|did|can|could|may|must|should|has|have|will|would)\b"
+            r"|^\W*(?:ist|sind|war|waren|darf|dürfen|kann|können|muss|müssen|hat|haben|gibt)\b"
+            r"|^\W*(?:est-ce|y a-t-il|peut-on|faut-il|doit-on)\b|^\W*(?:es|son|puede|pueden|hay|debe|deben)\b|[吗嗎]",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"\b(?:yes|no|not|never|cannot|must|may|only|allowed|forbidden|required|prohibited)\b|n['’]t\b"  # noqa: RUF001
+            r"|\b(?:ja|nein|nicht|keine?r?|nie|nur|darf|dürfen|muss|müssen|verboten|erlaubt)\b"
+            r"|\b(?:oui|non|pas|jamais|interdite?s?|autorisée?s?|doit|doivent|peut|peuvent)\b"
+            r"|\b(?:sí|nunca|prohibid[oa]s?|permitid[oa]s?|debe|deben|puede|pueden)\b|[不没沒禁须須]|可以|允许|允許",
             re.IGNORECASE,
         ),
     ),

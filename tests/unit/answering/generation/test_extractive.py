@@ -366,6 +366,8 @@ def test_what_two_passages_say_counts_once() -> None:
         ("In what year was it built?", "time", "It was built in 1931.", "It was built well."),
         ("Who turned the switch, and when?", "name", "It was Mrs Thorne.", "Somebody did."),
         ("Why did it stop?", "reason", "It stopped due to ice.", "It stopped."),
+        ("May guests use the gate?", "yes or no", "Guests must not use it.", "Guests like it."),
+        ("Dürfen Gäste das Tor benutzen?", "yes or no", "Gästen ist es verboten.", "Gäste mögen es."),
         ("Name the two gates.", "list", "They are A, B, and C.", "They are red."),
         ("Wie viele Lampen brannten?", "number", "Es waren zwölf.", "Es waren viele."),
         ("Wann schließt das Tor?", "time", "Es schließt um 18 Uhr.", "Es schließt bald."),
@@ -387,4 +389,4 @@ def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, 
 
 def test_other_questions_ask_for_nothing_in_particular() -> None:
     assert question_type("What is the size of a gate?") is None
-    assert question_type("Were the gates open?") is None
+    assert question_type("Welche Farbe hat das Tor?") is None
