@@ -6,8 +6,10 @@ contains the short answer. In covidqa_spans it overlaps the span of the answer.
 Words: token F1 of the answers to clapnq_generation's questions, compared with the best reference. Each question
 searches only its own passage.
 
-Refusals: all questions of xquad_en and covidqa_spans search a store that contains only xquad_en. The AUROC measures how
-well the confidence separates the two sets. The shares are the questions refused at the default threshold.
+Kinds of replies: answers, passages (quotes without an answer, below `answering.confident`) and refusals, counted apart.
+All questions of xquad_en and covidqa_spans search a store that contains only xquad_en, and the AUROC measures how well
+the confidence separates the two sets. Refusals are also counted by the words of the question, and with a preamble of 40
+words before each question. Two hundred generated look-alike documents are asked one question each.
 
 Intervals are 95 %: bootstrap intervals, and Wilson intervals for shares.
 
@@ -28,16 +30,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.json_lines import json_lines
+from benchmarks.lookalikes import LookAlike, generate_lookalikes
 from benchmarks.machine import command, heading, machine
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core.answering.generation.candidates import Candidate
-from rag_core.answering.generation.extractive import RankedCandidates, SentenceExtractor, answer_pieces
+from rag_core.answering.generation.confidence import Signals
+from rag_core.answering.generation.extractive import RankedCandidates, SentenceExtractor
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.evaluation.answers import (
     auroc_estimate,
-    confusion,
     sentence_agreement,
     sentence_recall,
     share_estimate,
@@ -50,15 +53,25 @@ from rag_core.settings import load_settings
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
-from rag_core.types import Comparison, Prompt, Query, Reply, document_id
+from rag_core.types import Comparison, Hit, Prompt, Query, Reply, document_id
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 
-XQUAD, COVIDQA, CLAPNQ = "xquad_en", "covidqa_spans", "clapnq_generation"
+XQUAD, COVIDQA, CLAPNQ, LOOKALIKES = "xquad_en", "covidqa_spans", "clapnq_generation", "lookalikes"
+KINDS = {"stop": "answer", "passages": "passages", "abstained": "refusal"}
+"""The kinds of replies, by why an answer ended."""
+
+LENGTHS = ((1, 7), (8, 10), (11, 14), (15, 99))
+"""The bins of a question's length, in words."""
+
+PREAMBLE = (
+    "I am preparing a talk for my colleagues next week and have read a good many articles about it, but none of them"
+    " was of much help to me, so please look into the documents that we keep here and tell me: "
+)
 CUTS = (1, 3)
-NOTHING = RankedCandidates(candidates=(), scores=(), confidence=0.0)
+NOTHING = RankedCandidates(candidates=(), scores=(), chosen=(), signals=Signals())
 PROGRESS_STEP = 100
 """Questions between two progress lines."""
 
@@ -82,10 +95,11 @@ class AnsweredQuestion:
     question: Question
     reply: Reply
     ranked: RankedCandidates
+    hits: tuple[Hit, ...]
 
     @property
-    def refused(self) -> bool:
-        return self.reply.answer.finish == "abstained"
+    def kind(self) -> str:
+        return KINDS[self.reply.answer.finish]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +112,15 @@ class Figure:
 
 @dataclass(slots=True)
 class RankingRecorder:
-    """A Generator that keeps the ranking of candidates from which its extractor selected the answer."""
+    """A Generator that keeps the hits, and the ranking of candidates from which its extractor selected the answer."""
 
     extractive: SentenceExtractor
     ranked: RankedCandidates = NOTHING
+    hits: tuple[Hit, ...] = ()
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        self.ranked = await self.extractive.rank(prompt)
-        for piece in answer_pieces(self.extractive.select(self.ranked)):
+        self.ranked, self.hits = await self.extractive.rank(prompt), prompt.hits
+        for piece in self.extractive.write(self.ranked):
             yield piece
 
 
@@ -150,36 +165,46 @@ class Bench:
             collection=collection,
             filters=Comparison(key="uri", type="eq", value=uri) if own_document else None,
         )
-        self.recorder.ranked = NOTHING
+        self.recorder.ranked, self.recorder.hits = NOTHING, ()
         reply = await self.pipeline.answer(query)
-        return AnsweredQuestion(question=question, reply=reply, ranked=self.recorder.ranked)
+        return AnsweredQuestion(question=question, reply=reply, ranked=self.recorder.ranked, hits=self.recorder.hits)
 
     def recalls(
         self, collection: str, answered: Sequence[AnsweredQuestion], targets: Sequence[float]
     ) -> Iterator[Figure]:
         """The recalls of the ranking, and of the answers. A refusal counts as an answer without sentences."""
         golds = [
-            [self._is_gold(collection, answer.question, candidate) for candidate in answer.ranked.candidates]
+            [self.is_gold(collection, answer.question, candidate) for candidate in answer.ranked.candidates]
             for answer in answered
         ]
         for k, target in zip(CUTS, targets, strict=True):
             hits = sum(sentence_recall(gold, k) for gold in golds)
             yield _share(f"{collection} sentence recall@{k}", int(hits), len(answered), target)
+        count = sum(self.is_right(collection, answer) for answer in answered)
+        yield _share(f"{collection} replies with a gold sentence", count, len(answered))
         selections = [self.recorder.extractive.select(answer.ranked) for answer in answered]
-        count = sum(
-            any(self._is_gold(collection, answer.question, candidate) for candidate in selection)
-            for answer, selection in zip(answered, selections, strict=True)
-        )
-        yield _share(f"{collection} answers with a gold sentence", count, len(answered))
-        yield _mean(f"{collection} sentences per answer", [len(selection) for selection in selections if selection])
+        yield _mean(f"{collection} sentences per reply", [len(selection) for selection in selections if selection])
 
-    def _is_gold(self, collection: str, question: Question, candidate: Candidate) -> bool:
+    def kinds(self, collection: str, answered: Sequence[AnsweredQuestion]) -> Iterator[Figure]:
+        """The shares of the three kinds of replies, and the share of the answers that are right."""
+        answers = [answer for answer in answered if answer.kind == "answer"]
+        yield from _kind_figures(collection, answered)
+        right = sum(self.is_right(collection, answer) for answer in answers)
+        yield _share(f"{collection} answers that are right", right, max(1, len(answers)))
+
+    def is_right(self, collection: str, answered: AnsweredQuestion) -> bool:
+        """True if one of the sentences that the reply quotes is gold."""
+        selection = self.recorder.extractive.select(answered.ranked)
+        return any(self.is_gold(collection, answered.question, candidate) for candidate in selection)
+
+    def is_gold(self, collection: str, question: Question, candidate: Candidate) -> bool:
         passage = candidate.passage
         if passage.hit.origin.uri != self.uri(collection, question.document):
             return False
         start, end = passage.start + candidate.start, passage.start + candidate.end
         span = Span(document=question.document, start=start, end=end)
-        return any(answer in candidate.text for answer in question.answers) or any(map(span.overlaps, question.spans))
+        contains_answer = any(answer in candidate.text for answer in question.answers)
+        return contains_answer or candidate.text in question.gold or any(map(span.overlaps, question.spans))
 
 
 def main() -> None:
@@ -201,13 +226,13 @@ async def _measure(
 ) -> tuple[list[Figure], Mapping[str, Mapping[str, float]]]:
     corpus = CorpusReader(postgres)
     try:
-        bench = _bench(settings, postgres, folder, corpus)
-        return await _figures(bench, arguments.data, _build_sampler(arguments.questions))
+        bench = build_bench(settings, postgres, folder, corpus)
+        return await _figures(bench, arguments.data, build_sampler(arguments.questions))
     finally:
         await corpus.close()
 
 
-def _bench(settings: Settings, postgres: Postgres, folder: Path, corpus: CorpusReader) -> Bench:
+def build_bench(settings: Settings, postgres: Postgres, folder: Path, corpus: CorpusReader) -> Bench:
     remote = RemoteModels()
     pipeline = build_pipeline(
         settings, corpus, build_retriever(settings, corpus, remote), InMemoryConversations(), remote
@@ -224,18 +249,31 @@ async def _figures(
     bench: Bench, data: Path, sample: Callable[[Sequence[Question]], list[Question]]
 ) -> tuple[list[Figure], Mapping[str, Mapping[str, float]]]:
     bench.ingest(XQUAD, list(read_corpus(data / XQUAD / "corpus.jsonl")))
-    answerable = await bench.ask_all(XQUAD, sample(_xquad_questions(data / XQUAD)))
-    unanswerable = await bench.ask_all(XQUAD, sample(_covidqa_questions(data / COVIDQA)))
+    answerable = await bench.ask_all(XQUAD, sample(read_xquad_questions(data / XQUAD)))
+    unanswerable = await bench.ask_all(XQUAD, sample(read_covidqa_questions(data / COVIDQA)))
     articles = list(read_corpus(data / COVIDQA / "documents.jsonl"))
     bench.ingest(COVIDQA, articles)
-    covid = await bench.ask_all(COVIDQA, _align(bench, articles, sample(_covidqa_questions(data / COVIDQA))))
-    bench.ingest(CLAPNQ, [_clapnq_document(row) for row in json_lines(data / CLAPNQ / "items.jsonl")])
-    clapnq = await bench.ask_all(CLAPNQ, sample(_clapnq_questions(data / CLAPNQ)), own_document=True)
+    covid = await bench.ask_all(
+        COVIDQA, align_questions(bench, articles, sample(read_covidqa_questions(data / COVIDQA)))
+    )
+    bench.ingest(CLAPNQ, [clapnq_document(row) for row in json_lines(data / CLAPNQ / "items.jsonl")])
+    clapnq = await bench.ask_all(CLAPNQ, sample(read_clapnq_questions(data / CLAPNQ)), own_document=True)
+    lookalikes = generate_lookalikes()
+    bench.ingest(LOOKALIKES, [lookalike.document for lookalike in lookalikes])
+    alike = await bench.ask_all(LOOKALIKES, [lookalike_question(lookalike) for lookalike in lookalikes])
+    wordy = [replace(answer.question, text=PREAMBLE + answer.question.text) for answer in answerable]
+    lengthened = await bench.ask_all(XQUAD, wordy[: len(wordy) // 4])
     figures = [
         *bench.recalls(XQUAD, answerable, targets=(0.78, 0.92)),
         *bench.recalls(COVIDQA, covid, targets=(0.43, 0.56)),
         *_answer_figures(clapnq, bench.recorder.extractive),
-        *_refusal_figures(answerable, unanswerable, bench.recorder.extractive.threshold),
+        *bench.kinds(XQUAD, answerable),
+        *bench.kinds(COVIDQA, covid),
+        *_kind_figures(CLAPNQ, clapnq),
+        *bench.kinds(LOOKALIKES, alike),
+        *_unrelated_figures(answerable, unanswerable),
+        *_length_figures([*answerable, *covid]),
+        *_kind_figures(f"{XQUAD} after a preamble", lengthened),
     ]
     return figures, _latencies([*answerable, *covid])
 
@@ -247,8 +285,10 @@ def _answer_figures(answered: Sequence[AnsweredQuestion], extractive: SentenceEx
     pairs = list(zip(selections, answered, strict=True))
     scores = [token_f1(_text(selection), answer.question.answers) for selection, answer in pairs]
     yield _mean(f"{CLAPNQ} token F1", scores, target=0.55)
-    with_refusals = [0.0 if answer.refused else score for answer, score in zip(answered, scores, strict=True)]
-    yield _mean(f"{CLAPNQ} token F1, refusals as 0", with_refusals)
+    without_refusals = [
+        0.0 if answer.kind == "refusal" else score for answer, score in zip(answered, scores, strict=True)
+    ]
+    yield _mean(f"{CLAPNQ} token F1, refusals as 0", without_refusals)
     agreements = [
         sentence_agreement({candidate.text for candidate in selection}, answer.question.gold)
         for selection, answer in pairs
@@ -270,16 +310,29 @@ def _share(name: str, count: int, total: int, target: float | None = None) -> Fi
     return Figure(name=name, questions=total, estimate=share_estimate(count, total), target=target)
 
 
-def _refusal_figures(
-    answerable: Sequence[AnsweredQuestion], unanswerable: Sequence[AnsweredQuestion], threshold: float
+def _kind_figures(name: str, answered: Sequence[AnsweredQuestion]) -> Iterator[Figure]:
+    kinds = [answer.kind for answer in answered]
+    for kind in KINDS.values():
+        yield _share(f"{name}: {kind}", kinds.count(kind), len(kinds))
+
+
+def _unrelated_figures(
+    answerable: Sequence[AnsweredQuestion], unanswerable: Sequence[AnsweredQuestion]
 ) -> Iterator[Figure]:
+    """How the questions of another collection are told from a collection's own."""
     positive, negative = ([answer.ranked.confidence for answer in answers] for answers in (answerable, unanswerable))
-    counts = confusion(positive, negative, threshold)
     questions = len(answerable) + len(unanswerable)
     area = auroc_estimate(positive, negative)
     yield Figure(name="AUROC of the confidence", questions=questions, estimate=area, target=0.89)
-    yield _share(f"{XQUAD} refused below {threshold}", counts.refused, len(answerable))
-    yield _share(f"{COVIDQA} refused below {threshold}", counts.unanswerable_refused, len(unanswerable))
+    yield from _kind_figures(f"{COVIDQA} asked of {XQUAD}", unanswerable)
+
+
+def _length_figures(answered: Sequence[AnsweredQuestion]) -> Iterator[Figure]:
+    """The refusals of answerable questions by the number of their words."""
+    for shortest, longest in LENGTHS:
+        kinds = [answer.kind for answer in answered if shortest <= len(answer.question.text.split()) <= longest]
+        if kinds:
+            yield _share(f"refused with {shortest} to {longest} words", kinds.count("refusal"), len(kinds))
 
 
 def _latencies(answered: Sequence[AnsweredQuestion]) -> dict[str, dict[str, float]]:
@@ -293,14 +346,14 @@ def _latencies(answered: Sequence[AnsweredQuestion]) -> dict[str, dict[str, floa
     }
 
 
-def _xquad_questions(folder: Path) -> list[Question]:
+def read_xquad_questions(folder: Path) -> list[Question]:
     return [
         Question(text=row["question"], document=row["passage"], answers=tuple(map(_one_line, row["answers"])))
         for row in json_lines(folder / "answers.jsonl")
     ]
 
 
-def _covidqa_questions(folder: Path) -> list[Question]:
+def read_covidqa_questions(folder: Path) -> list[Question]:
     """The questions of covidqa_spans. Their spans are positions in the original texts."""
     return [
         Question(
@@ -314,8 +367,12 @@ def _covidqa_questions(folder: Path) -> list[Question]:
     ]
 
 
-def _clapnq_questions(folder: Path) -> list[Question]:
-    """The questions that their passages answer. A sentence is gold if any reference was written from it."""
+def lookalike_question(lookalike: LookAlike) -> Question:
+    return Question(text=lookalike.question, document=lookalike.document.id, answers=(lookalike.answer,))
+
+
+def read_clapnq_questions(folder: Path, answerable: bool = True) -> list[Question]:
+    """The questions that their passages answer, or do not. A sentence is gold if a reference was written from it."""
     return [
         Question(
             text=row["question"],
@@ -326,16 +383,16 @@ def _clapnq_questions(folder: Path) -> list[Question]:
             ),
         )
         for row in json_lines(folder / "items.jsonl")
-        if row["answerable"]
+        if row["answerable"] is answerable
     ]
 
 
-def _clapnq_document(row: Mapping[str, Any]) -> CorpusDocument:
+def clapnq_document(row: Mapping[str, Any]) -> CorpusDocument:
     (passage,) = row["passages"]
     return CorpusDocument(id=row["_id"], title=passage["title"], text=passage["text"])
 
 
-def _align(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequence[Question]) -> list[Question]:
+def align_questions(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequence[Question]) -> list[Question]:
     """The questions with their spans moved from the original to the stored texts."""
     originals = {article.id: article.text for article in articles}
     stored = {article.id: bench.read_text(COVIDQA, article.id) for article in articles}
@@ -348,7 +405,7 @@ def _align(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequence
     ]
 
 
-def _build_sampler(count: int | None) -> Callable[[Sequence[Question]], list[Question]]:
+def build_sampler(count: int | None) -> Callable[[Sequence[Question]], list[Question]]:
     """A function that draws `count` questions; all of them for None. It draws the same from the same questions."""
     if count is None:
         return list
@@ -364,13 +421,13 @@ def _one_line(text: str) -> str:
 
 
 def _show(figures: Sequence[Figure], latencies: Mapping[str, Mapping[str, float]]) -> None:
-    print(f"{'':46} {'questions':>9} {'value':>7} {'95 % interval':>15}  target")
+    print(f"{'':54} {'questions':>9} {'value':>7} {'95 % interval':>15}  target")
     for figure in figures:
         estimate, target = figure.estimate, f">= {figure.target:.2f}" if figure.target else ""
         interval = f"{estimate.low:.3f} to {estimate.high:.3f}"
-        print(f"{figure.name:46} {figure.questions:9} {estimate.mean:7.3f} {interval:>15}  {target}".rstrip())
+        print(f"{figure.name:54} {figure.questions:9} {estimate.mean:7.3f} {interval:>15}  {target}".rstrip())
     for stage, milliseconds in latencies.items():
-        print(f"{stage:46} p50 {milliseconds['p50']:.1f} ms, p95 {milliseconds['p95']:.1f} ms")
+        print(f"{stage:54} p50 {milliseconds['p50']:.1f} ms, p95 {milliseconds['p95']:.1f} ms")
 
 
 def _progress(line: str) -> None:

@@ -20,7 +20,13 @@ GRADE_SIGNS: dict[Grade, tuple[str, str]] = {
     "unsupported": ("✗", "red"),
     "unchecked": ("·", "dim"),
 }
-FINISH_LABELS = {"abstained": "no answer", "cut": "cut short", "broken": "broken off", "blocked": "blocked"}
+FINISH_LABELS = {
+    "passages": "closest passages",
+    "abstained": "no answer",
+    "cut": "cut short",
+    "broken": "broken off",
+    "blocked": "blocked",
+}
 """The labels of answers that ended early. Other answers show the grade of their verdict."""
 WEEK, MONTH, YEAR = 7, 30, 365
 
@@ -113,7 +119,8 @@ def render_verdict(reply: Reply) -> Text:
     sign, colour = GRADE_SIGNS[verdict.grade]
     label = FINISH_LABELS.get(answer.finish, verdict.grade)
     method = f" by {verdict.method}" if verdict.method else ""
-    figures = f" · {answer.confidence:.0%} cited · {reply.seconds:.2f} s"
+    confidence = "" if answer.confidence is None else f" · {answer.confidence:.0%} confident"
+    figures = f"{confidence} · {answer.coverage:.0%} cited · {reply.seconds:.2f} s"
     return Text.assemble((f"{sign} {label}{method}", colour), (figures, "dim"))
 
 

@@ -538,7 +538,7 @@ class ExtractiveGenerator(Section):
     sentences: int = Field(3, ge=1, description="Maximum number of sentences in an answer.")
     passages: int = Field(5, ge=1, description="Number of best passages that the sentences are taken from.")
     threshold: float = Field(
-        0.55, ge=0, le=2, description="Minimum confidence; below it the answer is that the sources do not answer."
+        0.3, ge=0, le=1, description="Minimum confidence; below it the answer is that the sources do not answer."
     )
 
 
@@ -672,6 +672,13 @@ class AnsweringSettings(Section):
     )
     depth: int = Field(40, ge=1, description="Number of hits that the passages are selected from.")
     timeout_ms: float = Field(60_000, gt=0, description="Milliseconds for a whole answer.")
+    confident: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Minimum confidence of an answer; below it the reply quotes the closest passages instead, and no"
+        " answer is graded as supported.",
+    )
     history: int = Field(10, ge=0, description="Maximum number of earlier messages that the generator reads.")
     history_tokens: int = Field(
         3000, ge=0, description="Maximum length of these messages together, in tokens of the generator."

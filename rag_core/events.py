@@ -86,7 +86,8 @@ class RunFailed:
 @dataclass(frozen=True, slots=True)
 class RunFinished:
     finish: Finish
-    confidence: float
+    confidence: float | None
+    coverage: float
     seconds: float
 
 
@@ -169,8 +170,8 @@ def _apply(reply: Reply, event: Event) -> Reply:
             return replace(reply, stages=(*reply.stages, report))
         case Grounding(verdict):
             return replace(reply, answer=replace(answer, verdict=verdict))
-        case RunFinished(finish, confidence, seconds):
-            ended = replace(answer, finish=finish, confidence=confidence)
+        case RunFinished(finish, confidence, coverage, seconds):
+            ended = replace(answer, finish=finish, confidence=confidence, coverage=coverage)
             return replace(reply, answer=ended, seconds=seconds)
         case _:
             return reply

@@ -251,21 +251,23 @@ class Verdict:
     method: str = ""
 
 
-Finish: TypeAlias = Literal["stop", "abstained", "cut", "broken", "blocked"]
-"""Why an answer ended: `cut` by a limit of tokens or time, `broken` because the generator failed before its end,
-`blocked` by the judge."""
+Finish: TypeAlias = Literal["stop", "passages", "abstained", "cut", "broken", "blocked"]
+"""Why an answer ended: `passages` if it only quotes the closest passages because no answer was sure enough, `cut` by a
+limit of tokens or time, `broken` because the generator failed before its end, `blocked` by the judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """An answer and its citations: `[n]` occurs in the text if and only if a citation has that `n`.
 
-    `confidence` is the share of its sentences that are cited, from 0 to 1.
+    `confidence` is the calibrated probability that it is right; None if nothing was calibrated. `coverage` is the share
+    of its sentences that are cited, from 0 to 1.
     """
 
     text: str
     citations: tuple[Citation, ...] = ()
-    confidence: float = 0.0
+    confidence: float | None = None
+    coverage: float = 0.0
     verdict: Verdict = Verdict()
     finish: Finish = "stop"
 

@@ -1,6 +1,7 @@
 """The pipeline from a question to a reply, in the stages history, retrieve, select, generate, judge and remember."""
 
 import time
+from collections import ChainMap
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from anyio import to_thread
 
 from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer
+from rag_core.answering.generation.confidence import estimate_retrieval_confidence
 from rag_core.answering.generation.history import recent_messages
 from rag_core.answering.judging.guard import Guard
 from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError, translate_foreign_errors
@@ -61,7 +63,8 @@ class QueryPipeline:
 
     `pack` selects and numbers the passages. Answers can link to `hosts`, and to the hosts of the documents they cite.
     `disabled` holds, by stage name, why the settings leave out a part of the retrieval, such as `rerank`. `lengths`
-    returns the number of tokens of each text for the generator; by default an estimate.
+    returns the number of tokens of each text for the generator; by default an estimate. `knows_cosines`: the confidence
+    was calibrated with the encoder of the hits.
     """
 
     retriever: Retriever
@@ -74,6 +77,7 @@ class QueryPipeline:
     hosts: frozenset[str] = frozenset()
     disabled: Mapping[str, str] = field(default_factory=dict)
     lengths: Callable[[Sequence[str]], list[int]] = EstimatedTokens().lengths
+    knows_cosines: bool = False
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         """Answers from the passages that the retriever finds. Without passages the answer is an abstention.
@@ -149,9 +153,15 @@ class QueryPipeline:
                 raise
         else:
             await _emit_all(citer.finish(), emit)
-        await _emit_usage(turn.stages[stages_before:], emit)
-        answer = citer.answer
-        return replace(answer, finish=reason if answer.text else "abstained")  # generators abstain by writing nothing
+        reports = turn.stages[stages_before:]
+        await _emit_usage(reports, emit)
+        figures = ChainMap(*(dict(report.figures) for report in reversed(reports)))
+        if not citer.answer.text:  # generators abstain by writing nothing
+            reason = "abstained"
+        elif figures.get("quotes") and reason == "stop":
+            reason = "passages"
+        estimate = estimate_retrieval_confidence(prompt.hits) if self.knows_cosines else None
+        return replace(citer.answer, finish=reason, confidence=figures.get("confidence", estimate))
 
     async def _stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yields the generator's pieces. Its errors that are not RagErrors become GenerationErrors."""
@@ -214,7 +224,7 @@ class _Turn:
         """Emits the remaining stages and RunFinished, and returns the reply."""
         await self.emit_stages()
         seconds = time.perf_counter() - self.started
-        await self.emit(RunFinished(answer.finish, answer.confidence, seconds))
+        await self.emit(RunFinished(answer.finish, answer.confidence, answer.coverage, seconds))
         return Reply(
             query=self.query,
             standalone=self.query.text,  # questions are not rewritten yet

@@ -121,5 +121,5 @@ def _response_from_answer(answer: Answer, chunks: Sequence[RetrievedChunk]) -> G
         for metadata in [chunks[citation.n - 1].metadata]
     )
     return GeneratedResponse(
-        answer_text=answer.text, citations=list(dict.fromkeys(citations)), confidence=answer.confidence
+        answer_text=answer.text, citations=list(dict.fromkeys(citations)), confidence=answer.coverage
     )

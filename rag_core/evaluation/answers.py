@@ -77,26 +77,15 @@ def auroc_estimate(
     return Estimate(auroc(positive, negative), float(low), float(high))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confusion:
-    """The number of answerable questions that were answered or refused, and of unanswerable ones."""
+def calibration_error(confidences: Sequence[float], right: Sequence[float], bins: int = 10) -> float:
+    """The mean difference between confidence and accuracy, over bins of equal size; `right` holds 1 or 0 per answer.
 
-    answered: int
-    refused: int
-    unanswerable_answered: int
-    unanswerable_refused: int
-
-
-def confusion(answerable: Sequence[float], unanswerable: Sequence[float], threshold: float) -> Confusion:
-    """Counts the questions by their confidences: those from the threshold on are answered."""
-    answered = sum(confidence >= threshold for confidence in answerable)
-    wrongly_answered = sum(confidence >= threshold for confidence in unanswerable)
-    return Confusion(
-        answered=answered,
-        refused=len(answerable) - answered,
-        unanswerable_answered=wrongly_answered,
-        unanswerable_refused=len(unanswerable) - wrongly_answered,
-    )
+    Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian binning, AAAI 2015; with
+    bins of equal size instead of equal width, because most confidences are high.
+    """
+    expected, outcomes = np.asarray(confidences, np.float64), np.asarray(right, np.float64)
+    parts = [part for part in np.array_split(np.argsort(expected, kind="stable"), bins) if len(part)]
+    return float(sum(len(part) * abs(expected[part].mean() - outcomes[part].mean()) for part in parts) / len(expected))
 
 
 def share_estimate(count: int, total: int) -> Estimate:

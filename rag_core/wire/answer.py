@@ -157,7 +157,8 @@ class Answered(Shape):
     object: Literal["answer"]
     answer: str
     citations: list[Citation]
-    confidence: float
+    confidence: float | None = Field(description="the calibrated probability that the answer is right")
+    coverage: float = Field(description="the share of the sentences that carry a citation")
     finish_reason: types.Finish
     grounding: Verdict
     standalone_question: str
@@ -188,7 +189,8 @@ class Asked(Shape):
     answer: str
     citations: list[Citation]
     verdict: Verdict
-    confidence: float
+    confidence: float | None
+    coverage: float
     finish: types.Finish
     standalone: str
     session_id: str
@@ -204,7 +206,7 @@ class Asked(Shape):
             answer=answer.text,
             citations=describe_citations(answer, now),
             verdict=Verdict.describe(answer.verdict),
-            confidence=round(answer.confidence, 4),
+            **describe_trust(answer.confidence, answer.coverage),
             finish=answer.finish,
             standalone=reply.standalone,
             session_id=reply.query.session_id,
@@ -220,7 +222,7 @@ def describe_reply(reply: types.Reply, pipeline_version: str, now: datetime) -> 
     timed = [report for report in reply.stages if not report.skipped]
     return {
         "citations": describe_citations(reply.answer, now),
-        "confidence": round(reply.answer.confidence, 4),
+        **describe_trust(reply.answer.confidence, reply.answer.coverage),
         "grounding": Verdict.describe(reply.answer.verdict),
         "conversation_id": reply.query.session_id,
         "pipeline_version": pipeline_version,
@@ -228,6 +230,10 @@ def describe_reply(reply: types.Reply, pipeline_version: str, now: datetime) -> 
         "degraded_reasons": reply.degraded_reasons,
         "timings_ms": sum_timings(timed, reply.seconds),
     }
+
+
+def describe_trust(confidence: float | None, coverage: float) -> dict[str, float | None]:
+    return {"confidence": None if confidence is None else round(confidence, 4), "coverage": round(coverage, 4)}
 
 
 def describe_citations(answer: types.Answer, now: datetime) -> list[Citation]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from rag_core import events, types
-from rag_core.wire.answer import Citation, Source, Tokens, Verdict, create_answer_id
+from rag_core.wire.answer import Citation, Source, Tokens, Verdict, create_answer_id, describe_trust
 from rag_core.wire.shape import Milliseconds, Shape
 from rag_core.wire.stages import Stage, to_ms
 
@@ -45,7 +45,8 @@ class CitationAdded(Shape):
 
 class RunFinished(Shape):
     finish_reason: types.Finish
-    confidence: float
+    confidence: float | None
+    coverage: float
     timings_ms: Milliseconds
 
 
@@ -83,9 +84,9 @@ def describe_event(event: events.Event, number: int, now: datetime) -> object:
             return Verdict.describe(verdict)
         case events.Usage():
             return Tokens.describe(event)
-        case events.RunFinished(finish, confidence, seconds):
+        case events.RunFinished(finish, confidence, coverage, seconds):
             timings = {"total": to_ms(seconds)}
-            return RunFinished(finish_reason=finish, confidence=round(confidence, 4), timings_ms=timings)
+            return RunFinished(finish_reason=finish, **describe_trust(confidence, coverage), timings_ms=timings)
         case _:
             return event
 
@@ -116,6 +117,6 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
         case "run_finished":
             finished = RunFinished.decode(data)
             seconds = finished.timings_ms["total"] / 1000
-            return events.RunFinished(finished.finish_reason, finished.confidence, seconds)
+            return events.RunFinished(finished.finish_reason, finished.confidence, finished.coverage, seconds)
         case _:
             return None

@@ -34,7 +34,8 @@ class Rag(Shape):
     degraded: list[str]
     degraded_reasons: dict[str, str]
     pipeline_version: str
-    confidence: float
+    confidence: float | None
+    coverage: float
     timings_ms: Milliseconds
     explain: Explained | None = None
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol, assert_never
 
 from pydantic import TypeAdapter
 
+from rag_core.answering.generation.confidence import CALIBRATED_ENCODER
 from rag_core.config import BertEmbedder, EmbeddingSettings, HashingEmbedder, PythonObject, SentenceTransformersEmbedder
 from rag_core.models.encoders.query_embedder import QuestionEncoder
 from rag_core.models.loading import check_gpu
@@ -71,6 +72,11 @@ def check_device(settings: EmbeddingSettings) -> None:
     """Raises ModelError if the model is configured for a GPU that this process cannot use."""
     if isinstance(settings, BertEmbedder | SentenceTransformersEmbedder):
         check_gpu("embedding", settings.device)
+
+
+def is_calibrated(settings: EmbeddingSettings) -> bool:
+    """True if the confidence of answers was calibrated with this encoder."""
+    return isinstance(settings, BertEmbedder) and settings.model == CALIBRATED_ENCODER
 
 
 def load_shared_encoder(settings: EmbeddingSettings) -> Encoder:

@@ -10,7 +10,7 @@ from rag_core.config import ExtractiveGenerator, OpenAIGenerator, PythonObject, 
 from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.protocols import Generator, Rarities
 from rag_core.text.token_counts import EstimatedTokens, tokenizer_folder
-from rag_core.wiring.embedding import load_shared_encoder
+from rag_core.wiring.embedding import is_calibrated, load_shared_encoder
 from rag_core.wiring.models import RemoteModels, select_chat
 from rag_core.wiring.python_objects import build_python_object
 
@@ -81,4 +81,7 @@ def _build_extractive_generator(
         sentences=section.sentences,
         passages=section.passages,
         threshold=section.threshold,
+        confident=settings.answering.confident,
+        notice=load_prompt_pack(settings.prompt.pack).passages,
+        knows_cosines=is_calibrated(settings.embedding),
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from rag_core.answering.generation.packing import Packing, pack
+from rag_core.answering.generation.prompt import load_prompt_pack
 from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.config import Settings, find_reranked_retriever
@@ -12,6 +13,7 @@ from rag_core.protocols import Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Passage, Style
 from rag_core.wiring.budget import search_limits
+from rag_core.wiring.embedding import is_calibrated
 from rag_core.wiring.generation import build_generator, build_token_counter
 from rag_core.wiring.judging import build_judge
 from rag_core.wiring.models import RemoteModels
@@ -40,6 +42,8 @@ def build_pipeline(
             stream=guard.stream,
             on_judge_error=guard.on_judge_error,
             timeout=guard.timeout_ms / 1000,
+            confident=answering.confident,
+            notice=load_prompt_pack(settings.prompt.pack).passages,
         ),
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
@@ -53,6 +57,7 @@ def build_pipeline(
             history_tokens=answering.history_tokens,
         ),
         lengths=build_token_counter(settings).lengths,
+        knows_cosines=is_calibrated(settings.embedding),
     )
 
 

@@ -22,6 +22,7 @@ from serve.http.responses import public_stages
 
 FINISH_REASONS: dict[Finish, wire.FinishReason] = {
     "stop": "stop",
+    "passages": "stop",
     "abstained": "stop",
     "cut": "length",
     "broken": "length",

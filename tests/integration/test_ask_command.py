@@ -51,7 +51,8 @@ def test_every_citation_is_verbatim_in_its_stored_document(rag: Rag) -> None:
     assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
     assert reply["verdict"]["verdict"] == "supported"
     assert reply["verdict"]["method"] == "verbatim"
-    assert reply["confidence"] == 1.0
+    assert reply["confidence"] > 0.5
+    assert reply["coverage"] == 1.0
     for citation in reply["citations"]:
         text = run(rag, "documents", "text", citation["origin_url"]).removesuffix("\n")
         assert text[citation["start"] : citation["end"]] == citation["quote"]

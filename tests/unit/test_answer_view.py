@@ -12,7 +12,7 @@ from rag_core.events import CitationAdded, Event, RunFinished, TextDelta, TextRe
 from rag_core.types import Answer, Query, Reply, Verdict
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-END = RunFinished("stop", 1.0, 0.3)
+END = RunFinished("stop", None, 1.0, 0.3)
 
 
 def printed(events: Sequence[Event], terminal: bool = True, width: int = 80) -> str:
@@ -91,8 +91,10 @@ def test_an_age_is_told_in_the_largest_unit_that_is_not_coarse(days: int, shown:
 
 def test_the_last_line_says_how_the_answer_was_judged_and_how_much_of_it_is_cited() -> None:
     verdict = Verdict(grade="partial", score=0.5, method="lexical proxy")
-    answer = Answer(text="x", confidence=0.5, verdict=verdict)
+    answer = Answer(text="x", coverage=0.5, verdict=verdict)
     reply = Reply(query=Query(text="?"), standalone="?", answer=answer, seconds=0.31)
     assert render_verdict(reply).plain == "~ partial by lexical proxy · 50% cited · 0.31 s"
+    unsure = replace(reply, answer=replace(answer, finish="passages", confidence=0.312))
+    assert render_verdict(unsure).plain == "~ closest passages by lexical proxy · 31% confident · 50% cited · 0.31 s"
     blocked = replace(reply, answer=replace(answer, finish="blocked"))
     assert render_verdict(blocked).plain.startswith("~ blocked by lexical proxy")

@@ -43,7 +43,8 @@ EVENTS = [
     events.TextRetracted("unsupported"),
     events.Grounding(types.Verdict(grade="partial", score=0.5, claims=(CLAIM,), method="lexical")),
     events.StageFinished(types.StageReport(stage="dense", seconds=0.25, started=0.5, figures={"rows": 3})),
-    events.RunFinished("stop", 0.5, 1.5),
+    events.RunFinished("stop", 0.5, 1.0, 1.5),
+    events.RunFinished("passages", None, 0.75, 1.5),
 ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rag_core.answering.citing.markers import neutralize_markers
+from rag_core.answering.citing.table_rows import name_columns
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Chunk, Citation, Passage
@@ -56,11 +57,13 @@ class QuotedPassage:
         )
 
     def quote(self, claim: str) -> Quote:
-        """The sentence that contains the claim verbatim, else the first of those that share most terms with it.
+        """The sentence that contains the claim verbatim, else the table row that does with the names of its columns.
+
+        Otherwise the first of the sentences that share most terms with the claim.
 
         A number counts as much as two words.
         """
-        if verbatim := self._find_verbatim(claim):
+        if verbatim := self._find_verbatim(claim) or self._find_row(claim):
             return verbatim
         claim_terms = set(terms(claim, self.passage.language))
         shared = [claim_terms & sentence_terms for sentence_terms in self._sentence_terms]
@@ -78,6 +81,11 @@ class QuotedPassage:
             return None
         around = (span for span in self._sentences if span[0] <= match.start() and match.end() <= span[1])
         return Quote(*next(around, match.span()), 1.0)
+
+    def _find_row(self, claim: str) -> Quote | None:
+        words = " ".join(claim.split())
+        rows = name_columns(self.passage).items() if words else ()
+        return next((Quote(*span, 1.0) for span, row in rows if words in neutralize_markers(row)), None)
 
     def _find_chunk(self, start: int, end: int) -> Chunk:
         """The first chunk that contains the span of the document, else the first that contains its start."""

@@ -68,7 +68,7 @@ class Citer:
     def answer(self) -> Answer:
         """The answer so far."""
         citations = tuple(self._citations.values())
-        return Answer(text=str(self._text), citations=citations, confidence=coverage(str(self._prose), citations))
+        return Answer(text=str(self._text), citations=citations, coverage=coverage(str(self._prose), citations))
 
     def _cite_pieces(self, pieces: Sequence[Piece]) -> CitedEvents:
         """The events of the pieces: one for each marker and its citation, and one for the text between markers."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rag_core.answering.citing.table_rows import name_columns
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import CODE_BLOCK, sentence_spans
 from rag_core.types import Passage
@@ -12,25 +13,31 @@ _NO_SENTENCE = re.compile(r"#{1,6}\s|[\W\d_]*$")
 _TABLE_RULE = re.compile(r"\|[\s|:-]+")
 _TABLE_BARS = "| \t"
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
+_SENTENCE_END = re.compile(r"[.!?…。！？]\W*$")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A sentence, list item or table row; `start` and `end` are code points of the passage.
 
-    `terms` are those of its own words; `near_terms` include those of the sentences before and after it.
+    `terms` are those of its own words, and `known_terms` also those of the document's title and headings; `near_terms`
+    include those of the sentences before and after it. A label is a line that is no sentence, such as a plain heading.
+    `named_row` is a table row with the names of its columns; empty for other texts.
     """
 
     passage: Passage
     start: int
     end: int
     terms: frozenset[str]
+    known_terms: frozenset[str]
     near_terms: frozenset[str]
+    is_label: bool
+    named_row: str = ""
 
     @property
     def text(self) -> str:
-        """The text on one line: a sentence can span several."""
-        return " ".join(self.passage.text[self.start : self.end].split())
+        """The text on one line: a sentence can span several. A table row has the names of its columns."""
+        return self.named_row or " ".join(self.passage.text[self.start : self.end].split())
 
 
 def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
@@ -42,6 +49,9 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
     candidates: list[Candidate] = []
     for passage in passages:
         text, spans = passage.text, sentence_spans(passage.text)
+        headings = f"{passage.hit.origin.title}\n{passage.chunks[0].prefix}"
+        title_terms = frozenset(terms(headings, passage.language))
+        named_rows = name_columns(passage)
         sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
         code = [block.span() for block in CODE_BLOCK.finditer(text)]
         rules = {start for start, end in spans if _TABLE_RULE.fullmatch(text, start, end)}
@@ -52,8 +62,20 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
                 continue
             near_terms = frozenset[str]().union(*sentence_terms[max(0, index - 1) : index + 2])
             first, last = _strip_marks(text, start, end)
+            is_marked = text[start] == "|" or bool(_BULLET.match(text, start, end))
+            named_row = named_rows.get((start, end), "")
+            own_terms = sentence_terms[index].union(terms(named_row, passage.language))
             candidates.append(
-                Candidate(passage=passage, start=first, end=last, terms=sentence_terms[index], near_terms=near_terms)
+                Candidate(
+                    passage=passage,
+                    start=first,
+                    end=last,
+                    terms=own_terms,
+                    known_terms=own_terms | title_terms,
+                    near_terms=near_terms | own_terms,
+                    is_label=not is_marked and not _SENTENCE_END.search(text[first:last]),
+                    named_row=named_row,
+                )
             )
     return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]
 

@@ -40,12 +40,16 @@ _ESCAPED = re.compile(r"\\(\[\s?\^?\d[^\[\]\\\n]*)\\(\])")
 
 
 class PromptPack(BaseModel):
-    """Instructions for a model: the role that it plays, and the rules of its style."""
+    """Instructions for a model: the role that it plays, and the rules of its style.
+
+    `passages` is the sentence before quoted passages, if no answer is sure enough.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     system: str
     style: tuple[str, ...] = ()
+    passages: str = "No sentence answers this for certain. The closest passages:"
 
 
 def render_messages(prompt: Prompt, pack: PromptPack, nonce: str) -> list[ChatMessage]:

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from rag_core.answering.judging.sentence_gate import SentenceGate
 from rag_core.answering.judging.statements import has_words
+from rag_core.answering.judging.verdicts import weigh_verdict
 from rag_core.errors import GenerationError, JudgeError, StageTimeoutError, translate_foreign_errors
 from rag_core.events import Event, Grounding, Listener, TextDelta, TextRetracted, grade_citations
 from rag_core.protocols import Judge
@@ -28,7 +29,8 @@ class Guard:
     `stream` is the time of emission: `after` emits the text while it is written and judges it afterwards, `buffer`
     judges first, and `sentence` judges and emits one sentence at a time, so that `block` leaves out single sentences.
     `on_judge_error` is the treatment of an answer that the judge fails to judge; `block` replaces it by
-    UNCHECKED_ANSWER. `timeout`, in seconds, is for one call of the judge.
+    UNCHECKED_ANSWER. `timeout`, in seconds, is for one call of the judge. An answer whose confidence is lower than
+    `confident` is never graded as supported. `notice` is the sentence before quoted passages, which is not judged.
     """
 
     judge: Judge
@@ -36,6 +38,8 @@ class Guard:
     stream: Literal["after", "sentence", "buffer"]
     on_judge_error: Literal["allow_flagged", "block"]
     timeout: float
+    confident: float = 0.0
+    notice: str = ""
 
     async def answer(self, prompt: Prompt, write: WriteAnswer, emit: Listener) -> Answer:
         """Writes and judges an answer. An abstention is not judged."""
@@ -62,13 +66,12 @@ class Guard:
             except (GenerationError, StageTimeoutError):  # the stage's report has the error
                 answer = Answer(text="")
             is_supported = bool(answer.verdict.method) and not _unsupported_sentences(answer)
-            passes = is_supported or answer.finish == "abstained"
+            passes = is_supported or answer.finish in ("abstained", "passages")
         if not passes:
             answer = Answer(text=text, finish="blocked", verdict=replace(answer.verdict, claims=()))
             await emit(TextRetracted("not supported by the sources" if text == BLOCKED_ANSWER else "not checked"))
             await emit(TextDelta(text))
-        await emit(Grounding(answer.verdict))
-        return answer
+        return await self._conclude(answer, emit)
 
     async def _answer_buffered(self, prompt: Prompt, write: WriteAnswer, emit: Listener) -> Answer:
         events: list[Event] = []
@@ -88,6 +91,8 @@ class Guard:
 
         async def judge(sentence: Answer) -> Answer:
             nonlocal failed
+            if sentence.text.strip() == self.notice:
+                return replace(sentence, finish="passages")
             if not failed:
                 sentence = await self._judge_answer(sentence, prompt)
                 failed = not sentence.verdict.method
@@ -96,12 +101,16 @@ class Guard:
         gate = SentenceGate(judge, self._passes, emit)
         written = await write(prompt, gate.receive)
         await gate.finish()
-        confidence = gate.cited_share if gate.rejected else written.confidence
-        answer = replace(gate.answer, confidence=confidence, finish=written.finish)
+        coverage = gate.cited_share if gate.rejected else written.coverage
+        answer = replace(gate.answer, confidence=written.confidence, coverage=coverage, finish=written.finish)
         if gate.rejected and not answer.text:
             text = UNCHECKED_ANSWER if failed else BLOCKED_ANSWER
             answer = replace(answer, text=text, finish="blocked")
             await emit(TextDelta(text))
+        return await self._conclude(answer, emit)
+
+    async def _conclude(self, answer: Answer, emit: Listener) -> Answer:
+        answer = weigh_verdict(answer, self.confident)
         await emit(Grounding(answer.verdict))
         return answer
 
@@ -119,7 +128,7 @@ class Guard:
             return await self.judge.judge(answer, prompt.passages)
 
     def _passes(self, answer: Answer) -> bool:
-        if self.mode == "flag" or answer.finish == "abstained":
+        if self.mode == "flag" or answer.finish in ("abstained", "passages"):
             return True
         if not answer.verdict.method:
             return self.on_judge_error == "allow_flagged"

@@ -34,7 +34,7 @@ class Statement:
 def find_statements(answer: Answer, passages: Sequence[Passage]) -> list[Statement]:
     """The claim of every citation, and each sentence that is not entirely within claims, in text order.
 
-    Headings, code and the list of sources at the end state nothing.
+    Headings, code and the list of sources at the end state nothing, nor does the notice before quoted passages.
     """
     silent = [match.span() for pattern in (CODE_BLOCK, _HEADING) for match in pattern.finditer(answer.text)]
     text = _blank_spans(answer.text, [*silent, *_source_list_spans(answer), *_marker_spans(answer)])
@@ -43,7 +43,7 @@ def find_statements(answer: Answer, passages: Sequence[Passage]) -> list[Stateme
     unclaimed = _blank_spans(text, [*claims, *_list_number_spans(text)])
     sentences = {span for span in sentence_spans(text) if _WORD.search(unclaimed, *span)}
     statements = []
-    for start, end in sorted(claims | sentences):
+    for start, end in sorted(claims if answer.finish == "passages" else claims | sentences):
         if not _WORD.search(text, start, end):
             continue
         citations = tuple(

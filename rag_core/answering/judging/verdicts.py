@@ -1,10 +1,13 @@
 """Grades from scores, and verdicts from claims."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rag_core.answering.judging.statements import Statement
-from rag_core.types import Claim, Grade, Verdict
+from rag_core.types import Answer, Claim, Grade, Verdict
+
+UNSUPPORTED_CONFIDENCE = 0.3
+"""The highest confidence in an answer that the judge finds unsupported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +41,18 @@ def overall_grade(claims: Sequence[Claim]) -> Grade:
     if set(grades) == {"supported"}:
         return "supported"
     return "unsupported" if grades.count("unsupported") > grades.count("supported") else "partial"
+
+
+def weigh_verdict(answer: Answer, confident: float) -> Answer:
+    """Limits the confidence by the verdict, and the grade by the confidence.
+
+    An answer below `confident` is at most partially supported, even if all its words are the sources' words.
+    """
+    confidence, verdict = answer.confidence, answer.verdict
+    if confidence is None:
+        return answer
+    if verdict.grade == "unsupported":
+        confidence = min(confidence, UNSUPPORTED_CONFIDENCE)
+    if verdict.grade == "supported" and confidence < confident:
+        verdict = replace(verdict, grade="partial")
+    return replace(answer, confidence=confidence, verdict=verdict)

@@ -6,10 +6,12 @@ import pytest
 from clock import run_on_clock
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 
+from rag_core.answering.generation.confidence import PASSAGES
 from rag_core.answering.generation.fallback import Fallback
 from rag_core.answering.judging.guard import BLOCKED_ANSWER, UNCHECKED_ANSWER, Guard
 from rag_core.answering.judging.lexical import LexicalJudge
-from rag_core.answering.judging.verdicts import Thresholds
+from rag_core.answering.judging.verbatim import VerbatimJudge
+from rag_core.answering.judging.verdicts import UNSUPPORTED_CONFIDENCE, Thresholds
 from rag_core.answering.pipeline import ABSTENTION, AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError, JudgeError, ModelError, RetrievalError, StageTimeoutError
@@ -84,7 +86,7 @@ def test_a_reply_has_the_text_that_was_streamed_and_a_citation_for_each_marker()
         (1, "Signing keys are replaced every 45 days.", 10),
         (2, LOCKS, 0),
     ]
-    assert reply.answer.confidence == 1.0
+    assert (reply.answer.confidence, reply.answer.coverage) == (None, 1.0)
     assert reply.answer.verdict.grade == "supported"
 
 
@@ -132,7 +134,7 @@ def test_a_generator_that_says_nothing_abstains_and_names_what_was_looked_at() -
     judge = ScriptedJudge()
     reply, events = asked(pipeline(ScriptedGenerator(answers=[[]]), guard(judge)))
     assert reply.answer.text == f"{ABSTENTION} Closest to the question: Keys, Locks."
-    assert (reply.answer.finish, reply.answer.citations, reply.answer.confidence) == ("abstained", (), 0.0)
+    assert (reply.answer.finish, reply.answer.citations, reply.answer.coverage) == ("abstained", (), 0.0)
     assert not judge.judged
     assert fold(events) == reply
 
@@ -440,12 +442,12 @@ def test_by_sentence_a_judge_that_fails_is_not_asked_again() -> None:
     assert (len(broken.judged), reply.answer.text) == (1, TEXT)
 
 
-def test_by_sentence_the_confidence_is_that_of_what_passed() -> None:
+def test_by_sentence_the_coverage_is_that_of_what_passed() -> None:
     written = ScriptedGenerator(answers=[["The lock opens at high water [2]. Elephants dance."]])
     reply, _ = asked(
         pipeline(written, guard(ScriptedJudge(words={"dance": "unsupported"}), mode="block", stream="sentence"))
     )
-    assert (reply.answer.text, reply.answer.confidence) == ("The lock opens at high water [2]. ", 1.0)
+    assert (reply.answer.text, reply.answer.coverage) == ("The lock opens at high water [2]. ", 1.0)
 
 
 def test_code_is_not_cut_by_sentences() -> None:
@@ -477,3 +479,48 @@ def test_what_nobody_expected_is_told_without_its_words() -> None:
             _asked(pipeline(retriever=ScriptedRetriever(hits=[], error=ZeroDivisionError("secret"))), QUERY, events)
         )
     assert events[-1] == RunFailed("internal error")
+
+
+NOTICE = "The closest passages:"
+QUOTES = [NOTICE, "\n\n“Signing keys are replaced every 45 days.” [1]"]
+
+
+@dataclass(kw_only=True)
+class EstimatingGenerator(ScriptedGenerator):
+    """Reports these figures before it writes."""
+
+    figures: dict[str, float]
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        record_figures(**self.figures)
+        async for piece in ScriptedGenerator.stream(self, prompt):
+            yield piece
+
+
+@pytest.mark.parametrize("mode", ["flag", "block", "regenerate"])
+@pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
+def test_passages_are_cited_quotes_that_nobody_blocks_and_nobody_calls_supported(mode: str, stream: str) -> None:
+    generator = EstimatingGenerator(answers=[QUOTES], figures={"confidence": 0.3, "quotes": 1})
+    strict = guard(VerbatimJudge(), mode=mode, stream=stream, confident=0.5, notice=NOTICE, on_judge_error="block")
+    reply, events = asked(pipeline(generator, strict))
+    assert (reply.answer.text, reply.answer.finish) == ("".join(QUOTES), "passages")
+    assert [each.quote for each in reply.answer.citations] == ["Signing keys are replaced every 45 days."]
+    assert (reply.answer.confidence, reply.answer.coverage, reply.answer.verdict.grade) == (0.3, 0.5, "partial")
+    assert fold(events) == reply
+
+
+def test_an_answer_is_no_surer_than_its_verdict_and_no_better_supported_than_sure() -> None:
+    sure = EstimatingGenerator(answers=[ANSWER], figures={"confidence": 0.9})
+    reply, _ = asked(pipeline(sure, guard(ScriptedJudge(words={"every": "unsupported", "lock": "unsupported"}))))
+    assert (reply.answer.confidence, reply.answer.verdict.grade) == (UNSUPPORTED_CONFIDENCE, "unsupported")
+    unsure = EstimatingGenerator(answers=[ANSWER], figures={"confidence": 0.4})
+    reply, _ = asked(pipeline(unsure, guard(confident=0.5)))
+    assert (reply.answer.confidence, reply.answer.verdict.grade, reply.answer.finish) == (0.4, "partial", "stop")
+
+
+def test_a_generator_that_reports_no_confidence_has_that_of_its_hits_if_their_encoder_was_calibrated() -> None:
+    hits = [replace(hit, scores={"dense": 0.7, "bm25": 4.0}) for hit in HITS]
+    reply, _ = asked(pipeline(retriever=ScriptedRetriever(hits=hits), knows_cosines=True))
+    assert reply.answer.confidence == PASSAGES.probability(0.7, 0.0)
+    reply, _ = asked(pipeline(retriever=ScriptedRetriever(hits=hits)))
+    assert reply.answer.confidence is None

@@ -3,10 +3,9 @@ import pytest
 
 from rag_core.evaluation.answers import (
     Agreement,
-    Confusion,
     auroc,
     auroc_estimate,
-    confusion,
+    calibration_error,
     sentence_agreement,
     sentence_recall,
     share_estimate,
@@ -61,10 +60,10 @@ def test_the_interval_of_an_auroc_is_that_of_the_normal_distribution_for_many_qu
     assert found == auroc_estimate(positive, negative)
 
 
-def test_at_its_threshold_a_question_is_answered() -> None:
-    assert confusion([0.6, 0.9, 0.2], [0.59, 0.1, 0.6, 0.0], threshold=0.6) == Confusion(
-        answered=2, refused=1, unanswerable_answered=1, unanswerable_refused=3
-    )
+def test_the_calibration_error_is_the_mean_distance_of_confidence_and_accuracy_over_bins() -> None:
+    assert calibration_error([0.25, 0.75, 0.25, 0.75], [0, 1, 0, 1], bins=2) == 0.25
+    assert calibration_error([0.5] * 4, [0, 1, 0, 1], bins=1) == 0.0
+    assert calibration_error([1.0], [0]) == 1.0
 
 
 def test_a_share_has_wilsons_interval() -> None:

@@ -82,7 +82,7 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
                 body["degraded"].append(told["component"])
                 body["degraded_reasons"][told["component"]] = told["reason"]
             case "run_finished":
-                body |= {key: told[key] for key in ("finish_reason", "confidence")}
+                body |= {key: told[key] for key in ("finish_reason", "confidence", "coverage")}
             case "run_failed" if "finish_reason" not in body:
                 return untimed(told)
     return {**body, "citations": [_graded(each, body["grounding"]) for each in body["citations"].values()]}

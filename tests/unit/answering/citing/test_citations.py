@@ -69,7 +69,7 @@ def streamed(pieces: Sequence[str], style: CitationStyle = "inline") -> tuple[An
                 text += delta
             case CitationAdded(citation):
                 citations = add_citation(citations, citation)
-    return citer.answer, Answer(text=text, citations=citations, confidence=citer.answer.confidence)
+    return citer.answer, Answer(text=text, citations=citations, coverage=citer.answer.coverage)
 
 
 WORDS = [
@@ -332,19 +332,19 @@ def test_an_answer_without_passages_has_no_markers() -> None:
     assert cited("It is high [1]. And old [2, 3].", []) == Answer(text="It is high. And old.")
 
 
-def test_confidence_is_the_share_of_the_sentences_that_are_cited() -> None:
-    assert cited("High [1]. Old. Built in 1889 [2]. Nice.").confidence == 0.5
-    assert cited("").confidence == 0
+def test_coverage_is_the_share_of_the_sentences_that_are_cited() -> None:
+    assert cited("High [1]. Old. Built in 1889 [2]. Nice.").coverage == 0.5
+    assert cited("").coverage == 0
 
 
-def test_confidence_leaves_out_headings_code_and_numbers_of_lists() -> None:
-    assert cited("# Towers\n\n1. High [1]\n2. Old [2]\n\n```\nx = 1\n```\n").confidence == 1
+def test_coverage_leaves_out_headings_code_and_numbers_of_lists() -> None:
+    assert cited("# Towers\n\n1. High [1]\n2. Old [2]\n\n```\nx = 1\n```\n").coverage == 1
 
 
 def test_footnotes_end_with_what_is_cited() -> None:
     answer = cited("Old [2]. High [1].", style="footnote")
     assert answer.text == "Old [^2]. High [^1].\n\n[^1]: Title 1, page 3\n[^2]: Title 2, page 3"
-    assert (answer.confidence, answer.citations[0].spans) == (1, ((4, 8),))
+    assert (answer.coverage, answer.citations[0].spans) == (1, ((4, 8),))
 
 
 def test_endnotes_end_with_what_is_cited() -> None:

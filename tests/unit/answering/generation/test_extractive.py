@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from uuid import UUID
 
@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 
 from rag_core.answering.citing.citations import cite
-from rag_core.answering.generation.abstention import confidence
 from rag_core.answering.generation.candidates import find_candidates
+from rag_core.answering.generation.confidence import (
+    PASSAGES,
+    SENTENCES,
+    WORDS,
+    Signals,
+    estimate_confidence,
+    estimate_retrieval_confidence,
+    find_lead,
+)
 from rag_core.answering.generation.extractive import (
     MAX_ENCODED_SENTENCES,
     RankedCandidates,
     SentenceExtractor,
     answer_pieces,
+    quote_pieces,
 )
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.judging.verbatim import VerbatimJudge
@@ -68,13 +77,22 @@ def prompt(question: str, *passages: Passage) -> Prompt:
     return Prompt(query=Query(text=question), passages=passages, hits=hits)
 
 
-def extractive(encoder: ScriptedEncoder | None = None, sentences: int = 3, passages: int = 5) -> SentenceExtractor:
+def extractive(
+    encoder: ScriptedEncoder | None = None,
+    sentences: int = 3,
+    passages: int = 5,
+    threshold: float = 0.0,
+    confident: float = 0.0,
+) -> SentenceExtractor:
     return SentenceExtractor(
         encoder=encoder or ScriptedEncoder(),
         idf=equally_rare,
         sentences=sentences,
         passages=passages,
-        threshold=0.6,
+        threshold=threshold,
+        confident=confident,
+        notice="The closest passages:",
+        knows_cosines=True,
     )
 
 
@@ -131,11 +149,9 @@ def test_the_coverage_is_an_exact_sum_so_that_the_order_of_terms_does_not_matter
     async def idf(_: Query) -> Mapping[str, float]:
         return dict.fromkeys(words.split(), 0.1)  # summed one by one, ten of them are less than 1
 
-    generator = SentenceExtractor(
-        encoder=ScriptedEncoder(error=ModelError("away")), idf=idf, sentences=1, passages=1, threshold=0.0
-    )
+    generator = replace(extractive(ScriptedEncoder(error=ModelError("away"))), idf=idf)
     found = ranked(generator, prompt(words, passage(1, "Lock, dock, ship, rope, mast.", dense=None)))
-    assert found.confidence == 0.5
+    assert found.signals == Signals(share=0.5, lead=0.5)
 
 
 def test_words_count_twice_as_much_as_the_cosine_which_tells_apart_what_they_do_not() -> None:
@@ -199,9 +215,24 @@ def test_without_its_encoder_words_decide_and_the_loss_is_reported(broken: Scrip
 
 def test_below_its_threshold_nothing_is_told_but_the_confidence() -> None:
     asked = prompt("Who won the cup?", passage(1, KEYS, dense=0.3), passage(2, GATES, dense=0.2))
-    text, reports = told(extractive(), asked)
+    text, reports = told(extractive(threshold=0.5), asked)
     assert text == ""
-    assert reports[-1].figures == {"confidence": pytest.approx(0.5 * 0.3 + 0.1)}
+    assert reports[-1].figures == {"confidence": SENTENCES.probability(0.0, 0.0)}
+
+
+def test_an_answer_that_is_not_sure_is_passages_each_a_cited_quote_behind_the_notice() -> None:
+    asked = prompt("How often are keys rotated?", passage(1, KEYS))
+    text, reports = told(extractive(sentences=2, confident=0.99), asked)
+    assert text == "The closest passages:\n\n“Keys are secret.” [1]\n\n“They are rotated every 90 days.” [1]"
+    assert reports[-1].figures == {"confidence": pytest.approx(SENTENCES.probability(0.0, 2 / 3)), "quotes": 2}
+
+
+def test_quotes_of_passages_are_verbatim_to_the_judge_and_the_notice_claims_nothing() -> None:
+    sources = [passage(1, KEYS)]
+    text = "".join(quote_pieces(find_candidates(sources), "The closest passages:"))
+    answer = replace(cite(text, sources, "default"), finish="passages")
+    verdict = asyncio.run(VerbatimJudge().judge(answer, sources))
+    assert (verdict.grade, len(verdict.claims)) == ("supported", 3)
 
 
 def test_nothing_comes_of_nothing() -> None:
@@ -209,19 +240,39 @@ def test_nothing_comes_of_nothing() -> None:
     assert answered(extractive(), prompt("Keys?", passage(1, "---"))) == ""
 
 
-def test_the_confidence_is_half_cosine_half_coverage_and_the_gap_to_the_twentieth() -> None:
-    cosines = [0.5, 0.9, *(0.4 - n / 100 for n in range(30))]
-    hits = [passage(n, "", dense=cosine).hit for n, cosine in enumerate(cosines)]
-    assert confidence(hits, [], coverage=0.6) == pytest.approx(0.25 + 0.3 + (0.9 - 0.23))
-    assert confidence(hits[:2], [], coverage=0.6) == pytest.approx(0.25 + 0.3 + 0.4)
-    assert confidence(hits[:1], [], coverage=0.6) == pytest.approx(0.25 + 0.3 + 0.5)
+def test_a_nearer_sentence_and_a_longer_lead_make_an_answer_likelier() -> None:
+    nothing, near = Signals(cosine=0.0), Signals(cosine=0.8)
+    assert 0 < estimate_confidence(nothing) < estimate_confidence(near) < 1
+    assert estimate_confidence(near) < estimate_confidence(replace(near, lead=0.5))
 
 
-def test_without_dense_scores_the_cosines_of_sentences_stand_in_and_without_these_the_coverage() -> None:
-    hits = [passage(1, "", dense=None).hit]
-    assert confidence(hits, [0.2, 0.8], coverage=0.6) == pytest.approx(0.4 + 0.3 + 0.3)
-    assert confidence(hits, [], coverage=0.6) == 0.6
-    assert confidence([], [], coverage=0.0) == 0.0
+def test_without_a_calibrated_encoder_the_words_decide() -> None:
+    uncalibrated = replace(extractive(ScriptedEncoder(cosines={"rotat": 0.9})), knows_cosines=False)
+    found = ranked(uncalibrated, prompt("Are keys rotated?", passage(1, KEYS), passage(2, GATES)))
+    assert found.signals == Signals(share=1.0, lead=0.0)
+    assert found.confidence == WORDS.probability(1.0, 0.0)
+
+
+def test_in_a_language_that_was_not_calibrated_words_count_as_much_as_sentences() -> None:
+    german = Signals(share=0.5, cosine=0.75, language="de")
+    both = SENTENCES.probability(0.75, 0.0), WORDS.probability(0.5, 0.0)
+    assert estimate_confidence(german) == sum(both) / 2
+    keys = passage(1, KEYS)
+    spanish = replace(keys, hit=replace(keys.hit, origin=replace(keys.hit.origin, language="es")))
+    assert ranked(extractive(), prompt("Keys?", spanish)).signals.language == "es"
+
+
+def test_the_lead_is_over_other_documents_and_not_over_other_passages_of_one() -> None:
+    one, other = UUID(int=1), UUID(int=2)
+    assert find_lead([(one, 0.75), (one, 0.5), (other, 0.25)]) == 0.5
+    assert find_lead([(one, 0.5)]) == 0.5
+    assert find_lead([]) == 0.0
+
+
+def test_the_hits_alone_tell_how_likely_a_passage_has_the_answer() -> None:
+    hits = [replace(passage(n, "").hit, scores={"dense": 0.5 / n, "bm25": 8.0 / n}) for n in (1, 2)]
+    assert estimate_retrieval_confidence(hits) == PASSAGES.probability(0.5, 0.5)
+    assert estimate_retrieval_confidence([replace(hits[0], scores={"rrf": 1.0})]) is None
 
 
 def test_headings_numbers_rules_table_headers_and_code_do_not_answer() -> None:
@@ -241,7 +292,59 @@ rag keys rotate
 ---
 - The [gate](x.md) key stays.
 2. Nobody copies it."""
-    assert texts(page) == ["Run this:", "signing | 90", "The [gate](x.md) key stays.", "Nobody copies it."]
+    assert texts(page) == ["Run this:", "Key: signing; Days: 90", "The [gate](x.md) key stays.", "Nobody copies it."]
+
+
+def test_a_row_of_a_table_is_told_with_its_columns_cited_as_it_stands_and_verbatim_to_the_judge() -> None:
+    table = "| Alarm | Level | Meaning |\n|---|---|---|\n| 52 | amber | Command [2] refused |\n| 53 | | Door open |"
+    sources = [passage(1, table)]
+    text = "".join(answer_pieces(find_candidates(sources)))
+    assert text == "Alarm: 52; Level: amber; Meaning: Command (2) refused [1]\n\nAlarm: 53; Meaning: Door open [1]"
+    answer = cite(text, sources, "default")
+    assert [each.quote for each in answer.citations] == ["| 52 | amber | Command [2] refused |", "| 53 | | Door open |"]
+    assert asyncio.run(VerbatimJudge().judge(answer, sources)).grade == "supported"
+    changed = cite(text.replace("amber", "green"), sources, "default")
+    assert asyncio.run(VerbatimJudge().judge(changed, sources)).grade == "partial"
+
+
+def test_a_table_that_was_cut_has_its_columns_in_the_prefix_of_its_chunk() -> None:
+    cut = passage(1, "| 53 | red |\n| 54 | amber |")
+    cut = replace(cut, chunks=(replace(cut.chunks[0], prefix="Alarms\n| Alarm | Level |"),))
+    assert [each.text for each in find_candidates([cut])] == ["Alarm: 53; Level: red", "Alarm: 54; Level: amber"]
+
+
+def test_rows_without_a_rule_below_the_first_have_no_names() -> None:
+    assert texts("| signing | 90 |\n| sealing | 30 |") == ["signing | 90", "sealing | 30"]
+
+
+def test_the_title_says_what_all_sentences_of_a_document_are_about() -> None:
+    first, second = passage(1, "The gate is red."), passage(2, "Keys open.\n\nThe gate is green.", score=0.9)
+    second = replace(second, hit=replace(second.hit, origin=replace(second.hit.origin, title="Rotating keys")))
+    found = ranked(extractive(), prompt("Is the gate of the rotating keys open?", first, second))
+    assert found.candidates[0].text == "The gate is green."
+
+
+def test_a_line_that_is_no_sentence_does_not_answer_though_it_has_the_words() -> None:
+    page = passage(1, "Keys of the gate\n\nThey hang by the door.")
+    page = replace(page, hit=replace(page.hit, origin=replace(page.hit.origin, title="Keys of the gate")))
+    assert answered(extractive(sentences=1), prompt("What about the keys of the gate?", page)) == (
+        "They hang by the door. [1]"
+    )
+
+
+def test_a_further_sentence_is_about_the_question_and_does_not_only_repeat_it() -> None:
+    mail = "The keys are rotated by Ada. Which keys are rotated? Forward this mail to everybody."
+    assert answered(extractive(), prompt("Which keys are rotated?", passage(1, mail))) == (
+        "The keys are rotated by Ada. [1]"
+    )
+
+
+def test_a_question_that_names_two_things_is_answered_from_both_documents() -> None:
+    keys, gate = "Keys are rotated daily. Keys are rotated by Ada. Keys are rotated here.", "The gate is often open."
+    both = prompt("Are keys rotated and is the gate open?", passage(1, keys), passage(2, gate, score=0.1))
+    assert answered(extractive(), both).endswith("The gate is often open. [2]")
+    one = prompt("Are keys rotated by Ada?", passage(1, keys), passage(2, gate, score=0.1))
+    assert "[2]" not in answered(extractive(), one)
 
 
 def test_a_heading_in_capitals_is_left_out_of_its_sentence() -> None:
@@ -263,6 +366,17 @@ def test_what_two_passages_say_counts_once() -> None:
         ("In what year was it built?", "time", "It was built in 1931.", "It was built well."),
         ("Who turned the switch, and when?", "name", "It was Mrs Thorne.", "Somebody did."),
         ("Why did it stop?", "reason", "It stopped due to ice.", "It stopped."),
+        ("May guests use the gate?", "yes or no", "Guests must not use it.", "Guests like it."),
+        ("Dürfen Gäste das Tor benutzen?", "yes or no", "Gästen ist es verboten.", "Gäste mögen es."),
+        ("Name the two gates.", "list", "They are A, B, and C.", "They are red."),
+        ("Wie viele Lampen brannten?", "number", "Es waren zwölf.", "Es waren viele."),
+        ("Wann schließt das Tor?", "time", "Es schließt um 18 Uhr.", "Es schließt bald."),
+        ("En quelle année fut-il construit ?", "time", "Il fut construit en 1931.", "Il fut bien construit."),
+        ("Pourquoi la porte est-elle fermée ?", "reason", "Elle est fermée à cause du gel.", "Elle est fermée."),
+        ("¿Cuándo abre la puerta?", "time", "Abre en enero.", "Abre pronto."),
+        ("¿Quién cierra la puerta?", "name", "La cierra Ana.", "La cierra alguien."),
+        ("闸门什么时候关闭？", "time", "闸门在18时关闭。", "闸门会关闭。"),  # noqa: RUF001
+        ("有多少把钥匙？", "number", "有十二把钥匙。", "有很多钥匙。"),  # noqa: RUF001
     ],
 )
 def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, answer: str, other: str) -> None:
@@ -275,4 +389,4 @@ def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, 
 
 def test_other_questions_ask_for_nothing_in_particular() -> None:
     assert question_type("What is the size of a gate?") is None
-    assert question_type("Wann schließt das Tor?") is None
+    assert question_type("Welche Farbe hat das Tor?") is None

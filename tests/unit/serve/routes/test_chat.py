@@ -101,11 +101,11 @@ def test_a_completion_has_its_markers_its_annotations_and_what_is_known_of_it() 
     rag = (message.model_extra or {})["rag"]
     assert rag.keys() == {
         *("citations", "conversation_id", "grounding", "degraded", "degraded_reasons", "pipeline_version"),
-        *("confidence", "timings_ms"),
+        *("confidence", "coverage", "timings_ms"),
     }
     assert [each["n"] for each in rag["citations"]] == [1, 2]
     assert rag["grounding"]["verdict"] == "supported"
-    assert rag["confidence"] == 1.0
+    assert (rag["confidence"], rag["coverage"]) == (None, 1.0)
 
 
 def test_a_stream_tells_its_role_then_its_sources_then_its_text_and_why_it_ended() -> None:
