@@ -44,6 +44,7 @@ def _compile_forward() -> Callable[..., Tensor]:
 
 
 def forward(ids: Tensor, runs: list[tuple[int, int]], weights: Weights, pooling: str) -> Tensor:
+    """Encodes, pools and normalizes concatenated texts."""
     return F.normalize(pool(encode_tokens(ids, runs, weights).float(), runs, pooling), dim=-1)
 
 
