@@ -108,6 +108,7 @@ def test_the_profile_splade_adds_a_leg_to_the_default() -> None:
     assert settings.splade == BertSplade(type="bert", model="splade-tiny")
     assert settings.embedding == load_settings(None, "default", (), {}).embedding
     assert set(settings.retrieval.retrievers) == {*retrieval().retrievers, "splade"}
+    assert settings.retrieval.fusion.weights == {"dense": 0.5, "bm25": 0.25, "splade": 0.25}
 
 
 @pytest.mark.parametrize(
