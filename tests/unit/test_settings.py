@@ -7,7 +7,7 @@ from rag_core.errors import ConfigError
 from rag_core.settings import load_layered_settings, load_settings, with_overrides
 
 HASHING = "embedding.type=hashing"
-SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc"
+SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc, splade"
 
 
 def settings_of(

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from math import ceil
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,19 +18,13 @@ from rag_core.models.encoders.bert_layers import BATCH_TOKENS, Weights, read_wei
 from rag_core.models.encoders.bert_runs import forward_runs
 from rag_core.models.encoders.model_files import read_pooling, read_window
 from rag_core.models.encoders.precision import choose_dtype, has_fast_bf16
+from rag_core.models.encoders.token_batches import Schedule, split_into_batches
 from rag_core.models.encoders.tokens import load_tokenizer
 from rag_core.types import Matrix
 
 A = TypeVar("A")
 B = TypeVar("B")
 Forward: TypeAlias = Callable[[Sequence[Sequence[int]], Weights, str], Tensor]
-
-
-class Schedule(NamedTuple):
-    """The sizes of batches, in tokens."""
-
-    max_tokens: int
-    min_tokens: int
 
 
 RUNS, PACKED = Schedule(BATCH_TOKENS, 256), Schedule(32768, 32768)
@@ -89,7 +83,7 @@ class BertEncoder:
         texts_pieces = [[encoding, *encoding.overflowing] for encoding in encodings]
         tokens = [piece.ids for pieces in texts_pieces for piece in pieces]
         rows: list[Matrix] = [np.empty((0, self._dimension), np.float32)] * len(tokens)
-        for batch in _split_into_batches([len(ids) for ids in tokens], self._schedule):
+        for batch in split_into_batches([len(ids) for ids in tokens], self._schedule):
             vectors = self._forward_batch("none", [tokens[index] for index in batch])
             ends = np.cumsum([len(tokens[index]) for index in batch])[:-1]
             for index, piece_rows in zip(batch, np.split(vectors, ends), strict=True):
@@ -105,7 +99,7 @@ class BertEncoder:
             chain.from_iterable(self._map_parts(lambda part: [encoding.ids for encoding in tokenize(part)], parts))
         )
         rows = np.empty((len(texts), self._dimension), np.float32)
-        batches = list(_split_into_batches([len(ids) for ids in tokens], self._schedule, self._threads))
+        batches = list(split_into_batches([len(ids) for ids in tokens], self._schedule, self._threads))
         encoded = self._map_parts(
             partial(self._forward_batch, self._pooling), [[tokens[index] for index in batch] for batch in batches]
         )
@@ -133,23 +127,3 @@ def _join_pieces(pieces: Sequence[tuple[Encoding, Matrix]]) -> TokenVectors:
     rows = np.concatenate([rows[selected] for selected, (_, rows) in zip(indexes, pieces, strict=True)])
     spans = [piece.offsets[index] for selected, (piece, _) in zip(indexes, pieces, strict=True) for index in selected]
     return TokenVectors(rows, tuple(spans))
-
-
-def _split_into_batches(lengths: Sequence[int], schedule: Schedule, threads: int = 1) -> Iterator[list[int]]:
-    """Yields batches of indexes of texts; each batch has about `schedule.max_tokens` tokens.
-
-    The longest texts are first. With several threads, the last batches get smaller and smaller, so that all threads end
-    at about the same time. (Polychronopoulos and Kuck, Guided self-scheduling, IEEE Transactions on Computers 1987.)
-    """
-    batch: list[int] = []
-    tokens, remaining = 0, sum(lengths)
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        batch.append(index)
-        tokens += lengths[index]
-        share = max(remaining // (2 * threads), schedule.min_tokens)
-        if tokens >= schedule.max_tokens or (threads > 1 and tokens >= share):
-            yield batch
-            remaining -= tokens
-            batch, tokens = [], 0
-    if batch:
-        yield batch

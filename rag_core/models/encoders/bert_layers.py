@@ -1,6 +1,7 @@
 """The weights of BERT (Devlin et al. 2019) and RoBERTa, and the computations that both forward passes share."""
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,6 +19,7 @@ from rag_core.models.encoders.model_files import first_position, read_json, read
 ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 BATCH_TOKENS = 2048
 """The length of the batches that the memory layout of the weights is optimized for."""
+_BLOCK_TERMS = 1024
 _SUPPORTED_SETTINGS = {
     "model_type": ("bert", "roberta", "xlm-roberta"),
     "hidden_act": ("gelu",),
@@ -25,6 +27,8 @@ _SUPPORTED_SETTINGS = {
 }
 _NAME_PREFIX = re.compile(r"^(model\.)?(bert\.|roberta\.)?")
 """The prefix of weights' names in a model that contains the encoder as a part."""
+_TENSORFLOW_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+"""Names that BERT's first weights in TensorFlow had. Models that were trained from these still have them."""
 
 
 class Affine(NamedTuple):
@@ -55,10 +59,35 @@ class Weights(NamedTuple):
     epsilon: float
 
 
+class TermHead(NamedTuple):
+    """The head of a masked language model: it scores each term of the vocabulary at each token.
+
+    `vocabulary` holds blocks of terms, because the scores of a block fit the CPU's cache. It saves a third of the time.
+    """
+
+    transform: Affine
+    norm: Affine
+    vocabulary: list[Affine]
+
+
 def read_weights(folder: Path, precision: torch.dtype, device: str) -> Weights:
-    """Reads the weights. Raises ModelError if the model is not of this architecture."""
-    config = _read_config(folder)
-    tensors = {name: weight.to(device, precision) for name, weight in _load_tensors(folder).items()}
+    """Reads the weights of a sentence encoder. Raises ModelError if the model is not of this architecture."""
+    config = _read_config(folder, "embedding")
+    _check_sentence_encoder(folder)
+    return _build_weights(config, _load_tensors(folder, "embedding", precision, device))
+
+
+def read_splade_weights(folder: Path, precision: torch.dtype, device: str) -> tuple[Weights, TermHead]:
+    """Reads the weights of a SPLADE model. Raises ModelError if the model is not of this architecture."""
+    config = _read_config(folder, "splade")
+    _check_splade_modules(folder)
+    tensors = _load_tensors(folder, "splade", precision, device)
+    if "cls.predictions.bias" not in tensors:
+        raise _architecture_error(folder, "splade", "it has no head of a masked language model")
+    return _build_weights(config, tensors), _build_term_head(tensors)
+
+
+def _build_weights(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Weights:
     positions = tensors["embeddings.position_embeddings.weight"][first_position(config) :]
     return Weights(
         word_embeddings=tensors["embeddings.word_embeddings.weight"],
@@ -70,27 +99,42 @@ def read_weights(folder: Path, precision: torch.dtype, device: str) -> Weights:
     )
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    """Reads the configuration. Raises ModelError if it is not supported."""
+def _read_config(folder: Path, section: str) -> dict[str, Any]:
+    """Reads the configuration. Raises ModelError if it is not supported. `section` is the settings' section."""
     config: dict[str, Any] = read_json(folder / "config.json")
     for key, values in _SUPPORTED_SETTINGS.items():
         if config.get(key, values[0]) not in values:
-            raise _architecture_error(folder, f"{key} must be {' or '.join(values)}, got {config[key]}")
-    if (modes := read_pooling(folder)) not in (("mean",), ("cls",)):
-        raise _architecture_error(folder, f"pooling must be mean or cls, got {' + '.join(modes)}")
-    if others := {kind for kind, _ in read_modules(folder)} - {"Transformer", "Pooling", "Normalize"}:
-        others_text = ", ".join(sorted(others))
-        raise _architecture_error(folder, f"modules must be Transformer, Pooling, Normalize, got also {others_text}")
+            raise _architecture_error(folder, section, f"{key} must be {' or '.join(values)}, got {config[key]}")
     return config
 
 
-def _architecture_error(folder: Path, reason: str) -> ModelError:
+def _check_sentence_encoder(folder: Path) -> None:
+    if (modes := read_pooling(folder)) not in (("mean",), ("cls",)):
+        raise _architecture_error(folder, "embedding", f"pooling must be mean or cls, got {' + '.join(modes)}")
+    _check_modules(folder, "embedding", ("Transformer", "Pooling", "Normalize"))
+
+
+def _check_splade_modules(folder: Path) -> None:
+    _check_modules(folder, "splade", ("Transformer", "MLMTransformer", "SpladePooling"))
+    for config in [read_json(path / "config.json") for kind, path in read_modules(folder) if kind == "SpladePooling"]:
+        pooling = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
+        if pooling != ("max", "relu"):
+            raise _architecture_error(folder, "splade", f"pooling must be max of relu, got {' of '.join(pooling)}")
+
+
+def _check_modules(folder: Path, section: str, supported: Sequence[str]) -> None:
+    if others := {kind for kind, _ in read_modules(folder)}.difference(supported):
+        reason = f"modules must be {', '.join(supported)}, got also {', '.join(sorted(others))}"
+        raise _architecture_error(folder, section, reason)
+
+
+def _architecture_error(folder: Path, section: str, reason: str) -> ModelError:
     return ModelError(
-        f"{folder.name} is not a model for embedding.type bert ({reason}): use type sentence_transformers"
+        f"{folder.name} is not a model for {section}.type bert ({reason}): use type sentence_transformers"
     )
 
 
-def _load_tensors(folder: Path) -> dict[str, Tensor]:
+def _load_tensors(folder: Path, section: str, precision: torch.dtype, device: str) -> dict[str, Tensor]:
     """Loads the tensors, by their names in the encoder."""
     load_pickle = partial(torch.load, map_location="cpu", weights_only=True)
     for name, load in (("model.safetensors", load_file), ("pytorch_model.bin", load_pickle)):
@@ -100,11 +144,18 @@ def _load_tensors(folder: Path) -> dict[str, Tensor]:
             tensors: dict[str, Tensor] = load(path)
         except (OSError, RuntimeError, EOFError, UnpicklingError, SafetensorError) as error:
             raise ModelError(f"{path} contains no readable weights: {str(error).partition(chr(10))[0]}") from error
-        return {_NAME_PREFIX.sub("", key): tensor for key, tensor in tensors.items()}
-    raise _architecture_error(folder, "it has neither model.safetensors nor pytorch_model.bin")
+        return {_encoder_name(key): tensor.to(device, precision) for key, tensor in tensors.items()}
+    raise _architecture_error(folder, section, "it has neither model.safetensors nor pytorch_model.bin")
 
 
-def _build_layer(tensors: dict[str, Tensor], name: str) -> Layer:
+def _encoder_name(name: str) -> str:
+    name = _NAME_PREFIX.sub("", name)
+    for old, new in _TENSORFLOW_NAMES.items():
+        name = name.replace(old, new)
+    return name
+
+
+def _build_layer(tensors: Mapping[str, Tensor], name: str) -> Layer:
     parts = [_affine(tensors, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
     joined = Affine(torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
     return Layer(
@@ -117,7 +168,18 @@ def _build_layer(tensors: dict[str, Tensor], name: str) -> Layer:
     )
 
 
-def _affine(tensors: dict[str, Tensor], name: str) -> Affine:
+def _build_term_head(tensors: Mapping[str, Tensor]) -> TermHead:
+    weight = tensors.get("cls.predictions.decoder.weight", tensors["embeddings.word_embeddings.weight"])
+    bias = tensors["cls.predictions.bias"]
+    blocks = zip(torch.split(weight, _BLOCK_TERMS), torch.split(bias, _BLOCK_TERMS), strict=True)
+    return TermHead(
+        transform=_reorder_weight(_affine(tensors, "cls.predictions.transform.dense")),
+        norm=_affine(tensors, "cls.predictions.transform.LayerNorm"),
+        vocabulary=[_reorder_weight(Affine(weight, bias)) for weight, bias in blocks],
+    )
+
+
+def _affine(tensors: Mapping[str, Tensor], name: str) -> Affine:
     return Affine(tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
 

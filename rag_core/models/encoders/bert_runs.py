@@ -19,9 +19,17 @@ def forward_runs(batch: Sequence[Sequence[int]], weights: Weights, pooling: str)
 
     A batch holds the token ids of texts, in the order of the texts' lengths.
     """
-    runs = [(len(list(lengths)), tokens) for tokens, lengths in groupby(map(len, batch))]
-    ids = torch.tensor(list(chain.from_iterable(batch)), device=weights.word_embeddings.device)
+    ids, runs = join_batch(batch, weights)
     return _compile_forward()(ids, runs, weights, pooling)
+
+
+def join_batch(batch: Sequence[Sequence[int]], weights: Weights) -> tuple[Tensor, list[tuple[int, int]]]:
+    """The concatenated token ids, and the runs. A run is a number of texts, and the number of tokens of each of them.
+
+    `batch` is in the order of the texts' lengths.
+    """
+    runs = [(len(list(lengths)), tokens) for tokens, lengths in groupby(map(len, batch))]
+    return torch.tensor(list(chain.from_iterable(batch)), device=weights.word_embeddings.device), runs
 
 
 @cache
@@ -36,13 +44,18 @@ def _compile_forward() -> Callable[..., Tensor]:
 
 
 def forward(ids: Tensor, runs: list[tuple[int, int]], weights: Weights, pooling: str) -> Tensor:
-    """The forward pass of concatenated texts. A run is a number of texts, and the number of tokens of each of them."""
+    """Encodes, pools and normalizes concatenated texts."""
+    return F.normalize(pool(encode_tokens(ids, runs, weights).float(), runs, pooling), dim=-1)
+
+
+def encode_tokens(ids: Tensor, runs: list[tuple[int, int]], weights: Weights) -> Tensor:
+    """The output of the last layer, with a row per token."""
     positions = repeat_positions(weights.position_embeddings, runs)
     hidden = F.embedding(ids, weights.word_embeddings) + positions
     hidden = normalize_layer(hidden, weights.embedding_norm, weights.epsilon)
     for layer in weights.layers:
         hidden = apply_layer(hidden, attend(hidden, layer, runs, weights.heads), layer, weights.epsilon)
-    return F.normalize(pool(hidden.float(), runs, pooling), dim=-1)
+    return hidden
 
 
 def repeat_positions(positions: Tensor, runs: list[tuple[int, int]]) -> Tensor:

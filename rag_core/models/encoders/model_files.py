@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_core.errors import ModelError, first_line
+from rag_core.models.encoders.splade_tiny import SPLADE_TINY, find_splade_tiny
 from rag_core.types import Space
 
 _MINILM = "all-MiniLM-L6-v2"
@@ -21,14 +22,16 @@ _SLICES, _SLICE_BYTES = 16, 64 * 1024
 
 
 def find_model_folder(name: str) -> Path:
-    """The folder of a model: the path itself, MiniLM's PyPI package, or a download from the model hub or its cache.
+    """The folder of a model: the path itself, a PyPI package with it, or a download from the model hub or its cache.
 
-    Raises ModelError if the hub cannot provide it.
+    Raises ModelError if the package or the hub cannot provide it.
     """
     if Path(name).is_dir():
         return Path(name)
     if _short_name(name) == _MINILM and (package := find_spec(_MINILM_PACKAGE)) and package.origin:
         return Path(package.origin).parent / "model"
+    if name == SPLADE_TINY:
+        return find_splade_tiny()
     try:
         from huggingface_hub import snapshot_download
 

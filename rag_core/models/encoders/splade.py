@@ -53,7 +53,7 @@ class SpladeEncoder:
         finally:  # other models in this process need another number
             torch.set_num_threads(former_threads)
         remaining = iter(weights)
-        return [_merge_weights([next(remaining) for _ in parts]) for parts in pieces]
+        return [merge_weights([next(remaining) for _ in parts]) for parts in pieces]
 
     def weigh_questions(self, texts: Sequence[str]) -> list[TermWeights]:
         """Weighs each text; a text that is longer than the window is cut off."""
@@ -69,8 +69,7 @@ class SpladeEncoder:
         numbers, term = np.unique(term, return_inverse=True)
         terms = self._model.tokenizer.convert_ids_to_tokens(numbers.tolist())
         # the model can have outputs without a term in the tokenizer: their name is None
-        is_storable = [bool(name) and not any(mark in name for mark in UNSTORABLE_IN_TERMS) for name in terms]
-        selected = (weight > 0) & np.array(is_storable, np.bool_)[term]
+        selected = (weight > 0) & np.array([is_storable(name) for name in terms], np.bool_)[term]
         ends = np.searchsorted(row[selected], np.arange(1, len(texts)))
         columns = zip(np.split(term[selected], ends), np.split(weight[selected], ends), strict=True)
         return [TermWeights(tuple(terms[index] for index in indexes), weights) for indexes, weights in columns]
@@ -93,7 +92,13 @@ class SpladeEncoder:
         return [end for _, end in encoding["offset_mapping"]]
 
 
-def _merge_weights(pieces: Sequence[TermWeights]) -> TermWeights:
+def is_storable(term: str | None) -> bool:
+    """False if the lexical index cannot have the term, or if it is empty or None."""
+    return term not in ("", None) and not any(mark in term for mark in UNSTORABLE_IN_TERMS)
+
+
+def merge_weights(pieces: Sequence[TermWeights]) -> TermWeights:
+    """The weights of a text from those of its pieces: of each term the highest."""
     if len(pieces) == 1:
         return pieces[0]
     weights: dict[str, np.float32] = {}

@@ -11,11 +11,13 @@ import torch
 
 from rag_core.config import (
     BertEmbedder,
+    BertSplade,
     CrossEncoderJudge,
     CrossEncoderReranker,
     LateInteractionReranker,
     SentenceTransformersEmbedder,
     SentenceTransformersSplade,
+    SpladeSettings,
 )
 from rag_core.protocols import PairScorer
 from rag_core.wiring.embedding import build_encoder
@@ -63,7 +65,15 @@ def judge(folder: Path, **options: Any) -> list[float]:
 
 def splade(folder: Path, **options: Any) -> list[list[float]]:
     model = str(tiny_models.splade_files(folder))
-    made = build_weigher(SentenceTransformersSplade(type="sentence_transformers", model=model, **options))
+    return weights_by_term(SentenceTransformersSplade(type="sentence_transformers", model=model, **options))
+
+
+def bert_splade(folder: Path, **options: Any) -> list[list[float]]:
+    return weights_by_term(BertSplade(type="bert", model=str(tiny_models.splade_files(folder)), **options))
+
+
+def weights_by_term(settings: SpladeSettings) -> list[list[float]]:
+    made = build_weigher(settings)
     weighed = [dict(zip(weights.terms, weights.weights, strict=True)) for weights in made.weigh(TEXTS)]
     terms = sorted({term for weights in weighed for term in weights})
     return [[weights.get(term, 0.0) for term in terms] for weights in weighed]
@@ -76,7 +86,7 @@ def scored(pairs: PairScorer) -> list[float]:
 @pytest.mark.parametrize("precision", PRECISION)
 @pytest.mark.parametrize(
     "model",
-    [bert, sentence_transformers, cross_encoder, late_interaction, judge, splade],
+    [bert, sentence_transformers, cross_encoder, late_interaction, judge, splade, bert_splade],
     ids=lambda model: model.__name__,
 )
 def test_a_model_gives_on_a_gpu_what_it_gives_on_a_cpu(

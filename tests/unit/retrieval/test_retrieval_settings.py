@@ -2,7 +2,7 @@
 
 import pytest
 
-from rag_core.config import HybridRetriever, RerankedRetriever, WeightedFusion
+from rag_core.config import BertSplade, HybridRetriever, RerankedRetriever, WeightedFusion
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
 from rag_core.wiring.retrieval import build_fusion
@@ -101,6 +101,14 @@ def test_the_legs_and_weights_of_a_profile(profile: str, legs: set[str], weights
     assert set(chosen.retriever.retrievers) == legs
     assert chosen.retriever.fusion.weights == weights
     assert (load_settings(None, profile, (), {}).splade is not None) == ("splade" in legs)
+
+
+def test_the_profile_splade_adds_a_leg_to_the_default() -> None:
+    settings = load_settings(None, "splade", (), {})
+    assert settings.splade == BertSplade(type="bert", model="splade-tiny")
+    assert settings.embedding == load_settings(None, "default", (), {}).embedding
+    assert set(settings.retrieval.retrievers) == {*retrieval().retrievers, "splade"}
+    assert settings.retrieval.fusion.weights == {"dense": 0.5, "bm25": 0.25, "splade": 0.25}
 
 
 @pytest.mark.parametrize(
