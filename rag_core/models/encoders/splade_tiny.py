@@ -24,7 +24,7 @@ def find_splade_tiny() -> Path:
         folder = Path(str(distribution(_PACKAGE).locate_file(_FOLDER)))
     except PackageNotFoundError as error:
         message = f"model {SPLADE_TINY} requires the package {_PACKAGE}, which is not installed"
-        raise ModelError(f"{message}: install the extra [splade], pip install -c constraints.txt '.[splade]'") from error
+        raise ModelError(f"{message}: install the extra [splade], pip install -c constraints.txt .[splade]") from error
     for name, digest in _DIGESTS.items():
         _check_file(folder / name, digest)
     return folder
