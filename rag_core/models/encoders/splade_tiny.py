@@ -23,8 +23,8 @@ def find_splade_tiny() -> Path:
     try:
         folder = Path(str(distribution(_PACKAGE).locate_file(_FOLDER)))
     except PackageNotFoundError as error:
-        message = f"model {SPLADE_TINY} requires the package {_PACKAGE}: install the extra [splade]"
-        raise ModelError(f"{message}, pip install -c constraints.txt '.[splade]'") from error
+        message = f"model {SPLADE_TINY} requires the package {_PACKAGE}, which is not installed"
+        raise ModelError(f"{message}: install the extra [splade], pip install -c constraints.txt .[splade]") from error
     for name, digest in _DIGESTS.items():
         _check_file(folder / name, digest)
     return folder
