@@ -22,11 +22,20 @@ class QuestionWords:
     def weight(self, found: Set[str], language: str) -> float:
         """The idf of the question's terms that are found."""
         # an exact sum, because the order of a set, and so the rounding of a plain sum, differs between processes
-        return fsum(self.idf.get(term, 0.0) for term in self.terms(language) & found)
+        return fsum(self._idf_of(term, word) for word, term in self._read(language) if term in found)
 
     def terms(self, language: str) -> frozenset[str]:
-        return frozenset(terms(self.text, language))
+        return frozenset(term for _, term in self._read(language))
 
     def subject(self, language: str) -> str:
         """The first weighted term: what the question asks for, such as the price in "What is the price of X?"."""
-        return next((term for term in terms(self.text, language) if term in self.idf), "")
+        return next((term for word, term in self._read(language) if self._idf_of(term, word)), "")
+
+    def _read(self, language: str) -> list[tuple[str, str]]:
+        """Each word once, as it stands, and its term in the language; stop words are left out."""
+        words = dict.fromkeys(terms(self.text, ""))
+        return list({term: (word, term) for word in words for term in terms(word, language)}.values())
+
+    def _idf_of(self, term: str, word: str) -> float:
+        """The idf of the term, or of the word as it stands: so are the words of an unknown language counted."""
+        return self.idf.get(term) or self.idf.get(word, 0.0)
