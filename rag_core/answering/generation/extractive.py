@@ -194,8 +194,9 @@ def _choose_sentences(
 
 def _adds_something(question: QuestionWords, candidate: Candidate) -> bool:
     """True if the sentence is about the question, and does not only repeat it."""
-    question_terms = question.terms(candidate.passage.language)
-    return not candidate.is_label and not candidate.terms <= question_terms and bool(candidate.terms & question_terms)
+    language = candidate.passage.language
+    repeats = candidate.terms <= question.terms(language)
+    return not candidate.is_label and not repeats and bool(candidate.terms & question.content(language))
 
 
 def _find_open_part(

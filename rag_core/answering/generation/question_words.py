@@ -4,6 +4,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import fsum
 
+from rag_core.answering.generation.question_type import question_type
 from rag_core.text.analysis import terms
 
 
@@ -29,7 +30,14 @@ class QuestionWords:
 
     def subject(self, language: str) -> str:
         """The first weighted term: what the question asks for, such as the price in "What is the price of X?"."""
-        return next((term for word, term in self._read(language) if self._idf_of(term, word)), "")
+        asked = self.content(language)
+        return next((term for word, term in self._read(language) if term in asked and self._idf_of(term, word)), "")
+
+    def content(self, language: str) -> frozenset[str]:
+        """The terms without those that only ask for a type, such as `long` in "How long may a dive last?"."""
+        kind = question_type(self.text)
+        asking = kind.question_pattern.search(self.text) if kind else None
+        return self.terms(language) - frozenset(terms(asking[0], language) if asking else ())
 
     def _read(self, language: str) -> list[tuple[str, str]]:
         """Each word once, as it stands, and its term in the language; stop words are left out."""
