@@ -49,7 +49,7 @@ and 350 of COVID-QA, .927 and .637 have a sentence that answers, with 2.3 and 2.
 .920. Token F1 on ClapNQ is .562 with either."""
 
 OPEN_SHARE = 0.3
-"""The share of the question's idf that another document must add to be quoted, too."""
+"""The share of the question's idf that a sentence of another document must have, or add, to be quoted, too."""
 
 _AND = re.compile(r"\b(?:and|or|than|und|oder|als|et|ou|y|o)\b|[和与與或]")
 
@@ -182,7 +182,7 @@ def _choose_sentences(
     further = [
         candidate
         for candidate, score in zip(candidates[1:limit], scores[1:], strict=False)
-        if score >= lowest and _adds_something(question, candidate)
+        if score >= lowest and _adds_something(question, candidate) and _belongs(question, candidate, candidates[0])
     ]
     others = (
         _find_open_part(question, [candidates[0], *further], candidates)
@@ -197,6 +197,16 @@ def _adds_something(question: QuestionWords, candidate: Candidate) -> bool:
     language = candidate.passage.language
     repeats = candidate.terms <= question.terms(language)
     return not candidate.is_label and not repeats and bool(candidate.terms & question.content(language))
+
+
+def _belongs(question: QuestionWords, candidate: Candidate, best: Candidate) -> bool:
+    """True if the sentence is of the best one's document, or has much of what the question is about."""
+    if candidate.passage.hit.chunk.document_id == best.passage.hit.chunk.document_id:
+        return True
+    language = candidate.passage.language
+    content = question.content(language)
+    found = question.weight(content & candidate.known_terms, language)
+    return found > OPEN_SHARE * question.weight(content, language)
 
 
 def _find_open_part(
