@@ -205,7 +205,7 @@ def _belongs(question: QuestionWords, candidate: Candidate, best: Candidate) -> 
         return True
     language = candidate.passage.language
     content = question.content(language)
-    found = question.weight(content & candidate.known_terms, language)
+    found = question.weight(content & (candidate.known_terms | candidate.near_terms), language)
     return found > OPEN_SHARE * question.weight(content, language)
 
 

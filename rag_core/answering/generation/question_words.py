@@ -30,8 +30,7 @@ class QuestionWords:
 
     def subject(self, language: str) -> str:
         """The first weighted term: what the question asks for, such as the price in "What is the price of X?"."""
-        asked = self.content(language)
-        return next((term for word, term in self._read(language) if term in asked and self._idf_of(term, word)), "")
+        return next((term for word, term in self._read(language) if self._idf_of(term, word)), "")
 
     def content(self, language: str) -> frozenset[str]:
         """The terms without those that only ask for a type, such as `long` in "How long may a dive last?"."""
