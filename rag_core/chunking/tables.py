@@ -8,6 +8,8 @@ from dataclasses import dataclass
 _QUOTE = r"(?:>[ \t]*+)*+"
 _ROW = re.compile(rf"^[ \t]*+({_QUOTE}(?:\|[^\n]*\S|\|))", re.MULTILINE)
 _CELLS = re.compile(rf"{_QUOTE}(\|[^\n]*)")
+RULE = re.compile(r"\|[\s|:-]+")
+"""The row below the header of a table, without quotation marks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

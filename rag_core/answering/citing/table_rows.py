@@ -4,12 +4,11 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from rag_core.chunking.tables import table_row, table_rows
+from rag_core.chunking.tables import RULE, table_row, table_rows
 from rag_core.types import Passage
 
 MAX_CACHED_PASSAGES = 64
 
-_RULE = re.compile(r"\|[\s|:-]+")
 _BAR = re.compile(r"(?<!\\)\|")
 
 
@@ -25,13 +24,14 @@ def name_columns(passage: Passage) -> Mapping[tuple[int, int], str]:
 @lru_cache(MAX_CACHED_PASSAGES)
 def _name_columns(text: str, cut_header: str) -> Mapping[tuple[int, int], str]:
     above = f"{cut_header}\n|-|\n" if cut_header and table_row(text) else ""
-    rows = table_rows(above + text)
-    rules = {row.header for row in rows if _RULE.fullmatch(table_row((above + text)[row.start : row.end]))}
-    named = {}
-    for row in rows:
-        line = table_row((above + text)[row.start : row.end])
-        if row.start >= len(above) and row.header in rules and not _RULE.fullmatch(line):
-            named[row.start - len(above), row.end - len(above)] = _name_cells(line, row.header)
+    whole = above + text
+    lines = {row: table_row(whole[row.start : row.end]) for row in table_rows(whole)}
+    ruled = {row.header for row, line in lines.items() if RULE.fullmatch(line)}
+    named = {
+        (row.start - len(above), row.end - len(above)): _name_cells(line, row.header)
+        for row, line in lines.items()
+        if row.start >= len(above) and row.header in ruled and not RULE.fullmatch(line)
+    }
     return {span: line for span, line in named.items() if line}
 
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_core.answering.citing.table_rows import name_columns
+from rag_core.chunking.tables import RULE
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import CODE_BLOCK, sentence_spans
 from rag_core.types import Passage
 
 _NO_SENTENCE = re.compile(r"#{1,6}\s|[\W\d_]*$")
-_TABLE_RULE = re.compile(r"\|[\s|:-]+")
 _TABLE_BARS = "| \t"
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
-_SENTENCE_END = re.compile(r"[.!?…。！？]\W*$")  # noqa: RUF001
+FULL_STOP = re.compile(r"[.!?…。！？]\W*$")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
         named_rows = name_columns(passage)
         sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
         code = [block.span() for block in CODE_BLOCK.finditer(text)]
-        rules = {start for start, end in spans if _TABLE_RULE.fullmatch(text, start, end)}
+        rules = {start for start, end in spans if RULE.fullmatch(text, start, end)}
         for index, (start, end) in enumerate(spans):
             is_header = any(next_start in rules for next_start, _ in spans[index + 1 : index + 2])
             in_code = any(block_start <= start < block_end for block_start, block_end in code)
@@ -73,7 +73,7 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
                     terms=own_terms,
                     known_terms=own_terms | title_terms,
                     near_terms=near_terms | own_terms,
-                    is_label=not is_marked and not _SENTENCE_END.search(text[first:last]),
+                    is_label=not is_marked and not FULL_STOP.search(text[first:last]),
                     named_row=named_row,
                 )
             )

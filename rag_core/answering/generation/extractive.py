@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.answering.citing.markers import neutralize_markers, replace_stray_backticks
-from rag_core.answering.generation.candidates import Candidate, find_candidates
+from rag_core.answering.generation.candidates import FULL_STOP, Candidate, find_candidates
 from rag_core.answering.generation.confidence import CALIBRATED_LANGUAGE, Signals, estimate_confidence, find_lead
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.generation.question_words import QuestionWords
@@ -52,8 +52,6 @@ OPEN_SHARE = 0.3
 """The share of the question's idf that a sentence of another document must have, or add, to be quoted, too."""
 
 _AND = re.compile(r"\b(?:and|or|than|und|oder|als|et|ou|y|o)\b|[和与與或]")
-
-_FULL_STOP = re.compile(r"[.!?…。！？]\W*$")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +150,7 @@ def answer_pieces(candidates: Sequence[Candidate]) -> Iterator[str]:
     space = ""
     for candidate in candidates:
         yield f"{space}{_quotable(candidate)} [{candidate.passage.n}]"
-        space = " " if _FULL_STOP.search(candidate.text) else "\n\n"
+        space = " " if FULL_STOP.search(candidate.text) else "\n\n"
 
 
 def quote_pieces(candidates: Sequence[Candidate], notice: str) -> Iterator[str]:
@@ -205,8 +203,8 @@ def _belongs(question: QuestionWords, candidate: Candidate, best: Candidate) -> 
         return True
     language = candidate.passage.language
     content = question.content(language)
-    found = question.weight(content & (candidate.known_terms | candidate.near_terms), language)
-    return found > OPEN_SHARE * question.weight(content, language)
+    weight = question.weight(content & (candidate.known_terms | candidate.near_terms), language)
+    return weight > OPEN_SHARE * question.weight(content, language)
 
 
 def _find_open_part(
