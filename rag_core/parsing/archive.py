@@ -20,7 +20,7 @@ _ENTRY, _END_OF_DIRECTORY = b"PK\x03\x04", b"PK\x05\x06"
 _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 # An encrypted DOCX, XLSX or PPTX is not a zip, but an old Office file with this stream
 _ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
-_READ_ERRORS = (
+READ_ERRORS = (
     BadZipFile,
     NotImplementedError,
     OSError,
@@ -55,7 +55,7 @@ class Archive:
                     self._bytes_left -= len(block)
                     if self._bytes_left < 0:
                         raise _size_error(self._limit_mb)
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             raise DocumentError("parse", f"damaged archive: {error}") from error
         return bytes(content)
 
@@ -81,7 +81,7 @@ def open_archive(body: bytes, limit_mb: float = MAX_UNCOMPRESSED_MB) -> Archive:
         raise DocumentError("parse", "damaged archive: its end is missing; save or copy the file again")
     try:
         file = ZipFile(BytesIO(body))
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise DocumentError("parse", f"damaged archive: {error}") from error
     entries = file.infolist()
     if len(entries) > _MAX_ENTRIES:

@@ -1,31 +1,19 @@
 """Zip archives. Only the directory is read when one is opened."""
 
-import lzma
 import stat
-import struct
-import zlib
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import ZipFile, ZipInfo
 
 from rag_core.errors import DocumentError
 from rag_core.ingestion.containers.container import Budget, Member, damage_error
 from rag_core.ingestion.containers.member_paths import assign_paths
 from rag_core.ingestion.containers.source_file import BLOCK_BYTES, SourceFile
+from rag_core.parsing.archive import READ_ERRORS
 
 _MAGIC = (b"PK\3\4", b"PK\5\6")
 _PACKAGE_PARTS = {"[Content_Types].xml", "mimetype"}
 """Documents that are zips have one of these entries: Office and OpenDocument files, EPUB."""
 _ENCRYPTED, _UTF8 = 0x1, 0x800
-_ERRORS = (
-    BadZipFile,
-    NotImplementedError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-    lzma.LZMAError,
-    OSError,
-)
+_ERRORS = (*READ_ERRORS, RuntimeError)
 
 
 class ZipContainer:
