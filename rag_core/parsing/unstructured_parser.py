@@ -66,9 +66,7 @@ class UnstructuredParser:
         texts = [join_blocks(self._render(page)) for page in pages]
         starts = tuple(accumulate((len(text) + 1 if text else 0 for text in texts[:-1]), initial=0))
         outlined = with_outline(replace(document, text="\n".join(filter(None, texts))))
-        if self._format in _SHEETS:
-            return replace(outlined, title="")  # the first heading is often Sheet1
-        return replace(outlined, pages=starts if len(pages) > 1 else ())
+        return replace(outlined, pages=starts if len(pages) > 1 and self._format not in _SHEETS else ())
 
     def _read_elements(self, body: bytes) -> Sequence[_Element]:
         options = {"encoding": "utf-8"} if self._format in _TEXTS else {}
