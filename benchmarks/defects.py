@@ -18,17 +18,17 @@ import string
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pypdfium2
 
+from benchmarks.archives import zip_bytes
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
+from rag_core.text.titles import file_name
 
 FILES = 500
 TEXT_SUFFIXES = (".adoc", ".asciidoc", ".html", ".md", ".txt")
@@ -116,7 +116,7 @@ def list_reported(report: Mapping[str, Any]) -> dict[str, str]:
     """The status and the reason of each document that was not ingested, by its file name."""
     statuses = {"failures": "failed", "skipped": "skipped", "quarantined": "quarantined"}
     rows = [(status, row) for key, status in statuses.items() for row in report[key]]
-    return {unquote(row["uri"]).rpartition("/")[2]: f"{status}: {row['reason']}" for status, row in rows}
+    return {file_name(row["uri"]): f"{status}: {row['reason']}" for status, row in rows}
 
 
 def _cut(path: Path) -> bytes:
@@ -132,7 +132,7 @@ def _protected_pdf() -> bytes:
 
 
 def _protected_zip() -> bytes:
-    body = bytearray(_zip({"notes.md": b"# Tides\n"}))
+    body = bytearray(zip_bytes({"notes.md": b"# Tides\n"}))
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         body[body.index(signature) + offset] |= 1
     return bytes(body)
@@ -153,15 +153,7 @@ def _base64_dump() -> bytes:
 
 def _bomb() -> bytes:
     types = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
-    return _zip({"[Content_Types].xml": types, "word/document.xml": b"A" * 100_000_000})
-
-
-def _zip(entries: Mapping[str, bytes]) -> bytes:
-    out = BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in entries.items():
-            file.writestr(name, content)
-    return out.getvalue()
+    return zip_bytes({"[Content_Types].xml": types, "word/document.xml": b"A" * 100_000_000})
 
 
 if __name__ == "__main__":

@@ -17,16 +17,15 @@ import random
 import re
 import resource
 import time
-import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
+from benchmarks.archives import zip_bytes
 from benchmarks.machine import heading
 from rag_core.config import Settings
 from rag_core.parsing.flags import FLAGS
@@ -91,7 +90,7 @@ def rename(suffixes: Sequence[str], name: str, body: bytes, rng: random.Random) 
 
 
 def zip_twice(name: str, body: bytes, _rng: random.Random) -> tuple[str, bytes]:
-    return "outer.zip", _zip("inner.zip", _zip(name, body))
+    return "outer.zip", zip_bytes({"inner.zip": zip_bytes({name: body})})
 
 
 def add_zeros(name: str, body: bytes, _rng: random.Random) -> tuple[str, bytes]:
@@ -177,13 +176,6 @@ def _read_words(text: str) -> list[str]:
 
 def _triples(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return zip(*(words[first:] for first in range(TRIPLE)), strict=False)
-
-
-def _zip(name: str, body: bytes) -> bytes:
-    out = BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(name, body)
-    return out.getvalue()
 
 
 def _report(outcomes: Sequence[Outcome]) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from html import escape
 from io import BytesIO
 from random import Random
-from zipfile import ZipFile
 
 import pypdfium2
 import pypdfium2.raw as pdfium
+
+from benchmarks.archives import zip_bytes
 
 _METRICS = ("Revenue", "Operating cost", "Net income", "Margin", "Head count", "Capital spent", "Orders")
 _LABELS = (
@@ -192,7 +193,7 @@ def _pack_workbook(rows: Sequence[Sequence[str]], merges: Sequence[str]) -> byte
     )
     merged = "".join(f'<mergeCell ref="{area}"/>' for area in merges)
     merged = f"<mergeCells>{merged}</mergeCells>" if merged else ""
-    parts = {
+    parts: dict[str, bytes | str] = {
         "_rels/.rels": f'<Relationships xmlns="{packages}"><Relationship Id="a" Type="{kinds}/officeDocument" '
         'Target="xl/workbook.xml"/></Relationships>',
         "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{kinds}"><sheets><sheet name="Figures" sheetId="1" '
@@ -201,11 +202,7 @@ def _pack_workbook(rows: Sequence[Sequence[str]], merges: Sequence[str]) -> byte
         f'Type="{kinds}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
         "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{lines}</sheetData>{merged}</worksheet>',
     }
-    out = BytesIO()
-    with ZipFile(out, "w") as file:
-        for name, content in parts.items():
-            file.writestr(name, content)
-    return out.getvalue()
+    return zip_bytes(parts)
 
 
 def render_pdf(table: SourceTable) -> bytes:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import typer
 from rich.table import Table
@@ -21,6 +20,7 @@ from rag_core.detection import DEFAULT_PROFILE, choose_profile
 from rag_core.errors import ConfigError, ConfirmationError, UsageError
 from rag_core.ingestion.report import DOCUMENT_STATUSES
 from rag_core.settings import read_detect_patterns
+from rag_core.text.titles import file_name
 from rag_core.types import DEFAULT_COLLECTION, Metadata
 
 MAX_SHOWN_FAILURES, MAX_SHOWN_NAMES = 20, 5
@@ -155,7 +155,7 @@ def describe_skipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each reason, the most frequent first, with the names of the first documents."""
     names: dict[str, list[str]] = {}
     for row in rows:
-        names.setdefault(row["reason"], []).append(unquote(row["uri"].rpartition("/")[2]))
+        names.setdefault(row["reason"], []).append(file_name(row["uri"]))
     ordered = sorted(names.items(), key=lambda pair: -len(pair[1]))
     return [f"skipped: {reason} ({len(group)}): {_name_first(group)}" for reason, group in ordered]
 
