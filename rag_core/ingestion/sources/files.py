@@ -63,7 +63,7 @@ class FilesSource:
             if container_suffix(entry.uri):
                 path = entry.uri.removeprefix(self.uri).strip("/")
                 folder = unquote(path) if self.uri.startswith("file://") else path
-                yield from self._contained_files(tree).list_members(entry, folder, globs.excludes)
+                yield from self._build_contained_files(tree).list_members(entry, folder, globs.excludes)
             else:
                 yield entry
 
@@ -72,14 +72,14 @@ class FilesSource:
         if entry.uri != self.uri and not entry.uri.startswith((self.uri.rstrip("/") + "/", self.uri + SEPARATOR)):
             raise DocumentError("read", "it is outside its source")
         tree, limit = self._open_tree(), int(self.file_mb * 1e6)
-        contained = self._contained_files(tree)
+        contained = self._build_contained_files(tree)
         contained.check(entry)
         self._check_size(limit, entry.size)
         body = contained.read(entry, limit) if container_uri(entry.uri) else tree.read(entry, limit)
         self._check_size(limit, len(body))
         return body
 
-    def _contained_files(self, tree: LocalTree | RemoteTree) -> ContainedFiles:
+    def _build_contained_files(self, tree: LocalTree | RemoteTree) -> ContainedFiles:
         return ContainedFiles(self.containers, tree.open, int(self.file_mb * 1e6))
 
     def _open_tree(self) -> LocalTree | RemoteTree:

@@ -55,7 +55,7 @@ _LABELS |= {"deprecated": "Deprecated since version"}
 _LABELS |= {name: f"{name.capitalize()}:" for name in ("note", "warning", "tip", "important", "caution", "danger")}
 _LABELS |= {name: f"{name.capitalize()}:" for name in ("attention", "hint", "error", "todo")}
 _WITHOUT_ARGUMENT = {"figure", "image", "container", "only", "cssclass"}
-_OBJECTS = {"function", "class", "method", "attribute", "data", "exception", "option", "envvar", "describe", "module"}
+_OBJECTS = {"function", "class", "method", "attribute", "data", "exception", "option", "envvar", "describe"}
 
 Found: TypeAlias = tuple[list[Block], int]
 """The blocks of a construct, and the index of the line after it."""

@@ -179,15 +179,15 @@ class GridTable:
             following.page == self.last_page + 1
             and len(following.columns) == len(self.columns) > 1
             and all(column.is_aligned(other, _MAX_COLUMN_SHIFT * self._size) for column, other in columns)
-            and (not has_own_head or self._repeated_levels(following) > 0)
+            and (not has_own_head or self._count_repeated_levels(following) > 0)
         )
 
     def append(self, following: "GridTable") -> None:
         self.page_starts.append(len(self.texts))
-        self.texts += following.texts[self._repeated_levels(following) :]
+        self.texts += following.texts[self._count_repeated_levels(following) :]
         self.end = following.end
 
-    def _repeated_levels(self, following: "GridTable") -> int:
+    def _count_repeated_levels(self, following: "GridTable") -> int:
         """The number of rows of this table's head with which `following` begins."""
         levels = count_levels(self.texts)
         return levels if following.texts[:levels] == self.texts[:levels] else 0
