@@ -184,7 +184,7 @@ class Reader:
     def _run_in_shell(self, command: str) -> Ran:
         shell = ["bash", "-ec", command]
         done = subprocess.run(
-            shell, cwd=self.folder, env=self._variables(), capture_output=True, text=True, timeout=150, check=False
+            shell, cwd=self.folder, env=self._variables(), capture_output=True, text=True, check=False
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 

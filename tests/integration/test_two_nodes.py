@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
 
 SCRIPT = Path(__file__).parents[1] / "two_nodes.py"
 MARK = "TEST_OF_TWO_NODES"
+ONE_CPU = "--num-cpus=1"
+"""Else each of the nodes counts all CPUs of this machine as its own, and starts that many workers."""
 FILES = {f"{n:02}.md": f"# Gate {n}\n\nGate {n} is four metres wide and opens at {n % 12}.\n" for n in range(20)}
 
 
@@ -92,7 +94,7 @@ def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, s
     assert violations(store_over_tcp) == []
 
 
-@pytest.mark.timeout(600)  # two nodes and three jobs: two minutes on two cores with nothing else to do
+@pytest.mark.timeout(900)  # two nodes and three jobs: two minutes on two cores with nothing else to do
 def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     store_over_tcp: Postgres, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,9 +102,9 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     head, dashboard, client, *agents = (free_port() for _ in range(5))
     replaced = {
         "--port=6379": f"--port={head} --dashboard-port={dashboard} --ray-client-server-port={client}"
-        f" --dashboard-agent-listen-port={agents[0]}",
+        f" --dashboard-agent-listen-port={agents[0]} {ONE_CPU}",
         "ray start --address=head.internal:6379": f"ray start --address=127.0.0.1:{head}"
-        f" --dashboard-agent-listen-port={agents[1]}",
+        f" --dashboard-agent-listen-port={agents[1]} {ONE_CPU}",
         "head.internal:6379": f"127.0.0.1:{head}",
         "head.internal:8265": f"127.0.0.1:{dashboard}",
         "host=db.internal dbname=rag user=rag": store_over_tcp.dsn,
