@@ -1,6 +1,6 @@
 """The Python API: a knowledge base for scripts and notebooks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -13,14 +13,14 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from rag_core.answering.pipeline import QueryPipeline
+from rag_core.chunking.given import sort_given
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import DocumentError, UsageError, suggest_name
 from rag_core.events import Event
-from rag_core.ingestion.prepared import PreparedDocument
-from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.report import SyncReport
-from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
+from rag_core.ingestion.sources.given import GivenSource
+from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
@@ -30,9 +30,19 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
 from rag_core.storage.postgres import Postgres
-from rag_core.types import DEFAULT_COLLECTION, Chunk, Document, Hit, Matrix, Query, Reply, StageReport, document_id
-from rag_core.wiring.embedding import embedding_space
-from rag_core.wiring.ingestion import build_inline_runner, build_sync
+from rag_core.types import (
+    DEFAULT_COLLECTION,
+    Chunk,
+    Document,
+    GivenChunk,
+    Hit,
+    Matrix,
+    Query,
+    Reply,
+    StageReport,
+    document_id,
+)
+from rag_core.wiring.ingestion import build_given_source, build_given_sync, build_inline_runner, build_sync
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
@@ -90,6 +100,17 @@ class KnowledgeBase:
             build_inline_runner(self._settings)
         )
 
+    def add(self, documents: Iterable[Document], collection: str = DEFAULT_COLLECTION) -> SyncReport:
+        """Adds documents to the collection, and replaces those with the same uris.
+
+        A document with `given` chunks is stored with these; their vectors, if they have any, are not computed. A
+        document without chunks is split as by the settings; its text is not parsed. The uri is any unique text. A
+        document that cannot be stored is one of the report's failures.
+        """
+        source = build_given_source(self._settings, documents)
+        sync = build_given_sync(self._settings, self._postgres, source, collection, is_partial=True)
+        return sync.run(build_inline_runner(self._settings))
+
     def store(
         self,
         document: Document,
@@ -98,23 +119,22 @@ class KnowledgeBase:
         collection: str = DEFAULT_COLLECTION,
         size: int = 0,
     ) -> UUID:
-        """Stores a document that was split and embedded elsewhere, and returns its id.
+        """Stores a document that was split and embedded elsewhere, as its own source, and returns its id.
 
         It replaces the document with its uri. `vectors` has one row per chunk, of the embedding model of the settings.
         The chunks receive new ids and ordinals. `size` is that of the document's file in bytes. Raises DocumentError if
         the document cannot be stored.
         """
-        prepared = PreparedDocument(document=document, chunks=chunks, vectors=vectors, size=size)
-        report = Sync(
-            postgres=self._postgres,
-            tenant=self._settings.tenant,
-            collection=collection,
-            sources=[prepared],
-            # parser and chunker are unknown; these texts stand for them in stored fingerprints
-            recipe=Recipe(lambda _: "contract", "contract", embedding_space(self._settings.embedding)),
-            options=SyncOptions(checksum=True),
-            graph=self._settings.graph is not None,
-        ).run(prepared)
+        given = tuple(
+            GivenChunk(
+                start=chunk.start, end=chunk.end, prefix=chunk.prefix, metadata=chunk.metadata, vector=tuple(vector)
+            )
+            for chunk, vector in zip(chunks, vectors.tolist(), strict=True)
+        )
+        documents = {document.uri: sort_given(replace(document, given=given))}
+        source = GivenSource(document.uri, documents, {document.uri: size})
+        sync = build_given_sync(self._settings, self._postgres, source, collection, is_partial=False)
+        report = sync.run(build_inline_runner(self._settings))
         for failure in report.failures:
             raise DocumentError(failure["stage"], failure["reason"])
         return document_id(self._settings.tenant, collection, document.uri)

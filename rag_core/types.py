@@ -48,10 +48,25 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivenChunk:
+    """A chunk that its document brings along: the span `document.text[start:end]`.
+
+    `vector` has the dimension of the collection's embedding space and length 1; an empty one is computed.
+    """
+
+    start: int
+    end: int
+    prefix: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    vector: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A parsed document: its text, and what is known about it. `sections` are in text order.
 
-    `pages` holds the offset at which each page begins; it is empty if the format has no pages.
+    `pages` holds the offset at which each page begins; it is empty if the format has no pages. `given` holds the chunks
+    that the document brings; without any, a chunker splits it.
     """
 
     uri: str
@@ -62,6 +77,7 @@ class Document:
     metadata: Metadata = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
     pages: tuple[int, ...] = ()
+    given: tuple[GivenChunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +409,7 @@ class Draft:
     `known_sha256` is the hash that the store holds for the same recipe: equal bytes need no work, and set `same`.
     `released` is the hash of bytes that are not quarantined.
     `vectors` has one row per chunk, in order; `embedded` counts the rows that were encoded and not reused.
+    `has_given_vectors`: the document brought them, so no other document reuses them.
     `weights` has one value per chunk, or none if the profile has no SPLADE.
     `seconds` has the busy seconds of each stage, and `times` its start and end, in seconds since 1970.
     `part` is the draft's number, from 0, and the count of drafts: a very large document travels as several.
@@ -409,6 +426,7 @@ class Draft:
     document: Document | None = None
     chunks: tuple[Chunk, ...] = ()
     vectors: Matrix | None = None
+    has_given_vectors: bool = False
     embedded: int = 0
     weights: tuple[TermWeights, ...] = ()
     failure: Failure | None = None
@@ -455,6 +473,11 @@ def clamp_ns(moment: int) -> int:
 def text_hash(text: str) -> bytes:
     """The 16-byte hash of a text. Equal texts share a vector within a space."""
     return blake2b(text.encode(), digest_size=16).digest()
+
+
+def vector_hash(text: str, vector: Matrix) -> bytes:
+    """The 16-byte hash of a text with the vector that its document brought. No text alone has this hash."""
+    return blake2b(text_hash(text) + vector.astype(np.float32).tobytes(), digest_size=16).digest()
 
 
 def document_id(tenant: str, collection: str, uri: str) -> UUID:

@@ -15,9 +15,10 @@ from uuid import UUID
 import numpy as np
 import stamina
 
+from rag_core.chunking.given import stack_given_vectors
 from rag_core.cpu_limit import limit_cpu
 from rag_core.errors import DocumentError, FencedError, ModelError, RagError, TransientError
-from rag_core.ingestion.sources.pushed import PushedSource, parser_uri
+from rag_core.ingestion.sources.format_uri import format_uri
 from rag_core.parsing.flags import with_flags
 from rag_core.parsing.scan import Scanner, quarantine_reason, skip_scan
 from rag_core.protocols import Chunker, DocumentEmbedder, DocumentWeigher, Source
@@ -40,14 +41,18 @@ class Preparation:
     def __init__(
         self,
         sources: Mapping[int, Source],
-        parse: Callable[[str, bytes], Document],
+        parse: Callable[[Source, str, bytes], Document],
         chunker: Chunker,
         scan: Scanner = skip_scan,
         seconds: float = 0.0,
+        dimension: int = 0,
     ) -> None:
-        """`seconds` of CPU time limit the scan of a document, and its splitting again; 0 means no limit."""
+        """`seconds` of CPU time limit the scan of a document, and its splitting again; 0 means no limit.
+
+        `dimension` is that of the vectors which documents can bring along.
+        """
         self._sources, self._parse, self._chunker, self._scan = sources, parse, chunker, scan
-        self._seconds = seconds
+        self._seconds, self._dimension = seconds, dimension
 
     def __call__(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         """Yields each draft when it is ready.
@@ -85,12 +90,13 @@ class Preparation:
 
     def _prepare_draft(self, draft: Draft) -> Draft:
         stopwatch = _Stopwatch()
-        body = self._sources[draft.source].read(draft.entry)
+        source = self._sources[draft.source]
+        body = source.read(draft.entry)
         draft = draft.with_stage_time("read", stopwatch.lap(), sha256=sha256(body).digest())
         if draft.sha256 == draft.known_sha256:
             return replace(draft, same=True)
         try:
-            document = self._parse(draft.entry.uri, body)
+            document = self._parse(source, draft.entry.uri, body)
         except DocumentError as error:
             draft = self._scan_draft(draft.with_failure(_failure_from_error(error)), body)
             return draft.with_stage_time("parse", stopwatch.lap())
@@ -98,16 +104,18 @@ class Preparation:
         draft = self._scan_draft(draft, body).with_stage_time("scan", stopwatch.lap())
         if draft.document is None:
             return draft
+        document = replace(draft.document, given=())
         with limit_cpu("split", self._seconds):
             chunks = self._chunker.split(draft.id, draft.document)
+            vectors = stack_given_vectors(draft.document, self._dimension)
         draft = draft.with_stage_time("split", stopwatch.lap(), chunks=chunks)
-        return draft if draft.chunks else draft.with_failure(Failure(stage="split", reason="no text"))
+        if not chunks:
+            return draft.with_failure(Failure(stage="split", reason="no text"))
+        return replace(draft, document=document, vectors=vectors, has_given_vectors=vectors is not None)
 
     def _scan_draft(self, draft: Draft, body: bytes) -> Draft:
         """Quarantines the document if the scan finds a reason, unless these very bytes were released."""
-        source = self._sources[draft.source]
-        # the uri of a pushed document can lack a suffix: its media type then provides the one that names the format
-        uri = parser_uri(source.documents[draft.entry.uri]) if isinstance(source, PushedSource) else draft.entry.uri
+        uri = format_uri(self._sources[draft.source], draft.entry.uri)
         with limit_cpu("scan", self._seconds):
             findings = self._scan(uri, body, draft.document)
         reason = quarantine_reason(findings)
@@ -156,6 +164,8 @@ class Embedding:
         return [processed.get(_part_key(draft), draft) for draft in drafts]
 
     def _embed_drafts(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        yield from (draft for draft in drafts if draft.has_given_vectors)
+        drafts = [draft for draft in drafts if not draft.has_given_vectors]
         started = time.time()
         texts = {text_hash(chunk.embedded_text): chunk.embedded_text for draft in drafts for chunk in draft.chunks}
         vectors = {key: self._recent[key] for key in texts.keys() & self._recent.keys()}

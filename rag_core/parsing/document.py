@@ -35,7 +35,7 @@ def parse(
     if format_ in _PLAIN_FORMATS and len(content) > text_mb * 1e6:
         _check_size(decode_text(content), text_mb)  # before it is searched for headings
     with record_doubtful_guesses() as doubtful_guesses:
-        document = _replace_unstorable(load_parser(format_, choice).parse(stored_uri, content))
+        document = replace_unstorable(load_parser(format_, choice).parse(stored_uri, content))
     if not document.text.strip():
         raise DocumentError("parse", "empty", status="skipped")
     _check_size(document.text, text_mb)
@@ -55,7 +55,7 @@ def _check_size(text: str, text_mb: float) -> None:
         raise DocumentError("parse", f"too large: {size_mb:.1f} MB of text, limit {text_mb:g} MB")
 
 
-def _replace_unstorable(document: Document) -> Document:
+def replace_unstorable(document: Document) -> Document:
     """Replaces characters that the store cannot hold, each by one other, so that every offset stays valid."""
     metadata: dict[str, Value] = {}
     for key, value in document.metadata.items():

@@ -32,10 +32,11 @@ def split_draft(draft: Draft, max_chunks: int) -> list[Draft]:
     return [
         replace(
             later if number else draft,
-            chunks=draft.chunks[number * max_chunks : (number + 1) * max_chunks],
+            chunks=draft.chunks[first : first + max_chunks],
+            vectors=None if draft.vectors is None else draft.vectors[first : first + max_chunks],
             part=(number, count),
         )
-        for number in range(count)
+        for number, first in enumerate(range(0, len(draft.chunks), max_chunks))
     ]
 
 

@@ -36,7 +36,7 @@ from rag_core.storage.ledger import ADD_EVENT, JOIN_WRITERS, fencing_error
 from rag_core.storage.lexical import writing as lexical
 from rag_core.storage.parts import dump_draft, join_drafts, load_draft
 from rag_core.storage.postgres import Postgres, retry_attempts, transaction, translate_connection_errors
-from rag_core.types import Draft, Entry, Failure, Metadata, text_hash
+from rag_core.types import Draft, Entry, Failure, Metadata, text_hash, vector_hash
 
 T = TypeVar("T")
 StoredVector: TypeAlias = NDArray[np.float32]
@@ -127,8 +127,7 @@ with removed_chunks as (
 update staged_documents s set removed = counts.n
 from (select document_id, count(*) as n from removed_chunks group by document_id) counts
 where s.id = counts.document_id"""
-# `text` is never updated: an equal id means an equal text (see `chunk_id`). `content_hash` is not compared, because it
-# follows from prefix and text.
+# `text` is never updated: an equal id means an equal text (see `chunk_id`).
 ADD_CHUNKS = """
 insert into chunks as c (tenant, collection, id, document_id, ordinal, start_offset, end_offset, page, prefix, text,
   metadata, content_hash)
@@ -137,8 +136,9 @@ select %(tenant)s, %(collection)s, id, document_id, ordinal, start_offset, end_o
 from staged_chunks on conflict (tenant, collection, id) do update set
   ordinal = excluded.ordinal, start_offset = excluded.start_offset, end_offset = excluded.end_offset,
   page = excluded.page, prefix = excluded.prefix, metadata = excluded.metadata, content_hash = excluded.content_hash
-where (c.ordinal, c.start_offset, c.end_offset, c.page, c.prefix, c.metadata) is distinct from (excluded.ordinal,
-  excluded.start_offset, excluded.end_offset, excluded.page, excluded.prefix, excluded.metadata)"""
+where (c.ordinal, c.start_offset, c.end_offset, c.page, c.prefix, c.metadata, c.content_hash) is distinct from
+  (excluded.ordinal, excluded.start_offset, excluded.end_offset, excluded.page, excluded.prefix, excluded.metadata,
+  excluded.content_hash)"""
 ADD_VECTORS = """
 insert into vectors as v (tenant, collection, space, chunk_id, document_id, content_hash, embedding)
 select %(tenant)s, %(collection)s, %(space)s, id, document_id, content_hash, embedding from staged_chunks
@@ -598,7 +598,7 @@ def _chunk_rows(draft: Draft) -> list[tuple[Any, ...]]:
             chunk.prefix,
             chunk.text,
             Jsonb(dict(chunk.metadata)),
-            text_hash(chunk.embedded_text),
+            vector_hash(chunk.embedded_text, vector) if draft.has_given_vectors else text_hash(chunk.embedded_text),
             HalfVector(vector),
         )
         for chunk, vector in zip(draft.chunks, vectors, strict=True)

@@ -24,6 +24,8 @@ from rag_core.storage.ledger import ADD_EVENT, Ledger
 from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
 
 PUSHED_URI = "push:///"
+JSON_LINES_SCHEME = "jsonl:"
+"""The beginning of the uris of documents that are lines of a file."""
 """The uri of the source of pushed documents: those that a request contained. Every collection has its own source with
 this uri, and the uris of the documents begin with it."""
 MAX_ATTEMPTS = 3
@@ -163,7 +165,7 @@ class PushedDocument:
 
     @property
     def uri(self) -> str:
-        return PUSHED_URI + quote(self.id, safe="")
+        return pushed_uri(self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +254,13 @@ class PushedRecord:
 
 
 def document_url(uri: str, metadata: Mapping[str, Any]) -> str:
-    """The address that citations link to: the uri of a document, or the `url` that was sent with a pushed one."""
+    """The address that citations link to: the uri of a document, or the `url` that came with a given or pushed one."""
     url = str(metadata.get("url", ""))
-    return url if uri.startswith(PUSHED_URI) and _is_absolute_url(url) else uri
+    return url if uri.startswith((PUSHED_URI, JSON_LINES_SCHEME)) and _is_absolute_url(url) else uri
+
+
+def pushed_uri(id: str) -> str:
+    return PUSHED_URI + quote(id, safe="")
 
 
 def list_pushed_documents(postgres: Postgres, tenant: str, job: UUID) -> list[PushedRecord]:

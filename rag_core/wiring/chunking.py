@@ -6,6 +6,7 @@ from typing import assert_never
 from rag_core.chunking.checked import CheckedChunker
 from rag_core.chunking.clinical import ClinicalChunker as Clinical
 from rag_core.chunking.fixed import FixedChunker as Fixed
+from rag_core.chunking.given import GivenChunker
 from rag_core.chunking.positions import PagedChunker
 from rag_core.chunking.sections import SectionsChunker as Sections
 from rag_core.chunking.semantic import SemanticChunker as Semantic
@@ -29,6 +30,14 @@ from rag_core.wiring.python_objects import build_python_object
 def build_chunker(settings: Settings) -> Chunker:
     """Raises ConfigError if chunks could exceed the embedder's window, because it would cut them silently."""
     return PagedChunker(_build_unpaged_chunker(settings))
+
+
+def build_given_chunker(settings: Settings) -> GivenChunker:
+    """The chunker of `build_chunker` for documents that bring no chunks. Raises its errors."""
+    embedding = settings.embedding
+    tokenizer, window = build_tokenizer(embedding), embedding_space(embedding).window
+    max_tokens = window - _count_special_tokens(tokenizer, embedding)
+    return GivenChunker(build_chunker(settings), tokenizer, max_tokens)
 
 
 def _build_unpaged_chunker(settings: Settings) -> Chunker:

@@ -1,7 +1,7 @@
 """Builders for the ingest path: sources, stages, and the sync that drives them."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, assert_never
@@ -9,26 +9,33 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from rag_core.chunking.given import sort_given
 from rag_core.config import LocalModel, Settings
 from rag_core.errors import ConfigError, SourceError, validation_lines
+from rag_core.ingestion import given_documents
+from rag_core.ingestion.given_documents import parse_given
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe
 from rag_core.ingestion.sources.files import FilesSource
+from rag_core.ingestion.sources.format_uri import brings_chunks, format_uri
+from rag_core.ingestion.sources.given import GivenSource
+from rag_core.ingestion.sources.json_lines import JsonLinesSource
 from rag_core.ingestion.sources.location_rules import LocationRules
-from rag_core.ingestion.sources.pushed import PushedSource, parser_uri, pushed_fingerprint, with_pushed_metadata
+from rag_core.ingestion.sources.pushed import PushedSource, pushed_fingerprint, with_pushed_metadata
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
 from rag_core.models.loading import check_gpu
 from rag_core.parsing import scan
-from rag_core.parsing.formats import recipe_part
-from rag_core.parsing.metadata import MetadataRules, apply_rules
+from rag_core.parsing.document import replace_unstorable
+from rag_core.parsing.formats import ParserChoice, recipe_part
+from rag_core.parsing.metadata import MetadataRules, apply_rules, complete_metadata
 from rag_core.protocols import Source
 from rag_core.storage.graph import extraction
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import CorpusWriter
-from rag_core.storage.queue import PUSHED_URI, Lease, PushedRecord
+from rag_core.storage.queue import JSON_LINES_SCHEME, PUSHED_URI, Lease, pushed_uri
 from rag_core.types import DEFAULT_COLLECTION, Document
-from rag_core.wiring.chunking import build_chunker
+from rag_core.wiring.chunking import build_chunker, build_given_chunker
 from rag_core.wiring.embedding import Encoder, check_device, embedding_space, encoder_from_json
 from rag_core.wiring.parsing import check_parsers, choose_parsers, open_parser
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
@@ -42,6 +49,8 @@ UNRECORDED_SETTINGS: Mapping[str, Any] = {
 """Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""
 SANDBOX_SETTINGS = {"sandbox", "timeout_s", "memory_mb"}
 """Settings of section parsing that decide if a document can be read, but not how."""
+GIVEN_RECIPE_PART = f"given {given_documents.VERSION}"
+"""The recipe part of documents that bring their chunks."""
 PARSER_SETTINGS = {"type", "strategy", "formats", "ocr"}
 """Settings of section parsing that are part of the recipe of those documents which they concern."""
 
@@ -62,7 +71,7 @@ def build_sync(
     """
     build_chunker(settings)
     check_parsers(settings.parsing)
-    opened = [open_files_source(settings, location, rules) for location in locations]
+    opened = [open_source(settings, location, rules) for location in locations]
     sources = {source.uri: source for source in opened}
     return Sync(
         postgres=postgres,
@@ -101,19 +110,48 @@ def build_lease_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sy
         sync,
         sources=[pushed, *sync.sources],
         recipe=replace(
-            sync.recipe,
-            describe_parsing=partial(_pushed_recipe_part, sync.recipe.describe_parsing, pushed.documents),
+            sync.recipe, describe_parsing=partial(_pushed_recipe_part, sync.recipe.describe_parsing, pushed)
         ),
         partial_uris=frozenset({pushed.uri}),
     )
 
 
-def _pushed_recipe_part(describe_parsing: Callable[[str], str], documents: Mapping[str, PushedRecord], uri: str) -> str:
+def build_given_sync(
+    settings: Settings, postgres: Postgres, source: GivenSource, collection: str, is_partial: bool
+) -> Sync:
+    """The sync of a program's documents. `is_partial`: the collection can have other documents of this source."""
+    sync = build_sync(settings, postgres, [], collection, SyncOptions(checksum=True))
+    return replace(
+        sync,
+        sources=[source],
+        recipe=replace(sync.recipe, describe_parsing=lambda _: GIVEN_RECIPE_PART),
+        partial_uris=frozenset({source.uri} if is_partial else ()),
+    )
+
+
+def build_given_source(settings: Settings, documents: Iterable[Document]) -> GivenSource:
+    """The documents with the metadata that every document has, by uris of pushed documents."""
+    complete = {}
+    for document in documents:
+        url = {"url": document.uri} if "://" in document.uri else {}
+        parsed = complete_metadata(replace_unstorable(document), settings.parsing.detect_language)
+        parsed = replace(parsed, uri=pushed_uri(document.uri), metadata={**parsed.metadata, **url})
+        complete[parsed.uri] = sort_given(parsed)
+    return GivenSource(PUSHED_URI, complete, {})
+
+
+def _describe_parsing(choice: ParserChoice, uri: str) -> str:
+    """The recipe part of the document's parser."""
+    return GIVEN_RECIPE_PART if uri.startswith(JSON_LINES_SCHEME) else recipe_part(uri, choice)
+
+
+def _pushed_recipe_part(describe_parsing: Callable[[str], str], pushed: PushedSource, uri: str) -> str:
     """The recipe part of the document's parser, with the fingerprint of its push request if it was pushed."""
-    record = documents.get(uri)
+    record = pushed.documents.get(uri)
     if record is None:
         return describe_parsing(uri)
-    return f"{describe_parsing(parser_uri(record))}, pushed {pushed_fingerprint(record)}"
+    part = GIVEN_RECIPE_PART if brings_chunks(pushed, uri) else describe_parsing(format_uri(pushed, uri))
+    return f"{part}, pushed {pushed_fingerprint(record)}"
 
 
 def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
@@ -151,6 +189,12 @@ def location_rules(settings: Settings) -> LocationRules:
     return LocationRules(settings.ingestion.allowed_locations, settings.ingestion.private_networks)
 
 
+def open_source(settings: Settings, location: str, rules: LocationRules | None = None) -> Source:
+    """Opens files, or the lines of a file if the location begins with `jsonl:`. Raises SourceError or ConfigError."""
+    file = open_files_source(settings, location.removeprefix(JSON_LINES_SCHEME), rules)
+    return JsonLinesSource.open(file) if location.startswith(JSON_LINES_SCHEME) else file
+
+
 def open_files_source(settings: Settings, location: str, rules: LocationRules | None = None) -> FilesSource:
     files = settings.files
     return FilesSource.open(location, files.include, files.exclude, files.recursive, settings.limits.file_mb, rules)
@@ -165,7 +209,7 @@ def build_recipe(settings: Settings) -> Recipe:
     graph = f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
     chunking = settings.chunking.model_dump_json() + graph + _splade_fingerprint(settings)
     limits = f"file_mb {settings.limits.file_mb:g}"
-    describe_parsing = partial(recipe_part, choice=choose_parsers(settings.parsing))
+    describe_parsing = partial(_describe_parsing, choose_parsers(settings.parsing))
     chunking = f"scan {scan.VERSION}" + reading + chunking
     return Recipe(describe_parsing, chunking, embedding_space(settings.embedding), limits)
 
@@ -177,22 +221,37 @@ def _splade_fingerprint(settings: Settings) -> str:
 def build_preparation(settings: Settings, sources: Mapping[int, Source]) -> Preparation:
     section = settings.metadata
     rules = MetadataRules(rename=section.rename, drop=section.drop, from_path=section.from_path, set=section.set)
-    pushed = next((source.documents for source in sources.values() if isinstance(source, PushedSource)), {})
-    parse_document = partial(_parse_document, open_parser(settings.parsing, settings.limits), pushed, rules)
-    scanner, seconds = _select_scanner(settings), settings.parsing.timeout_s
-    return Preparation(sources, parse_document, build_chunker(settings), scanner, seconds)
+    parse_body, space = open_parser(settings.parsing, settings.limits), embedding_space(settings.embedding)
+    parse_object = partial(
+        parse_given, model=space.model, detect_language=settings.parsing.detect_language, parse_body=parse_body
+    )
+    return Preparation(
+        sources,
+        partial(_parse_document, parse_body, parse_object, rules),
+        build_given_chunker(settings),
+        _select_scanner(settings),
+        settings.parsing.timeout_s,
+        space.dimension,
+    )
 
 
 def _parse_document(
     parse_body: Callable[[str, bytes], Document],
-    pushed: Mapping[str, PushedRecord],
+    parse_object: Callable[[str, bytes], Document],
     rules: MetadataRules,
+    source: Source,
     uri: str,
     body: bytes,
 ) -> Document:
     """Parses the document, adds the metadata of its push request, and applies the metadata rules."""
-    record = pushed.get(uri)
-    document = with_pushed_metadata(record, parse_body(parser_uri(record), body)) if record else parse_body(uri, body)
+    if isinstance(source, GivenSource):
+        document = source.documents[uri]
+    elif brings_chunks(source, uri):
+        document = parse_object(uri, body)
+    else:
+        document = parse_body(format_uri(source, uri), body)
+    if isinstance(source, PushedSource):
+        document = with_pushed_metadata(source.documents[uri], document)
     return apply_rules(document, rules)
 
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, m
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from rag_core.storage.queue import JSON_LINES_SCHEME
 from rag_core.types import UNSTORABLE
 from serve.services import MAX_QUERY_CHARS
 
@@ -105,7 +106,7 @@ def check_uri(text: str) -> str:
 
 
 def check_location(text: str) -> str:
-    if not _LOCATION.fullmatch(text):
+    if not _LOCATION.fullmatch(text.removeprefix(JSON_LINES_SCHEME)):
         raise ValueError(
             f"a location must be a URI that the gateway can list, such as s3://bucket/docs or file:///srv/docs, "
             f"got {text!r:.80}"

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
+from rag_core.ingestion.given_documents import ChunkBody
 from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies.fields import (
     DocumentText,
@@ -19,6 +20,7 @@ from serve.bodies.fields import (
 )
 
 MAX_DOCUMENTS = 1_000
+MAX_CHUNKS, MAX_DIMENSION = 10_000, 16_384
 MAX_LOCATIONS = 100
 
 
@@ -39,6 +41,11 @@ class DocumentBody(Strict):
     url: RejectedUrl = None
     text: DocumentText
     metadata: Metadata = {}
+    chunks: list[ChunkBody] = Field([], max_length=MAX_CHUNKS, description="its chunks, if it brings them")
+    vector: list[float] = Field(
+        [], max_length=MAX_DIMENSION, description="the vector of the whole text as one chunk; not with `chunks`"
+    )
+    model: str = Field("", max_length=200, description="the embedding model of the vectors, which is then checked")
 
 
 class SourceBody(Strict):

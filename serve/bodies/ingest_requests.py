@@ -10,6 +10,8 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rag_core.ingestion import given_documents
+from rag_core.ingestion.sources.pushed import PLAIN_TEXT
 from rag_core.storage.queue import PushedDocument
 from serve.bodies.fields import MEGABYTE, Id, Uri
 from serve.bodies.ingest import DocumentBody, IngestBody, SourceBody, UploadBody
@@ -142,12 +144,24 @@ def _parse_json_document(index: int, value: object) -> AcceptedDocument | Reject
     """The default id is the uri, or else a hash of the text."""
     try:
         body = DocumentBody.model_validate(value)
+        content, media_type = _encode_content(body)
     except ValidationError as error:
         return RejectedDocument(index=index, id=_valid_id(value), errors=_list_errors(error, ("documents", index)))
-    content = body.text.encode()
     id = body.id or body.uri or _hash_id(content)
-    document = PushedDocument(id=id, body=content, title=body.title, url=body.uri, metadata=body.metadata)
+    document = PushedDocument(
+        id=id, body=content, media_type=media_type, title=body.title, url=body.uri, metadata=body.metadata
+    )
     return AcceptedDocument(index=index, document=document)
+
+
+def _encode_content(body: DocumentBody) -> tuple[bytes, str]:
+    """The bytes to store, and their media type: the text, or an object with the chunks that the document brings."""
+    if not (body.chunks or body.vector):
+        return body.text.encode(), PLAIN_TEXT
+    given = given_documents.DocumentBody(
+        text=body.text, chunks=tuple(body.chunks), vector=tuple(body.vector), model=body.model
+    )
+    return given.model_dump_json(exclude_defaults=True).encode(), given_documents.GIVEN_MEDIA_TYPE
 
 
 def _valid_id(value: object) -> str:

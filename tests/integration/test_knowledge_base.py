@@ -1,6 +1,7 @@
 """The Python door, with the hashing embedder."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from rag_core import KnowledgeBase, open_knowledge_base
 from rag_core.errors import ConfigError, DocumentError, FilterError, NotFoundError, StoreError
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
-from rag_core.types import DEFAULT_TENANT, Chunk, Document, Hit, Matrix, document_id
+from rag_core.types import DEFAULT_TENANT, Chunk, Document, GivenChunk, Hit, Matrix, document_id
 from rag_core.wiring.models import RemoteModels
 
 pytestmark = pytest.mark.postgres
@@ -211,3 +212,81 @@ def test_a_remote_embedder_reads_the_questions(store: Postgres, knowledge: Knowl
     with KnowledgeBase(settings, RemoteModels(embedder=embedder)) as remote:
         assert len(remote.search(QUESTION, k=2)) == 2
     assert embedder.questions == [QUESTION]
+
+
+def unit_vector(dimension: int, *components: int) -> tuple[float, ...]:
+    """Length 1, with equal components at these positions."""
+    return tuple(len(components) ** -0.5 if n in components else 0.0 for n in range(dimension))
+
+
+def given(uri: str, text: str, *components: int, dimension: int = 64) -> Document:
+    """A document of one chunk with a vector."""
+    vector = unit_vector(dimension, *components)
+    return Document(uri=uri, text=text, given=(GivenChunk(start=0, end=len(text), vector=vector),))
+
+
+def stored_vectors(store: Postgres) -> list[tuple[str, list[float]]]:
+    with store.connect() as connection:
+        connection.execute("select set_config('app.tenant', %s, false)", [DEFAULT_TENANT])
+        rows = connection.execute(
+            "select c.text, v.embedding::vector::real[] from chunks c join vectors v on v.chunk_id = c.id order by c.text, 2"
+        )
+        return [(text, [round(x, 3) for x in vector]) for text, vector in rows]
+
+
+def test_documents_are_added_with_their_own_vectors(store: Postgres) -> None:
+    with open_knowledge_base(store.dsn, settings=HASHING) as kb:
+        report = kb.add([given("https://x.org/a", "Gates.", 1), Document(uri="b", text="Keys are rotated yearly.")])
+        assert report.documents["completed"] == 2
+        assert report.chunks["embedded"] == 1
+        (hit,) = [hit for hit in kb.search("gates", k=2) if hit.chunk.text == "Gates."]
+        assert kb.add([given("https://x.org/a", "Gates.", 1)]).documents["completed"] == 0
+        changed = kb.add([given("https://x.org/a", "Gates.", 2)])
+    assert hit.origin.metadata["url"] == "https://x.org/a"
+    assert (changed.documents["completed"], changed.chunks["embedded"]) == (1, 0)
+    assert [vector.index(1.0) for text, vector in stored_vectors(store) if text == "Gates."] == [2]
+
+
+def test_a_given_vector_is_not_reused_for_another_document(store: Postgres) -> None:
+    with open_knowledge_base(store.dsn, settings=HASHING) as kb:
+        kb.add([given("a", "Gates.", 1)])
+        report = kb.add([Document(uri="b", text="Gates.", given=(GivenChunk(start=0, end=6),))])
+        kb.add([given("c", "Gates.", 3)])
+    assert report.chunks["embedded"] == 1
+    first, second, third = (vector for _, vector in stored_vectors(store))
+    assert sorted(vector.index(1.0) for vector in (first, second, third) if 1.0 in vector) == [1, 3]
+
+
+def test_documents_that_do_not_fit_are_failures_and_the_others_are_added(store: Postgres) -> None:
+    with open_knowledge_base(store.dsn, settings=HASHING) as kb:
+        report = kb.add([given("a", "Gates.", 1, dimension=3), given("b", "Keys.", 1)])
+    assert report.documents["completed"] == 1
+    (failure,) = report.failures
+    assert "must have the 64 dimensions of the collection's embedding model, got 3" in failure["reason"]
+
+
+def test_the_lines_of_a_file_are_documents(store: Postgres, tmp_path: Path) -> None:
+    path = tmp_path / "docs.jsonl"
+
+    def write_lines(*lines: dict[str, object]) -> None:
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    gates = {"id": "a", "text": "Gates open.", "chunks": [{"text": "Gates open.", "vector": unit_vector(64, 5)}]}
+    keys: dict[str, object] = {
+        "id": "b",
+        "title": "Keys",
+        "text": "# Keys\n\nKeys are kept.",
+        "media_type": "text/markdown",
+    }
+    write_lines(gates, keys, {"id": "c"})
+    with open_knowledge_base(store.dsn, settings=HASHING) as kb:
+        first = kb.ingest(f"jsonl:{path}")
+        write_lines(keys, {**gates, "title": "Gates"})
+        second = kb.ingest(f"jsonl:{path}")
+        hits = kb.search("keys kept", k=1)
+    assert (first.documents["completed"], first.documents["failed"]) == (2, 1)
+    assert "line 3: document: Value error, a document must have a text" in first.failures[0]["reason"]
+    counts = second.documents
+    assert (counts["completed"], counts["deleted"], counts["same"]) == (1, 1, 1)
+    assert titles(hits) == ["Keys"]
+    assert hits[0].origin.uri == f"jsonl:{path.as_uri()}#b"

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from rag_core.errors import DocumentError
 from rag_core.ingestion.containers.contained_files import ContainedFiles
 from rag_core.ingestion.containers.open_containers import OpenContainers
+from rag_core.ingestion.containers.source_file import SourceFile
 from rag_core.ingestion.containers.uris import SEPARATOR, container_uri
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.local import LocalTree, local_uri
@@ -78,6 +79,10 @@ class FilesSource:
         body = contained.read(entry, limit) if container_uri(entry.uri) else tree.read(entry, limit)
         self._check_size(limit, len(body))
         return body
+
+    def open_file(self) -> SourceFile:
+        """Opens the source's only file for random access. Raises DocumentError if it cannot be read."""
+        return self._open_tree().open(self.uri)
 
     def _build_contained_files(self, tree: LocalTree | RemoteTree) -> ContainedFiles:
         return ContainedFiles(self.containers, tree.open, int(self.file_mb * 1e6))

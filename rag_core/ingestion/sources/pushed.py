@@ -11,45 +11,11 @@ from uuid import UUID
 from rag_core.errors import DocumentError, StoreError, TransientError
 from rag_core.parsing.compression import strip_gz_suffix
 from rag_core.parsing.detection import SUFFIXES, suffix_of
+from rag_core.parsing.media_types import SUFFIXES_BY_MEDIA_TYPE
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import PUSHED_URI, PushedRecord, list_pushed_documents, load_pushed_bodies
 from rag_core.types import Document, Entry
 
-SUFFIXES_BY_MEDIA_TYPE = {
-    "text/plain": ".txt",
-    "text/markdown": ".md",
-    "text/html": ".html",
-    "application/xhtml+xml": ".html",
-    "text/asciidoc": ".adoc",
-    "text/csv": ".csv",
-    "text/tab-separated-values": ".tsv",
-    "application/json": ".json",
-    "application/x-ndjson": ".jsonl",
-    "application/x-ipynb+json": ".ipynb",
-    "text/x-rst": ".rst",
-    "text/vtt": ".vtt",
-    "application/x-subrip": ".srt",
-    "application/xml": ".xml",
-    "text/xml": ".xml",
-    "application/rss+xml": ".rss",
-    "application/atom+xml": ".atom",
-    "text/x-opml": ".opml",
-    "application/pdf": ".pdf",
-    "application/rtf": ".rtf",
-    "text/rtf": ".rtf",
-    "application/epub+zip": ".epub",
-    "message/rfc822": ".eml",
-    "application/msword": ".doc",
-    "application/vnd.ms-excel": ".xls",
-    "application/vnd.ms-powerpoint": ".ppt",
-    "application/vnd.ms-outlook": ".msg",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
-    "application/vnd.oasis.opendocument.text": ".odt",
-    "application/vnd.oasis.opendocument.spreadsheet": ".ods",
-    "application/vnd.oasis.opendocument.presentation": ".odp",
-}
 PLAIN_TEXT = "text/plain"
 BLOCK_BYTES, BLOCK_DOCUMENTS = 1 << 20, 128
 

@@ -14,6 +14,7 @@ from rag_core.ingestion import stages
 from rag_core.ingestion.sources.pushed import PushedSource
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.parsing.scan import Finding
+from rag_core.protocols import Source
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import PUSHED_URI, PushedRecord
 from rag_core.types import Chunk, Document, Draft, Entry, Failure, Matrix, TermWeights, text_hash
@@ -68,7 +69,7 @@ class ScriptedParser:
     def __init__(self, error: DocumentError | None = None) -> None:
         self.error, self.parsed = error, list[str]()
 
-    def __call__(self, uri: str, body: bytes) -> Document:
+    def __call__(self, _source: Source, uri: str, body: bytes) -> Document:
         self.parsed.append(uri)
         if self.error:
             raise self.error
