@@ -41,7 +41,11 @@ class DocumentBody(Strict):
     url: RejectedUrl = None
     text: DocumentText
     metadata: Metadata = {}
-    chunks: list[ChunkBody] = Field([], max_length=MAX_CHUNKS, description="its chunks, if it brings them")
+    chunks: Annotated[
+        list[ChunkBody],
+        Field(max_length=MAX_CHUNKS, description="its chunks, if it brings them"),
+        WithJsonSchema({"type": "array", "maxItems": MAX_CHUNKS, "items": ChunkBody.model_json_schema()}),
+    ] = []
     vector: list[float] = Field(
         [], max_length=MAX_DIMENSION, description="the vector of the whole text as one chunk; not with `chunks`"
     )

@@ -66,3 +66,7 @@ def test_a_bucket_is_kept_in_step(reader: Reader, tmp_path: Path) -> None:
 def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands append the reader's folder
     reader.follow(page("how-to/extend"))
+
+
+def test_chunks_of_another_program_are_stored(reader: Reader) -> None:
+    reader.follow(page("how-to/given-chunks"))

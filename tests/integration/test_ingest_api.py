@@ -276,6 +276,28 @@ def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> Non
     assert violations(store) == []
 
 
+def test_documents_bring_their_own_chunks_and_vectors(store: Postgres) -> None:
+    vector = [1.0, *[0.0] * 63]
+    documents = [
+        {**GATES, "chunks": [{"start": 0, "end": 10, "vector": vector}, {"text": "at spring tide.", "vector": vector}]},
+        {**KEYS, "vector": [0.5, 0.5]},
+        {"id": "both", "text": "Both.", "vector": vector, "chunks": [{"start": 0, "end": 4}]},
+    ]
+
+    async def push(client: httpx2.AsyncClient) -> tuple[httpx2.Response, Any]:
+        done = await client.post("/v1/ingest", json={"documents": documents}, headers=WAIT)
+        return done, (await client.post("/v1/retrieve", json={"query": "gates", "top_k": 2})).json()
+
+    with worker(store):
+        done, found = asked(store, push)
+    assert done.status_code == 207
+    reasons = {item["id"]: str(item["problem"]) for item in done.json()["items"] if "problem" in item}
+    assert "must have the 64 dimensions of the collection's embedding model, got 2" in reasons["keys"]
+    assert "a vector or chunks, not both" in reasons["both"]
+    assert {(hit["text"], hit["start"]) for hit in found["results"]} == {("Gates open", 0), ("at spring tide.", 11)}
+    assert violations(store) == []
+
+
 def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Postgres) -> None:
     async def pushed(client: httpx2.AsyncClient) -> tuple[list[Any], Any]:
         texts = ["Gates open at spring tide.", "Gates open at noon.", "Gates open at noon."]

@@ -229,7 +229,8 @@ def stored_vectors(store: Postgres) -> list[tuple[str, list[float]]]:
     with store.connect() as connection:
         connection.execute("select set_config('app.tenant', %s, false)", [DEFAULT_TENANT])
         rows = connection.execute(
-            "select c.text, v.embedding::vector::real[] from chunks c join vectors v on v.chunk_id = c.id order by c.text, 2"
+            "select c.text, v.embedding::vector::real[] from chunks c join vectors v on v.chunk_id = c.id"
+            " order by c.text, 2"
         )
         return [(text, [round(x, 3) for x in vector]) for text, vector in rows]
 
