@@ -30,7 +30,10 @@ RunnerOption = Annotated[RunnerName, typer.Option(help="Where to run the work; `
 
 @command
 def ingest(
-    sources: Annotated[list[str], typer.Argument(help="Folders, files, or URIs such as s3://bucket/docs.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Folders, files, or URIs such as s3://bucket/docs; jsonl:FILE for a file of documents."),
+    ],
     options: GlobalOptions,
     collection: Annotated[str, typer.Option(help="The collection to sync.")] = DEFAULT_COLLECTION,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")] = False,
@@ -102,12 +105,10 @@ def with_profile(options: GlobalOptions, locations: Sequence[str], meta: Sequenc
     explicit = options.profile or os.environ.get("RAG_PROFILE", "")
     sources: list[Metadata] = []
     if not explicit:
-        from rag_core.wiring.ingestion import open_files_source
+        from rag_core.wiring.ingestion import source_uri
 
         settings = with_metadata.settings
-        sources = [
-            {**settings.metadata.set, "uri": open_files_source(settings, location).uri} for location in locations
-        ]
+        sources = [{**settings.metadata.set, "uri": source_uri(settings, location)} for location in locations]
     profile = choose_profile(explicit, sources, read_detect_patterns(options.config))
     if not explicit and profile != DEFAULT_PROFILE and not options.quiet:
         typer.echo(

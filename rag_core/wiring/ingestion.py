@@ -189,6 +189,12 @@ def location_rules(settings: Settings) -> LocationRules:
     return LocationRules(settings.ingestion.allowed_locations, settings.ingestion.private_networks)
 
 
+def source_uri(settings: Settings, location: str) -> str:
+    """The uri of the source of `open_source`, without reading it. Raises its errors."""
+    scheme = JSON_LINES_SCHEME if location.startswith(JSON_LINES_SCHEME) else ""
+    return scheme + open_files_source(settings, location.removeprefix(scheme)).uri
+
+
 def open_source(settings: Settings, location: str, rules: LocationRules | None = None) -> Source:
     """Opens files, or the lines of a file if the location begins with `jsonl:`. Raises SourceError or ConfigError."""
     file = open_files_source(settings, location.removeprefix(JSON_LINES_SCHEME), rules)
