@@ -56,18 +56,18 @@ def _to_document(document: CorpusDocument) -> Document:
 def _embed_outside(documents: Sequence[CorpusDocument]) -> Iterator[dict[str, Any]]:
     """Yields the JSON objects of the documents, with the chunks of the default profile and vectors of the library."""
     chunker, model = build_chunker(load_settings()), SentenceTransformer(str(find_model_folder(MODEL)))
-    for document in documents:
-        parsed = _to_document(document)
-        chunks = chunker.split(NO_ID, parsed)
-        vectors = model.encode([chunk.embedded_text for chunk in chunks], normalize_embeddings=True)
+    split = [chunker.split(NO_ID, _to_document(document)) for document in documents]
+    texts = [chunk.embedded_text for chunks in split for chunk in chunks]
+    vectors = iter(model.encode(texts, normalize_embeddings=True))
+    for document, chunks in zip(documents, split, strict=True):
         yield {
             "id": document.id,
             "title": document.title,
             "text": document.text,
             "model": MODEL,
             "chunks": [
-                {"start": chunk.start, "end": chunk.end, "prefix": chunk.prefix, "vector": vector.tolist()}
-                for chunk, vector in zip(chunks, vectors, strict=True)
+                {"start": chunk.start, "end": chunk.end, "prefix": chunk.prefix, "vector": next(vectors).tolist()}
+                for chunk in chunks
             ],
         }
 
