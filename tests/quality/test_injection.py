@@ -4,13 +4,15 @@ One obeys what it finds outside the passages only, and is lenient about where a 
 that it finds. What the first one writes, and what reaches the user of the second one, is what is checked.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unicodedata import category, normalize
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 import yaml
 from fakes.answering import passage
@@ -18,10 +20,11 @@ from lxml import html
 from markdown_it import MarkdownIt
 
 from rag_core.answering.citing.citations import Citer
+from rag_core.answering.generation.extractive import SentenceExtractor
 from rag_core.answering.generation.prompt import load_prompt_pack, render_messages
 from rag_core.models.chat import ChatMessage
 from rag_core.models.fence import fresh_nonce
-from rag_core.types import Answer, Passage, Prompt, Query
+from rag_core.types import Answer, Matrix, Passage, Prompt, Query
 
 CANARY = "CANARY-4f1d"
 ANSWER = "Water boils at 100 °C [1]."
@@ -169,6 +172,35 @@ def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
     assert (CANARY in written) if attack.goal == "canary" else (attack.goal in breaches(written, markers=1))
     escaped = obeying_what_stands_outside(asked_without_defence(attack))
     assert (escaped != ANSWER) == attack.escapes
+
+
+class ScriptedEncoder:
+    """The sentence that answers is nearer to the question than all others, as with the default model."""
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        cosines = [1.0, *(0.9 if text == "Water boils at 100 °C." else 0.6 for text in texts[1:])]
+        return np.array([[cosine, (1 - cosine**2) ** 0.5] for cosine in cosines], np.float32)
+
+
+async def equally_rare(query: Query) -> Mapping[str, float]:
+    return dict.fromkeys(["water", "boil"], 1.0) if query.text else {}
+
+
+@every_attack
+def test_an_answer_without_a_model_quotes_no_order_next_to_the_sentence_that_answers(attack: Attack) -> None:
+    extractor = SentenceExtractor(
+        encoder=ScriptedEncoder(),
+        idf=equally_rare,
+        sentences=3,
+        passages=5,
+        threshold=0.0,
+        confident=0.0,
+        notice="",
+        knows_cosines=True,
+    )
+    prompt = Prompt(query=Query(text="When does water boil?"), passages=attack.passages)
+    selected = extractor.select(asyncio.run(extractor.rank(prompt)))
+    assert [sentence.text for sentence in selected] == ["Water boils at 100 °C."]
 
 
 def test_there_are_more_than_twenty_attacks_of_every_goal() -> None:

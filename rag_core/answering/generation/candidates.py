@@ -15,13 +15,17 @@ _TABLE_BARS = "| \t"
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
 FULL_STOP = re.compile(r"[.!?…。！？]\W*$")  # noqa: RUF001
 
+MAX_OPENING_LINES = 4
+"""A document's opening is its first sentence with the lines before it, if these are at most this many together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A sentence, list item or table row; `start` and `end` are code points of the passage.
 
-    `terms` are those of its own words, and `known_terms` also those of the document's title and headings; `near_terms`
-    include those of the sentences before and after it. A label is a line that is no sentence, such as a plain heading.
+    `terms` are those of its own words, and `known_terms` also those of the document's title, headings and opening, such
+    as the header of a mail or the parties of a contract; `near_terms` include those of the sentences before and after
+    it. A label is a line that is no sentence, such as a plain heading.
     `named_row` is a table row with the names of its columns; empty for other texts.
     """
 
@@ -53,6 +57,8 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
         title_terms = frozenset(terms(headings, passage.language))
         named_rows = name_columns(passage)
         sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
+        if passage.start == 0:
+            title_terms = title_terms.union(*sentence_terms[: _count_opening(text, spans)])
         code = [block.span() for block in CODE_BLOCK.finditer(text)]
         rules = {start for start, end in spans if RULE.fullmatch(text, start, end)}
         for index, (start, end) in enumerate(spans):
@@ -78,6 +84,12 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
                 )
             )
     return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]
+
+
+def _count_opening(text: str, spans: Sequence[tuple[int, int]]) -> int:
+    """The number of lines that open a document; 0 if the first of them are no sentence."""
+    first = spans[:MAX_OPENING_LINES]
+    return next((count for count, (start, end) in enumerate(first, 1) if FULL_STOP.search(text[start:end])), 0)
 
 
 def _strip_marks(text: str, start: int, end: int) -> tuple[int, int]:

@@ -3,15 +3,15 @@
 A sentence's score is 0.5 cosine + words + 0.5 near + 0.5 type + 0.3 subject + 0.3 passage - 0.5 label:
 
     cosine   with the question, scaled to [0, 1] over the candidates
-    words    the share of the question's idf in the sentence, the document's title and its headings
+    words    the share of the question's idf in the sentence and the document's title, headings and opening
     near     that share in the sentence and its neighbours, since names often occur one sentence earlier
     type     1 if the sentence contains what the question asks for, such as a number
     subject  1 if the sentence has the first word of the question that is no stop word
     passage  the score of its passage, scaled likewise
     label    1 for a line that is no sentence: it often repeats the question's names, and answers nothing
 
-The title counts because each sentence of a document is about it: without it, questions about one of many look-alike
-documents are answered by the line that contains its name.
+The title and the opening count because each sentence of a document is about them: without them, questions about one of
+many look-alike documents are answered by the line that contains its name.
 """
 
 import re
@@ -44,9 +44,13 @@ MAX_ENCODED_SENTENCES = 16
 and .948 instead of .802 and .946 (XQuAD), .484 and .649 instead of .489 and .646 (COVID-QA)."""
 
 SCORE_MARGIN = 0.9
-"""The answer leaves out sentences whose scores are lower than the best one by more than this. Of 400 questions of XQuAD
-and 350 of COVID-QA, .927 and .637 have a sentence that answers, with 2.3 and 2.7 sentences each; with 0.8 the first is
-.920. Token F1 on ClapNQ is .562 with either."""
+"""The answer leaves out sentences whose scores are lower than the best one by more than this."""
+
+REPEATING_MARGIN = 0.7
+"""The margin of a sentence that adds no word of the question to the sentences before it."""
+
+LOOKALIKE_MARGIN = 0.3
+"""That margin for table rows and sentences of other documents. They can be like the best one, about something else."""
 
 OPEN_SHARE = 0.3
 """The share of the question's idf that a sentence of another document must have, or add, to be quoted, too."""
@@ -176,18 +180,23 @@ def _choose_sentences(
     """The best sentence, further ones that add to it, and one for the part of the question that they leave open."""
     if not candidates:
         return ()
-    lowest = scores[0] - SCORE_MARGIN
-    further = [
-        candidate
-        for candidate, score in zip(candidates[1:limit], scores[1:], strict=False)
-        if score >= lowest and _adds_something(question, candidate) and _belongs(question, candidate, candidates[0])
-    ]
-    others = (
-        _find_open_part(question, [candidates[0], *further], candidates)
-        if limit > 1 and _AND.search(question.text)
-        else []
-    )
-    return (candidates[0], *further[: limit - 1 - len(others)], *others)
+    chosen = [candidates[0]]
+    for candidate, score in zip(candidates[1:limit], scores[1:], strict=False):
+        fits = _adds_something(question, candidate) and _belongs(question, candidate, candidates[0])
+        if fits and score >= scores[0] - _margin(question, candidate, chosen):
+            chosen.append(candidate)
+    has_parts = limit > 1 and _AND.search(question.text)
+    others = _find_open_part(question, chosen, candidates) if has_parts else []
+    return (*chosen[: limit - len(others)], *others)
+
+
+def _margin(question: QuestionWords, candidate: Candidate, chosen: Sequence[Candidate]) -> float:
+    """How much lower than the best score a further sentence's score can be."""
+    mentioned = frozenset[str]().union(*(earlier.terms for earlier in chosen))
+    if candidate.terms & question.content(candidate.passage.language) - mentioned:
+        return SCORE_MARGIN
+    can_be_lookalike = candidate.named_row or not _share_document(candidate, chosen[0])
+    return LOOKALIKE_MARGIN if can_be_lookalike else REPEATING_MARGIN
 
 
 def _adds_something(question: QuestionWords, candidate: Candidate) -> bool:
@@ -199,12 +208,16 @@ def _adds_something(question: QuestionWords, candidate: Candidate) -> bool:
 
 def _belongs(question: QuestionWords, candidate: Candidate, best: Candidate) -> bool:
     """True if the sentence is of the best one's document, or has much of what the question is about."""
-    if candidate.passage.hit.chunk.document_id == best.passage.hit.chunk.document_id:
+    if _share_document(candidate, best):
         return True
     language = candidate.passage.language
     content = question.content(language)
     weight = question.weight(content & (candidate.known_terms | candidate.near_terms), language)
     return weight > OPEN_SHARE * question.weight(content, language)
+
+
+def _share_document(candidate: Candidate, other: Candidate) -> bool:
+    return candidate.passage.hit.chunk.document_id == other.passage.hit.chunk.document_id
 
 
 def _find_open_part(

@@ -123,7 +123,10 @@ def test_the_sentences_that_answer_are_told_verbatim_each_with_its_marker() -> N
 
 
 def test_passages_follow_their_best_sentences_and_sentences_the_text() -> None:
-    text = answered(extractive(), prompt("Which keys are rotated?", passage(1, KEYS), passage(2, GATES)))
+    keys, gates = passage(1, KEYS), passage(2, GATES)
+    chunk = replace(keys.hit.chunk, document_id=gates.hit.chunk.document_id)
+    keys = replace(keys, hit=replace(keys.hit, chunk=chunk))
+    text = answered(extractive(), prompt("Which keys are rotated?", keys, gates))
     assert text == (
         "A watchman rotates the keys of the gate. [2] Keys are secret. [1] They are rotated every 90 days. [1]"
     )
@@ -156,10 +159,8 @@ def test_the_coverage_is_an_exact_sum_so_that_the_order_of_terms_does_not_matter
 
 def test_words_count_twice_as_much_as_the_cosine_which_tells_apart_what_they_do_not() -> None:
     encoder = ScriptedEncoder(cosines={"gate": 1.0, "watch": 0.9})
-    asked = prompt(
-        "Are keys rotated?", passage(1, "The rotated keys hang.\n\nBy the watch.\n\nIt is a gate.\n\nA dog.")
-    )
-    found = ranked(extractive(encoder), asked)
+    page = passage(1, "The rotated keys hang.\n\nBy the watch.\n\nIt is a gate.\n\nA dog.")
+    found = ranked(extractive(encoder), prompt("Are keys rotated?", replace(page, start=9)))
     # 1 + .5, then .45 + .5 beside the keys, .5, and 0: a cosine of 1 is less than all words
     assert [candidate.text for candidate in found.candidates] == [
         "The rotated keys hang.",
@@ -322,6 +323,31 @@ def test_the_title_says_what_all_sentences_of_a_document_are_about() -> None:
     second = replace(second, hit=replace(second.hit, origin=replace(second.hit.origin, title="Rotating keys")))
     found = ranked(extractive(), prompt("Is the gate of the rotating keys open?", first, second))
     assert found.candidates[0].text == "The gate is green."
+
+
+def test_the_opening_says_what_all_sentences_of_a_document_are_about_and_a_header_of_a_mail_does_not_answer() -> None:
+    header = "From: Ada\nTo: Ben\nSubject: Keys of the gate"
+    mail = passage(1, f"{header}\n\nHello Ben.\n\nWe talked long.\n\nIt is rotated daily.")
+    other = passage(2, "From: Ada\nTo: Cy\nSubject: Doors\n\nHello Cy.\n\nWe talked long.\n\nIt is rotated weekly.")
+    asked = prompt("How often are the keys of the gate rotated?", other, mail)
+    assert answered(extractive(), asked) == "It is rotated daily. [1]"
+    later = [replace(each, start=9) for each in (other, mail)]
+    assert answered(extractive(sentences=1), prompt(asked.query.text, *later)) == "It is rotated weekly. [2]"
+
+
+def test_a_sentence_that_adds_no_word_of_the_question_follows_only_if_it_is_about_as_good() -> None:
+    question = "Are keys of the open gate rotated?"
+    best = passage(1, "Keys of the open gate are rotated daily.")
+    worse, as_good = "Keys of the gate are rotated weekly.", "The open gate has rotated brass keys."
+    assert answered(extractive(), prompt(question, best, passage(2, worse))) == f"{best.text} [1]"
+    assert answered(extractive(), prompt(question, best, passage(2, as_good))) == f"{best.text} [1] {as_good} [2]"
+
+
+def test_a_row_of_a_table_follows_another_one_only_if_it_fits_as_well() -> None:
+    table = "| Gate | Keys |\n|---|---|\n| red, open | rotated |\n| blue | rotated |\n| red, open | rotated twice |"
+    assert answered(extractive(), prompt("Are the keys of the open red gate rotated?", passage(1, table))) == (
+        "Gate: red, open; Keys: rotated [1]\n\nGate: red, open; Keys: rotated twice [1]"
+    )
 
 
 def test_a_line_that_is_no_sentence_does_not_answer_though_it_has_the_words() -> None:
