@@ -376,6 +376,17 @@ def test_what_two_passages_say_counts_once() -> None:
         ("¿Cuándo abre la puerta?", "time", "Abre en enero.", "Abre pronto."),
         ("¿Quién cierra la puerta?", "name", "La cierra Ana.", "La cierra alguien."),
         ("闸门什么时候关闭？", "time", "闸门在18时关闭。", "闸门会关闭。"),  # noqa: RUF001
+        ("How heavy is the gate?", "number", "It weighs 40 kg.", "It is iron."),
+        ("Welchen Betrag zahlt der Gast?", "number", "Er zahlt 12 Euro.", "Er zahlt gern."),
+        ("Wie schwer ist das Tor?", "number", "Es wiegt 40 kg.", "Es ist aus Eisen."),
+        ("When is the gate closed?", "time", "On Mondays.", "At night."),
+        ("À quelle heure ferme la porte ?", "time", "Elle ferme à 18 h.", "Elle ferme tôt."),
+        ("Wie heißt der Wächter?", "name", "Es ist Jonas.", "Es ist er."),
+        ("¿En qué lugar está la llave?", "name", "Está en Soria.", "Está colgada."),
+        ("Puis-je fermer la porte ?", "yes or no", "C'est interdit.", "Elle est rouge."),
+        ("¿Cierra el guarda la puerta?", "yes or no", "No la cierra.", "La puerta es roja."),
+        ("¿Sabe usted cuánto pesa la puerta?", "number", "Pesa 40 kg.", "Es de hierro."),
+        ("钥匙几点交还？", "time", "钥匙在6点交还。", "钥匙要交还。"),  # noqa: RUF001
         ("有多少把钥匙？", "number", "有十二把钥匙。", "有很多钥匙。"),  # noqa: RUF001
     ],
 )
