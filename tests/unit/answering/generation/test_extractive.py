@@ -324,6 +324,21 @@ def test_the_title_says_what_all_sentences_of_a_document_are_about() -> None:
     assert found.candidates[0].text == "The gate is green."
 
 
+def test_a_heading_inside_a_passage_is_about_all_sentences_up_to_the_next_heading() -> None:
+    text = "# Keys\n\nOne hangs here. Another hangs there.\n\n# Lamps\n\nThey are lit."
+    candidates = find_candidates([passage(1, text)])
+    assert [each.text for each in candidates if "key" in each.known_terms] == [
+        "One hangs here.",
+        "Another hangs there.",
+    ]
+    assert [each.text for each in candidates if "lamp" in each.known_terms] == ["They are lit."]
+
+
+def test_a_bare_yes_or_no_is_told_with_the_sentence_after_it() -> None:
+    assert texts("# May guests enter?\n\nNo. They wait outside. It is dry.") == ["No. They wait outside.", "It is dry."]
+    assert texts("# May guests enter?\n\nNo.\n\nThe gate is red.") == ["No.", "The gate is red."]
+
+
 def test_a_line_that_is_no_sentence_does_not_answer_though_it_has_the_words() -> None:
     page = passage(1, "Keys of the gate\n\nThey hang by the door.")
     page = replace(page, hit=replace(page.hit, origin=replace(page.hit.origin, title="Keys of the gate")))
