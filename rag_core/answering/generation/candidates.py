@@ -24,7 +24,8 @@ class Candidate:
 
     `terms` are those of its own words, and `known_terms` also those of the document's title and of the headings above
     it; `near_terms` include those of the sentences before and after it. A label is a line that is no sentence, such as
-    a plain heading. `named_row` is a table row with the names of its columns; empty for other texts.
+    a plain heading. `named_row` is a table row with the names of its columns, and `cell_terms` are those of its cells
+    alone; both are empty for other texts.
     """
 
     passage: Passage
@@ -35,6 +36,7 @@ class Candidate:
     near_terms: frozenset[str]
     is_label: bool
     named_row: str = ""
+    cell_terms: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -80,6 +82,7 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
                     near_terms=near_terms | own_terms,
                     is_label=not is_marked and not FULL_STOP.search(text[first:last]),
                     named_row=named_row,
+                    cell_terms=sentence_terms[index] if named_row else frozenset(),
                 )
             )
     return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]

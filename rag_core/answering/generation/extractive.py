@@ -180,7 +180,10 @@ def _choose_sentences(
     further = [
         candidate
         for candidate, score in zip(candidates[1:limit], scores[1:], strict=False)
-        if score >= lowest and _adds_something(question, candidate) and _belongs(question, candidate, candidates[0])
+        if score >= lowest
+        and _adds_something(question, candidate)
+        and _belongs(question, candidate, candidates[0])
+        and not _is_lesser_row(question, candidate, candidates[0])
     ]
     others = (
         _find_open_part(question, [candidates[0], *further], candidates)
@@ -205,6 +208,15 @@ def _belongs(question: QuestionWords, candidate: Candidate, best: Candidate) -> 
     content = question.content(language)
     weight = question.weight(content & (candidate.known_terms | candidate.near_terms), language)
     return weight > OPEN_SHARE * question.weight(content, language)
+
+
+def _is_lesser_row(question: QuestionWords, candidate: Candidate, best: Candidate) -> bool:
+    """True if the best one is the row that the question names: its cells have more of the question's words.
+
+    The names of the columns are in every row, so they say nothing about which row is asked for.
+    """
+    words = question.terms(best.passage.language)
+    return bool(candidate.cell_terms) and words & candidate.cell_terms < words & best.cell_terms
 
 
 def _find_open_part(

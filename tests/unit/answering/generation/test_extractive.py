@@ -307,6 +307,16 @@ def test_a_row_of_a_table_is_told_with_its_columns_cited_as_it_stands_and_verbat
     assert asyncio.run(VerbatimJudge().judge(changed, sources)).grade == "partial"
 
 
+def test_of_a_table_only_the_rows_that_the_question_names_are_told() -> None:
+    table = "| Key | Opens |\n| --- | --- |\n| red | gate A |\n| blue | gate B |\n| red | lamp C |"
+    (red, _, lamp) = [each.text for each in find_candidates([passage(1, table)])]
+    assert [each.text for each in ranked(extractive(), prompt("Which key is red?", passage(1, table))).chosen] == [
+        red,
+        lamp,
+    ]
+    assert len(ranked(extractive(), prompt("Which key is it?", passage(1, table))).chosen) == 3
+
+
 def test_a_table_that_was_cut_has_its_columns_in_the_prefix_of_its_chunk() -> None:
     cut = passage(1, "| 53 | red |\n| 54 | amber |")
     cut = replace(cut, chunks=(replace(cut.chunks[0], prefix="Alarms\n| Alarm | Level |"),))
