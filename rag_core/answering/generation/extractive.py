@@ -117,7 +117,8 @@ class SentenceExtractor:
     async def rank(self, prompt: Prompt) -> RankedCandidates:
         """Ranks the sentences; by their words alone if the encoder fails."""
         question = QuestionWords(prompt.query.text, await self.idf(prompt.query))
-        passages = nlargest(self.passages, prompt.passages, key=lambda passage: passage.hit.score)
+        named = _select_named(question, prompt.passages)
+        passages = nlargest(self.passages, named, key=lambda passage: passage.hit.score)
         candidates = nlargest(MAX_ENCODED_SENTENCES, find_candidates(passages), key=partial(_word_score, question))
         cosines: list[float] = []
         if candidates:
@@ -213,10 +214,13 @@ def _belongs(question: QuestionWords, candidate: Candidate, best: Candidate) -> 
 def _is_lesser_row(question: QuestionWords, candidate: Candidate, best: Candidate) -> bool:
     """True if the best one is the row that the question names: its cells have more of the question's words.
 
-    The names of the columns are in every row, so they say nothing about which row is asked for.
+    The names of the columns are in every row, so they say nothing about which row is asked for. A code of the question,
+    such as that of an alarm, names a row by itself.
     """
-    words = question.terms(best.passage.language)
-    return bool(candidate.cell_terms) and words & candidate.cell_terms < words & best.cell_terms
+    cells, best_cells = candidate.cell_terms, best.cell_terms
+    words, codes = question.terms(best.passage.language), question.codes()
+    is_other = bool(codes & best_cells) and not codes & cells
+    return bool(cells) and (is_other or words & cells < words & best_cells)
 
 
 def _find_open_part(
@@ -239,6 +243,15 @@ def _find_open_part(
         and _adds_something(question, other)
     )
     return list(islice(fitting, 1))
+
+
+def _select_named(question: QuestionWords, passages: Sequence[Passage]) -> Sequence[Passage]:
+    """The passages that have a code of the question, such as a model or an alarm; all if none has.
+
+    What a passage says about another model answers nothing, however near it is.
+    """
+    codes = question.codes()
+    return [passage for passage in passages if codes & _passage_terms(passage)] or passages
 
 
 def _passage_terms(passage: Passage) -> frozenset[str]:

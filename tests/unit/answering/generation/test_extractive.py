@@ -187,6 +187,14 @@ def test_only_the_best_passages_are_read() -> None:
     assert [candidate.passage.n for candidate in found.candidates] == [7, 6]
 
 
+def test_a_question_that_names_a_code_is_answered_from_passages_with_it() -> None:
+    near, named = passage(1, "The gate opens at noon."), passage(2, "Lamp C20 is lit.", score=0.1)
+    assert answered(extractive(), prompt("When does gate C20 open?", near, named)) == "Lamp C20 is lit. [2]"
+    assert answered(extractive(), prompt("When does gate C30 open?", near, named)).startswith(
+        "The gate opens at noon. [1]"
+    )
+
+
 def test_of_many_sentences_those_with_the_words_of_the_question_are_encoded() -> None:
     encoder = ScriptedEncoder()
     many = "".join(f"A dog barks {n} times. " for n in range(50)) + "The keys are red."
@@ -315,6 +323,15 @@ def test_of_a_table_only_the_rows_that_the_question_names_are_told() -> None:
         lamp,
     ]
     assert len(ranked(extractive(), prompt("Which key is it?", passage(1, table))).chosen) == 3
+
+
+def test_a_row_with_a_code_of_the_question_is_told_alone() -> None:
+    table = "| Code | Reason |\n| --- | --- |\n| E11 | The lamp is red |\n| E12 | The gate is shut |"
+    encoder = ScriptedEncoder(cosines={"E11": 0.9})
+    chosen = ranked(extractive(encoder), prompt("Is the gate of E11 red?", passage(1, table))).chosen
+    assert [each.named_row for each in chosen] == ["Code: E11; Reason: The lamp is red"]
+    both = ranked(extractive(encoder), prompt("Is the gate of E11 or E12 red?", passage(1, table))).chosen
+    assert len(both) == 2
 
 
 def test_a_table_that_was_cut_has_its_columns_in_the_prefix_of_its_chunk() -> None:
