@@ -89,10 +89,10 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
 
 
 def _join_bare_replies(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Joins a sentence that is only a yes or no with the next one of its paragraph, which says what it is about."""
+    """Joins a sentence that is only a yes or no with the next one of its line, which says what it is about."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:
-        if joined and _BARE_REPLY.fullmatch(text, *joined[-1]) and "\n\n" not in text[joined[-1][1] : start]:
+        if joined and _BARE_REPLY.fullmatch(text, *joined[-1]) and "\n" not in text[joined[-1][1] : start]:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
