@@ -10,7 +10,9 @@ from rag_core.text.analysis import terms
 from rag_core.text.sentences import CODE_BLOCK, sentence_spans
 from rag_core.types import Passage
 
-_NO_SENTENCE = re.compile(r"#{1,6}\s|[\W\d_]*$")
+_HEADING = re.compile(r"#{1,6}\s")
+_NO_SENTENCE = re.compile(rf"{_HEADING.pattern}|[\W\d_]*$")
+_BARE_REPLY = re.compile(r"(?:yes|no|ja|nein|oui|non|sí|si|是的?|不是?|不能|可以|不可以)\W*", re.IGNORECASE)
 _TABLE_BARS = "| \t"
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+(?=\S)")
 FULL_STOP = re.compile(r"[.!?…。！？]\W*$")  # noqa: RUF001
@@ -23,10 +25,11 @@ MAX_OPENING_LINES = 4
 class Candidate:
     """A sentence, list item or table row; `start` and `end` are code points of the passage.
 
-    `terms` are those of its own words, and `known_terms` also those of the document's title, headings and opening, such
-    as the header of a mail or the parties of a contract; `near_terms` include those of the sentences before and after
-    it. A label is a line that is no sentence, such as a plain heading.
-    `named_row` is a table row with the names of its columns; empty for other texts.
+    `terms` are those of its own words, and `known_terms` also those of the document's title and opening, such as the
+    header of a mail or the parties of a contract, and of the headings above it; `near_terms` include those of the
+    sentences before and after it. A label is a line that is no sentence, such as a plain heading.
+    `named_row` is a table row with the names of its columns, and `cell_terms` are those of its cells alone; both are
+    empty for other texts.
     """
 
     passage: Passage
@@ -37,6 +40,7 @@ class Candidate:
     near_terms: frozenset[str]
     is_label: bool
     named_row: str = ""
+    cell_terms: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -52,18 +56,24 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
     """
     candidates: list[Candidate] = []
     for passage in passages:
-        text, spans = passage.text, sentence_spans(passage.text)
+        text, spans = passage.text, _join_bare_replies(passage.text, sentence_spans(passage.text))
         headings = f"{passage.hit.origin.title}\n{passage.chunks[0].prefix}"
         title_terms = frozenset(terms(headings, passage.language))
+        heading_terms = frozenset[str]()
         named_rows = name_columns(passage)
         sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
         if passage.start == 0:
-            title_terms = title_terms.union(*sentence_terms[: _count_opening(text, spans)])
+            opening = sentence_terms[: _count_opening(text, spans)]
+            title_terms = title_terms.union(
+                *(words for words, (start, _) in zip(opening, spans, strict=False) if not _HEADING.match(text, start))
+            )
         code = [block.span() for block in CODE_BLOCK.finditer(text)]
         rules = {start for start, end in spans if RULE.fullmatch(text, start, end)}
         for index, (start, end) in enumerate(spans):
             is_header = any(next_start in rules for next_start, _ in spans[index + 1 : index + 2])
             in_code = any(block_start <= start < block_end for block_start, block_end in code)
+            if _HEADING.match(text, start) and not in_code:
+                heading_terms = sentence_terms[index]
             if is_header or in_code or _NO_SENTENCE.match(text, start, end):
                 continue
             near_terms = frozenset[str]().union(*sentence_terms[max(0, index - 1) : index + 2])
@@ -77,10 +87,11 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
                     start=first,
                     end=last,
                     terms=own_terms,
-                    known_terms=own_terms | title_terms,
+                    known_terms=own_terms | title_terms | heading_terms,
                     near_terms=near_terms | own_terms,
                     is_label=not is_marked and not FULL_STOP.search(text[first:last]),
                     named_row=named_row,
+                    cell_terms=sentence_terms[index] if named_row else frozenset(),
                 )
             )
     return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]
@@ -90,6 +101,17 @@ def _count_opening(text: str, spans: Sequence[tuple[int, int]]) -> int:
     """The number of lines that open a document; 0 if the first of them are no sentence."""
     first = spans[:MAX_OPENING_LINES]
     return next((count for count, (start, end) in enumerate(first, 1) if FULL_STOP.search(text[start:end])), 0)
+
+
+def _join_bare_replies(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Joins a sentence that is only a yes or no with the next one of its line, which says what it is about."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and _BARE_REPLY.fullmatch(text, *joined[-1]) and "\n" not in text[joined[-1][1] : start]:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _strip_marks(text: str, start: int, end: int) -> tuple[int, int]:

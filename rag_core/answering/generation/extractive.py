@@ -121,7 +121,8 @@ class SentenceExtractor:
     async def rank(self, prompt: Prompt) -> RankedCandidates:
         """Ranks the sentences; by their words alone if the encoder fails."""
         question = QuestionWords(prompt.query.text, await self.idf(prompt.query))
-        passages = nlargest(self.passages, prompt.passages, key=lambda passage: passage.hit.score)
+        named = _select_named(question, prompt.passages)
+        passages = nlargest(self.passages, named, key=lambda passage: passage.hit.score)
         candidates = nlargest(MAX_ENCODED_SENTENCES, find_candidates(passages), key=partial(_word_score, question))
         cosines: list[float] = []
         if candidates:
@@ -183,7 +184,8 @@ def _choose_sentences(
     chosen = [candidates[0]]
     for candidate, score in zip(candidates[1:limit], scores[1:], strict=False):
         fits = _adds_something(question, candidate) and _belongs(question, candidate, candidates[0])
-        if fits and score >= scores[0] - _margin(question, candidate, chosen):
+        is_lesser = _is_lesser_row(question, candidate, candidates[0])
+        if fits and not is_lesser and score >= scores[0] - _margin(question, candidate, chosen):
             chosen.append(candidate)
     has_parts = limit > 1 and _AND.search(question.text)
     others = _find_open_part(question, chosen, candidates) if has_parts else []
@@ -220,6 +222,18 @@ def _share_document(candidate: Candidate, other: Candidate) -> bool:
     return candidate.passage.hit.chunk.document_id == other.passage.hit.chunk.document_id
 
 
+def _is_lesser_row(question: QuestionWords, candidate: Candidate, best: Candidate) -> bool:
+    """True if the best one is the row that the question names: its cells have more of the question's words.
+
+    The names of the columns are in every row, so they say nothing about which row is asked for. A code of the question,
+    such as that of an alarm, names a row by itself.
+    """
+    cells, best_cells = candidate.cell_terms, best.cell_terms
+    words, codes = question.terms(best.passage.language), question.codes()
+    is_other = bool(codes & best_cells) and not codes & cells
+    return bool(cells) and (is_other or words & cells < words & best_cells)
+
+
 def _find_open_part(
     question: QuestionWords, chosen: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
@@ -240,6 +254,15 @@ def _find_open_part(
         and _adds_something(question, other)
     )
     return list(islice(fitting, 1))
+
+
+def _select_named(question: QuestionWords, passages: Sequence[Passage]) -> Sequence[Passage]:
+    """The passages that have a code of the question, such as a model or an alarm; all if none has.
+
+    What a passage says about another model answers nothing, however near it is.
+    """
+    codes = question.codes()
+    return [passage for passage in passages if codes & _passage_terms(passage)] or passages
 
 
 def _passage_terms(passage: Passage) -> frozenset[str]:

@@ -25,6 +25,11 @@ _PERIODS = (
     "|siècles?|ans|années?|jours?|semaines?|mois|heures"
     "|siglos?|años?|días?|semanas?|mes|meses|horas"
 )
+_WEEKDAYS = (
+    "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?"
+    "|(?:Mon|Diens|Donners|Frei|Sams|Sonn)tags?|Mittwochs?|montags|dienstags|mittwochs|donnerstags|freitags|samstags"
+    "|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes|miércoles|jueves|viernes|sábados?|domingos?"
+)
 _HAN_NUMBER = "[〇零一二三四五六七八九十百千万萬亿億两兩半]"
 
 
@@ -41,9 +46,13 @@ QUESTION_TYPES = (
     QuestionType(
         "number",
         re.compile(
-            r"\bhow (?:many|much|long|often|old|far|tall|large|big|high)\b|\bwhat percentage\b"
-            r"|\bwie(?: ?viele?| lange?| oft| alt| weit| hoch| groß| teuer)\b|\bcombien\b|\bcuánt[oa]s?\b"
-            "|多少|几[个個名次人位]|[幾多][大长長高久远遠]",
+            r"\bhow (?:many|much|long|often|old|far|tall|large|big|high|heavy|wide|deep|thick|fast|quickly)\b"
+            r"|\bwhat (?:percentage|price|amount)\b"
+            r"|\bwie(?: ?viele?| lange?| oft| alt| weit| hoch| groß| teuer| schwer| breit| tief| dick| schnell)\b"
+            r"|\bwas koste(?:t|n)\b|\bwelche[nrs]? \w*(?:betrag|preis|nummer|anzahl|summe|menge)\b"
+            r"|\bcombien\b|\bquel(?:le)? (?:prix|montant|nombre|numéro|âge)\b"
+            r"|\bcuánt[oa]s?\b|\bqué (?:precio|importe|número|edad)\b"
+            "|多少|[几幾][个個名次人位天周週年台件种種条條元块塊岁歲]|[幾多][大长長高久远遠重快深宽寬]",
             re.IGNORECASE,
         ),
         re.compile(rf"\d|\b(?:{_NUMBERS})s?\b|{_HAN_NUMBER}", re.IGNORECASE),
@@ -51,18 +60,26 @@ QUESTION_TYPES = (
     QuestionType(
         "time",
         re.compile(
-            r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b"
-            r"|\bwann\b|\bin welche[mr] (?:Jahr|Monat|Woche)|\bquand\b|\bquel(?:le)? (?:année|date|jour|mois)\b"
-            r"|\bcuándo\b|\ben qué (?:año|fecha|mes|día)\b|什么时候|什麼時候|何时|何時|哪一?[年天月]",
+            r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|decade|time)\b"
+            r"|\bwann\b|\bwelche[mnrs]? (?:Jahr|Monat|Woche|Tag|Datum)\b"
+            r"|\bquand\b|\bquel(?:le)? (?:année|date|jour|mois|heure)\b|\bcuándo\b|\bqué (?:año|fecha|mes|día|hora)\b"
+            "|什么时候|什麼時候|何时|何時|哪一?[年天月日]|[几幾][点點月日号號]",
             re.IGNORECASE,
         ),
-        re.compile(rf"\b\d{{4}}\b|\b\d{{1,2}}:\d\d\b|\b(?:{_MONTHS})\b|\b(?:{_PERIODS})\b|\d ?[年月日时時]"),
+        re.compile(
+            rf"\b\d{{4}}\b|\b\d{{1,2}}:\d\d\b|\b\d{{1,2}} ?(?:h|am|pm|[ap]\.m\.)(?!\w)"
+            rf"|\b(?:{_MONTHS})\b|\b(?:{_PERIODS})\b|\b(?:{_WEEKDAYS})\b"
+            r"|\d ?[年月日时時点點号號]|(?:星期|礼拜|禮拜|[周週])[一二三四五六日天]"
+        ),
     ),
     QuestionType(
         "name",
         re.compile(
             r"\b(?:who|whom|whose|where)\b|\b(?:wer|wem|wen|wessen|wo|wohin|woher)\b|^\W*(?:qui|où|à qui|de qui)\b"
-            r"|\b(?:quién(?:es)?|dónde)\b|谁|誰|哪里|哪裡|哪儿|在哪",
+            r"|\b(?:quién(?:es)?|dónde)\b|谁|誰|哪里|哪裡|哪儿|在哪|什么地方|什麼地方"
+            r"|\bwie hei(?:ß|ss)(?:t|en)\b|\bcomment s['’]appelle|\bcómo se llaman?\b|叫什么|叫什麼"  # noqa: RUF001
+            r"|\b(?:what|which) (?:city|town|country|place|room)\b|\bwelche[mrs]? (?:Stadt|Land|Ort|Raum|Halle)\b"
+            r"|\bquel(?:le)? (?:ville|pays|lieu|endroit|salle)\b|\bqué (?:ciudad|país|lugar|sitio|sala)\b",
             re.IGNORECASE,
         ),
         re.compile(r"(?<!^)\b[A-ZÀ-ÖØ-Þ]\w+|[省市县縣国國州区區]"),
@@ -83,8 +100,11 @@ QUESTION_TYPES = (
         "yes or no",
         re.compile(
             r"^\W*(?:is|are|was|were|does|do|did|can|could|may|must|should|has|have|will|would)\b"
-            r"|^\W*(?:ist|sind|war|waren|darf|dürfen|kann|können|muss|müssen|hat|haben|gibt)\b"
-            r"|^\W*(?:est-ce|y a-t-il|peut-on|faut-il|doit-on)\b|^\W*(?:es|son|puede|pueden|hay|debe|deben)\b|[吗嗎]",
+            r"|^\W*(?:ist|sind|war|waren|darf|dürfen|kann|können|muss|müssen|soll|sollen|hat|haben|wird|werden|gibt|gilt)\b"
+            r"|^\W*(?:est-ce|y a-t-il|\w+-(?:t-)?(?:je|tu|il|elle|on|nous|vous|ils|elles))\b"
+            r"|^\W*(?:es|son|puedo|puede|pueden|hay|debo|debe|deben)\b"
+            r"|¿(?!.*\b(?:qu[eé]|qui[eé]n(?:es)?|cu[aá]l(?:es)?|c[oó]mo|d[oó]nde|cu[aá]ndo|cu[aá]nt[oa]s?)\b)"
+            "|[吗嗎]|是否|能不能|可不可以|有没有|有沒有",
             re.IGNORECASE,
         ),
         re.compile(
@@ -98,7 +118,8 @@ QUESTION_TYPES = (
     QuestionType(
         "list",
         re.compile(
-            r"^\W*(?:list|name (?:the|all|two|three))\b|^\W*(?:nenne?|zähle?)\b|^\W*énumér|^\W*enumer|哪些",
+            r"^\W*(?:list|name (?:the|all|two|three))\b|^\W*(?:nenne?|zähle?)\b"
+            r"|^\W*énumér|^\W*quel(?:le)?s sont\b|^\W*enumer|^\W*cuáles son\b|哪些",
             re.IGNORECASE,
         ),
         re.compile(r"(?:,[^,]+){2}|、"),

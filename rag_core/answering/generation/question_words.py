@@ -1,5 +1,6 @@
 """The words of a question, weighted by how rare they are in the collection that it searches."""
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,6 +10,8 @@ from rag_core.answering.generation.question_type import question_type
 from rag_core.text.analysis import terms
 
 MAX_CACHED_QUESTIONS = 64
+
+_CODE = re.compile(r"[^\W\d_]+\d\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class QuestionWords:
     def content(self, language: str) -> Set[str]:
         """The terms without those that only ask for a type, such as `long` in "How long may a dive last?"."""
         return self.terms(language) - _read_asking_terms(self.text, language)
+
+    def codes(self) -> Set[str]:
+        """The terms that name one thing, such as a model or an alarm: letters before digits, as in "E11"."""
+        return {term for term in terms(self.text, "") if _CODE.fullmatch(term)}
 
     def _idf_of(self, term: str, word: str) -> float:
         """The idf of the term, or of the word as it stands: so are the words of an unknown language counted."""

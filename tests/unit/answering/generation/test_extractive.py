@@ -188,6 +188,14 @@ def test_only_the_best_passages_are_read() -> None:
     assert [candidate.passage.n for candidate in found.candidates] == [7, 6]
 
 
+def test_a_question_that_names_a_code_is_answered_from_passages_with_it() -> None:
+    near, named = passage(1, "The gate opens at noon."), passage(2, "Lamp C20 is lit.", score=0.1)
+    assert answered(extractive(), prompt("When does gate C20 open?", near, named)) == "Lamp C20 is lit. [2]"
+    assert answered(extractive(), prompt("When does gate C30 open?", near, named)).startswith(
+        "The gate opens at noon. [1]"
+    )
+
+
 def test_of_many_sentences_those_with_the_words_of_the_question_are_encoded() -> None:
     encoder = ScriptedEncoder()
     many = "".join(f"A dog barks {n} times. " for n in range(50)) + "The keys are red."
@@ -308,6 +316,25 @@ def test_a_row_of_a_table_is_told_with_its_columns_cited_as_it_stands_and_verbat
     assert asyncio.run(VerbatimJudge().judge(changed, sources)).grade == "partial"
 
 
+def test_of_a_table_only_the_rows_that_the_question_names_are_told() -> None:
+    table = "| Key | Opens |\n| --- | --- |\n| red | gate A |\n| blue | gate B |\n| red | lamp C |"
+    (red, _, lamp) = [each.text for each in find_candidates([passage(1, table)])]
+    assert [each.text for each in ranked(extractive(), prompt("Which key is red?", passage(1, table))).chosen] == [
+        red,
+        lamp,
+    ]
+    assert len(ranked(extractive(), prompt("Which key is it?", passage(1, table))).chosen) == 3
+
+
+def test_a_row_with_a_code_of_the_question_is_told_alone() -> None:
+    table = "| Code | Reason |\n| --- | --- |\n| E11 | The lamp is red |\n| E12 | The gate is shut |"
+    encoder = ScriptedEncoder(cosines={"E11": 0.9})
+    chosen = ranked(extractive(encoder), prompt("Is the gate of E11 red?", passage(1, table))).chosen
+    assert [each.named_row for each in chosen] == ["Code: E11; Reason: The lamp is red"]
+    both = ranked(extractive(encoder), prompt("Is the gate of E11 or E12 red?", passage(1, table))).chosen
+    assert len(both) == 2
+
+
 def test_a_table_that_was_cut_has_its_columns_in_the_prefix_of_its_chunk() -> None:
     cut = passage(1, "| 53 | red |\n| 54 | amber |")
     cut = replace(cut, chunks=(replace(cut.chunks[0], prefix="Alarms\n| Alarm | Level |"),))
@@ -348,6 +375,21 @@ def test_a_row_of_a_table_follows_another_one_only_if_it_fits_as_well() -> None:
     assert answered(extractive(), prompt("Are the keys of the open red gate rotated?", passage(1, table))) == (
         "Gate: red, open; Keys: rotated [1]\n\nGate: red, open; Keys: rotated twice [1]"
     )
+
+
+def test_a_heading_inside_a_passage_is_about_all_sentences_up_to_the_next_heading() -> None:
+    text = "# Keys\n\nOne hangs here. Another hangs there.\n\n# Lamps\n\nThey are lit."
+    candidates = find_candidates([passage(1, text)])
+    assert [each.text for each in candidates if "key" in each.known_terms] == [
+        "One hangs here.",
+        "Another hangs there.",
+    ]
+    assert [each.text for each in candidates if "lamp" in each.known_terms] == ["They are lit."]
+
+
+def test_a_bare_yes_or_no_is_told_with_the_sentence_after_it() -> None:
+    assert texts("# May guests enter?\n\nNo. They wait outside. It is dry.") == ["No. They wait outside.", "It is dry."]
+    assert texts("# May guests enter?\n\nNo.\n\nThe gate is red.") == ["No.", "The gate is red."]
 
 
 def test_a_line_that_is_no_sentence_does_not_answer_though_it_has_the_words() -> None:
@@ -402,6 +444,17 @@ def test_what_two_passages_say_counts_once() -> None:
         ("¿Cuándo abre la puerta?", "time", "Abre en enero.", "Abre pronto."),
         ("¿Quién cierra la puerta?", "name", "La cierra Ana.", "La cierra alguien."),
         ("闸门什么时候关闭？", "time", "闸门在18时关闭。", "闸门会关闭。"),  # noqa: RUF001
+        ("How heavy is the gate?", "number", "It weighs 40 kg.", "It is iron."),
+        ("Welchen Betrag zahlt der Gast?", "number", "Er zahlt 12 Euro.", "Er zahlt gern."),
+        ("Wie schwer ist das Tor?", "number", "Es wiegt 40 kg.", "Es ist aus Eisen."),
+        ("When is the gate closed?", "time", "On Mondays.", "At night."),
+        ("À quelle heure ferme la porte ?", "time", "Elle ferme à 18 h.", "Elle ferme tôt."),
+        ("Wie heißt der Wächter?", "name", "Es ist Jonas.", "Es ist er."),
+        ("¿En qué lugar está la llave?", "name", "Está en Soria.", "Está colgada."),
+        ("Puis-je fermer la porte ?", "yes or no", "C'est interdit.", "Elle est rouge."),
+        ("¿Cierra el guarda la puerta?", "yes or no", "No la cierra.", "La puerta es roja."),
+        ("¿Sabe usted cuánto pesa la puerta?", "number", "Pesa 40 kg.", "Es de hierro."),
+        ("钥匙几点交还？", "time", "钥匙在6点交还。", "钥匙要交还。"),  # noqa: RUF001
         ("有多少把钥匙？", "number", "有十二把钥匙。", "有很多钥匙。"),  # noqa: RUF001
     ],
 )
