@@ -32,7 +32,8 @@ class Evidence:
     `stem_count` is the number of the claim's content stems; `missing_words` have stems that the passages do not
     contain. `cosines` compare each content token with its nearest token in the passages; empty without an encoder.
     `missing_number` and `missing_name` are the first that the passages do not contain. `negation_differs`: the claim is
-    negated and the nearest sentence is not, or the other way round.
+    negated and the nearest sentence is not, or the other way round. `other_language` is the code of the claim's
+    language if the passages have another; words, names and negations are then no evidence.
     """
 
     stem_count: int = 0
@@ -41,6 +42,7 @@ class Evidence:
     missing_number: str = ""
     negation_differs: bool = False
     missing_name: str = ""
+    other_language: str = ""
 
     @property
     def score(self) -> float:
@@ -55,6 +57,8 @@ class Evidence:
         """The strongest reason against the claim; empty if there is none."""
         if self.missing_number:
             return f"{self.missing_number} is not in the passages"
+        if self.other_language:
+            return f"cannot tell: the claim is in another language ({self.other_language}) than the passages"
         if self.negation_differs:
             return "only one of the claim and the nearest sentence of the passages is negated"
         if words := list(dict.fromkeys([self.missing_name, *self.missing_words]))[not self.missing_name :][:3]:

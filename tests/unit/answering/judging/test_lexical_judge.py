@@ -137,6 +137,47 @@ def test_an_answer_without_passages_is_unsupported() -> None:
     assert (verdict.grade, verdict.score) == ("unsupported", 0.0)
 
 
+ENGLISH = passage(1, "Ray Serve has deployed models since 2020. Each replica has its own process.", language="en")
+
+
+@pytest.mark.parametrize(
+    ("claim", "grade"),
+    [
+        ("Jede Kopie läuft in einem getrennten Vorgang.", "unchecked"),
+        ("每个副本都有自己的进程。", "unchecked"),
+        ("Модели работают уже давно.", "unchecked"),
+        ("Seit 2017 werden damit Modelle bereitgestellt.", "unsupported"),
+        ("Ray Serve, 2020.", "supported"),
+        ("Ray Tune, Kuberay, 2020.", "unsupported"),
+        ("Every copy is written to a different disk.", "unsupported"),
+    ],
+)
+def test_a_claim_in_another_language_is_unchecked_unless_its_words_or_numbers_decide(claim: str, grade: str) -> None:
+    assert one(claim, ENGLISH)[0] == grade
+
+
+def test_the_reason_names_the_language_of_a_claim_that_is_unchecked() -> None:
+    grade, score, reason = one("Jede Kopie läuft in einem getrennten Vorgang [1].", ENGLISH)
+    assert (grade, score) == ("unchecked", 0.0)
+    assert reason == "cannot tell: the claim is in another language (de) than the passages"
+
+
+def test_a_short_claim_is_in_the_language_of_the_answer() -> None:
+    assert one("So etwa.", ENGLISH)[0] == "unsupported"
+    verdict = judged(Answer(text="So etwa. Jede Kopie läuft in einem getrennten Vorgang."), ENGLISH)
+    assert [claim.grade for claim in verdict.claims] == ["unchecked", "unchecked"]
+    assert (verdict.grade, verdict.score) == ("unchecked", 0.0)
+
+
+def test_a_claim_in_the_language_of_one_of_its_passages_is_judged() -> None:
+    german = passage(2, "Jede Kopie hat einen eigenen Vorgang.", language="de")
+    assert one("Die Türen sind aus Eichenholz gemacht.", ENGLISH, german)[0] == "unsupported"
+
+
+def test_a_claim_is_judged_if_the_language_of_a_passage_is_unknown() -> None:
+    assert one("Jede Kopie läuft in einem getrennten Vorgang.", passage(1, "Ray Serve 2.9"))[0] == "unsupported"
+
+
 def test_work_that_nobody_waits_for_ends_with_its_claim() -> None:
     from threading import Event
 
