@@ -48,8 +48,9 @@ class LexicalJudge:
     """A Judge that grades claims by their words, and their similarity in meaning if it has a `similarity`.
 
     Without one, paraphrases score lower. Whatever the score, a number that the passages do not contain makes a claim
-    unsupported; a negation in only the claim or only the nearest sentence makes it partial at most. A claim in another
-    language than its passages is unchecked if it is not supported: its words cannot be compared with theirs.
+    unsupported; it is partial at most if only one of the claim and the nearest sentence is negated, or if the passages
+    contain a number or a name only among other words. A claim in another language than its passages is unchecked if it
+    is not supported: its words cannot be compared with theirs.
     """
 
     def __init__(self, thresholds: Thresholds, similarity: TokenSimilarity | None) -> None:
@@ -91,4 +92,6 @@ class LexicalJudge:
             return "unsupported"
         if evidence.other_language:
             return "unchecked"
-        return "partial" if evidence.negation_differs and grade == "supported" else grade
+        if evidence.negation_differs or evidence.moved_number or evidence.moved_name:
+            return "partial" if grade == "supported" else grade
+        return grade
