@@ -2,7 +2,7 @@
 
 A dataset is a folder with parallel.jsonl. Each line is {"_id", "language", "text"}: a paragraph has the same _id in
 every language. Each sentence is judged by its paragraph (right) and by the next one (wrong), in its own language and in
-every other one. Then the same is done with the beginnings of the sentences. Rows with few words are the hardest.
+every other one. Then the same is done with the beginnings of the sentences, whose language is harder to identify.
 
     python -m benchmarks.judge_languages DATASET ...
     python -m benchmarks.judge_languages DATASET --with-encoder --limit 20
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import TypeAlias
 
 from benchmarks.json_lines import json_lines
 from benchmarks.judge import GRADES, build_passage
@@ -30,7 +31,7 @@ from rag_core.wiring.judging import build_local_judge
 SHORT_CHARS = 24
 """The length of a sentence's beginning, which ends with a word."""
 
-Paragraphs = Mapping[str, Mapping[str, str]]
+Paragraphs: TypeAlias = Mapping[str, Mapping[str, str]]
 """The texts by language and id."""
 
 
