@@ -92,7 +92,7 @@ async def _judge_dataset(judge: Judge, dataset: Path) -> list[JudgedAnswer]:
     judged = []
     for line in _lines(dataset):
         began = time.perf_counter()
-        verdict = await judge.judge(Answer(text=line["answer"]), [_passage(line["context"])])
+        verdict = await judge.judge(Answer(text=line["answer"]), [build_passage(line["context"])])
         judged.append(JudgedAnswer(bool(line["label"]), verdict, time.perf_counter() - began))
     return judged
 
@@ -104,9 +104,9 @@ def _lines(dataset: Path) -> list[dict[str, str]]:
     return list(json_lines(path))
 
 
-def _passage(text: str) -> Passage:
+def build_passage(text: str, language: str = "") -> Passage:
     chunk = Chunk(id=NOBODY, document_id=NOBODY, ordinal=0, text=text, start=0, end=len(text))
-    hit = Hit(chunk=chunk, origin=Origin(uri="", title=""), score=1.0)
+    hit = Hit(chunk=chunk, origin=Origin(uri="", title="", language=language), score=1.0)
     return Passage(n=1, hit=hit, text=text, start=0, chunks=(chunk,))
 
 

@@ -607,7 +607,7 @@ class PackingSettings(Section):
 class LexicalJudge(Section):
     """Words, numbers, names and negations of a sentence, compared with the passages.
 
-    This is a proxy: it does not detect subtle errors.
+    This is a proxy: it does not detect subtle errors. A sentence in another language than its passages is `unchecked`.
     """
 
     type: Literal["lexical"]

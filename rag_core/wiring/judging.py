@@ -17,6 +17,7 @@ from rag_core.config import (
 )
 from rag_core.errors import ModelError
 from rag_core.models.chat import Completer
+from rag_core.models.pair_batching import BatchingScorer
 from rag_core.protocols import Judge, PairScorer
 from rag_core.wiring.embedding import load_shared_encoder
 from rag_core.wiring.models import RemoteModels, find_remote_judge, select_chat
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from rag_core.answering.judging.cross_encoder import Classifier
     from rag_core.answering.judging.lexical import TokenSimilarity
     from rag_core.models.shared_model import SharedModel
+
+BATCHES = 4
+"""The number of a classifier's batches whose pairs are sorted by length together."""
 
 
 def build_judge(settings: Settings, remote: RemoteModels) -> Judge:
@@ -56,7 +60,8 @@ def build_local_judge(section: LexicalJudge | CrossEncoderJudge | PythonObject, 
         case CrossEncoderJudge():
             with suppress(ModelError):
                 judge_model(section).load()
-            return _get_cross_encoder_judge(section)
+            scorer = BatchingScorer(judge_model(section), section.batch_size * BATCHES)
+            return _build_cross_encoder_judge(section, scorer)
         case PythonObject():
             judge: Judge = build_python_object(section, "guard.judge", "judge")
             return judge
@@ -100,11 +105,6 @@ def _build_token_similarity(embedding: EmbeddingSettings) -> "TokenSimilarity | 
         encoder = load_shared_encoder(embedding)
         return TokenSimilarity(encoder) if isinstance(encoder, BertEncoder) else None
     return None
-
-
-@cache
-def _get_cross_encoder_judge(section: CrossEncoderJudge) -> Judge:
-    return _build_cross_encoder_judge(section, judge_model(section))
 
 
 @cache

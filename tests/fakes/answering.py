@@ -15,12 +15,12 @@ from rag_core.types import Answer, Chunk, Citation, Grade, Hit, Origin, Passage,
 IDS = UUID(int=7)
 
 
-def passage(n: int, text: str, start: int = 0, title: str = "", uri: str = "") -> Passage:
+def passage(n: int, text: str, start: int = 0, title: str = "", uri: str = "", language: str = "") -> Passage:
     document = uuid5(IDS, uri or str(n))
     chunk = Chunk(
         id=uuid5(document, text), document_id=document, ordinal=0, text=text, start=start, end=start + len(text)
     )
-    origin = Origin(uri=uri or f"file:///{n}.md", title=title or f"Document {n}")
+    origin = Origin(uri=uri or f"file:///{n}.md", title=title or f"Document {n}", language=language)
     return Passage(n=n, hit=Hit(chunk=chunk, origin=origin, score=1 / n), text=text, start=start, chunks=(chunk,))
 
 

@@ -137,7 +137,7 @@ class Guard:
 
 def _unsupported_sentences(answer: Answer) -> tuple[str, ...]:
     """The texts of the unsupported claims; the whole answer if it has words but no claims, such as only headings."""
-    if answer.verdict.method and answer.verdict.grade == "unchecked" and has_words(answer):
+    if answer.verdict.method and not answer.verdict.claims and has_words(answer):
         return (answer.text.strip(),)
     claims = [claim for claim in answer.verdict.claims if claim.grade == "unsupported"]
     return tuple(answer.text[claim.start : claim.end] for claim in claims)

@@ -1,7 +1,7 @@
 """The numbers that a text names, in all notations: 1,000 is 1000, twelve is 12, 2nd is 2, 1.5 million is 1500000."""
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from decimal import Decimal
 
 _SMALL_WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
@@ -36,6 +36,12 @@ _NUMBER = re.compile(
 _RARELY_NUMBERS = frozenset({"one", "first", "second"})
 """Words that seldom name a number: one of them, at first, in a second."""
 
+_PLAIN_NUMBER = re.compile(r"(?<![\w.,])(?!\d+00\b)\d{3,}(?![\w'\u2019]|[.,][\d-])", re.ASCII)
+"""A number that most languages write alike: without separators, and too large and too odd to be written as a word."""
+
+_DIGITS = re.compile(r"\d+")
+_DIGIT_SEPARATOR = re.compile(r"(?<=\d)[.,'\u2019\u00a0\u202f ](?=\d{3}(?!\d))")
+
 
 def find_numbers(text: str) -> frozenset[Decimal]:
     """Every value that a number of the text can have."""
@@ -49,6 +55,17 @@ def find_missing_number(claim: str, numbers: Set[Decimal]) -> str:
         if is_number and values[-1] not in numbers:
             return text
     return ""
+
+
+def find_missing_plain_number(claim: str, texts: Sequence[str]) -> str:
+    """The first number of the claim that texts in other languages do not contain, however they separate its digits.
+
+    Only numbers of three digits and more count, such as years; not those that a language can write as a word, such as
+    500 or 12.
+    """
+    variants = (variant for text in texts for variant in (text, _DIGIT_SEPARATOR.sub("", text)))
+    values = {int(digits) for variant in variants for digits in _DIGITS.findall(variant)}
+    return next((number for number in _PLAIN_NUMBER.findall(claim) if int(number) not in values), "")
 
 
 def _parse_numbers(text: str) -> Iterator[tuple[str, tuple[Decimal, ...]]]:

@@ -28,18 +28,19 @@ def claim_from_statement(statement: Statement, grade: Grade, score: float, reaso
 
 
 def verdict_from_claims(claims: Sequence[Claim], method: str) -> Verdict:
-    """The verdict on an answer. Its score is the mean of the claims' scores; without claims it is `unchecked`."""
+    """The verdict on an answer. Its score is the mean of the checked claims' scores, and 0 if there are none."""
     if not claims:
         return Verdict(method=method)
-    score = sum(claim.score for claim in claims) / len(claims)
+    scores = [claim.score for claim in claims if claim.grade != "unchecked"]
+    score = sum(scores) / len(scores) if scores else 0.0
     return Verdict(grade=overall_grade(claims), score=score, claims=tuple(claims), method=method)
 
 
 def overall_grade(claims: Sequence[Claim]) -> Grade:
-    """`supported` if every claim is, `unsupported` if more claims are that than supported, else `partial`."""
+    """The grade of all claims if they have the same, `unsupported` if more are that than supported, else `partial`."""
     grades = [claim.grade for claim in claims]
-    if set(grades) == {"supported"}:
-        return "supported"
+    if len({*grades}) == 1:
+        return grades[0]
     return "unsupported" if grades.count("unsupported") > grades.count("supported") else "partial"
 
 

@@ -385,6 +385,17 @@ def test_where_answers_are_only_flagged_one_that_states_nothing_passes_unchecked
     assert (reply.answer.text, reply.answer.verdict.grade) == ("# Keys", "unchecked")
 
 
+@pytest.mark.parametrize("mode", ["block", "regenerate"])
+@pytest.mark.parametrize("stream", ["after", "sentence", "buffer"])
+def test_an_answer_in_another_language_than_its_passages_is_not_held_back(mode: str, stream: str) -> None:
+    text = "Die Schlüssel für die Unterschriften werden regelmäßig ausgetauscht [1]."
+    generator = ScriptedGenerator(answers=[[text]])
+    reply, events = asked(pipeline(generator, guard(LEXICAL, mode=mode, stream=stream)))
+    assert (reply.answer.text, reply.answer.finish) == (text, "stop")
+    assert (reply.answer.verdict.grade, len(reply.answer.verdict.claims)) == ("unchecked", 1)
+    assert fold(events) == reply
+
+
 @pytest.mark.parametrize("failure", [JudgeError("away"), ModelError("no weights"), ValueError("of somebody's own")])
 def test_a_judge_that_fails_leaves_the_answer_unchecked_and_says_so(failure: Exception) -> None:
     reply, events = asked(pipeline(held=guard(ScriptedJudge(error=failure), mode="block")))

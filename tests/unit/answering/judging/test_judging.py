@@ -27,7 +27,7 @@ from rag_core.config import (
 from rag_core.errors import ConfigError, ModelError
 from rag_core.settings import load_settings
 from rag_core.types import Answer
-from rag_core.wiring.judging import build_judge, build_local_judge
+from rag_core.wiring.judging import build_judge, build_local_judge, judge_model
 from rag_core.wiring.models import RemoteModels
 
 HASHING = HashingEmbedder(type="hashing")
@@ -58,9 +58,9 @@ def test_quotes_are_checked_whatever_judge_is_chosen() -> None:
 
 def test_profiles_with_the_same_settings_share_a_classifier(tmp_path: Path) -> None:
     model = str(tiny_models.bert_files(tmp_path, "ForSequenceClassification"))
-    first, second = (build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model), HASHING) for _ in range(2))
-    assert isinstance(first, Classifying)
-    assert first is second
+    first, second = (CrossEncoderJudge(type="cross_encoder", model=model) for _ in range(2))
+    assert isinstance(build_local_judge(first, HASHING), Classifying)
+    assert judge_model(first) is judge_model(second)
 
 
 def test_a_model_that_is_not_there_is_named_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

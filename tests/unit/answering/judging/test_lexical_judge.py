@@ -65,7 +65,7 @@ def test_the_score_is_the_share_of_content_stems_that_are_held() -> None:
 def test_a_number_that_the_passages_do_not_hold_makes_its_sentence_unsupported() -> None:
     grade, score, reason = one("The keys of the Berlin office are rotated every 91 days [1].")
     assert (grade, reason) == ("unsupported", "91 is not in the passages")
-    assert score == pytest.approx(1 - 1 / 7 - 0.25)
+    assert score == pytest.approx(1 - 1 / 7 - 0.375)
 
 
 def test_a_number_of_a_passage_that_the_sentence_does_not_cite_is_not_held() -> None:
@@ -87,17 +87,49 @@ def test_a_number_of_the_headings_of_the_first_chunk_of_several_is_held() -> Non
 @pytest.mark.parametrize("claim", ["Keys are stored on paper.", "The doors are not of oak."])
 def test_a_negation_that_only_one_side_has_leaves_a_claim_supported_in_part_at_the_most(claim: str) -> None:
     grade, score, reason = one(claim)
-    assert (grade, score) == ("partial", 0.75)
+    assert (grade, score) == ("partial", 0.625)
     assert "is negated" in reason
 
 
-def test_a_name_that_the_passages_do_not_hold_costs_an_eighth() -> None:
+def test_a_name_that_the_passages_do_not_hold_costs_half_as_much_as_a_number() -> None:
     assert one("The keys of the Munich office are rotated every 90 days.") == (
         "supported",
-        pytest.approx(1 - 1 / 7 - 0.125),
+        pytest.approx(1 - 1 / 7 - 0.1875),
         "",
     )
     assert one("The best doors: a CNN watches them.")[1] == pytest.approx(1 - 2 / 4)
+
+
+PLANS = passage(
+    3,
+    "The Silver plan covers theft and costs 30 dollars each month. It can be cancelled by letter, by mail or by phone,"
+    " whatever the reason. Customers who travel, work abroad or own a boat often choose the Gold plan, which covers"
+    " everything and costs 90 dollars.",
+)
+
+
+def test_a_number_that_the_passages_have_only_among_other_words_leaves_a_claim_supported_in_part_at_the_most() -> None:
+    assert one("The Silver plan costs 30 dollars.", PLANS) == ("supported", 1.0, "")
+    assert one("It can be cancelled by phone 90.", PLANS) == (
+        "partial",
+        0.625,
+        "90 is among other words in the passages",
+    )
+
+
+def test_a_name_that_the_passages_have_only_among_other_words_costs_half_as_much_as_a_number() -> None:
+    assert one("It can be cancelled by letter: Gold.", PLANS) == (
+        "partial",
+        0.8125,
+        "Gold is among other words in the passages",
+    )
+
+
+def test_a_number_is_in_its_place_if_one_of_its_neighbours_in_any_passage_is_near_it() -> None:
+    assert one("A boat costs 90 or 30 dollars.", PLANS)[0] == "supported"
+    far = passage(4, "Gold is heavy.")
+    assert one("Silver is heavy: 90.", PLANS, far)[2] == "90 is among other words in the passages"
+    assert one("Gold is heavy: 90.", PLANS, far)[0] == "supported"
 
 
 def test_with_vectors_half_of_the_score_is_how_near_the_two_farthest_words_come() -> None:
@@ -135,6 +167,47 @@ def test_an_answer_without_passages_is_unsupported() -> None:
         )
     )
     assert (verdict.grade, verdict.score) == ("unsupported", 0.0)
+
+
+ENGLISH = passage(1, "Ray Serve has deployed models since 2020. Each replica has its own process.", language="en")
+
+
+@pytest.mark.parametrize(
+    ("claim", "grade"),
+    [
+        ("Jede Kopie läuft in einem getrennten Vorgang.", "unchecked"),
+        ("每个副本都有自己的进程。", "unchecked"),
+        ("Модели работают уже давно.", "unchecked"),
+        ("Seit 2017 werden damit Modelle bereitgestellt.", "unsupported"),
+        ("Ray Serve, 2020.", "supported"),
+        ("Ray Tune, Kuberay, 2020.", "unsupported"),
+        ("Every copy is written to a different disk.", "unsupported"),
+    ],
+)
+def test_a_claim_in_another_language_is_unchecked_unless_its_words_or_numbers_decide(claim: str, grade: str) -> None:
+    assert one(claim, ENGLISH)[0] == grade
+
+
+def test_the_reason_names_the_language_of_a_claim_that_is_unchecked() -> None:
+    grade, score, reason = one("Jede Kopie läuft in einem getrennten Vorgang [1].", ENGLISH)
+    assert (grade, score) == ("unchecked", 0.0)
+    assert reason == "cannot tell: the claim is in another language (de) than the passages"
+
+
+def test_a_short_claim_is_in_the_language_of_the_answer() -> None:
+    assert one("So etwa.", ENGLISH)[0] == "unsupported"
+    verdict = judged(Answer(text="So etwa. Jede Kopie läuft in einem getrennten Vorgang."), ENGLISH)
+    assert [claim.grade for claim in verdict.claims] == ["unchecked", "unchecked"]
+    assert (verdict.grade, verdict.score) == ("unchecked", 0.0)
+
+
+def test_a_claim_in_the_language_of_one_of_its_passages_is_judged() -> None:
+    german = passage(2, "Jede Kopie hat einen eigenen Vorgang.", language="de")
+    assert one("Die Türen sind aus Eichenholz gemacht.", ENGLISH, german)[0] == "unsupported"
+
+
+def test_a_claim_is_judged_if_the_language_of_a_passage_is_unknown() -> None:
+    assert one("Jede Kopie läuft in einem getrennten Vorgang.", passage(1, "Ray Serve 2.9"))[0] == "unsupported"
 
 
 def test_work_that_nobody_waits_for_ends_with_its_claim() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from rag_core.answering.judging.numbers import find_missing_number, find_numbers
+from rag_core.answering.judging.numbers import find_missing_number, find_missing_plain_number, find_numbers
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,19 @@ def test_a_number_is_held_however_it_is_written(claim: str, text: str) -> None:
 )
 def test_a_number_that_is_not_held_is_named_as_it_is_written(claim: str, text: str, missing: str) -> None:
     assert find_missing_number(claim, find_numbers(text)) == missing
+
+
+@pytest.mark.parametrize(
+    ("claim", "text", "missing"),
+    [
+        ("Die Firma besteht seit 1987.", "The company was founded in 1978.", "1987"),
+        ("Die Firma besteht seit 1987.", "The company was founded in 1987.", ""),
+        ("It has 1543 doors.", "Es hat 1.543 Türen.", ""),
+        ("It has 1543 doors.", "Il a 1 543 portes.", ""),
+        ("الباب رقم 154", "\u0661\u0665\u0664", ""),
+        ("Es hat 1.543 Türen.", "It has doors.", ""),
+        ("Es wiegt 3,5 Kilo und 12 Gramm, also 500 Karat.", "It is heavy.", ""),
+    ],
+)
+def test_across_languages_only_numbers_that_all_write_alike_can_be_missing(claim: str, text: str, missing: str) -> None:
+    assert find_missing_plain_number(claim, [text]) == missing

@@ -18,6 +18,9 @@ def claims(*grades: Grade) -> list[Claim]:
         (["partial", "unsupported"], "unsupported"),
         (["supported", "unsupported", "unsupported"], "unsupported"),
         (["unsupported"], "unsupported"),
+        (["unchecked", "unchecked"], "unchecked"),
+        (["supported", "unchecked"], "partial"),
+        (["unsupported", "unchecked"], "unsupported"),
     ],
 )
 def test_an_answer_is_unsupported_if_more_of_its_claims_are_than_are_supported(
@@ -28,6 +31,11 @@ def test_an_answer_is_unsupported_if_more_of_its_claims_are_than_are_supported(
 
 def test_the_score_is_the_mean_of_the_claims() -> None:
     assert verdict_from_claims(claims("supported", "supported", "unsupported"), "by hand").score == pytest.approx(2 / 3)
+
+
+def test_claims_that_are_unchecked_do_not_count_in_the_score() -> None:
+    assert verdict_from_claims(claims("supported", "unchecked"), "by hand").score == 1.0
+    assert verdict_from_claims(claims("unchecked"), "by hand").score == 0.0
 
 
 def test_an_answer_that_claims_nothing_is_unchecked() -> None:
