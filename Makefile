@@ -4,7 +4,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 VLLM := .venv-vllm
 DOCS := .venv-docs
-PYTEST := -n 2 --dist loadgroup
+# all tests of a file run in one process, which sets up the fixtures of the module once
+PYTEST := -n 2 --dist loadfile
 # tests start many processes: none of them compiles the modules again, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt

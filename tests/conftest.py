@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a Postgres server per test process, an empty store per test, one Ray cluster; and groups."""
+"""Fixtures of all tests: a Postgres server per test process, an empty store per test, one Ray cluster."""
 
 import gc
 import os
@@ -39,17 +39,6 @@ hypothesis_settings.load_profile("unhurried")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(CpuTime())
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups tests for `--dist loadgroup`: one worker for Ray, one for the model, and one per file for the others.
-
-    A worker then starts Ray once and loads the model once, and fixtures of a module are set up once.
-    """
-    for item in items:
-        shared = next((name for name in ("ray", "model") if item.get_closest_marker(name)), item.path.name)
-        item.add_marker(pytest.mark.xdist_group(shared))
 
 
 def pytest_collection_finish() -> None:
