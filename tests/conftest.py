@@ -41,10 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(CpuTime())
 
 
-def pytest_collection_finish() -> None:
-    """Takes the collected tests and modules out of every later garbage collection: a tenth of the CPU time."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Takes the collected tests and modules out of every garbage collection: a tenth of the CPU time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
