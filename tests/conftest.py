@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from cpu_time import CpuTime
+from example_counts import scale_examples
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from psycopg.conninfo import make_conninfo
@@ -33,7 +34,9 @@ MEMORY_BYTES = 8_000_000_000
 _numbers = count()
 
 # a busy machine takes longer to generate and to run examples, and no test may fail for that
-hypothesis_settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile(
+    "unhurried", deadline=None, max_examples=scale_examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 hypothesis_settings.load_profile("unhurried")
 
 
