@@ -4,7 +4,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 VLLM := .venv-vllm
 DOCS := .venv-docs
-PYTEST := -n 2 --dist loadgroup
+# all tests of a file run in one process, which sets up the fixtures of the module once
+PYTEST := -n 2 --dist loadfile
+# only these are imported for the tests that everyday runs leave out
+MARKED_FILES = $(shell grep -rlE 'mark\.(ray|model)\b' tests --include='test_*.py')
 # tests start many processes: none of them compiles the modules again, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -34,7 +37,7 @@ test: $(READY)  ## the everyday tests: they start neither Ray nor Serve and load
 	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not chaos and not vllm"
 
 test-rest: $(READY)  ## the other tests that need no GPU and no network
-	$(BIN)/pytest $(PYTEST) -m "(ray or model) and not chaos and not vllm"
+	$(BIN)/pytest $(PYTEST) -m "(ray or model) and not chaos and not vllm" $(MARKED_FILES)
 
 chaos: $(READY) $(VLLM)/.ready  ## kill everything at any moment, and compare with an undisturbed run
 	$(BIN)/pytest -m "chaos and not vllm"

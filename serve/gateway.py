@@ -7,7 +7,7 @@ from importlib.metadata import version as version_of
 from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
-from serve.bodies.openapi import COMMON_PROBLEMS, fix_problem_media_types
+from serve.bodies.openapi import COMMON_PROBLEMS, add_problem_schema
 from serve.http.admission import Admission, build_gates
 from serve.http.body_limit import BodyLimit
 from serve.http.changes import check_changes
@@ -75,4 +75,4 @@ def build_fastapi(services: Services) -> FastAPI:
     app.add_middleware(ResponseHeaders)
     for module in ROUTE_MODULES:
         app.include_router(module.router, responses=COMMON_PROBLEMS, dependencies=[Depends(check_changes)])
-    return fix_problem_media_types(app)
+    return add_problem_schema(app)

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a Postgres server per test process, an empty store per test, one Ray cluster; and groups."""
+"""Fixtures of all tests: a Postgres server per test process, an empty store per test, one Ray cluster."""
 
 import gc
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from cpu_time import CpuTime
+from example_counts import scale_examples
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from psycopg.conninfo import make_conninfo
@@ -33,7 +34,9 @@ MEMORY_BYTES = 8_000_000_000
 _numbers = count()
 
 # a busy machine takes longer to generate and to run examples, and no test may fail for that
-hypothesis_settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile(
+    "unhurried", deadline=None, max_examples=scale_examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 hypothesis_settings.load_profile("unhurried")
 
 
@@ -41,21 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(CpuTime())
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups tests for `--dist loadgroup`: one worker for Ray, one for the model, and one per file for the others.
-
-    A worker then starts Ray once and loads the model once, and fixtures of a module are set up once.
-    """
-    for item in items:
-        shared = next((name for name in ("ray", "model") if item.get_closest_marker(name)), item.path.name)
-        item.add_marker(pytest.mark.xdist_group(shared))
-
-
-def pytest_collection_finish() -> None:
-    """Takes the collected tests and modules out of every later garbage collection: a tenth of the CPU time."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Takes the collected tests and modules out of every garbage collection: a tenth of the CPU time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

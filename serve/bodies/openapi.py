@@ -1,10 +1,16 @@
-"""The responses that `/openapi.json` lists for each route. Problems have their own media type there."""
+"""The responses that `/openapi.json` lists for each route. Problems have their own media type there.
+
+Problems refer to one schema by its name. FastAPI would build a serializer for each status of each route, which takes
+longer than the rest of the application's start.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from fastapi import FastAPI
+from fastapi.encoders import jsonable_encoder
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from rag_core.wire.problems import Problem
 from serve.http.problems import MEDIA_TYPE, TITLES
@@ -13,8 +19,12 @@ Responses: TypeAlias = dict[int | str, dict[str, Any]]
 """The argument `responses` of FastAPI's routes."""
 
 
+_REFERENCE = "#/components/schemas/{model}"
+
+
 def problem_responses(*statuses: int) -> Responses:
-    return {status: {"model": Problem, "description": TITLES[status]} for status in statuses}
+    content = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model=Problem.__name__)}}}
+    return {status: {"description": TITLES[status], "content": content} for status in statuses}
 
 
 COMMON_PROBLEMS = problem_responses(400, 403, 404, 406, 408, 413, 421, 422, 500, 503)
@@ -42,18 +52,15 @@ def success_response(body: type[BaseModel], *more: Responses, status: int = 200,
     return responses
 
 
-def fix_problem_media_types(app: FastAPI) -> FastAPI:
-    """Lists problems under `application/problem+json`. FastAPI lists them under the media type of the success."""
+def add_problem_schema(app: FastAPI) -> FastAPI:
+    """Adds the schema of problems, which FastAPI does not know, to `/openapi.json`."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = generate()
-            operations = [operation for path in app.openapi_schema["paths"].values() for operation in path.values()]
-            for response in (response for operation in operations for response in operation["responses"].values()):
-                content = response.get("content", {})
-                if any(body.get("schema", {}).get("$ref", "").endswith("/Problem") for body in content.values()):
-                    response["content"] = {MEDIA_TYPE: next(iter(content.values()))}
+            _, problem = models_json_schema([(Problem, "serialization")], ref_template=_REFERENCE)
+            app.openapi_schema["components"]["schemas"] |= jsonable_encoder(problem["$defs"], exclude_none=True)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

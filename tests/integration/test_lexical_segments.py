@@ -17,6 +17,7 @@ import numpy as np
 import psycopg
 import pytest
 from drafts import TENANT, draft, draft_with_failure, same_draft, weigh_draft
+from example_counts import scale_examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -576,7 +577,7 @@ def test_after_any_history_scores_equal_those_of_rank_bm25_and_bm25s(store: Post
     run_state_machine_as_test(
         lambda: Segments(store),
         settings=settings(
-            max_examples=15,
+            max_examples=scale_examples(15),
             stateful_step_count=15,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from example_counts import scale_examples
 from fakes.serving import serve_graph
 from trees import hashing_settings, ingest, write
 
@@ -44,6 +45,6 @@ def test_every_answer_is_one_that_the_schema_tells_of(store: Postgres, tmp_path:
     ingest(store, write(tmp_path / "files", FILES), settings=settings)
     with serve_graph(open_shared_resources(settings).build_services(settings)) as address:
         (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
-        command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", "15"]
+        command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", str(scale_examples(15))]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import pytest
 from archives import tar_bytes
+from example_counts import scale_examples
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -699,7 +700,9 @@ _numbers = count()
 
 @pytest.mark.slow
 @hypothesis_settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=scale_examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(tree=trees, edits=st.lists(edits, max_size=12), last=st.permutations([0, 1]))
 def test_after_any_edits_the_store_is_what_a_fresh_ingest_of_the_tree_would_be(

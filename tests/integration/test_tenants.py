@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from drafts import SPACE, TENANT, draft, vector
+from example_counts import scale_examples
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from psycopg import Connection
@@ -214,7 +215,7 @@ def test_whatever_tenants_do_each_finds_its_own_and_nothing_else(store: Postgres
             run_state_machine_as_test(
                 lambda: Tenants(store, connection, reader, portal),
                 settings=settings(
-                    max_examples=15,
+                    max_examples=scale_examples(15),
                     stateful_step_count=15,
                     deadline=None,
                     database=None,

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AbstractContextManager, suppress
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -210,4 +211,4 @@ class Calls(RuleBasedStateMachine):
 
 
 TestCalls = Calls.TestCase
-TestCalls.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCalls.settings = settings(max_examples=scale_examples(60), stateful_step_count=40, deadline=None)

@@ -5,15 +5,25 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
 
 from rag_core.settings import PROFILES, list_shipped_profiles
 from rag_core.settings_schema import file_schema
 
 
+@pytest.fixture(scope="module")
+def validator() -> Validator:
+    """A validator of files, whose schema is valid itself."""
+    schema = file_schema()
+    validator_for(schema).check_schema(schema)
+    return validator_for(schema)(schema)
+
+
 @pytest.mark.parametrize("name", list_shipped_profiles())
-def test_a_shipped_profile_is_valid_in_a_file(name: str) -> None:
+def test_a_shipped_profile_is_valid_in_a_file(validator: Validator, name: str) -> None:
     profile = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())
-    jsonschema.validate({"extends": "default", "profiles": {"mine": profile}}, file_schema())
+    validator.validate({"extends": "default", "profiles": {"mine": profile}})
 
 
 @pytest.mark.parametrize(
@@ -26,8 +36,8 @@ def test_a_shipped_profile_is_valid_in_a_file(name: str) -> None:
     ],
     ids=str,
 )
-def test_null_stands_for_nothing(empty: dict[str, Any]) -> None:
-    jsonschema.validate(empty, file_schema())
+def test_null_stands_for_nothing(validator: Validator, empty: dict[str, Any]) -> None:
+    validator.validate(empty)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +52,6 @@ def test_null_stands_for_nothing(empty: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_is_refused_when_it_is_read_is_underlined(wrong: dict[str, Any]) -> None:
+def test_what_is_refused_when_it_is_read_is_underlined(validator: Validator, wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, file_schema())
+        validator.validate(wrong)

@@ -4,6 +4,7 @@ import asyncio
 import re
 from itertools import pairwise
 
+from example_counts import scale_examples
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ guards = st.sampled_from(
 judged = st.sampled_from([{}, {"keys": "unsupported"}, {"lock": "unsupported"}, {"": "unsupported"}])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scale_examples(300), deadline=None)
 @given(texts, cuts, guards, judged)
 def test_visible_markers_are_cited_and_quotes_are_verbatim_and_the_stream_is_the_reply(
     text: str, cuts: list[int], guard: tuple[str, str], words: dict[str, str]

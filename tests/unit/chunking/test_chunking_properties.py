@@ -4,6 +4,7 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,7 +120,7 @@ def text_outside(text: str, chunks: tuple[Chunk, ...]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHUNKERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scale_examples(100), deadline=None)
 @given(document=documents())
 def test_any_document_is_covered_by_chunks_that_fit_by_words(name: str, document: Document) -> None:
     holds(name, WordTokenizer(), document)
@@ -127,7 +128,7 @@ def test_any_document_is_covered_by_chunks_that_fit_by_words(name: str, document
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", CHUNKERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scale_examples(100), deadline=None)
 @given(document=documents())
 def test_any_document_is_covered_by_chunks_that_fit_minilm(name: str, document: Document) -> None:
     holds(name, minilm(), document)

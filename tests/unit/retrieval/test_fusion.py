@@ -7,6 +7,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from example_counts import scale_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from rag_core.retrieval.fusion import (
 )
 
 A, B, C, D = (UUID(int=n) for n in range(1, 5))
-calmly = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+calmly = settings(deadline=None, max_examples=scale_examples(50), suppress_health_check=[HealthCheck.too_slow])
 HALVES = {"dense": 0.5, "bm25": 0.5}
 FUSIONS: list[Callable[[Candidates], Ranking]] = [
     partial(fuse_distribution, weights=HALVES),

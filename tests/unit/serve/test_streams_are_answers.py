@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from example_counts import scale_examples
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage
 from fakes.serving import scripted_graph
 from hypothesis import Phase, given, settings
@@ -32,7 +33,9 @@ Frames = Sequence[tuple[str, Any]]
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])  # a failure is not shrunk: minutes
+@settings(
+    max_examples=scale_examples(60), deadline=None, phases=[Phase.explicit, Phase.generate]
+)  # a failure is not shrunk: minutes
 @given(
     text=st.lists(st.sampled_from(PARTS), max_size=10).map("".join),
     cuts=st.lists(st.integers(0, 60), max_size=6),

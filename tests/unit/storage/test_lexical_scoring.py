@@ -4,6 +4,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from example_counts import scale_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import bm25s_scores, rank_bm25_scores
@@ -150,7 +151,7 @@ def test_a_chunk_without_the_words_scores_nothing() -> None:
     assert found[0] == 0 < found[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scale_examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), min_size=1, max_size=4),
              min_size=1, max_size=5),

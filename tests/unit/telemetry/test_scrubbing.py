@@ -2,6 +2,7 @@ import re
 from uuid import UUID
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +132,7 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
 
 
 @pytest.mark.parametrize("form", _DETECTORS, ids=lambda form: form.replacement)
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 @given(said=st.data())
 def test_what_a_form_finds_no_short_cut_lets_through(form: _Detector, said: st.DataObject) -> None:
     assert _SUSPECT.search(said.draw(st.from_regex(form.pattern)))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rendered import is_same_code, visible_text
@@ -19,7 +20,7 @@ from rag_core.types import Answer, Chunk, Citation, CitationStyle, Hit, Metadata
 TOWER = "The tower is 330 m high. It was built in 1889 by Eiffel. Visitors like it very much."
 DOCUMENT = UUID(int=99)
 SEEN = datetime(2026, 1, 2, tzinfo=UTC)
-calmly = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+calmly = settings(deadline=None, max_examples=scale_examples(100), suppress_health_check=[HealthCheck.too_slow])
 
 
 def chunk(id: int, text: str, start: int, metadata: Metadata) -> Chunk:

@@ -4,6 +4,7 @@ from itertools import cycle, islice
 from typing import Any
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -13,7 +14,7 @@ from rag_core.answering.citing.marker_scan import MAX_HELD_LENGTH, MarkerScanner
 
 HOSTS = frozenset({"good.example"})
 GOOD, EVIL = "https://good.example/a?b=c", "https://evil.example/?q=secret"
-calmly = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+calmly = settings(deadline=None, max_examples=scale_examples(200), suppress_health_check=[HealthCheck.too_slow])
 
 
 def scanner() -> MarkerScanner:
@@ -133,7 +134,7 @@ FULL = st.one_of(
 )
 
 
-@settings(calmly, max_examples=15)
+@settings(calmly, max_examples=scale_examples(15))
 @given(st.lists(FULL, min_size=1, max_size=3).map("\n\n".join), st.integers(1, 50))
 def test_hundreds_of_codes_pass_byte_for_byte_in_any_pieces(text: str, size: int) -> None:
     text = f"Code:\n\n{text}"

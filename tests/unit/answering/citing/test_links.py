@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -15,7 +16,7 @@ from rag_core.answering.citing.marker_tokens import MAX_TOKEN_LENGTH
 
 HOSTS = frozenset({"good.example"})
 GOOD, EVIL = "https://good.example/a?b=c", "https://evil.example/?q=secret"
-calmly = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+calmly = settings(deadline=None, max_examples=scale_examples(200), suppress_health_check=[HealthCheck.too_slow])
 
 
 def shown(text: str) -> str:

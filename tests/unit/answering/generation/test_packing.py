@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from rag_core.types import Chunk, Hit, Origin, Passage
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEYS = "Keys are rotated monthly. A rotated key works for a day. Then it is refused. Ask the owner for a new one."
 LEAVE = "Leave is asked for in writing. Two weeks before is enough."
-calmly = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+calmly = settings(deadline=None, max_examples=scale_examples(50), suppress_health_check=[HealthCheck.too_slow])
 
 
 def packing(**changes: Any) -> Packing:

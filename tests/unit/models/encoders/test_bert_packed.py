@@ -1,15 +1,14 @@
 """The GPU's forward pass. Its attention is FlashAttention's, which a CPU has not: there a plain one stands for it."""
 
 from itertools import pairwise
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention.varlen import varlen_attn
 
-from rag_core.models.encoders import bert_packed
 from rag_core.models.encoders.bert_layers import Weights, read_weights
 from rag_core.models.encoders.bert_runs import forward_runs
 from rag_core.models.encoders.model_files import find_model_folder
@@ -31,13 +30,21 @@ def plain_attention(
 
 
 @pytest.fixture(scope="module")
+def bert_packed() -> ModuleType:
+    """The module, imported when it is used: it imports torch's compiler, which takes seconds."""
+    from rag_core.models.encoders import bert_packed
+
+    return bert_packed
+
+
+@pytest.fixture(scope="module")
 def weights() -> Weights:
     return read_weights(find_model_folder("all-MiniLM-L6-v2"), torch.float32, "cpu")
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
 def test_it_agrees_with_the_pass_of_a_cpu_in_any_order(
-    weights: Weights, pooling: str, monkeypatch: pytest.MonkeyPatch
+    bert_packed: ModuleType, weights: Weights, pooling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bert_packed, "varlen_attn", plain_attention)
     together = bert_packed.forward_packed(BATCH, weights, pooling).numpy()
@@ -46,18 +53,18 @@ def test_it_agrees_with_the_pass_of_a_cpu_in_any_order(
 
 
 @needs_gpu
-def test_a_gpu_attends_as_the_plain_one_does() -> None:
+def test_a_gpu_attends_as_the_plain_one_does(bert_packed: ModuleType) -> None:
     drawn = torch.Generator("cuda").manual_seed(7)
     queries, keys, values = torch.randn(3, 120, 12, 32, generator=drawn, device="cuda", dtype=torch.bfloat16)
     bounds = torch.tensor([0, 1, 40, 120], device="cuda", dtype=torch.int32)
     expected = plain_attention(queries.float(), keys.float(), values.float(), bounds, bounds, 80, 80)
-    seen = varlen_attn(queries, keys, values, bounds, bounds, 80, 80)
+    seen = bert_packed.varlen_attn(queries, keys, values, bounds, bounds, 80, 80)
     assert (seen - expected).abs().max() < 0.02
 
 
 @needs_gpu
 @pytest.mark.parametrize("pooling", ["mean", "cls", "none"])
-def test_a_gpu_agrees_with_a_cpu(weights: Weights, pooling: str) -> None:
+def test_a_gpu_agrees_with_a_cpu(bert_packed: ModuleType, weights: Weights, pooling: str) -> None:
     on_gpu = read_weights(find_model_folder("all-MiniLM-L6-v2"), torch.bfloat16, "cuda")
     rows = bert_packed.forward_packed(BATCH, on_gpu, pooling).cpu()
     expected = torch.cat([forward_runs([tokens], weights, pooling) for tokens in BATCH])

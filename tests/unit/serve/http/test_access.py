@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from fakes.serving import scripted_graph
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from serve.gateway import ROUTE_MODULES, build_fastapi
@@ -21,9 +22,19 @@ def services(**api: Any) -> Services:
     return replace(graph, settings=settings)
 
 
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    """A gateway with two listed names."""
+    return build_fastapi(services(hosts=("rag.example.org", "*.pages.example")))
+
+
 def request(method: str, path: str, graph: Services, **options: Any) -> httpx2.Response:
+    return request_app(method, path, build_fastapi(graph), **options)
+
+
+def request_app(method: str, path: str, app: FastAPI, **options: Any) -> httpx2.Response:
     async def send() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_fastapi(graph), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, **options)
 
@@ -45,9 +56,8 @@ def request(method: str, path: str, graph: Services, **options: Any) -> httpx2.R
     ],
 )
 @pytest.mark.parametrize("path", ["/healthz", "/openapi.json"])
-def test_a_loopback_name_an_address_and_a_listed_name_are_accepted(host: str, path: str) -> None:
-    graph = services(hosts=("rag.example.org", "*.pages.example"))
-    assert request("GET", path, graph, headers={"Host": host}).status_code == 200
+def test_a_loopback_name_an_address_and_a_listed_name_are_accepted(app: FastAPI, host: str, path: str) -> None:
+    assert request_app("GET", path, app, headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -74,10 +84,9 @@ def test_a_loopback_name_an_address_and_a_listed_name_are_accepted(host: str, pa
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/collections"), ("POST", "/v1/retrieve"), ("GET", "/docs")])
 def test_another_host_is_misdirected_so_that_no_rebound_name_is_the_same_origin(
-    host: str, method: str, path: str
+    app: FastAPI, host: str, method: str, path: str
 ) -> None:
-    graph = services(hosts=("rag.example.org", "*.pages.example"))
-    response = request(method, path, graph, headers={"Host": host.encode("latin-1")})
+    response = request_app(method, path, app, headers={"Host": host.encode("latin-1")})
     problem = response.json()
     assert (response.status_code, problem["error_type"], problem["title"]) == (
         421,

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,7 +208,7 @@ def test_a_change_that_breaks_a_rule_is_told_and_changes_nothing(
     assert reason in caplog.text
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scale_examples(30), deadline=None)
 @given(calls=st.lists(st.lists(st.integers(0, 300), max_size=12), min_size=1, max_size=12))
 def test_whoever_asks_together_gets_what_they_asked_and_no_batch_is_above_the_budget(calls: list[list[int]]) -> None:
     async def asked() -> tuple[list[list[int]], list[list[str]]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from example_counts import scale_examples
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, citation, passage
 from fakes.serving import RecordingRetriever, scripted_graph, serve_graph
 from hypothesis import given, settings
@@ -473,7 +474,7 @@ GUARDS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scale_examples(200), deadline=None)
 @given(
     text=st.lists(st.sampled_from(PARTS), max_size=10).map("".join),
     cuts=st.lists(st.integers(0, 60), max_size=6),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from example_counts import scale_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ def meant(question: str, text: str) -> Sequence[tuple[int, int]]:
     return [word.span() for word in re.finditer(r"\w+", lower(text)) if words and word[0].startswith(words)]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=scale_examples(500), deadline=None)
 @given(words=st.lists(LETTERS, max_size=4), text=st.lists(LETTERS, max_size=6), shared=LETTERS)
 def test_words_that_begin_like_one_of_the_question_are_highlighted(
     words: list[str], text: list[str], shared: str

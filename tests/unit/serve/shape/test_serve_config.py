@@ -1,13 +1,12 @@
 """Serve configs held to their word: every kind of slip has its place in the message."""
 
-import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hosts import RAG
+from commands import rag_in_process
 
 from rag_core.config import Settings
 from rag_core.errors import ConfigError
@@ -257,12 +256,10 @@ def test_a_shape_that_names_no_host_would_be_open_to_all() -> None:
         pass
 
 
-@pytest.mark.slow
-def test_what_a_serve_config_says_is_not_said_beside_it() -> None:
-    command = [*RAG, "serve", "--tenant", "tenant-of-mine"]
+def test_what_a_serve_config_says_is_not_said_beside_it(capfd: pytest.CaptureFixture[str]) -> None:
     shape = str(SHIPPED / "local.yaml")
-    done = subprocess.run([*command, "--config", shape], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.endswith(
+    ran = rag_in_process(capfd)("serve", "--tenant", "tenant-of-mine", "--config", shape)
+    assert ran.code == 2
+    assert ran.err.endswith(
         f"error: --tenant cannot be used with the Serve config {shape}; set it in the `args` there\n"
     )
