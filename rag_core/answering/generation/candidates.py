@@ -57,16 +57,10 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
     candidates: list[Candidate] = []
     for passage in passages:
         text, spans = passage.text, _join_bare_replies(passage.text, sentence_spans(passage.text))
-        headings = f"{passage.hit.origin.title}\n{passage.chunks[0].prefix}"
-        title_terms = frozenset(terms(headings, passage.language))
         heading_terms = frozenset[str]()
         named_rows = name_columns(passage)
         sentence_terms = [frozenset(terms(text[start:end], passage.language)) for start, end in spans]
-        if passage.start == 0:
-            opening = sentence_terms[: _count_opening(text, spans)]
-            title_terms = title_terms.union(
-                *(words for words, (start, _) in zip(opening, spans, strict=False) if not _HEADING.match(text, start))
-            )
+        title_terms = _read_title_terms(passage, spans)
         code = [block.span() for block in CODE_BLOCK.finditer(text)]
         rules = {start for start, end in spans if RULE.fullmatch(text, start, end)}
         for index, (start, end) in enumerate(spans):
@@ -97,10 +91,19 @@ def find_candidates(passages: Sequence[Passage]) -> list[Candidate]:
     return list({candidate.text: candidate for candidate in reversed(candidates)}.values())[::-1]
 
 
-def _count_opening(text: str, spans: Sequence[tuple[int, int]]) -> int:
-    """The number of lines that open a document; 0 if the first of them are no sentence."""
+def _read_title_terms(passage: Passage, spans: Sequence[tuple[int, int]]) -> frozenset[str]:
+    """The terms of the title, of the first chunk's headings, and of the opening if the passage begins the document."""
+    opening = _find_opening(passage.text, spans) if passage.start == 0 else []
+    lines = [passage.text[start:end] for start, end in opening if not _HEADING.match(passage.text, start)]
+    title = "\n".join([passage.hit.origin.title, passage.chunks[0].prefix, *lines])
+    return frozenset(terms(title, passage.language))
+
+
+def _find_opening(text: str, spans: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """The lines that open a document, up to its first sentence; none if that is not among the first ones."""
     first = spans[:MAX_OPENING_LINES]
-    return next((count for count, (start, end) in enumerate(first, 1) if FULL_STOP.search(text[start:end])), 0)
+    count = next((count for count, (start, end) in enumerate(first, 1) if FULL_STOP.search(text[start:end])), 0)
+    return first[:count]
 
 
 def _join_bare_replies(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

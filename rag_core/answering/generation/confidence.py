@@ -29,13 +29,15 @@ class Signals:
 
     `share` is the highest share of the question's idf in a passage, and `lead` what it is above that of any passage of
     another document. `cosine` is the highest of a sentence with the question; None if there is no calibrated encoder.
-    `language` is that of the best passage.
+    `language` is that of the best passage. `has_type` is false if the answer lacks what the question asks for, such as
+    a price.
     """
 
     share: float = 0.0
     lead: float = 0.0
     cosine: float | None = None
     language: str = CALIBRATED_LANGUAGE
+    has_type: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,22 @@ PASSAGES = Calibration(-3.27, 6.86, 3.16)
 it is for language models, whose own errors the judge finds."""
 
 
+UNTYPED_CONFIDENCE = 0.45
+"""The highest confidence in an answer that lacks what the question asks for. It is not fitted: by default, it makes
+passages of the answer."""
+
+
 def estimate_confidence(signals: Signals) -> float:
-    """The probability by sentences, or by words without cosines.
+    """The probability by sentences, or by words without cosines; at most `UNTYPED_CONFIDENCE` without the type.
 
     In other languages than English it is the mean of both: an encoder that hardly knows a language finds all its texts
     near, and question words without a list of stop words count as words that no passage has.
     """
-    words = WORDS.probability(signals.share, signals.lead)
-    if signals.cosine is None:
-        return words
-    sentences = SENTENCES.probability(signals.cosine, signals.lead)
-    return sentences if signals.language == CALIBRATED_LANGUAGE else (sentences + words) / 2
+    probability = words = WORDS.probability(signals.share, signals.lead)
+    if signals.cosine is not None:
+        sentences = SENTENCES.probability(signals.cosine, signals.lead)
+        probability = sentences if signals.language == CALIBRATED_LANGUAGE else (sentences + words) / 2
+    return probability if signals.has_type else min(probability, UNTYPED_CONFIDENCE)
 
 
 def estimate_retrieval_confidence(hits: Sequence[Hit]) -> float | None:

@@ -132,17 +132,19 @@ class SentenceExtractor:
         scores = _score_sentences(question, candidates, cosines)
         order = np.argsort(-scores, kind="stable")
         shares = [(passage.hit.chunk.document_id, _passage_share(question, passage)) for passage in passages]
+        ordered, ordered_scores = [candidates[index] for index in order], scores[order].tolist()
+        chosen = _choose_sentences(question, ordered, ordered_scores, self.sentences)
         signals = Signals(
             share=max((share for _, share in shares), default=0.0),
             lead=find_lead(shares),
             cosine=max(cosines) if cosines and self.knows_cosines else None,
             language=passages[0].language if passages else CALIBRATED_LANGUAGE,
+            has_type=_has_type(question, chosen),
         )
-        ordered, ordered_scores = [candidates[index] for index in order], scores[order].tolist()
         return RankedCandidates(
             candidates=tuple(ordered),
             scores=tuple(ordered_scores),
-            chosen=_choose_sentences(question, ordered, ordered_scores, self.sentences),
+            chosen=chosen,
             signals=signals,
         )
 
@@ -285,11 +287,23 @@ def _score_sentences(question: QuestionWords, candidates: Sequence[Candidate], c
     words = np.array([_word_score(question, candidate) for candidate in candidates])
     subject = np.array([question.subject(candidate.passage.language) in candidate.terms for candidate in candidates])
     label = np.array([candidate.is_label for candidate in candidates])
-    fits = np.array([bool(kind and kind.answer_pattern.search(candidate.text)) for candidate in candidates])
+    fits = np.array([bool(kind and kind.answer_pattern.search(_readable(candidate))) for candidate in candidates])
     passage = _scale([candidate.passage.hit.score for candidate in candidates])
     cosine = _scale(cosines) if cosines else np.zeros(len(candidates))
     scores: Scores = 0.5 * cosine + words + 0.5 * fits + 0.3 * subject + 0.3 * passage - 0.5 * label
     return scores
+
+
+def _has_type(question: QuestionWords, chosen: Sequence[Candidate]) -> bool:
+    """False if the question has a certain type, and no sentence contains such an answer."""
+    kind = question_type(question.text)
+    is_open = kind is None or not kind.is_certain
+    return is_open or any(kind.answer_pattern.search(_readable(candidate)) for candidate in chosen)
+
+
+def _readable(candidate: Candidate) -> str:
+    """The text, or the row with the names of its columns."""
+    return candidate.named_row or candidate.text
 
 
 def _scale(values: Sequence[float]) -> Scores:

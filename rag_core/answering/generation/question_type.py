@@ -1,4 +1,4 @@
-"""The kind of answer that a question asks for: a number, a time, a name, a reason, a yes or no, or a list.
+"""The kind of answer that a question asks for: a price, a number, a time, a name, a reason, a yes or no, or a list.
 
 The question words are English, German, French, Spanish and Chinese; questions in other languages have no type. Some
 words are question words in one language only where they begin the question.
@@ -35,14 +35,38 @@ _HAN_NUMBER = "[〇零一二三四五六七八九十百千万萬亿億两兩半]
 
 @dataclass(frozen=True, slots=True)
 class QuestionType:
-    """`question_pattern` finds the type's question words, and `answer_pattern` finds possible answers in a sentence."""
+    """`question_pattern` finds the type's question words, and `answer_pattern` finds possible answers in a sentence.
+
+    `is_certain`: a sentence without a match does not answer such a question.
+    """
 
     name: str
     question_pattern: re.Pattern[str]
     answer_pattern: re.Pattern[str]
+    is_certain: bool = False
 
 
 QUESTION_TYPES = (
+    QuestionType(
+        "price",
+        re.compile(
+            r"\b(?:how much|what) (?:does|do|did|will|would)\b(?=.*\bcosts?\b)"
+            r"|\b(?:what|which) price\b|\bwhat (?:is|are|was) the\b(?=(?: \w+)? (?:price|cost|fee|fine|charge)s?\b)"
+            r"|\b(?:was|wie ?viel) koste(?:t|n)\b|\bwie teuer\b"
+            r"|\bwie hoch (?:ist|sind) d(?:er|ie) (?:preis|kosten|gebühr)\b"
+            r"|\bcombien coûte(?:nt)?\b|\bquel est le (?:prix|tarif|coût)\b"
+            r"|\bcuánto (?:cuesta|vale)n?\b|\b(?:cuál|qué) (?:es el )?(?:precio|coste)\b"
+            "|多少[钱錢元块塊]|[价價]格是",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"[€$£¥]|\b(?:EUR|USD|GBP|CHF|JPY|CNY)\b|[\d(\uff08] ?(?:元|块|塊|欧元|歐元|美元)"
+            r"|\b(?:euros?|dollars?|pounds?|pence|cents?|yuan|yen|francs?|Franken|dólares)\b"
+            r"|\b(?:free|kostenlos|gratuite?s?|gratis)\b|免费|免費",
+            re.IGNORECASE,
+        ),
+        is_certain=True,
+    ),
     QuestionType(
         "number",
         re.compile(
@@ -56,6 +80,7 @@ QUESTION_TYPES = (
             re.IGNORECASE,
         ),
         re.compile(rf"\d|\b(?:{_NUMBERS})s?\b|{_HAN_NUMBER}", re.IGNORECASE),
+        is_certain=True,
     ),
     QuestionType(
         "time",

@@ -14,6 +14,7 @@ from rag_core.answering.generation.candidates import find_candidates
 from rag_core.answering.generation.confidence import (
     PASSAGES,
     SENTENCES,
+    UNTYPED_CONFIDENCE,
     WORDS,
     Signals,
     estimate_confidence,
@@ -271,6 +272,21 @@ def test_in_a_language_that_was_not_calibrated_words_count_as_much_as_sentences(
     assert ranked(extractive(), prompt("Keys?", spanish)).signals.language == "es"
 
 
+def test_an_answer_without_the_price_or_the_number_that_is_asked_for_is_not_sure() -> None:
+    sure = ScriptedEncoder(cosines={"rent": 0.9})
+    priced = ranked(extractive(sure), prompt("What does the rent cost?", passage(1, "The rent is 40 euros.")))
+    unpriced = ranked(extractive(sure), prompt("What does the rent cost?", passage(1, "The rent is due on day 3.")))
+    uncounted = ranked(extractive(sure), prompt("How many rents are due?", passage(1, "The rent is due.")))
+    assert priced.confidence > 0.9
+    assert unpriced.confidence == uncounted.confidence == UNTYPED_CONFIDENCE
+
+
+def test_the_price_of_a_row_can_be_in_the_name_of_its_column() -> None:
+    table = "| Model | Price in EUR |\n|---|---|\n| Pump | 40 |\n"
+    found = ranked(extractive(), prompt("How much does the pump cost?", passage(1, table)))
+    assert found.signals.has_type
+
+
 def test_the_lead_is_over_other_documents_and_not_over_other_passages_of_one() -> None:
     one, other = UUID(int=1), UUID(int=2)
     assert find_lead([(one, 0.75), (one, 0.5), (other, 0.25)]) == 0.5
@@ -444,6 +460,12 @@ def test_what_two_passages_say_counts_once() -> None:
         ("¿Cuándo abre la puerta?", "time", "Abre en enero.", "Abre pronto."),
         ("¿Quién cierra la puerta?", "name", "La cierra Ana.", "La cierra alguien."),
         ("闸门什么时候关闭？", "time", "闸门在18时关闭。", "闸门会关闭。"),  # noqa: RUF001
+        ("How much did the gate cost?", "price", "It was 40 euros.", "It was 40 years old."),
+        ("What is the daily fee of a guest?", "price", "Guests pay $5.", "Guests pay it."),
+        ("Was kostet das Tor?", "price", "Es kostet 40 €.", "Es ist 40 Jahre alt."),
+        ("Combien coûte la porte ?", "price", "Elle coûte 40 euros.", "Elle a 40 ans."),
+        ("¿Cuánto cuesta la puerta?", "price", "Es gratis.", "Es de hierro."),
+        ("这扇门多少钱？", "price", "这扇门400元。", "这扇门有40年了。"),  # noqa: RUF001
         ("How heavy is the gate?", "number", "It weighs 40 kg.", "It is iron."),
         ("Welchen Betrag zahlt der Gast?", "number", "Er zahlt 12 Euro.", "Er zahlt gern."),
         ("Wie schwer ist das Tor?", "number", "Es wiegt 40 kg.", "Es ist aus Eisen."),
