@@ -1,9 +1,9 @@
-"""The number of examples that Hypothesis tries: all of them in CI, some of them in everyday runs."""
+"""The number of examples that Hypothesis tries: some of them every day, all of them before a release."""
 
 import os
 
 ALL = "ALL_EXAMPLES"
-"""The environment variable with which every example is tried, as `.ci/run` does."""
+"""The environment variable with which every example is tried."""
 
 
 def scale_examples(count: int) -> int:

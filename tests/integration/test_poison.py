@@ -94,7 +94,7 @@ def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> 
 
     def prepared(sources: Mapping[int, Source]) -> Preparation:
         made = build_preparation(settings, sources)
-        made._parse = sandbox
+        made._parse = lambda _, uri, body: sandbox(uri, body)
         return made
 
     job = build_sync(settings, store, [str(folder)])

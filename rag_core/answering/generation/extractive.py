@@ -297,8 +297,9 @@ def _score_sentences(question: QuestionWords, candidates: Sequence[Candidate], c
 def _has_type(question: QuestionWords, chosen: Sequence[Candidate]) -> bool:
     """False if the question has a certain type, and no sentence contains such an answer."""
     kind = question_type(question.text)
-    is_open = kind is None or not kind.is_certain
-    return is_open or any(kind.answer_pattern.search(_readable(candidate)) for candidate in chosen)
+    if kind is None or not kind.is_certain:
+        return True
+    return any(kind.answer_pattern.search(_readable(candidate)) for candidate in chosen)
 
 
 def _readable(candidate: Candidate) -> str:
