@@ -61,7 +61,7 @@ class Unlogged(SimpleHTTPRequestHandler):
 @pytest.fixture
 def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
     """One that another host could reach."""
-    folder = short_folder / "tcp"
+    folder = short_folder / f"tcp-{uuid4().hex[:8]}"  # the tests of a process share the short folder
     embedded.start(folder)
     embedded.stop(folder)
     port = free_port()
