@@ -5,9 +5,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Any
 from uuid import UUID
+from weakref import finalize
 
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -78,6 +80,7 @@ class KnowledgeBase:
         self._settings, self._remote = settings, remote or RemoteModels()
         self._postgres = Postgres.open(settings.store.url)
         self._resources = ExitStack()
+        self._close_forgotten = finalize(self, _close_in_background, self._resources)
 
     def __enter__(self) -> "KnowledgeBase":
         return self
@@ -89,6 +92,7 @@ class KnowledgeBase:
 
     def close(self) -> None:
         """Closes connections. The embedded server continues to run until `rag store stop`."""
+        self._close_forgotten.detach()
         self._resources.close()
 
     def ingest(
@@ -269,6 +273,15 @@ class KnowledgeBase:
         return build_pipeline(
             self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote, patient=True
         )
+
+
+def _close_in_background(resources: ExitStack) -> None:
+    """Closes the resources of an object that was dropped without `close`.
+
+    The garbage collector can run in the event loop's own thread, which must not wait for itself. Without this, it would
+    end the loop before the pool is closed, and wait forever: a pool's worker that connects ignores a cancellation.
+    """
+    Thread(target=resources.close, name="close-knowledge-base").start()
 
 
 def _clean_question(question: str) -> str:

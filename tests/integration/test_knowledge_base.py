@@ -1,7 +1,11 @@
 """The Python door, with the hashing embedder."""
 
 import asyncio
+import gc
 import json
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -134,6 +138,28 @@ def test_a_filter_that_the_grammar_does_not_allow_is_refused(knowledge: Knowledg
         knowledge.search(QUESTION, filters={"type": "eq", "keys": "language"})
     with pytest.raises(FilterError, match="a filter must be an object"):
         knowledge.search(QUESTION, filters=[])  # type: ignore[arg-type]
+
+
+def test_one_that_is_dropped_without_close_closes_its_connections(store: Postgres, docs: Path) -> None:
+    kb = open_knowledge_base(store.dsn, settings=HASHING)
+    kb.ingest(docs)
+    kb.search(QUESTION)
+    pool = kb._corpus._snapshots._pool
+    del kb
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "close-knowledge-base":
+            thread.join()
+    assert pool.closed
+
+
+@pytest.mark.slow
+def test_a_script_ends_that_does_not_close_it(knowledge: KnowledgeBase, store: Postgres) -> None:
+    script = f"""from rag_core import open_knowledge_base
+kb = open_knowledge_base({store.dsn!r}, settings={HASHING!r})
+print(kb.search({QUESTION!r}, k=1)[0].origin.title)"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "Rotating the keys\n"
 
 
 def test_collections_are_apart(knowledge: KnowledgeBase, tmp_path: Path) -> None:
