@@ -80,7 +80,6 @@ QUESTION_TYPES = (
             re.IGNORECASE,
         ),
         re.compile(rf"\d|\b(?:{_NUMBERS})s?\b|{_HAN_NUMBER}", re.IGNORECASE),
-        is_certain=True,
     ),
     QuestionType(
         "time",
