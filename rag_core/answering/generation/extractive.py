@@ -264,7 +264,8 @@ def _select_named(question: QuestionWords, passages: Sequence[Passage]) -> Seque
     What a passage says about another model answers nothing, however near it is.
     """
     codes = question.codes()
-    return [passage for passage in passages if codes & _passage_terms(passage)] or passages
+    named = [passage for passage in passages if codes & _passage_terms(passage)] if codes else []
+    return named or passages
 
 
 def _passage_terms(passage: Passage) -> frozenset[str]:

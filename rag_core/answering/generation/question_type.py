@@ -71,11 +71,11 @@ QUESTION_TYPES = (
         "number",
         re.compile(
             r"\bhow (?:many|much|long|often|old|far|tall|large|big|high|heavy|wide|deep|thick|fast|quickly)\b"
-            r"|\bwhat (?:percentage|price|amount)\b"
-            r"|\bwie(?: ?viele?| lange?| oft| alt| weit| hoch| groß| teuer| schwer| breit| tief| dick| schnell)\b"
-            r"|\bwas koste(?:t|n)\b|\bwelche[nrs]? \w*(?:betrag|preis|nummer|anzahl|summe|menge)\b"
+            r"|\bwhat (?:percentage|amount)\b"
+            r"|\bwie(?: ?viele?| lange?| oft| alt| weit| hoch| groß| schwer| breit| tief| dick| schnell)\b"
+            r"|\bwelche[nrs]? \w*(?:betrag|preis|nummer|anzahl|summe|menge)\b"
             r"|\bcombien\b|\bquel(?:le)? (?:prix|montant|nombre|numéro|âge)\b"
-            r"|\bcuánt[oa]s?\b|\bqué (?:precio|importe|número|edad)\b"
+            r"|\bcuánt[oa]s?\b|\bqué (?:importe|número|edad)\b"
             "|多少|[几幾][个個名次人位天周週年台件种種条條元块塊岁歲]|[幾多][大长長高久远遠重快深宽寬]",
             re.IGNORECASE,
         ),
