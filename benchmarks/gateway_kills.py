@@ -52,9 +52,10 @@ def main() -> None:
         _ingest(scratch, store)
         settings = load_settings(None, "default", [f"store.url={store}", *SETTINGS], environment={})
         from serve.app import build_local_application
+        from serve.shape.gateway_settings import GatewaySettings
         from serve.shape.local import serve_locally
 
-        with serve_locally(lambda: build_local_application(settings), HOST, PORT):
+        with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, PORT):
             exit_when_terminated()
             asyncio.run(_kill_under_load(arguments.clients, arguments.kills))
 

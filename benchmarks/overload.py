@@ -45,9 +45,10 @@ def main() -> None:
         settings = load_settings(None, "default", overrides, environment={})
         load(Postgres.open(store), settings, list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION)))
         from serve.app import build_local_application
+        from serve.shape.gateway_settings import GatewaySettings
         from serve.shape.local import serve_locally
 
-        with serve_locally(lambda: build_local_application(settings), HOST, PORT) as url:
+        with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, PORT) as url:
             exit_when_terminated()
             asyncio.run(_measure(f"{url}/v1/answer", questions(texts), arguments))
 

@@ -158,6 +158,7 @@ def _deploy(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, Depl
     from serve.app import build_application
     from serve.models.model_connections import llm_name
     from serve.shape.arguments import Parts
+    from serve.shape.gateway_settings import GatewaySettings
 
     # more CPUs than a small machine has, because the gateway hardly uses the one that it reserves
     cpus = max(4, os.cpu_count() or 0)
@@ -165,7 +166,11 @@ def _deploy(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, Depl
     exit_when_terminated()
     try:
         serve.start(http_options={"host": HOST, "port": PORT}, logging_config={"enable_access_log": False})
-        serve.run(build_application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
+        serve.run(
+            build_application(GatewaySettings(own=settings), Parts(generator=llama, ingest=False)),
+            name="rag",
+            route_prefix="/",
+        )
         yield f"http://{HOST}:{PORT}", serve.get_deployment_handle(llm_name(llama), app_name="rag")
     finally:
         serve.shutdown()

@@ -1,10 +1,12 @@
 """`rag serve`."""
 
-import signal
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,21 +40,22 @@ def serve(
 ) -> None:
     """Serve the HTTP API on Ray Serve until interrupted, with all models in one process or as a Serve config defines.
 
+    Requests can name any profile of the configuration; its models are loaded when the first request names it.
     A --config file with the key `applications` is a Serve config, such as cluster/serve/gpu.yaml. Its `args` are the
-    settings. SIGUSR1 reloads it and applies the changes that are possible while serving.
+    settings. When the file changes, the changes that are possible while serving apply to new requests.
 
     Example: rag serve --port 8000
     """
     started = time.perf_counter()
     with (
         stderr_console(options.quiet, soft_wrap=True) as terminal,
-        _run_server(options, host, port, terminal) as url,
+        _run_server(options, host, port, terminal) as server,
     ):
         from serve.http.access_log import FILE_NAMES
         from serve.shape.logs_folder import serve_logs_folder
 
         seconds = round(time.perf_counter() - started, 1)
-        access_log = str(serve_logs_folder() / FILE_NAMES.format(process="*"))
+        url, access_log = server.url, str(serve_logs_folder() / FILE_NAMES.format(process="*"))
         terminal.print(f"access log: {access_log}")
         if options.json:
             print_json({"url": url, "seconds": seconds, "access_log": access_log})
@@ -61,44 +64,94 @@ def serve(
             stdout_console(options.quiet).print(message)
         from serve.shape.local import watch
 
-        watch(url, seconds)
+        watch(url, seconds, server.poll_file)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that is ready. `poll_file` applies the configuration file if it has changed, and prints the outcome."""
+
+    url: str
+    poll_file: Callable[[], None]
 
 
 @contextmanager
-def _run_server(options: GlobalOptions, host: str | None, port: int | None, terminal: Console) -> Iterator[str]:
-    """Serves during the block, and yields the URL."""
-    from serve.shape.local import deploy, serve_from_config, serve_locally, set_environment
+def _run_server(
+    options: GlobalOptions, host: str | None, port: int | None, terminal: Console
+) -> Iterator[RunningServer]:
+    """Serves during the block."""
+    from serve.shape.local import set_environment
 
     terminal.print("starting Ray, loading models …")
     set_environment()
-    from serve.shape.config import find_metrics_port, is_serve_config, read_serve_config
+    from serve.shape.config import is_serve_config
 
-    if options.config is None or not is_serve_config(options.config):
-        from serve.app import build_local_application
+    if options.config is not None and is_serve_config(options.config):
+        if overrides := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
+            raise ConfigError(
+                f"--{overrides[0]} cannot be used with the Serve config {options.config}; set it in the `args` there"
+            )
+        running = _serve_config(options.config, host or "", port or 0, terminal)
+    else:
+        running = _serve_settings(options, host or HOST, port or PORT, terminal)
+    with running as server:
+        yield server
 
-        settings = options.settings
-        if host:  # it can be a name of loopback
-            hosts = (*settings.api.hosts, host)
-            settings = settings.model_copy(update={"api": settings.api.model_copy(update={"hosts": hosts})})
-        build_app, metrics_port = partial(build_local_application, settings), settings.telemetry.metrics_port
-        with serve_locally(build_app, host or HOST, port or PORT, terminal.print, metrics_port) as url:
-            yield url
-        return
-    if overrides := [name for name in ("profile", "set", "store", "tenant") if getattr(options, name)]:
-        raise ConfigError(
-            f"--{overrides[0]} cannot be used with the Serve config {options.config}; set it in the `args` there"
-        )
-    file = options.config
 
-    def reload_config(*_signal: object) -> None:
+@contextmanager
+def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Console) -> Iterator[RunningServer]:
+    """Serves all profiles of the settings with their models in one process, which reloads the file by itself."""
+    from serve.app import build_local_application
+    from serve.shape.gateway_settings import SettingsSource, load_gateway_settings
+    from serve.shape.local import serve_locally
+    from serve.shape.reload import reload_gateway_settings
+
+    hosts = [*options.settings.api.hosts, host]  # the host can be a name of loopback
+    source = SettingsSource(
+        file=str(options.config.absolute()) if options.config else "",
+        profile=options.profile or "",
+        set=(*options.overrides, f"api.hosts={json.dumps(hosts)}"),
+    )
+    settings = load_gateway_settings(source)
+    for name, reason in settings.invalid.items():
+        terminal.print(f"profile {name} is not served: {reason}")
+
+    build_app, metrics_port = partial(build_local_application, settings, source), settings.own.telemetry.metrics_port
+    with serve_locally(build_app, host, port, terminal.print, metrics_port) as url:
+        check = partial(reload_gateway_settings, settings, source)
+        yield RunningServer(url, _build_file_poll(options.config, source.digest, check, terminal))
+
+
+@contextmanager
+def _serve_config(file: Path, host: str, port: int, terminal: Console) -> Iterator[RunningServer]:
+    """Serves a Serve config, and deploys it again when it changes."""
+    from serve.shape.config import find_metrics_port, read_serve_config
+    from serve.shape.file_watch import hash_file
+    from serve.shape.local import deploy, serve_from_config
+
+    digest, config = hash_file(file), read_serve_config(file)
+    with serve_from_config(config, host, port, terminal.print, find_metrics_port(config)) as url:
+        yield RunningServer(url, _build_file_poll(file, digest, lambda: deploy(read_serve_config(file)), terminal))
+
+
+def _build_file_poll(
+    file: Path | None, digest: str, apply: Callable[[], object], terminal: Console
+) -> Callable[[], None]:
+    """A function that calls `apply` if the file has changed, and prints the outcome."""
+    from serve.shape.file_watch import FileWatch
+
+    if file is None:
+        return lambda: None
+    watch = FileWatch(file, digest)
+
+    def poll() -> None:
+        if not watch.has_changed():
+            return
         try:
-            deploy(read_serve_config(file))
+            apply()
         except RagError as error:
             terminal.print(f"error: {error}; nothing was changed")
         else:
-            terminal.print(f"reloaded {file}")
+            terminal.print(f"reloaded {file}: new requests use it")
 
-    config = read_serve_config(file)
-    with serve_from_config(config, host or "", port or 0, terminal.print, find_metrics_port(config)) as url:
-        signal.signal(signal.SIGUSR1, reload_config)
-        yield url
+    return poll

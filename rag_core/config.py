@@ -146,6 +146,12 @@ class ServingSettings(Section):
     queue: int = Field(
         32, ge=0, description="Maximum number of waiting answers, and of waiting searches; further ones get status 503."
     )
+    preload: tuple[str, ...] = Field(
+        (),
+        examples=[["pmc-cpu"]],
+        description="Profiles whose models are loaded when the server starts; those of other profiles are loaded when a"
+        " request first names the profile.",
+    )
     transfer_timeout_s: float = Field(
         20.0,
         gt=0,

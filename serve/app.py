@@ -2,25 +2,34 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
-from rag_core.config import Settings
 from rag_core.errors import ConfigError, RagError
 from serve.gateway import build_fastapi
 from serve.http.access_log import open_access_log
 from serve.ingest_runner import runner_app
 from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
+from serve.profiles import ServedProfiles
 from serve.readiness import Dependency
 from serve.services import open_shared_resources
-from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, settings_from_arguments
+from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, source_from_arguments
+from serve.shape.file_watch import POLL_SECONDS, FileWatch
 from serve.shape.garbage_collection import freeze_loaded_objects
+from serve.shape.gateway_settings import (
+    NO_SOURCE,
+    GatewaySettings,
+    SettingsSource,
+    find_unserved,
+    load_gateway_settings,
+)
 from serve.shape.logs_folder import serve_logs_folder
-from serve.shape.reload import parse_user_config, reload_settings
+from serve.shape.reload import parse_user_config, reload_gateway_settings, reload_settings
 from serve.shape.replica_server import use_lent_listener
 from serve.telemetry import configure_telemetry
 
@@ -51,20 +60,30 @@ class Gateway:
     It is not passed to `serve.ingress`, which would pickle it.
     """
 
-    def __init__(self, settings_json: str, handles: Mapping[str, Handle], engine: Engine) -> None:
-        self._settings = Settings.model_validate_json(settings_json)
+    def __init__(self, settings_json: str, source_json: str, handles: Mapping[str, Handle], engine: Engine) -> None:
+        self._started_with = self._settings = GatewaySettings.model_validate_json(settings_json)
+        self._source = SettingsSource.model_validate_json(source_json)
+        self._overrides: tuple[str, ...] = ()
+        self._deployed = frozenset(handles)
         self._is_serving = False
         self._reload_error = ""
-        configure_telemetry("gateway", self._settings.telemetry)
+        self._reloading = asyncio.Lock()
+        own = self._settings.own
+        configure_telemetry("gateway", own.telemetry)
         open_access_log(serve_logs_folder())
-        use_lent_listener(self._settings.serving.transfer_timeout_s)
-        connected = connect_models(self._settings, handles, engine)
+        use_lent_listener(own.serving.transfer_timeout_s)
+        connected = connect_models(own, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}
-        self._resources = open_shared_resources(self._settings, connected.remote_models, dependencies)
-        self._app = build_fastapi(self._resources.build_services(self._settings))
+        self._resources = open_shared_resources(own, connected.remote_models, dependencies)
+        self._app = build_fastapi(self._build_profiles(self._settings))
+        for name, reason in self._profiles.unserved.items():
+            _log.info("profile %s is not served: %s", name, reason)
+        self._profiles.load(own.serving.preload)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
+        if self._source.file:
+            self._watching = asyncio.create_task(self._watch_file())
         return self._app
 
     async def check_health(self) -> None:
@@ -82,17 +101,57 @@ class Gateway:
         are.
         """
         try:
-            self._app.state.services = await asyncio.to_thread(
-                lambda: self._resources.build_services(reload_settings(self._settings, parse_user_config(config).set))
-            )
-            self._reload_error = ""
-            if self._is_serving:
-                freeze_loaded_objects()
+            await self._apply(overrides=parse_user_config(config).set)
         except RagError as error:
             if not self._is_serving:
                 raise
-            self._reload_error = str(error)
-            _log.error("cannot apply the changed settings: %s", error)
+            self._report_reload_error(error)
+
+    async def _watch_file(self) -> None:
+        """Applies the settings file whenever it changes. An invalid one is logged and reported by `/readyz`."""
+        watch = FileWatch(Path(self._source.file), self._source.digest)
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not await asyncio.to_thread(watch.has_changed):
+                continue
+            try:
+                await self._apply(await asyncio.to_thread(reload_gateway_settings, self._started_with, self._source))
+                _log.info("applied the changed settings of %s", self._source.file)
+            except RagError as error:
+                self._report_reload_error(error)
+
+    async def _apply(self, settings: GatewaySettings | None = None, overrides: Sequence[str] | None = None) -> None:
+        """Serves the profiles of these settings, with overrides for the gateway's own one. None keeps the current ones.
+
+        Raises ConfigError or ModelError, and then changes nothing.
+        """
+        async with self._reloading:
+            settings = self._settings if settings is None else settings
+            overrides = self._overrides if overrides is None else tuple(overrides)
+            changed = settings.model_copy(update={"own": reload_settings(settings.own, overrides)})
+            self._app.state.profiles = await asyncio.to_thread(self._replace_profiles, changed)
+            self._settings, self._overrides, self._reload_error = settings, overrides, ""
+            if self._is_serving:
+                freeze_loaded_objects()
+
+    def _replace_profiles(self, settings: GatewaySettings) -> ServedProfiles:
+        """The profiles of the changed settings. Those that are loaded now are loaded again before they are served."""
+        profiles = self._build_profiles(settings)
+        profiles.reuse(self._profiles)
+        return profiles
+
+    def _build_profiles(self, settings: GatewaySettings) -> ServedProfiles:
+        own, unserved = self._resources.build_services(settings.own), find_unserved(settings, self._deployed)
+        return ServedProfiles(own, settings.others, self._resources.build_services, unserved)
+
+    @property
+    def _profiles(self) -> ServedProfiles:
+        profiles: ServedProfiles = self._app.state.profiles
+        return profiles
+
+    def _report_reload_error(self, error: RagError) -> None:
+        self._reload_error = str(error)
+        _log.error("cannot apply the changed settings: %s", error)
 
     async def _check_reload(self) -> None:
         if self._reload_error:
@@ -104,19 +163,24 @@ def build(arguments: Arguments) -> Application:
 
     Raises ConfigError if the settings are invalid, or do not match the deployments.
     """
-    return build_application(settings_from_arguments(arguments), arguments)
+    source = source_from_arguments(arguments)
+    return build_application(load_gateway_settings(source), arguments, source=source)
 
 
-def build_local_application(settings: Settings) -> Application:
+def build_local_application(settings: GatewaySettings, source: SettingsSource = NO_SOURCE) -> Application:
     """The application with all models in the gateway's process. Two CPUs are enough."""
-    return build_application(settings, Parts())
+    return build_application(settings, Parts(), source=source)
 
 
-def build_application(settings: Settings, parts: Parts, engine: Engine = VLLM) -> Application:
-    """The gateway, bound to the deployments in `parts`. `engine` deploys and calls the language model.
+def build_application(
+    profiles: GatewaySettings, parts: Parts, engine: Engine = VLLM, source: SettingsSource = NO_SOURCE
+) -> Application:
+    """The gateway, bound to the deployments in `parts`, which run the models of its own profile.
 
+    `engine` deploys and calls the language model. The gateway reloads the settings when the file of `source` changes.
     Raises ConfigError if the settings do not match the deployments.
     """
+    settings = profiles.own
     check_parts(settings, parts)
     # Serve passes a handle in place of each
     children: dict[str, Application] = {role: model_deployment(settings, role) for role in sorted(parts.deployments)}
@@ -124,5 +188,6 @@ def build_application(settings: Settings, parts: Parts, engine: Engine = VLLM) -
         children["generator"] = engine.deployment(parts.generator)
     if parts.ingest:
         children["ingest"] = runner_app(settings)
-    app: Application = Gateway.bind(settings.model_dump_json(exclude_unset=True), children, engine)  # type: ignore[attr-defined]
+    values = profiles.model_dump_json(exclude_unset=True), source.model_dump_json()
+    app: Application = Gateway.bind(*values, children, engine)  # type: ignore[attr-defined]
     return app

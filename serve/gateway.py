@@ -9,6 +9,7 @@ from fastapi_offline import FastAPIOffline
 
 from serve.bodies.openapi import COMMON_PROBLEMS, add_problem_schema
 from serve.http.admission import Admission, build_gates
+from serve.http.aliases import Aliases
 from serve.http.body_limit import BodyLimit
 from serve.http.changes import check_changes
 from serve.http.problems import add_problem_handlers
@@ -16,6 +17,7 @@ from serve.http.request_checks import RequestChecks
 from serve.http.request_telemetry import RequestTelemetry
 from serve.http.response_headers import ResponseHeaders
 from serve.http.transfer_deadline import TransferDeadline
+from serve.profiles import ServedProfiles
 from serve.routes import (
     answers,
     chat,
@@ -30,7 +32,6 @@ from serve.routes import (
     sources,
     vector_stores,
 )
-from serve.services import Services
 
 BODY_LIMITS: Mapping[str, int] = {"/": 1 << 20, "/v1/ingest": ingest.MAX_UPLOAD_BYTES}
 """The largest request body in bytes, by path prefix. The longest matching prefix applies."""
@@ -50,8 +51,9 @@ ROUTE_MODULES = (
 )
 
 
-def build_fastapi(services: Services) -> FastAPI:
+def build_fastapi(profiles: ServedProfiles) -> FastAPI:
     """The HTTP application. It closes the first services when it shuts down; later ones share their connections."""
+    services = profiles.own.services
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -65,7 +67,7 @@ def build_fastapi(services: Services) -> FastAPI:
         static_url="/docs/static",
         redoc_url=None,
     )
-    app.state.services = services
+    app.state.profiles = profiles
     add_problem_handlers(app)
     app.add_middleware(Admission, gates=build_gates(services.settings))  # the last one that is added is called first
     app.add_middleware(RequestChecks)
@@ -73,6 +75,7 @@ def build_fastapi(services: Services) -> FastAPI:
     app.add_middleware(TransferDeadline, seconds=services.settings.serving.transfer_timeout_s)
     app.add_middleware(RequestTelemetry)
     app.add_middleware(ResponseHeaders)
+    app.add_middleware(Aliases)
     for module in ROUTE_MODULES:
         app.include_router(module.router, responses=COMMON_PROBLEMS, dependencies=[Depends(check_changes)])
     return add_problem_schema(app)

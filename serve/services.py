@@ -1,7 +1,7 @@
 """The objects that answer the requests of one profile: retriever, answerer, store and remote models."""
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
-from rag_core.wiring.models import RemoteModels, called_models
+from rag_core.wiring.models import RemoteModels, called_models, share_models, shared_roles
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 from serve.readiness import Dependency, model_dependency, store_dependency
@@ -66,8 +66,12 @@ class ShortQueryRetriever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedResources:
-    """The objects that stay the same when settings are reloaded. Old and new services share them."""
+    """The objects that stay the same when settings are reloaded, and that all profiles of a gateway share.
 
+    `settings` are those of the gateway's own profile, to which the remote models belong.
+    """
+
+    settings: Settings
     postgres: Postgres
     corpus: CorpusReader
     conversations: Conversations
@@ -77,20 +81,35 @@ class SharedResources:
     def build_services(self, settings: Settings) -> Services:
         """Builds the services for `settings`. Loads only the local models that are not yet in memory.
 
+        Another profile than the gateway's own uses the remote models that it has in common with it, and loads the rest.
         Raises ModelError if a required model cannot be loaded.
         """
-        retriever = build_retriever(settings, self.corpus, self.remote_models)
+        remote_models = self._select_models(settings)
+        retriever = build_retriever(settings, self.corpus, remote_models)
         short = ShortQueryRetriever(retriever)
         return Services(
             settings=settings,
             postgres=self.postgres,
             corpus=self.corpus,
             retriever=retriever,
-            answerer=build_pipeline(settings, self.corpus, short, self.conversations, self.remote_models),
+            answerer=build_pipeline(settings, self.corpus, short, self.conversations, remote_models),
             limits=stage_limits(settings.answering.budget, settings.retrieval),
-            remote_models=self.remote_models,
+            remote_models=remote_models,
             dependencies=self.dependencies,
         )
+
+    def _select_models(self, settings: Settings) -> RemoteModels:
+        """The remote models for a profile. Its own models have circuit breakers of their own."""
+        if settings.profile == self.settings.profile:
+            return self.remote_models
+        shared = share_models(self.remote_models, self.settings, settings)
+        roles = set(called_models(settings, shared)) - shared_roles(self.settings, settings)
+        breakers = {role: build_role_breaker(role, settings.profile) for role in roles}
+
+        def protect(role: str) -> Callable[[], AbstractContextManager[None]]:
+            return breakers[role].protect if role in breakers else self.remote_models.protect(role)
+
+        return replace(shared, protect=protect)
 
 
 def open_shared_resources(
@@ -105,8 +124,9 @@ def open_shared_resources(
     """
     postgres, remote = Postgres.open(settings.store.url), remote_models or RemoteModels()
     store = build_breaker("store", "the store", STORE_PAUSE)
-    models = {role: build_breaker(role, f"the model of the {role}") for role in called_models(settings, remote)}
+    models = {role: build_role_breaker(role) for role in called_models(settings, remote)}
     return SharedResources(
+        settings=settings,
         postgres=postgres,
         corpus=CorpusReader(postgres, protect=store.protect),
         conversations=InMemoryConversations(),
@@ -117,6 +137,11 @@ def open_shared_resources(
             **(dependencies or {}),
         },
     )
+
+
+def build_role_breaker(role: str, profile: str = "") -> Breaker:
+    """The breaker of a model that is not deployed. `profile` names the profile that alone uses it, if any."""
+    return build_breaker(f"{role}:{profile}" if profile else role, f"the model of the {role}")
 
 
 def build_breaker(service: str, name: str, max_pause: float = MAX_PAUSE) -> Breaker:

@@ -41,7 +41,6 @@ OPERATIONS = frozenset(
         "jobs",
         "models",
         "profiles",
-        "query",
         "readyz",
         "retrieve",
         "sources",

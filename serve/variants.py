@@ -1,4 +1,4 @@
-"""Variants of the served profile: pipelines with other legs, another fusion or another depth for one request.
+"""Variants of a served profile: pipelines with other legs, another fusion or another depth for one request.
 
 A variant uses the same models and connections. Options that the profile does not support are rejected by name.
 """
@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
-
-from fastapi import FastAPI
 
 from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import (
@@ -32,6 +30,7 @@ from rag_core.protocols import Answerer, Retriever
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.pipeline import build_packer
 from rag_core.wiring.retrieval import build_retriever
+from serve.components import describe_components
 from serve.services import Services
 
 K = TypeVar("K", bound=Hashable)
@@ -76,6 +75,7 @@ class SearchVariant:
     limits: Mapping[str, float]
     depth: int
     pipeline_version: str
+    components: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,12 @@ class AnswerVariant:
     answerer: Answerer
     settings: Settings
     pipeline_version: str
+    components: str
 
 
 @dataclass(kw_only=True)
 class Variants:
-    """A cache of the recently used variants of the current services."""
+    """A profile's services, and a cache of its recently used variants."""
 
     services: Services
     searches: dict[SearchOptions, SearchVariant] = field(default_factory=dict)
@@ -96,6 +97,10 @@ class Variants:
     @cached_property
     def pipeline_version(self) -> str:
         return self.services.settings.pipeline_version
+
+    @cached_property
+    def components(self) -> str:
+        return describe_components(self.services.settings)
 
     def search_variant(self, options: SearchOptions) -> SearchVariant:
         """Raises UsageError if the profile does not support the options."""
@@ -113,6 +118,7 @@ class Variants:
                 limits=services.limits,
                 depth=ranking_depth(services.settings.retrieval),
                 pipeline_version=self.pipeline_version,
+                components=self.components,
             )
         retrieval = apply_search_options(services.settings.retrieval, options)
         settings = services.settings.model_copy(update={"retrieval": retrieval})
@@ -121,12 +127,18 @@ class Variants:
             limits=stage_limits(settings.answering.budget, retrieval),
             depth=ranking_depth(retrieval),
             pipeline_version=settings.pipeline_version,
+            components=describe_components(settings),
         )
 
     def _build_answer(self, options: AnswerOptions) -> AnswerVariant:
         settings, answerer = self.services.settings, self.services.answerer
         if options == AnswerOptions():
-            return AnswerVariant(answerer=answerer, settings=settings, pipeline_version=self.pipeline_version)
+            return AnswerVariant(
+                answerer=answerer,
+                settings=settings,
+                pipeline_version=self.pipeline_version,
+                components=self.components,
+            )
         if not isinstance(answerer, QueryPipeline):
             raise UsageError("top_k and guard must be omitted: this pipeline does not support them")
         settings = apply_answer_options(settings, options)
@@ -136,21 +148,8 @@ class Variants:
             answerer=replace(answerer, guard=guard, pack=pack),
             settings=settings,
             pipeline_version=settings.pipeline_version,
+            components=self.components,
         )
-
-
-def current_variants(app: FastAPI) -> Variants:
-    """The variants of the application's current services."""
-    variants: Variants | None = getattr(app.state, "variants", None)
-    if variants is None or variants.services is not app.state.services:
-        variants = app.state.variants = Variants(services=app.state.services)
-    return variants
-
-
-def check_profile(name: str, settings: Settings) -> None:
-    """Raises UsageError if `name` is neither empty nor the served profile."""
-    if name and name != settings.profile:
-        raise UsageError(f"profile must be {settings.profile}, the only one that is served here, got {name!r}")
 
 
 def apply_search_options(retrieval: RetrievalSettings, options: SearchOptions) -> RetrievalSettings:

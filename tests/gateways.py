@@ -9,6 +9,7 @@ import httpx2
 from rag_core.config import Settings
 from serve.gateway import build_fastapi
 from serve.http.caller import Caller, identify_caller
+from serve.profiles import ServedProfiles
 from serve.services import Services, open_shared_resources
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ def run_with_gateway(
     """
 
     async def run() -> T:
-        app = build_fastapi(graph)
+        app = build_fastapi(ServedProfiles(graph))
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

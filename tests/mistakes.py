@@ -365,11 +365,12 @@ def make(mistake: Mistake, rag: Rag) -> Outcome:
 
 async def _send(method: str, path: str, body: str) -> Outcome:
     from serve.gateway import build_fastapi
+    from serve.profiles import ServedProfiles
     from serve.services import open_shared_resources
 
     settings = load_settings()
     services = open_shared_resources(settings).build_services(settings)
-    transport = httpx2.ASGITransport(app=build_fastapi(services), raise_app_exceptions=False)
+    transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(services)), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         headers = {"Content-Type": "application/json"} if body else {}
         response = await client.request(method, path, content=body, headers=headers)

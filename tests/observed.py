@@ -26,6 +26,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.ingestion import build_sync
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 from serve.telemetry import (
     configure_telemetry,
     continuing_operation,
@@ -121,7 +122,7 @@ class ObservedGateway:
         record_breaker_state("reader", "half_open")
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        return build_fastapi(self._graph)
+        return build_fastapi(ServedProfiles(self._graph))
 
 
 def main(arguments: Arguments) -> None:

@@ -50,9 +50,13 @@ class GlobalOptions:
 
     @cached_property
     def layered(self) -> LayeredSettings:
+        return load_layered_settings(self.config, self.profile, self.overrides)
+
+    @property
+    def overrides(self) -> list[str]:
+        """All options that change a setting, as SECTION.KEY=VALUE."""
         named = [("store.url", self.store), ("tenant", self.tenant)]
-        overrides = [*(self.set or []), *(f"{key}={json.dumps(value)}" for key, value in named if value is not None)]
-        return load_layered_settings(self.config, self.profile, overrides)
+        return [*(self.set or []), *(f"{key}={json.dumps(value)}" for key, value in named if value is not None)]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

@@ -79,3 +79,9 @@ def record_tenant(tenant: str) -> None:
     """Stores the tenant in the current operation, if there is one."""
     if (operation := _operation.get()) is not None:
         operation.tenant = tenant
+
+
+def record_profile(profile: str) -> None:
+    """Stores the profile in the current operation, if there is one."""
+    if (operation := _operation.get()) is not None:
+        operation.profile = profile

@@ -49,8 +49,13 @@ class Collection(Shape):
 
 
 class ServedProfile(Shape):
+    """`reason`: why the profile is not served; empty if it is."""
+
     name: str
     serving: bool
+    default: bool
+    loaded: bool
+    reason: str
 
 
 class Documents(Page):

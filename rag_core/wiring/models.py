@@ -1,8 +1,8 @@
 """The choice between models in this process and remote ones, such as deployments of Ray Serve."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from rag_core.config import (
@@ -106,6 +106,35 @@ def called_models(settings: Settings, remote: RemoteModels) -> list[str]:
         "reranker": any(isinstance(section, LlmReranker) for section in list_rerankers(settings.retrieval)),
     }
     return [role for role, is_called in roles.items() if is_called]
+
+
+def share_models(remote: RemoteModels, owner: Settings, other: Settings) -> RemoteModels:
+    """The clients of `owner`'s remote models that another profile can use, because it configures the same models."""
+    shared = shared_roles(owner, other)
+    return replace(
+        remote,
+        embedder=remote.embedder if "embedder" in shared else None,
+        reranker=remote.reranker if "reranker" in shared else None,
+        judge=remote.judge if "judge" in shared else None,
+        chat=remote.chat if "generator" in shared else None,
+    )
+
+
+def shared_roles(first: Settings, second: Settings) -> set[str]:
+    """The roles for which two profiles configure the same model."""
+    models, others = _models_by_role(first), _models_by_role(second)
+    return {role for role, model in models.items() if model == others[role]}
+
+
+def _models_by_role(settings: Settings) -> Mapping[str, object]:
+    generation = settings.generation
+    endpoint = (generation.model, generation.base_url) if isinstance(generation, OpenAIGenerator) else generation
+    return {
+        "embedder": settings.embedding,
+        "generator": endpoint,
+        "judge": settings.guard.judge,
+        "reranker": list_rerankers(settings.retrieval),
+    }
 
 
 def list_rerankers(retrieval: RetrievalSettings) -> list[RerankerSettings]:

@@ -49,7 +49,7 @@ from rag_core.wiring.embedding import embedding_space, load_shared_encoder
 from rag_core.wiring.models import RemoteModels, find_remote_reranker, select_chat
 from rag_core.wiring.python_objects import build_python_object
 from rag_core.wiring.reranking import build_reranker
-from rag_core.wiring.splade import build_weigher, weigher_fingerprint
+from rag_core.wiring.splade import load_shared_weigher, weigher_fingerprint
 
 
 def build_retriever(settings: Settings, corpus: CorpusReader, remote: RemoteModels, patient: bool = False) -> Retriever:
@@ -117,7 +117,7 @@ class _RetrieverBuilder:
         splade = self._settings.splade
         if splade is None:
             raise ConfigError("a splade retriever requires the section splade, got none")
-        return SpladeLeg(self._corpus, ThreadedQueryWeigher(build_weigher(splade)), weigher_fingerprint(splade))
+        return SpladeLeg(self._corpus, ThreadedQueryWeigher(load_shared_weigher(splade)), weigher_fingerprint(splade))
 
     def _build_hybrid(self, section: HybridRetriever) -> Retriever:
         return Hybrid(

@@ -1,6 +1,9 @@
 """Builders for models that weigh terms. The fingerprint is cheap; the model is loaded only when it is needed."""
 
+from functools import cache
 from typing import Any, Protocol, assert_never
+
+from pydantic import TypeAdapter
 
 from rag_core.config import BertSplade, PythonObject, SentenceTransformersSplade, SpladeSettings
 from rag_core.models.encoders.query_embedder import QuestionWeigher
@@ -26,6 +29,18 @@ def weigher_fingerprint(settings: SpladeSettings) -> str:
             return fingerprint
         case _:
             assert_never(settings)
+
+
+def load_shared_weigher(settings: SpladeSettings) -> Weigher:
+    """The model that this process shares for questions. Raises the errors of `build_weigher`."""
+    return _load_weigher(settings.model_dump_json())
+
+
+@cache
+def _load_weigher(splade: str) -> Weigher:
+    """The settings are text, because the arguments of a Python object cannot be hashed."""
+    settings: SpladeSettings = TypeAdapter(SpladeSettings).validate_json(splade)
+    return build_weigher(settings)
 
 
 def build_weigher(settings: SpladeSettings, threads: int = 1) -> Weigher:

@@ -116,7 +116,7 @@ EXAMPLE: JsonDict = {
 class Chat(Strict):
     """The body of a request for a chat completion.
 
-    `model` is `collection` or `collection:profile`, with the served profile.
+    `model` is `collection` or `collection:profile`, with a served profile.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})

@@ -1,5 +1,6 @@
 """The request bodies of `/v1/ingest`: documents as JSON, file uploads, and sources."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
@@ -75,6 +76,14 @@ class IngestBody(Strict):
     source: Annotated[
         SourceBody | None, WithJsonSchema({"anyOf": [SourceBody.model_json_schema(), {"type": "null"}]})
     ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_one_document(cls, body: object) -> object:
+        """Reads `document` as `documents` with one element."""
+        if not isinstance(body, Mapping) or "document" not in body or "documents" in body:
+            return body
+        return {**{key: value for key, value in body.items() if key != "document"}, "documents": [body["document"]]}
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> Self:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies.fields import ConversationId, Filters, Question, Strategies, Text, Weights, limit_members
@@ -18,7 +18,7 @@ class SearchScope(BaseModel):
     _limit_members = limit_members
 
     collection: Text = DEFAULT_COLLECTION
-    profile: Text = Field("", description="the served profile, as `/v1/profiles` lists it; no other is accepted")
+    profile: Text = Field("", description="a served profile, as `/v1/profiles` lists them; if empty, the default one")
     filters: Filters | None = None
     timeout_ms: float | None = Field(
         None, ge=1, le=600_000, description="limit of the whole request; the profile's limit applies too"
@@ -32,7 +32,7 @@ class Retrieve(SearchScope):
         json_schema_extra={"examples": [{"query": "How often are the signing keys replaced?", "top_k": 3}]}
     )
 
-    query: Question
+    query: Question = Field(validation_alias=AliasChoices("query", "text"))
     strategies: Strategies | None = Field(None, description="legs of the profile to search; all of them if omitted")
     fusion_method: FusionMethod | None = Field(None, description="ltr requires a profile with learned weights")
     weights: Weights | None = Field(

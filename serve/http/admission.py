@@ -67,7 +67,6 @@ def build_gates(settings: Settings) -> Mapping[str, Gate]:
         "/v1/answer": answers,
         "/v1/chat/completions": answers,
         "/v1/retrieve": searches,
-        "/v1/query": searches,
         "/v1/vector_stores/": searches,
     }
 

@@ -19,6 +19,6 @@ class Caller:
 
 async def identify_caller(request: Request) -> Caller:
     """A caller of the tenant in the settings. It is not authenticated, so the gateway listens on loopback only."""
-    caller = Caller(tenant=request.app.state.services.settings.tenant)
+    caller = Caller(tenant=request.app.state.profiles.own_settings.tenant)
     record_tenant(caller.tenant)
     return caller

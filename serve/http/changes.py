@@ -10,7 +10,6 @@ READING_ROUTES = frozenset(
     {
         "/v1/answer",
         "/v1/chat/completions",
-        "/v1/query",
         "/v1/retrieve",
         "/v1/vector_stores/{collection}/search",
     }

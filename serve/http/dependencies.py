@@ -1,28 +1,31 @@
-"""FastAPI dependencies of the routes: the caller, the current services and their variants."""
+"""FastAPI dependencies of the routes: the caller, the served profiles, and the services of the gateway's own one."""
 
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from serve.http.caller import Caller, identify_caller
+from serve.profiles import ServedProfiles
 from serve.services import Services
-from serve.variants import Variants, current_variants
 
 CurrentCaller = Annotated[Caller, Depends(identify_caller)]
 
 
-async def current_services(request: Request) -> Services:
-    """The application's services. This function is async, so it needs no thread.
+async def current_profiles(request: Request) -> ServedProfiles:
+    """The profiles that the application serves. This function is async, so it needs no thread.
 
     Questions and probes are therefore answered even while all threads wait for the store.
     """
-    services: Services = request.app.state.services
-    return services
+    profiles: ServedProfiles = request.app.state.profiles
+    return profiles
 
 
-async def variants_of_request(request: Request) -> Variants:
-    return current_variants(request.app)
+CurrentProfiles = Annotated[ServedProfiles, Depends(current_profiles)]
+
+
+async def current_services(profiles: CurrentProfiles) -> Services:
+    """The services of the gateway's own profile. All profiles share its store."""
+    return profiles.own.services
 
 
 CurrentServices = Annotated[Services, Depends(current_services)]
-CurrentVariants = Annotated[Variants, Depends(variants_of_request)]

@@ -109,7 +109,11 @@ HIDDEN_DETAILS: Mapping[type[RagError], str] = {
 _QUOTING_ERRORS = (UsageError, DocumentError)
 """Errors that quote the client's text."""
 
+RESERVED = "/v2"
+"""The beginning of the paths of a later API, which will break with this one."""
+
 _ROUTING_DETAILS: Mapping[str, str] = {
+    RESERVED: "{path} is reserved for a later version of this API; use /v1",
     "Not Found": "there is no route {path}; /openapi.json lists the routes",
     "Method Not Allowed": "{path} does not allow this method; the header Allow lists those that it allows",
 }
@@ -133,7 +137,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 async def _handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StageTimeoutError):
-        error = await explain_timeout(request.app.state.services.dependencies["store"], error)
+        error = await explain_timeout(request.app.state.profiles.own.services.dependencies["store"], error)
     response = error_response(error, request.url.path, request.state.correlation_id)
     if response.status_code == 405:  # Starlette lists only the methods of the first route with that path
         scopes = {method: {**request.scope, "method": method} for method in METHODS}
@@ -177,7 +181,8 @@ def describe_problem(error: Exception, instance: str, correlation_id: str) -> Pr
             return validation_problem(error, *request)
         case HTTPException():
             code = CODES.get(error.status_code, "http")
-            detail = _ROUTING_DETAILS.get(str(error.detail), "{detail}").format(path=instance, detail=error.detail)
+            title = RESERVED if instance.startswith(RESERVED) else str(error.detail)
+            detail = _ROUTING_DETAILS.get(title, "{detail}").format(path=instance, detail=error.detail)
             return _problem(error.status_code, code, detail, *request)
         case _:
             _log.error("%s failed", instance, exc_info=error)

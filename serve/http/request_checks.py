@@ -31,7 +31,7 @@ class RequestChecks:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            check_host(headers.getlist("host"), scope["app"].state.services.settings.api.hosts)
+            check_host(headers.getlist("host"), scope["app"].state.profiles.own_settings.api.hosts)
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise HTTPException(422, "the path and the query string must not contain NUL")
             check_version(headers.get("accept", ""))

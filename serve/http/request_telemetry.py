@@ -25,7 +25,7 @@ class RequestTelemetry:
             return
         correlation_id = scope["state"]["correlation_id"]
         exchange = _Exchange(receive, send)
-        with request_operation(scope, correlation_id, scope["app"].state.services.settings.profile) as operation:
+        with request_operation(scope, correlation_id, scope["app"].state.profiles.own_settings.profile) as operation:
             try:
                 await self.app(scope, exchange.receive, exchange.send)
             except Exception as error:

@@ -2,14 +2,13 @@
 
 import time
 from dataclasses import dataclass
-from urllib.parse import quote
 from uuid import UUID, uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.http.request_ids import read_request_id
-from serve.variants import current_variants
+from serve.profiles import ServedProfiles
 
 API_VERSION = "1.0"
 VENDOR = "application/vnd.medkg.orchestration."  # of the shared API: existing clients send it
@@ -36,8 +35,7 @@ class ResponseHeaders:
                 headers["X-Correlation-ID"] = correlation_id
                 headers["X-Request-ID"] = read_request_id(requested.get("x-request-id", "")) or correlation_id
                 headers["X-API-Version"] = API_VERSION
-                # a YAML file can give a profile any name
-                headers["X-Pipeline-Version"] = quote(_pipeline_version(scope), safe=":+")
+                headers["X-Pipeline-Version"] = _components(scope)
                 headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - started):.1f}")
                 if headers.get("content-type") == "application/json" and VENDOR_JSON in requested.get("accept", ""):
                     headers["Content-Type"] = VENDOR_JSON
@@ -55,7 +53,7 @@ def read_correlation_id(header: str) -> str:
     return str(id) if id.version == 4 else str(uuid4())
 
 
-def _pipeline_version(scope: Scope) -> str:
-    """The version of the request's variant, else of the profile."""
-    version: str | None = scope["state"].get("pipeline_version")
-    return version or current_variants(scope["app"]).pipeline_version
+def _components(scope: Scope) -> str:
+    """Those of the request's variant, else of the gateway's own profile."""
+    profiles: ServedProfiles = scope["app"].state.profiles
+    return scope["state"].get("components") or profiles.own.components

@@ -24,22 +24,22 @@ from rag_core.wire.shape import json_text
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
-from serve.http.dependencies import CurrentCaller, CurrentVariants
+from serve.http.dependencies import CurrentCaller, CurrentProfiles
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.public_errors import public_message
-from serve.variants import AnswerVariant, check_profile
+from serve.variants import AnswerVariant
 
 router = APIRouter()
 
 
 @router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
-async def answer(body: Answer, caller: CurrentCaller, variants: CurrentVariants, request: Request) -> Response:
+async def answer(body: Answer, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
     """Answers a question, with citations. With `stream`, sends the events of the answer instead."""
-    check_profile(body.profile, variants.services.settings)
+    variants = await profiles.find(body.profile)
     variant = variants.answer_variant(body.options)
-    request.state.pipeline_version = variant.pipeline_version
+    request.state.components = variant.components
     query = build_query(body, body.question, caller, body.conversation_id)
     if body.stream:
         return EventStream(format_frames(_stream_answer(variant, query, request)))

@@ -13,10 +13,8 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Request, Response
 
-from rag_core.config import Settings
 from rag_core.events import Event, fold
 from rag_core.protocols import Answerer
-from rag_core.settings import list_shipped_profiles
 from rag_core.types import Message, Query
 from rag_core.wire.openai import Completion, Model, Models
 from rag_core.wire.shape import json_text
@@ -27,11 +25,12 @@ from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
 from serve.http.caller import Caller
 from serve.http.connections import open_catalog
-from serve.http.dependencies import CurrentCaller, CurrentServices, CurrentVariants
+from serve.http.dependencies import CurrentCaller, CurrentProfiles
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
 from serve.http.responses import json_response, server_timing
-from serve.variants import AnswerVariant, check_profile
+from serve.profiles import ServedProfiles
+from serve.variants import AnswerVariant
 
 Frame: TypeAlias = tuple[str, str] | None
 """The name of an event, which OpenAI's format leaves empty, and its data. None is a keep-alive."""
@@ -42,14 +41,16 @@ MAX_LISTED_COLLECTIONS = 1000
 
 
 @router.post("/v1/chat/completions", responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
-async def complete(body: Chat, caller: CurrentCaller, variants: CurrentVariants, request: Request) -> Response:
+async def complete(body: Chat, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
     """Answers the user's last message.
 
     The history is the earlier messages or, with `rag.conversation_id`, the stored conversation.
     """
-    query = _build_chat_query(body, caller, variants.services.settings)
+    collection, profile = _parse_model(body, profiles)
+    variants = await profiles.find(profile)
     variant = variants.answer_variant(body.rag.options)
-    request.state.pipeline_version = variant.pipeline_version
+    query = _build_chat_query(body, caller, collection)
+    request.state.components = variant.components
     envelope = _build_envelope(body, variant)
     if body.stream:
         return await _stream_response(_stream_chunks(variant.answerer, query, envelope), request)
@@ -58,27 +59,30 @@ async def complete(body: Chat, caller: CurrentCaller, variants: CurrentVariants,
 
 
 @router.get("/v1/models", responses=success_response(Models))
-def models(caller: CurrentCaller, services: CurrentServices) -> Response:
-    """Lists each collection twice: by its name, and by its name with the served profile."""
-    with open_catalog(services, caller) as catalog:
+def models(caller: CurrentCaller, profiles: CurrentProfiles) -> Response:
+    """Lists each collection by its name, and by its name with each served profile."""
+    with open_catalog(profiles.own.services, caller) as catalog:
         names = [row["name"] for row in catalog.readable_collections(caller.groups, "", MAX_LISTED_COLLECTIONS)]
-    ids = [id for name in names for id in (name, f"{name}:{services.settings.profile}")]
+    ids = [id for name in names for id in (name, *(f"{name}:{profile}" for profile in profiles.names))]
     data = [Model(id=id, object="model", created=0, owned_by="rag-on-ray") for id in ids]
     return json_response(Models(object="list", data=data))
 
 
-def _build_chat_query(body: Chat, caller: Caller, settings: Settings) -> Query:
-    """The query of a chat request.
+def _parse_model(body: Chat, profiles: ServedProfiles) -> tuple[str, str]:
+    """The collection and the profile of a chat request; an empty profile is the gateway's own.
 
     `model` is read as `collection:profile` if the part after the last colon is a known profile, else as a collection.
-    Raises UsageError for a profile that is not served, and FilterError for a filter that breaks the grammar.
     """
-    rag = body.rag
     collection, _, profile = body.model.rpartition(":")
-    if not collection or profile not in {*list_shipped_profiles(), settings.profile}:
+    if not collection or not profiles.knows(profile):
         collection, profile = body.model, ""  # no colon, or one that belongs to the collection's name
-    check_profile(rag.profile or profile, settings)
-    scope = SearchScope(collection=rag.collection or collection, filters=rag.filters)
+    return body.rag.collection or collection, body.rag.profile or profile
+
+
+def _build_chat_query(body: Chat, caller: Caller, collection: str) -> Query:
+    """Raises FilterError for a filter that breaks the grammar."""
+    rag = body.rag
+    scope = SearchScope(collection=collection, filters=rag.filters)
     query = build_query(scope, body.messages[-1].content, caller, rag.conversation_id)
     if rag.conversation_id:
         return query

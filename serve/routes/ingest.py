@@ -5,7 +5,7 @@ The job ingests the documents of the request, a source that the gateway can list
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
@@ -16,7 +16,6 @@ from starlette.requests import ClientDisconnect
 
 from rag_core.config import Settings
 from rag_core.errors import TooLargeError
-from rag_core.settings import list_shipped_profiles, load_settings
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import Ingested
@@ -32,12 +31,12 @@ from serve.bodies.ingest_requests import (
 from serve.bodies.openapi import BODY_PROBLEMS, Responses
 from serve.bodies.uploads import open_upload_form
 from serve.http.caller import Caller
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentCaller, CurrentProfiles
 from serve.http.problems import RejectedDocumentsError, describe_problem
 from serve.http.request_headers import IdempotencyKey, WaitSeconds
 from serve.http.responses import json_response
+from serve.profiles import ServedProfiles
 from serve.routes.ingest_outcome import JobOutcome, Submission, describe_outcome, wait_for_job
-from serve.services import Services
 
 router = APIRouter()
 
@@ -91,7 +90,7 @@ RESPONSES: Responses = {
 
 @router.post("/v1/ingest", status_code=202, responses=RESPONSES, openapi_extra=REQUEST_BODY)
 async def ingest(
-    request: Request, caller: CurrentCaller, services: CurrentServices, key: IdempotencyKey, wait: WaitSeconds
+    request: Request, caller: CurrentCaller, profiles: CurrentProfiles, key: IdempotencyKey, wait: WaitSeconds
 ) -> Response:
     """Queues an ingest job. Sending the same `id` again replaces the document.
 
@@ -99,8 +98,8 @@ async def ingest(
     hash of the bytes, so the same text sent twice is one document. A request that is repeated within 24 hours with the
     same `Idempotency-Key` returns the first job. The same key with another request is an error (422).
     """
-    submission = await _submit(request, caller, services, key)
-    outcome = await wait_for_job(services, caller, submission, wait) if wait else JobOutcome()
+    submission = await _submit(request, caller, profiles, key)
+    outcome = await wait_for_job(profiles.own.services, caller, submission, wait) if wait else JobOutcome()
     to_problem = partial(describe_problem, instance=request.url.path, correlation_id=request.state.correlation_id)
     body, status = describe_outcome(submission, outcome, to_problem)
     applied = {"Preference-Applied": f"wait={wait}"} if outcome.waited else {}
@@ -109,16 +108,16 @@ async def ingest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """The caller, the services and the headers of an ingest request."""
+    """The caller, the served profiles and the headers of an ingest request."""
 
     caller: Caller
-    services: Services
+    profiles: ServedProfiles
     idempotency_key: str
     correlation_id: str
     traceparent: str
 
 
-async def _submit(request: Request, caller: Caller, services: Services, idempotency_key: str) -> Submission:
+async def _submit(request: Request, caller: Caller, profiles: ServedProfiles, idempotency_key: str) -> Submission:
     """Reads the body and queues the job.
 
     Raises HTTPException if the body is incomplete or its media type is not supported.
@@ -127,7 +126,7 @@ async def _submit(request: Request, caller: Caller, services: Services, idempote
     traceparent = trace_headers().get("traceparent", request.headers.get("traceparent", ""))
     context = RequestContext(
         caller=caller,
-        services=services,
+        profiles=profiles,
         idempotency_key=idempotency_key,
         correlation_id=request.state.correlation_id,
         traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
@@ -178,7 +177,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         if all(rejected.too_large for rejected in parsed.rejected):
             raise TooLargeError(parsed.rejected[0].too_large)
         raise RejectedDocumentsError([error for rejected in parsed.rejected for error in rejected.errors])
-    settings = _profile_settings(context.services, parsed.profile)
+    services, settings = context.profiles.own.services, _profile_settings(context.profiles, parsed.profile)
     new_job = IngestRequest(
         collection=parsed.collection,
         profile=settings.profile,
@@ -188,7 +187,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         traceparent=context.traceparent,
     )
     if source := parsed.source:
-        rules = location_rules(context.services.settings)
+        rules = location_rules(services.settings)
         for location in source.locations:
             rules.check(location)
         new_job = replace(
@@ -198,27 +197,17 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
             confirmed=source.confirmed,
             checksum=source.checksum,
         )
-    with context.services.postgres.connect() as connection:
+    with services.postgres.connect() as connection:
         job = Queue(connection, context.caller.tenant).enqueue(new_job, context.idempotency_key, parsed.fingerprint)
     return Submission(parsed=parsed, job=job)
 
 
-def _profile_settings(services: Services, profile: str) -> Settings:
-    """The gateway's settings if the profile is empty or the served one, else the settings of a shipped profile.
+def _profile_settings(profiles: ServedProfiles, name: str) -> Settings:
+    """The settings of a profile, of the gateway's own one if the name is empty.
 
-    Raises RequestValidationError if there is no such profile.
+    It can be one that the gateway does not serve. Raises RequestValidationError if there is no such profile.
     """
-    if profile in ("", services.settings.profile):
-        return services.settings
-    if profile not in list_shipped_profiles():
-        raise_unknown_profile(profile, {*list_shipped_profiles(), services.settings.profile})
-    return _load_shipped_profile(profile)
-
-
-@lru_cache(maxsize=32)
-def _load_shipped_profile(name: str) -> Settings:
-    """The settings of a shipped profile, with the environment variables of this process.
-
-    The gateway's config file and overrides do not apply, because they belong to the served profile.
-    """
-    return load_settings(profile=name)
+    settings = profiles.settings_for_ingestion(name)
+    if settings is None:
+        raise_unknown_profile(name, profiles.names_for_ingestion)
+    return settings

@@ -1,12 +1,12 @@
-"""`/v1/profiles`: the shipped profiles, and the one that is served."""
+"""`/v1/profiles`: the profiles of the gateway's configuration."""
 
 from fastapi import APIRouter, Response
 
-from rag_core.settings import list_shipped_profiles
 from rag_core.wire.documents import Profiles, ServedProfile
 from serve.bodies.openapi import success_response
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentCaller, CurrentProfiles
 from serve.http.responses import json_response
+from serve.public_errors import public_message
 
 router = APIRouter()
 
@@ -14,10 +14,19 @@ router = APIRouter()
 @router.get("/v1/profiles", responses=success_response(Profiles))
 def profiles(
     _caller: CurrentCaller,  # identified as on all `/v1` routes; not used yet
-    services: CurrentServices,
+    profiles: CurrentProfiles,
 ) -> Response:
-    """Lists the shipped profiles and the served one; only the served one has `serving: true`."""
-    served = services.settings.profile
-    names = sorted({*list_shipped_profiles(), served})
-    rows = [ServedProfile(name=name, serving=name == served) for name in names]
-    return json_response(Profiles(data=rows, next_cursor=None, has_more=False))
+    """Lists all profiles; `serving` ones answer requests, `loaded` ones without first loading their models.
+
+    The profile with `default: true` answers the requests that name none.
+    """
+    own, loaded = profiles.own_settings.profile, profiles.built_names
+    served = [
+        ServedProfile(name=name, serving=True, default=name == own, loaded=name in loaded, reason="")
+        for name in profiles.names
+    ]
+    others = [
+        ServedProfile(name=name, serving=False, default=False, loaded=False, reason=public_message(reason))
+        for name, reason in sorted(profiles.unserved.items())
+    ]
+    return json_response(Profiles(data=[*served, *others], next_cursor=None, has_more=False))

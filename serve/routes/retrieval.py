@@ -18,12 +18,12 @@ from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Retrieve
 from serve.http.cursors import Listing, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentVariants
+from serve.http.dependencies import CurrentCaller, CurrentProfiles
 from serve.http.problems import describe_problem, problem_response
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.readiness import explain_timeout
 from serve.services import Services
-from serve.variants import SearchVariant, check_profile
+from serve.variants import SearchVariant
 
 router = APIRouter()
 
@@ -33,22 +33,20 @@ RRF_K = 60
 
 
 @router.post("/v1/retrieve", responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS))
-@router.post("/v1/query", include_in_schema=False)  # an alias: some clients know the route by this name
-async def retrieve(body: Retrieve, caller: CurrentCaller, variants: CurrentVariants, request: Request) -> Response:
+async def retrieve(body: Retrieve, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
     """Returns hits, best first.
 
     Pages divide one ranking, whose length is `candidates` or the profile's depth. If the collection changes between two
     pages, a hit can occur twice or be missing. After a timeout the response has the hits so far, and no next page.
     """
-    services = variants.services
-    check_profile(body.profile, services.settings)
-    variant = variants.search_variant(body.options)
-    request.state.pipeline_version = variant.pipeline_version
+    variants = await profiles.find(body.profile)
+    services, variant = variants.services, variants.search_variant(body.options)
+    request.state.components = variant.components
     listing = build_listing(services, caller, "rank", "retrieval", _ranking_fingerprint(body, variant))
     paging = HitPaging(listing, body.cursor, body.top_k)
     query = build_query(body, body.query, caller, body.conversation_id)
     outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), services.corpus)
-    return await _build_response(body, outcome, paging.select(outcome.hits), services, request)
+    return await _build_response(body, outcome, paging.select(outcome.hits), variant, services, request)
 
 
 def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:
@@ -158,7 +156,12 @@ class HitPaging:
 
 
 async def _build_response(
-    body: Retrieve, outcome: SearchOutcome, page: HitPage, services: Services, request: Request
+    body: Retrieve,
+    outcome: SearchOutcome,
+    page: HitPage,
+    variant: SearchVariant,
+    services: Services,
+    request: Request,
 ) -> Response:
     """The response with the page. After a timeout it is marked as partial, or a problem if `on_timeout` is `error`.
 
@@ -171,7 +174,7 @@ async def _build_response(
         outcome.stages,
         seconds=outcome.seconds,
         profile=Profile.describe(services.settings.profile, requested=bool(body.profile)),
-        pipeline_version=request.state.pipeline_version,
+        pipeline_version=variant.pipeline_version,
         explain=body.explain,
         offset=page.offset,
         next_cursor=page.next_cursor,

@@ -10,6 +10,7 @@ from rag_core.settings import load_settings
 from rag_core.wiring.models import find_remote_judge, find_remote_reranker
 from serve.models.llm import LlmSettings
 from serve.models.model_connections import DEPLOYMENT_NAMES, Role, llm_name, openai_generation
+from serve.shape.gateway_settings import SettingsSource
 
 GATEWAY_NAME, RUNNER_NAME = "Gateway", "IngestRunner"
 
@@ -30,8 +31,12 @@ class Arguments(Parts):
     set: tuple[str, ...] = Field((), description="SECTION.KEY=VALUE")
 
 
+def source_from_arguments(arguments: Arguments) -> SettingsSource:
+    return SettingsSource(file=arguments.config, profile=arguments.profile, set=arguments.set)
+
+
 def settings_from_arguments(arguments: Arguments) -> Settings:
-    """Raises ConfigError if the settings are invalid, or do not match the deployments."""
+    """The gateway's own profile. Raises ConfigError if it is invalid, or does not match the deployments."""
     file = Path(arguments.config) if arguments.config else None
     settings = load_settings(file, arguments.profile or None, arguments.set)
     check_parts(settings, arguments)

@@ -15,6 +15,7 @@ import httpx2
 
 from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
 from rag_core.errors import ClusterError, ConfigError
+from serve.shape.file_watch import POLL_SECONDS as POLL_FILE_SECONDS
 from serve.shape.listener import BACKLOG, lend_listener
 
 if TYPE_CHECKING:
@@ -211,14 +212,16 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
     return url
 
 
-def watch(url: str, start_seconds: float) -> NoReturn:
-    """Checks the gateway until interrupted. Serve replaces a replica that dies.
+def watch(url: str, start_seconds: float, poll_file: Callable[[], None]) -> NoReturn:
+    """Checks the gateway until interrupted, and calls `poll_file` every second. Serve replaces a replica that dies.
 
     Raises ClusterError if there is no response for three times the `start_seconds` that the gateway needed to start.
     """
     patience, responded = max(MIN_PATIENCE, 3 * start_seconds), time.monotonic()
     while True:
-        time.sleep(WATCH_SECONDS)
+        for _ in range(round(WATCH_SECONDS / POLL_FILE_SECONDS)):
+            time.sleep(POLL_FILE_SECONDS)
+            poll_file()
         if _is_responding(url):
             responded = time.monotonic()
         elif time.monotonic() > responded + patience:

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 from rag_core.config import Combinator, RetrievalSettings, Section, Settings
 from rag_core.errors import ConfigError, validation_lines
 from rag_core.settings import with_overrides
+from serve.shape.gateway_settings import GatewaySettings, SettingsSource, load_gateway_settings
 
 RELOADABLE_SECTIONS = {"answering", "packing", "prompt"}
 """Sections whose settings can all change."""
@@ -30,9 +31,24 @@ def parse_user_config(config: Mapping[str, Any]) -> UserConfig:
 def reload_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
     """Applies overrides. Raises ConfigError with every changed setting that requires a restart."""
     changed = with_overrides(settings, overrides)
-    before, after = dict(_flatten(_fixed_settings(settings))), dict(_flatten(_fixed_settings(changed)))
-    if fixed := sorted(key for key in before | after if before.get(key) != after.get(key)):
+    check_reload(settings, changed)
+    return changed
+
+
+def check_reload(before: Settings, after: Settings) -> None:
+    """Raises ConfigError with every changed setting that requires a restart."""
+    old, new = dict(_flatten(_fixed_settings(before))), dict(_flatten(_fixed_settings(after)))
+    if fixed := sorted(key for key in old | new if old.get(key) != new.get(key)):
         raise ConfigError(f"cannot change while the gateway serves: {', '.join(fixed)}; restart it to change them")
+
+
+def reload_gateway_settings(settings: GatewaySettings, source: SettingsSource) -> GatewaySettings:
+    """Loads the source again. The profiles besides the gateway's own one can change in any way.
+
+    Raises ConfigError if the own profile is invalid, or if a setting of it changed that requires a restart.
+    """
+    changed = load_gateway_settings(source)
+    check_reload(settings.own, changed.own)
     return changed
 
 

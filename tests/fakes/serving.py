@@ -18,6 +18,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query, Style
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 from serve.readiness import Dependency
 from serve.services import Services
 
@@ -81,7 +82,9 @@ async def _check_store() -> None:
 @contextmanager
 def serve_graph(graph: Services) -> Iterator[str]:
     """Runs a server on loopback in a separate thread, and yields its address."""
-    server = uvicorn.Server(uvicorn.Config(build_fastapi(graph), port=0, log_level="warning", ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(build_fastapi(ServedProfiles(graph)), port=0, log_level="warning", ws="none")
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

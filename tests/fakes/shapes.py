@@ -15,6 +15,7 @@ from serve.app import build_application
 from serve.models.llm import ChatCall, LlmSettings, ResponseStream
 from serve.models.model_connections import Engine, Handle, llm_name
 from serve.shape.arguments import Arguments, settings_from_arguments
+from serve.shape.gateway_settings import GatewaySettings
 
 PIECES = ("Keys are replaced ", "every 45 days [1].")
 
@@ -66,7 +67,7 @@ ENGINE = Engine(deployment=scripted, chat=chat)
 
 
 def build(arguments: Arguments) -> Application:
-    return build_application(settings_from_arguments(arguments), arguments, ENGINE)
+    return build_application(GatewaySettings(own=settings_from_arguments(arguments)), arguments, ENGINE)
 
 
 def _event(choice: Mapping[str, Any]) -> str:

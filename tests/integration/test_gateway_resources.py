@@ -209,10 +209,9 @@ def test_collections_are_those_of_the_tenant_by_name(filled: Postgres) -> None:
     assert get(filled, "/v1/collections", STRANGER).json()["data"] == []
 
 
-def test_profiles_are_those_that_are_shipped_and_one_of_them_answers(store: Postgres) -> None:
-    rows = get(store, "/v1/profiles").json()["data"]
-    assert {"default", "gpu", "pmc"} <= {row["name"] for row in rows}
-    assert [row["name"] for row in rows if row["serving"]] == ["default"]
+def test_profiles_name_the_default_one(store: Postgres) -> None:
+    row = {"name": "default", "serving": True, "default": True, "loaded": True, "reason": ""}
+    assert get(store, "/v1/profiles").json()["data"] == [row]
 
 
 def test_a_source_is_its_chunk_with_the_text_around_it(filled: Postgres) -> None:

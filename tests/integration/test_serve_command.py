@@ -25,6 +25,7 @@ FILES = {
     "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy in the red box.",
     "locks.md": "# Locks\n\nThe sea lock opens two hours before high water. Boats wait at the pontoon.",
 }
+SETTINGS = "profiles: {lexical: {retrieval: {type: bm25}}}\n"
 QUESTION = {"question": "How often are the signing keys replaced?"}
 
 
@@ -36,9 +37,16 @@ def environment(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def started(environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+def settings_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("settings") / "rag.yaml"
+    file.write_text(SETTINGS)
+    return file
+
+
+@pytest.fixture(scope="module")
+def started(environment: dict[str, str], settings_file: Path) -> Iterator[dict[str, Any]]:
     """What `rag serve --json` prints."""
-    command = [*RAG, "serve", "--port", str(free_port()), "--json"]
+    command = [*RAG, "serve", "--port", str(free_port()), "--config", str(settings_file), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(with_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
         told = process.stdout.readline()
@@ -141,6 +149,45 @@ def test_a_server_hears_the_profile_and_nothing_that_is_its_own(url: str) -> Non
     assert "cannot be used with --server: --config, --set, --store, --tenant" in refused["error"]["message"]
     assert "cannot be used with --server: --tenant" in rag("ask", "lock", "--tenant", "t")["error"]["message"]
     assert "cannot be used with --server" in rag("search", "lock", "--compare", "pmc")["error"]["message"]
+
+
+def test_a_request_names_any_profile_of_the_file(url: str) -> None:
+    body = {"query": QUESTION["question"]}
+    with httpx2.Client(base_url=url, timeout=60) as client:
+        lexical = client.post("/v1/retrieve", json={**body, "profile": "lexical"}).json()
+        both = client.post("/query", json={"text": QUESTION["question"]}).json()
+        rows = {row["name"]: row for row in client.get("/v1/profiles").json()["data"]}
+        models = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    assert {name for hit in lexical["results"] for name in hit["retrievers"]} == {"bm25"}
+    assert {name for hit in both["results"] for name in hit["retrievers"]} == {"dense", "bm25"}
+    assert (rows["lexical"]["loaded"], rows["default"]["default"], rows["gpu"]["serving"]) == (True, True, False)
+    assert {"default:lexical", "default:default", "default"} <= set(models)
+
+
+def test_a_changed_settings_file_applies_to_new_requests_and_an_invalid_one_changes_nothing(
+    url: str, settings_file: Path
+) -> None:
+    def version(profile: str) -> str:
+        found = client.post("/v1/retrieve", json={"query": "lock", "profile": profile}).json()
+        return str(found["pipeline_version"])
+
+    def reload_error() -> str:
+        return str(client.get("/readyz").json()["checks"]["settings"].get("reason", ""))
+
+    with httpx2.Client(base_url=url, timeout=60) as client:
+        before, lexical = version("default"), version("lexical")
+        settings_file.write_text("answering: {depth: 31}\nprofiles: {lexical: {retrieval: {type: bm25, k1: 1.2}}}\n")
+        wait_until(lambda: version("default") != before)
+        assert version("lexical") != lexical
+        changed = version("default")
+        settings_file.write_text("answering: {depth: many}\n")
+        wait_until(lambda: "answering.depth" in reload_error())
+        assert version("default") == changed
+        settings_file.write_text("chunking: {tokens: 90}\n")
+        wait_until(lambda: "cannot change while the gateway serves: chunking.tokens" in reload_error())
+        settings_file.write_text(SETTINGS)
+        wait_until(lambda: version("default") == before)
+        assert not reload_error()
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:

@@ -25,6 +25,7 @@ with warnings.catch_warnings():
     from serve.app import build_application
     from serve.models.llm import LlmSettings, chat_call, deployment_client
     from serve.shape.arguments import Parts
+    from serve.shape.gateway_settings import GatewaySettings
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -88,7 +89,11 @@ def gateway(engine: Engine, settings: Settings, tmp_path_factory: pytest.TempPat
     port = _free_port()
     llama = llama_settings(llama_files(tmp_path_factory.mktemp(MODEL)))
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(build_application(settings, Parts(generator=llama, ingest=False)), name="rag", route_prefix="/")
+    serve.run(
+        build_application(GatewaySettings(own=settings), Parts(generator=llama, ingest=False)),
+        name="rag",
+        route_prefix="/",
+    )
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
 

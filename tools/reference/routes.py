@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from rag_core.settings import load_settings
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 from serve.services import Services
 from tools.reference.markdown import JsonSchema, describe_type, property_rows, table
 
@@ -22,7 +23,7 @@ PROBLEMS = ("400", "403", "404", "405", "406", "408", "409", "413", "415", "421"
 
 def render_routes() -> str:
     only_settings = cast(Services, SimpleNamespace(settings=load_settings(environment={})))  # no request is sent
-    description = build_fastapi(only_settings).openapi()
+    description = build_fastapi(ServedProfiles(only_settings)).openapi()
     operations = [
         (method, path, operation)
         for path, methods in description["paths"].items()

@@ -30,6 +30,7 @@ from rag_core.models.encoders.model_files import find_model_folder, read_json
 from rag_core.models.encoders.tokens import load_tokenizer
 from rag_core.models.endpoint import HttpPool, HttpTransport
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 from serve.public_errors import HIDDEN, hide_places, public_message
 from serve.readiness import Dependency
 from serve.services import Services
@@ -86,7 +87,7 @@ def fail_once(failure: Callable[[], object]) -> Exception:
 
 def replies(graph: Services, *requests: tuple[str, str, Any]) -> list[httpx2.Response]:
     async def send() -> list[httpx2.Response]:
-        transport = httpx2.ASGITransport(app=build_fastapi(graph), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(graph)), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return [await client.request(method, path, json=body) for method, path, body in requests]
 

@@ -23,6 +23,7 @@ from rag_core.types import Query
 from serve import readiness as dependencies
 from serve.gateway import build_fastapi
 from serve.models import model_connections
+from serve.profiles import ServedProfiles
 from serve.readiness import Dependency, DependencyStatus, model_dependency, store_dependency
 
 
@@ -87,7 +88,9 @@ def test_the_gateway_is_ready_without_what_it_does_not_require(required: bool, s
     gone = {"model": Dependency(Asked(ModelError("gone")), required=required)}
 
     async def probed() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_fastapi(replace(scripted_graph(), dependencies=gone)))
+        transport = httpx2.ASGITransport(
+            app=build_fastapi(ServedProfiles(replace(scripted_graph(), dependencies=gone)))
+        )
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/readyz")
 

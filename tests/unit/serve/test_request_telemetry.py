@@ -25,6 +25,7 @@ from rag_core.telemetry.traces import install_tracer
 from serve.gateway import build_fastapi
 from serve.http import access_log
 from serve.http.access_log import open_access_log
+from serve.profiles import ServedProfiles
 from serve.services import Services
 from serve.telemetry import OPERATIONS
 
@@ -79,7 +80,7 @@ def graph(error: Exception | None = None, generator: ScriptedGenerator | None = 
 
 def asked(served: Services, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
     async def called() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_fastapi(served), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(served)), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, json=body, headers=headers)
 
@@ -179,7 +180,7 @@ def test_a_client_that_does_not_wait_has_cancelled_it(told: Told) -> None:
             "client": ("127.0.0.1", 1),
             "server": ("gateway", 80),
         }
-        await asyncio.wait_for(build_fastapi(graph(generator=slow))(scope, receive, send), 10)
+        await asyncio.wait_for(build_fastapi(ServedProfiles(graph(generator=slow)))(scope, receive, send), 10)
 
     asyncio.run(left())
     assert told.operations == [("answer", "cancelled")]
@@ -203,7 +204,9 @@ def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) 
 
 
 def test_every_route_is_an_operation_of_its_own_name() -> None:
-    names = {path.removeprefix("/v1").split("/")[1] for path in build_fastapi(graph()).openapi()["paths"]}
+    names = {
+        path.removeprefix("/v1").split("/")[1] for path in build_fastapi(ServedProfiles(graph())).openapi()["paths"]
+    }
     assert {"retrieve", "answer", "chat", "jobs"} <= names <= OPERATIONS
 
 

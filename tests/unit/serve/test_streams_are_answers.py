@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rag_core.errors import GenerationError
 from rag_core.types import Grade
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 
 HITS = [passage(1, "Keys are replaced every 45 days.").hit, passage(2, "Locks open at noon.").hit]
 PARTS = ["Keys are replaced", " [1]", "[2]", "[9]", "[1,2]", "【1】", ". ", "\n\n", "`[1]`", "Ключи", "鍵", "["]
@@ -133,7 +134,7 @@ def _without_times(message: dict[str, Any]) -> dict[str, Any]:
 async def _asked(
     generator: ScriptedGenerator, guard: tuple[str, str], judge: ScriptedJudge
 ) -> tuple[dict[str, Any], Frames, dict[str, Any], Frames]:
-    app = build_fastapi(scripted_graph(ScriptedRetriever(hits=HITS), generator, guard, judge))
+    app = build_fastapi(ServedProfiles(scripted_graph(ScriptedRetriever(hits=HITS), generator, guard, judge)))
     question: dict[str, Any] = {"question": "How often?"}
     chat: dict[str, Any] = {"model": "default", "messages": [{"role": "user", "content": "How often?"}]}
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

@@ -19,7 +19,6 @@ from serve.variants import (
     Variants,
     apply_answer_options,
     apply_search_options,
-    check_profile,
     ranking_depth,
 )
 
@@ -148,13 +147,6 @@ def test_an_answer_may_be_of_fewer_passages_and_under_another_guard() -> None:
 def test_whole_answers_cannot_be_asked_of_a_profile_that_shows_sentences() -> None:
     with pytest.raises(UsageError, match="sentence by sentence"):
         apply_answer_options(served("sentence"), AnswerOptions(guard="regenerate"))
-
-
-def test_only_the_profile_that_is_served_can_be_named() -> None:
-    check_profile("", served())
-    check_profile("default", served())
-    with pytest.raises(UsageError, match="profile must be default, the only one that is served here, got 'pmc'"):
-        check_profile("pmc", served())
 
 
 def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed() -> None:

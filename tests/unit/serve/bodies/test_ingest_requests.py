@@ -25,6 +25,7 @@ from serve.bodies.ingest_requests import (
 )
 from serve.gateway import build_fastapi
 from serve.http.request_headers import read_idempotency_key, read_wait_seconds
+from serve.profiles import ServedProfiles
 from serve.routes.ingest import MAX_JSON_BYTES, MAX_UPLOAD_BYTES
 
 JSON = {"Content-Type": "application/json"}
@@ -34,7 +35,7 @@ GOOD = {"id": "keys", "text": "Keys are replaced."}
 @cache
 def gateway() -> FastAPI:
     """Without a store."""
-    return build_fastapi(scripted_graph(postgres=NOWHERE))
+    return build_fastapi(ServedProfiles(scripted_graph(postgres=NOWHERE)))
 
 
 def posted(**sent: Any) -> httpx2.Response:
@@ -166,7 +167,7 @@ def test_keys_of_any_length_and_letters_are_told_of_shortly() -> None:
             {"documents": [GOOD], "profile": "nonsense"},
             422,
             "#/profile",
-            "must be one of clinicaltrials, dailymed, default",
+            "must be one of default",
         ),
         ({"documents": [GOOD], "profile": 3}, 422, "#/profile", "valid string"),
         ({"source": {"type": "web", "locations": ["https://a/"]}}, 422, "#/source/type", "type must be 'files'"),

@@ -16,6 +16,7 @@ from rag_core.wire.openai import Completion, SearchPage
 from rag_core.wire.problems import Problem
 from rag_core.wire.retrieval import Retrieval
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 
 HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]
 PIECES = ["Keys are replaced every 45 days [1]. ", "Locks open [2]."]
@@ -25,7 +26,7 @@ CHAT = {"model": "default", "messages": [{"role": "user", "content": "How often?
 def asked(method: str, path: str, body: object = None, error: RagError | None = None) -> httpx2.Response:
     async def called() -> httpx2.Response:
         graph = scripted_graph(ScriptedRetriever(hits=HITS, error=error), ScriptedGenerator(answers=[PIECES]))
-        transport = httpx2.ASGITransport(app=build_fastapi(graph), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(graph)), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, json=body)
 

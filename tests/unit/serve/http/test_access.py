@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from serve.gateway import ROUTE_MODULES, build_fastapi
 from serve.http.changes import READING_ROUTES
+from serve.profiles import ServedProfiles
 from serve.services import Services
 
 
@@ -25,11 +26,11 @@ def services(**api: Any) -> Services:
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
     """A gateway with two listed names."""
-    return build_fastapi(services(hosts=("rag.example.org", "*.pages.example")))
+    return build_fastapi(ServedProfiles(services(hosts=("rag.example.org", "*.pages.example"))))
 
 
 def request(method: str, path: str, graph: Services, **options: Any) -> httpx2.Response:
-    return request_app(method, path, build_fastapi(graph), **options)
+    return request_app(method, path, build_fastapi(ServedProfiles(graph)), **options)
 
 
 def request_app(method: str, path: str, app: FastAPI, **options: Any) -> httpx2.Response:

@@ -12,6 +12,7 @@ from fakes.serving import RecordingRetriever, scripted_graph
 from rag_core.config import ServingSettings
 from rag_core.types import Hit, Query
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 from serve.services import Services
 
 SEARCH = {"query": "Where is the key?"}
@@ -40,7 +41,7 @@ def limited(graph: Services, **limits: int) -> Services:
 
 
 def client_of(graph: Services) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(app=build_fastapi(graph), raise_app_exceptions=False)
+    transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(graph)), raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 

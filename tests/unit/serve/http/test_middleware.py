@@ -7,6 +7,7 @@ import pytest
 from fakes.serving import scripted_graph
 
 from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 
 TOO_LARGE = {"Content-Length": str(2 << 20), "Content-Type": "application/json"}
 OTHER_VERSION = {"Accept": "application/vnd.medkg.orchestration.v9+json"}
@@ -15,7 +16,9 @@ FOREIGN = {"Origin": "https://elsewhere.example"}
 
 def request(method: str, path: str, headers: dict[str, str], content: bytes = b"") -> httpx2.Response:
     async def send() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_fastapi(scripted_graph()), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(
+            app=build_fastapi(ServedProfiles(scripted_graph())), raise_app_exceptions=False
+        )
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, headers=headers, content=content)
 
@@ -48,7 +51,7 @@ def test_a_refused_request_has_the_headers_of_every_other(headers: dict[str, str
     assert response.headers["x-request-id"] == "mine"
     assert response.headers["x-correlation-id"] == response.json()["correlation_id"]
     assert response.headers["x-api-version"] == "1.0"
-    assert response.headers["x-pipeline-version"].startswith("default:")
+    assert response.headers["x-pipeline-version"] == "sections-200:all-MiniLM-L6-v2:pgvector:none"
     assert "total;dur=" in response.headers["server-timing"]
 
 
@@ -58,7 +61,9 @@ def test_a_body_without_a_length_is_refused_where_it_exceeds_the_limit() -> None
             yield b" " * (512 << 10)
 
     async def send() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_fastapi(scripted_graph()), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(
+            app=build_fastapi(ServedProfiles(scripted_graph())), raise_app_exceptions=False
+        )
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             headers = {"Content-Type": "application/json"}
             return await client.post("/v1/retrieve", headers=headers, content=parts())

@@ -10,11 +10,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from serve.gateway import build_fastapi
 from serve.http.request_ids import serve_middlewares
+from serve.profiles import ServedProfiles
 
 
 def exchange(headers: list[tuple[bytes, bytes]], path: str = "/healthz") -> tuple[int, dict[str, list[bytes]]]:
     """The status, and the values of each header of the response."""
-    app = build_fastapi(scripted_graph())
+    app = build_fastapi(ServedProfiles(scripted_graph()))
 
     async def decode_headers(scope: Scope, receive: Receive, send: Send) -> None:
         for name, value in scope["headers"]:  # as a replica of Serve does

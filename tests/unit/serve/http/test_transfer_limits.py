@@ -20,6 +20,7 @@ from rag_core.config import ServingSettings
 from serve.gateway import build_fastapi
 from serve.http.connection_limits import MAX_HEADER_BYTES, LimitedProtocol
 from serve.http.transfer_deadline import TransferDeadline
+from serve.profiles import ServedProfiles
 
 SECONDS = 0.2
 
@@ -30,7 +31,7 @@ def address() -> Iterator[tuple[str, int]]:
     graph = scripted_graph(RecordingRetriever(hits=[]))
     serving = ServingSettings(transfer_timeout_s=SECONDS)
     with run_server(
-        build_fastapi(replace(graph, settings=graph.settings.model_copy(update={"serving": serving})))
+        build_fastapi(ServedProfiles(replace(graph, settings=graph.settings.model_copy(update={"serving": serving}))))
     ) as it:
         yield it
 

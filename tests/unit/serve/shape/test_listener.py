@@ -60,5 +60,5 @@ def test_a_gateway_that_stays_away_is_an_error_after_three_times_its_start(monke
     monkeypatch.setattr(local.time, "monotonic", lambda: now)
     monkeypatch.setattr(local, "_is_responding", lambda _url: responses.pop(0) if responses else False)
     with pytest.raises(ClusterError, match="http://gateway has not responded for 90 s, and Serve did not replace it"):
-        local.watch("http://gateway", 30.0)
+        local.watch("http://gateway", 30.0, lambda: None)
     assert now == 15.0 + 90.0 + local.WATCH_SECONDS

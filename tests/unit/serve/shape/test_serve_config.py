@@ -20,6 +20,7 @@ with warnings.catch_warnings():
     from serve.app import build, build_application
     from serve.shape.arguments import Arguments, Parts, deployment_names, settings_from_arguments
     from serve.shape.config import is_serve_config, parse_serve_config, read_serve_config
+    from serve.shape.gateway_settings import GatewaySettings
     from serve.shape.local import serve_from_config
 
 SHIPPED = Path(__file__).parents[4] / "cluster" / "serve"
@@ -210,7 +211,9 @@ def test_a_part_that_nothing_would_ask_is_refused(parts: dict[str, Any], overrid
 
 def test_the_names_of_deployments_are_those_of_the_built_application() -> None:
     arguments = Arguments.model_validate(application_of(document())["args"])
-    built = build_app(build_application(settings_from_arguments(arguments), arguments, ENGINE), name="rag")
+    built = build_app(
+        build_application(GatewaySettings(own=settings_from_arguments(arguments)), arguments, ENGINE), name="rag"
+    )
     assert sorted(each.name for each in built.deployments) == sorted(deployment_names(arguments))
 
 
