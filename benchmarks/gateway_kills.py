@@ -24,6 +24,7 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.machine import heading
+from benchmarks.replica import find_replica
 from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
 from rag_core.settings import load_settings
 
@@ -52,7 +53,7 @@ def main() -> None:
         _ingest(scratch, store)
         settings = load_settings(None, "default", [f"store.url={store}", *SETTINGS], environment={})
         from serve.app import build_local_application
-        from serve.shape.gateway_settings import GatewaySettings
+        from serve.gateway_settings import GatewaySettings
         from serve.shape.local import serve_locally
 
         with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, PORT):
@@ -70,20 +71,20 @@ def _ingest(scratch: Path, store: str) -> None:
 
 async def _kill_under_load(clients: int, kills: int) -> None:
     await _await_answer()
-    fresh = time.time() - _find_replica()[1]
+    fresh = time.time() - find_replica()[1]
     print(f"the first replica answers {fresh:.1f} s after its start")
     outcomes, stop = Outcomes(), asyncio.Event()
     tasks = [asyncio.create_task(_ask_until(stop, outcomes)) for _ in range(clients)]
     seconds = []
     for _ in range(kills):
         await asyncio.sleep(LOAD_SECONDS)
-        os.kill(_find_replica()[0], signal.SIGKILL)
+        os.kill(find_replica()[0], signal.SIGKILL)
         killed = time.time()
         if not await _await_answer():
             print(f"no answer {TIMEOUT:g} s after the kill")
             break
         seconds.append(time.time() - killed)
-        own = time.time() - _find_replica()[1]
+        own = time.time() - find_replica()[1]
         print(f"killed: answers after {seconds[-1]:.1f} s ({own:.1f} s after Serve started the new replica)")
     stop.set()
     await asyncio.gather(*tasks)
@@ -127,15 +128,6 @@ async def _await_answer() -> bool:
                                 return True
                     await asyncio.sleep(0.05)
     return False
-
-
-def _find_replica() -> tuple[int, float]:
-    """The process id of the gateway's running replica, and the time at which Serve started it."""
-    from ray.serve.context import _get_global_client
-
-    details = _get_global_client().get_serve_details()  # type: ignore[union-attr]
-    replicas = details["applications"]["rag"]["deployments"]["Gateway"]["replicas"]
-    return next((replica["pid"], replica["start_time_s"]) for replica in replicas if replica["state"] == "RUNNING")
 
 
 def _arguments() -> argparse.Namespace:

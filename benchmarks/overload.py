@@ -45,7 +45,7 @@ def main() -> None:
         settings = load_settings(None, "default", overrides, environment={})
         load(Postgres.open(store), settings, list(drafts(texts, vectors(arguments.rows), TENANT, COLLECTION)))
         from serve.app import build_local_application
-        from serve.shape.gateway_settings import GatewaySettings
+        from serve.gateway_settings import GatewaySettings
         from serve.shape.local import serve_locally
 
         with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, PORT) as url:

@@ -95,7 +95,7 @@ def _measure(settings: Settings, questions_left: Iterator[str], clients: Sequenc
     with _run_server(*BARE_SERVE) as bare:
         _load_over_http("bare Serve", bare, questions_left, clients, seconds)
     from serve.app import build_local_application
-    from serve.shape.gateway_settings import GatewaySettings
+    from serve.gateway_settings import GatewaySettings
     from serve.shape.local import serve_locally
 
     with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, GATEWAY) as url:

@@ -73,7 +73,7 @@ def main() -> None:
         overrides = [f"store.url={store}", "embedding.type=hashing", *arguments.set]
         settings = load_settings(None, "default", overrides, environment={})
         from serve.app import build_local_application
-        from serve.shape.gateway_settings import GatewaySettings
+        from serve.gateway_settings import GatewaySettings
         from serve.shape.local import serve_locally
 
         with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, PORT):

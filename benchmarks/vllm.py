@@ -156,9 +156,9 @@ def _deploy(settings: Settings, llama: LlmSettings) -> "Iterator[tuple[str, Depl
     from ray import serve
 
     from serve.app import build_application
+    from serve.gateway_settings import GatewaySettings
     from serve.models.model_connections import llm_name
     from serve.shape.arguments import Parts
-    from serve.shape.gateway_settings import GatewaySettings
 
     # more CPUs than a small machine has, because the gateway hardly uses the one that it reserves
     cpus = max(4, os.cpu_count() or 0)

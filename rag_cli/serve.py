@@ -102,7 +102,7 @@ def _run_server(
 def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Console) -> Iterator[RunningServer]:
     """Serves all profiles of the settings with their models in one process, which reloads the file by itself."""
     from serve.app import build_local_application
-    from serve.shape.gateway_settings import SettingsSource, load_gateway_settings
+    from serve.gateway_settings import SettingsSource, load_gateway_settings
     from serve.shape.local import serve_locally
     from serve.shape.reload import reload_gateway_settings
 
@@ -125,8 +125,8 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
 @contextmanager
 def _serve_config(file: Path, host: str, port: int, terminal: Console) -> Iterator[RunningServer]:
     """Serves a Serve config, and deploys it again when it changes."""
+    from serve.file_watch import hash_file
     from serve.shape.config import find_metrics_port, read_serve_config
-    from serve.shape.file_watch import hash_file
     from serve.shape.local import deploy, serve_from_config
 
     digest, config = hash_file(file), read_serve_config(file)
@@ -138,7 +138,7 @@ def _build_file_poll(
     file: Path | None, digest: str, apply: Callable[[], object], terminal: Console
 ) -> Callable[[], None]:
     """A function that calls `apply` if the file has changed, and prints the outcome."""
-    from serve.shape.file_watch import FileWatch
+    from serve.file_watch import FileWatch
 
     if file is None:
         return lambda: None

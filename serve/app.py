@@ -11,23 +11,22 @@ from ray import serve
 from ray.serve import Application
 
 from rag_core.errors import ConfigError, RagError
+from serve.file_watch import POLL_SECONDS, FileWatch
 from serve.gateway import build_fastapi
-from serve.http.access_log import open_access_log
-from serve.ingest_runner import runner_app
-from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
-from serve.profiles import ServedProfiles
-from serve.readiness import Dependency
-from serve.services import open_shared_resources
-from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, source_from_arguments
-from serve.shape.file_watch import POLL_SECONDS, FileWatch
-from serve.shape.garbage_collection import freeze_loaded_objects
-from serve.shape.gateway_settings import (
+from serve.gateway_settings import (
     NO_SOURCE,
     GatewaySettings,
     SettingsSource,
-    find_unserved,
     load_gateway_settings,
 )
+from serve.http.access_log import open_access_log
+from serve.ingest_runner import runner_app
+from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
+from serve.profiles import ServedProfiles, build_profiles
+from serve.readiness import Dependency
+from serve.services import open_shared_resources
+from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, source_from_arguments
+from serve.shape.garbage_collection import freeze_loaded_objects
 from serve.shape.logs_folder import serve_logs_folder
 from serve.shape.reload import parse_user_config, reload_gateway_settings, reload_settings
 from serve.shape.replica_server import use_lent_listener
@@ -76,7 +75,7 @@ class Gateway:
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}
         self._resources = open_shared_resources(own, connected.remote_models, dependencies)
-        self._app = build_fastapi(self._build_profiles(self._settings))
+        self._app = build_fastapi(build_profiles(self._settings, self._resources, self._deployed))
         for name, reason in self._profiles.unserved.items():
             _log.info("profile %s is not served: %s", name, reason)
         self._profiles.load(own.serving.preload)
@@ -136,13 +135,9 @@ class Gateway:
 
     def _replace_profiles(self, settings: GatewaySettings) -> ServedProfiles:
         """The profiles of the changed settings. Those that are loaded now are loaded again before they are served."""
-        profiles = self._build_profiles(settings)
+        profiles = build_profiles(settings, self._resources, self._deployed)
         profiles.reuse(self._profiles)
         return profiles
-
-    def _build_profiles(self, settings: GatewaySettings) -> ServedProfiles:
-        own, unserved = self._resources.build_services(settings.own), find_unserved(settings, self._deployed)
-        return ServedProfiles(own, settings.others, self._resources.build_services, unserved)
 
     @property
     def _profiles(self) -> ServedProfiles:

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from rag_core.config import Settings
 from rag_core.errors import UnavailableError, UsageError
 from rag_core.telemetry.operation import record_profile
-from serve.services import Services
+from serve.gateway_settings import GatewaySettings, find_unserved
+from serve.services import Services, SharedResources
 from serve.variants import Variants
 
 ServicesBuilder: TypeAlias = Callable[[Settings], Services]
@@ -132,3 +133,15 @@ class ServedProfiles:
         variants = Variants(services=self._build(self._settings[name]))
         _log.info("profile %s loaded in %.2f s", name, time.perf_counter() - started)
         return variants
+
+
+def build_profiles(
+    settings: GatewaySettings, resources: SharedResources, deployed: frozenset[str] = frozenset()
+) -> ServedProfiles:
+    """Builds the gateway's own profile, and leaves the others to their first use.
+
+    `deployed` are the roles whose models run elsewhere for the own profile. Raises ModelError if a model of the own
+    profile cannot be loaded.
+    """
+    own, unserved = resources.build_services(settings.own), find_unserved(settings, deployed)
+    return ServedProfiles(own, settings.others, resources.build_services, unserved)

@@ -8,9 +8,9 @@ from rag_core.config import Section, Settings
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
 from rag_core.wiring.models import find_remote_judge, find_remote_reranker
+from serve.gateway_settings import SettingsSource
 from serve.models.llm import LlmSettings
 from serve.models.model_connections import DEPLOYMENT_NAMES, Role, llm_name, openai_generation
-from serve.shape.gateway_settings import SettingsSource
 
 GATEWAY_NAME, RUNNER_NAME = "Gateway", "IngestRunner"
 

@@ -15,7 +15,7 @@ import httpx2
 
 from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
 from rag_core.errors import ClusterError, ConfigError
-from serve.shape.file_watch import POLL_SECONDS as POLL_FILE_SECONDS
+from serve.file_watch import POLL_SECONDS as POLL_FILE_SECONDS
 from serve.shape.listener import BACKLOG, lend_listener
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from rag_core.config import Combinator, RetrievalSettings, Section, Settings
 from rag_core.errors import ConfigError, validation_lines
 from rag_core.settings import with_overrides
-from serve.shape.gateway_settings import GatewaySettings, SettingsSource, load_gateway_settings
+from serve.gateway_settings import GatewaySettings, SettingsSource, load_gateway_settings
 
 RELOADABLE_SECTIONS = {"answering", "packing", "prompt"}
 """Sections whose settings can all change."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
@@ -79,12 +79,15 @@ async def _check_store() -> None:
     """Reports the store as ready, because scripted parts do not use it."""
 
 
+def serve_graph(graph: Services) -> AbstractContextManager[str]:
+    """Runs a server with one profile."""
+    return serve_profiles(ServedProfiles(graph))
+
+
 @contextmanager
-def serve_graph(graph: Services) -> Iterator[str]:
+def serve_profiles(profiles: ServedProfiles) -> Iterator[str]:
     """Runs a server on loopback in a separate thread, and yields its address."""
-    server = uvicorn.Server(
-        uvicorn.Config(build_fastapi(ServedProfiles(graph)), port=0, log_level="warning", ws="none")
-    )
+    server = uvicorn.Server(uvicorn.Config(build_fastapi(profiles), port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -12,10 +12,10 @@ from ray import serve
 from ray.serve import Application
 
 from serve.app import build_application
+from serve.gateway_settings import GatewaySettings
 from serve.models.llm import ChatCall, LlmSettings, ResponseStream
 from serve.models.model_connections import Engine, Handle, llm_name
 from serve.shape.arguments import Arguments, settings_from_arguments
-from serve.shape.gateway_settings import GatewaySettings
 
 PIECES = ("Keys are replaced ", "every 45 days [1].")
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from commands import rag_in_process
 from documents import ROOT, Reader, read_blocks
-from fakes.serving import serve_graph
+from fakes.serving import serve_profiles
 from workers import run_worker
 
 from rag_core import open_knowledge_base
-from rag_core.settings import load_settings
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
+from serve.gateway_settings import SettingsSource, load_gateway_settings
+from serve.profiles import build_profiles
 from serve.services import open_shared_resources
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
@@ -42,8 +43,10 @@ def home(short_folder: Path) -> Iterator[Path]:
 def address(store: Postgres) -> Iterator[str]:
     with open_knowledge_base(store.dsn) as knowledge:
         knowledge.ingest(ROOT / "demo" / "corpus")
-    settings = load_settings(overrides=[f"store.url={store.dsn}", "answering.budget=none"], environment={})
-    with serve_graph(open_shared_resources(settings).build_services(settings)) as url, run_worker(settings):
+    source = SettingsSource(set=(f"store.url={store.dsn}", "answering.budget=none"), environment={})
+    settings = load_gateway_settings(source)
+    profiles = build_profiles(settings, open_shared_resources(settings.own))
+    with serve_profiles(profiles) as url, run_worker(settings.own):
         yield url.removeprefix("http://")
 
 

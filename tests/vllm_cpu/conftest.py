@@ -23,9 +23,9 @@ from rag_core.storage.postgres import Postgres
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own making
     from serve.app import build_application
+    from serve.gateway_settings import GatewaySettings
     from serve.models.llm import LlmSettings, chat_call, deployment_client
     from serve.shape.arguments import Parts
-    from serve.shape.gateway_settings import GatewaySettings
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle

@@ -18,9 +18,9 @@ with warnings.catch_warnings():
     from ray.serve._private.build_app import build_app
 
     from serve.app import build, build_application
+    from serve.gateway_settings import GatewaySettings
     from serve.shape.arguments import Arguments, Parts, deployment_names, settings_from_arguments
     from serve.shape.config import is_serve_config, parse_serve_config, read_serve_config
-    from serve.shape.gateway_settings import GatewaySettings
     from serve.shape.local import serve_from_config
 
 SHIPPED = Path(__file__).parents[4] / "cluster" / "serve"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from serve.shape.file_watch import FileWatch, hash_file
+from serve.file_watch import FileWatch, hash_file
 
 
 def test_a_change_is_reported_once_when_the_content_has_settled(tmp_path: Path) -> None:

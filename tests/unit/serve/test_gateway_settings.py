@@ -6,7 +6,7 @@ import pytest
 
 from rag_core.errors import ConfigError
 from rag_core.settings import list_shipped_profiles
-from serve.shape.gateway_settings import GatewaySettings, SettingsSource, find_unserved, load_gateway_settings
+from serve.gateway_settings import GatewaySettings, SettingsSource, find_unserved, load_gateway_settings
 from serve.shape.reload import reload_gateway_settings
 
 FILE = """

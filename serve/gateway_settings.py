@@ -11,7 +11,7 @@ from rag_core.errors import ConfigError, ModelError
 from rag_core.models.loading import check_gpu
 from rag_core.settings import list_shipped_profiles, load_settings, read_profiles
 from rag_core.wiring.models import list_rerankers, shared_roles
-from serve.shape.file_watch import hash_file
+from serve.file_watch import hash_file
 
 SHARED_SECTIONS = ("tenant", "store")
 """The settings that all profiles of a gateway have in common, because they share its connections."""
