@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from rag_core.config import LocalModel, Section, Settings, walk
+from rag_core.config import ExtractiveGenerator, LocalModel, Section, Settings, walk
 from rag_core.errors import ConfigError, ModelError
 from rag_core.models.loading import check_gpu
 from rag_core.settings import list_shipped_profiles, load_settings, read_profiles
@@ -95,7 +95,7 @@ def _local_models(settings: Settings, deployed: frozenset[str] | set[str]) -> di
     sections: dict[str, object] = {"splade": settings.splade if _searches_splade(settings) else None}
     if "embedder" not in deployed:
         sections["embedding"] = settings.embedding
-    if "judge" not in deployed:
+    if "judge" not in deployed and not isinstance(settings.generation, ExtractiveGenerator):
         sections["guard.judge"] = settings.guard.judge
     if "reranker" not in deployed:
         sections |= {f"reranker {index}": model for index, model in enumerate(list_rerankers(settings.retrieval))}

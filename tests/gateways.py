@@ -1,7 +1,7 @@
 """Requests to the gateway's application without a server."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import httpx2
@@ -9,7 +9,7 @@ import httpx2
 from rag_core.config import Settings
 from serve.gateway import build_fastapi
 from serve.http.caller import Caller, identify_caller
-from serve.profiles import ServedProfiles
+from serve.profiles import NO_PROFILES, ServedProfiles
 from serve.services import Services, open_shared_resources
 
 T = TypeVar("T")
@@ -21,15 +21,18 @@ def build_services(settings: Settings) -> Services:
 
 
 def run_with_gateway(
-    graph: Services, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller | None = None
+    graph: Services,
+    work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]],
+    who: Caller | None = None,
+    others: Mapping[str, Settings] = NO_PROFILES,
 ) -> T:
-    """Runs `work` with a client of the gateway and returns its result.
+    """Runs `work` with a client of the gateway and returns its result. `others`: profiles that only jobs can use.
 
     Closes the graph afterwards, because its connections belong to an event loop that ends here.
     """
 
     async def run() -> T:
-        app = build_fastapi(ServedProfiles(graph))
+        app = build_fastapi(ServedProfiles(graph, others, unserved=dict.fromkeys(others, "only for jobs")))
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

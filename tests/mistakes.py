@@ -19,7 +19,6 @@ from pathlib import Path
 import httpx2
 from commands import Rag, rag_in_process
 
-from rag_core.settings import load_settings
 from rag_core.storage import embedded
 
 FILES = {
@@ -287,9 +286,9 @@ MISTAKES = (
     ),
     _request(
         *("POST", "/v1/answer", '{"question": "keys", "profile": "gpu"}'),
-        rule="the only one that is served here",
-        value="got 'gpu'",
-        remedy="profile must be default",
+        rule="profile gpu is not served here",
+        value="device is cuda, but PyTorch",
+        remedy="served: default",
     ),
     _request(
         *("POST", "/v1/retrieve", '{"query": "keys", "top_k": 1000}'),
@@ -365,16 +364,17 @@ def make(mistake: Mistake, rag: Rag) -> Outcome:
 
 async def _send(method: str, path: str, body: str) -> Outcome:
     from serve.gateway import build_fastapi
-    from serve.profiles import ServedProfiles
+    from serve.gateway_settings import SettingsSource, load_gateway_settings
+    from serve.profiles import build_profiles
     from serve.services import open_shared_resources
 
-    settings = load_settings()
-    services = open_shared_resources(settings).build_services(settings)
-    transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(services)), raise_app_exceptions=False)
+    settings = load_gateway_settings(SettingsSource())
+    profiles = build_profiles(settings, open_shared_resources(settings.own))
+    transport = httpx2.ASGITransport(app=build_fastapi(profiles), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         headers = {"Content-Type": "application/json"} if body else {}
         response = await client.request(method, path, content=body, headers=headers)
-    await services.close()
+    await profiles.own.services.close()
     problem = response.json()
     return Outcome(response.status_code, "; ".join(rule["detail"] for rule in problem.get("errors", [problem])))
 

@@ -45,14 +45,16 @@ OUTSIDERS = [STRANGER, ME, Caller(tenant=TENANT, groups=("board",))]
 
 def graph(store: Postgres) -> Services:
     """Also of a store that cannot be reached."""
+    settings = hashing_settings(f"tenant={TENANT}", "answering.budget=none")
     on = SharedResources(
+        settings=settings,
         postgres=store,
         corpus=CorpusReader(store),
         conversations=InMemoryConversations(),
         remote_models=RemoteModels(),
         dependencies={"store": store_dependency(store, Breaker("the store"))},
     )
-    return on.build_services(hashing_settings(f"tenant={TENANT}", "answering.budget=none"))
+    return on.build_services(settings)
 
 
 def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,10 +17,12 @@ from targets import superuser
 from trees import hashing_settings, violations
 from workers import run_worker
 
+from rag_core.config import Settings
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.wire.jobs import Ingested
 from serve.http.caller import Caller
+from serve.profiles import NO_PROFILES
 from serve.services import Services
 
 pytestmark = pytest.mark.postgres
@@ -44,8 +46,13 @@ def graph(store: Postgres) -> Services:
     )
 
 
-def asked(store: Postgres, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], tenant: str = TENANT) -> T:
-    return gateways.run_with_gateway(graph(store), work, Caller(tenant=tenant))
+def asked(
+    store: Postgres,
+    work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]],
+    tenant: str = TENANT,
+    others: Mapping[str, Settings] = NO_PROFILES,
+) -> T:
+    return gateways.run_with_gateway(graph(store), work, Caller(tenant=tenant), others)
 
 
 def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: str) -> httpx2.Response:
@@ -156,7 +163,9 @@ def test_a_source_is_a_job_with_its_options(store: Postgres) -> None:
 
 def test_a_job_keeps_the_settings_of_the_gateway_or_of_the_profile_that_was_named(store: Postgres) -> None:
     post(store, KEYS)
-    asked(store, lambda client: client.post("/v1/ingest", json={"documents": [KEYS], "profile": "pmc"}))
+    body = {"documents": [KEYS], "profile": "pmc"}
+    profiles = {"pmc": load_settings(profile="pmc", environment={})}
+    asked(store, lambda client: client.post("/v1/ingest", json=body), others=profiles)
     own, named = rows(store, JOBS)
     assert (own["profile"], own["settings"]["embedding"]["type"]) == ("default", "hashing")
     assert named["profile"] == "pmc"
