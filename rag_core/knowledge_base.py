@@ -27,7 +27,7 @@ from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
 from rag_core.settings import load_settings
-from rag_core.stage import recording, stage
+from rag_core.stage import recording, skip_stages, stage
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
@@ -162,7 +162,8 @@ class KnowledgeBase:
         filters: Mapping[str, Any] | None = None,
     ) -> tuple[list[Hit], list[StageReport]]:
         """Returns the hits of `search` and a report of each stage."""
-        return self._portal.call(_retrieve_with_stages, self._retriever, self._query(question, collection, filters), k)
+        query, skipped = self._query(question, collection, filters), self._settings.skipped.questions
+        return self._portal.call(_retrieve_with_stages, self._retriever, query, k, skipped)
 
     def ask(
         self,
@@ -203,7 +204,8 @@ class KnowledgeBase:
         The neighbours are up to `around` chunks before and up to `around` chunks after the hit, in text order.
         """
         query = self._query(question, collection, filters)
-        return self._portal.call(_retrieve_with_neighbours, self._corpus, self._retriever, query, k, around)
+        skipped = self._settings.skipped.questions
+        return self._portal.call(_retrieve_with_neighbours, self._corpus, self._retriever, query, k, around, skipped)
 
     def why(
         self,
@@ -293,18 +295,22 @@ def _clean_question(question: str) -> str:
     return question.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-async def _retrieve_with_stages(retriever: Retriever, query: Query, k: int) -> tuple[list[Hit], list[StageReport]]:
+async def _retrieve_with_stages(
+    retriever: Retriever, query: Query, k: int, skipped: Mapping[str, str]
+) -> tuple[list[Hit], list[StageReport]]:
     with recording() as stages:
         hits = await retriever.retrieve(query, k)
+        skip_stages(skipped)
     return hits, stages
 
 
 async def _retrieve_with_neighbours(
-    corpus: CorpusReader, retriever: Retriever, query: Query, k: int, around: int
+    corpus: CorpusReader, retriever: Retriever, query: Query, k: int, around: int, skipped: Mapping[str, str]
 ) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
     with recording() as stages:
         async with corpus.reading(query):  # one snapshot: hits and neighbours are of one version
             hits = await retriever.retrieve(query, k)
             async with stage("neighbours"):
                 neighbours = await corpus.fetch_neighbours(query, hits, around, around)
+        skip_stages(skipped)
     return hits, neighbours, stages

@@ -3,7 +3,7 @@
 The layers, from weakest to strongest, are the shipped default profile, the configuration file, the selected profile and
 the profiles that it extends, the environment (`RAG_SECTION__KEY`), and the command line (`--set section.key=value`). A
 layer that changes the `type` of a section discards the section's earlier keys. `null` removes a key, so that its
-default applies again.
+default applies again. At last, disabled stages are taken out of the settings.
 """
 
 import os
@@ -20,6 +20,7 @@ from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, DetectPatterns
 from rag_core.errors import ConfigError, suggest_name
 from rag_core.setting_errors import FILE_KEYS, describe_setting_error, is_within, render_value
+from rag_core.skipped_stages import skip_disabled_stages
 from rag_core.telemetry.scrubbing import scrub_text
 from rag_core.types import comparison_text
 
@@ -250,8 +251,9 @@ def _remove_origins(setting: str, origins: dict[str, str]) -> None:
 
 def _validate(merged: _MergedLayers) -> Settings:
     try:
-        return Settings.model_validate(merged.tree)
+        settings = Settings.model_validate(merged.tree)
     except ValidationError as failure:
         errors = (error for error in failure.errors() if error["type"] != "default_factory_not_called")
         lines = (describe_setting_error(error, merged.tree, merged.origins) for error in errors)
         raise ConfigError("\n".join(lines)) from None
+    return skip_disabled_stages(settings)
