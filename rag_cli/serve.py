@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rag_cli.profile_choice import announce_variant
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.errors import ConfigError, RagError
@@ -77,6 +78,7 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
         from serve.app import build_local_application
 
         settings = options.settings
+        announce_variant(settings.profile, options)
         if host:  # it can be a name of loopback
             hosts = (*settings.api.hosts, host)
             settings = settings.model_copy(update={"api": settings.api.model_copy(update={"hosts": hosts})})

@@ -908,6 +908,16 @@ def find_reranked_retriever(retrieval: RetrievalSettings) -> RerankedRetriever |
     return next((section for section in unwrap(retrieval) if isinstance(section, RerankedRetriever)), None)
 
 
+class DocumentProfile(Section):
+    """The division of those documents of a sync that match a profile's patterns."""
+
+    detect: dict[str, tuple[str, ...]] = Field(description="Patterns of the profile, by metadata key.")
+    chunking: ChunkingSettings | None = Field(
+        description="Chunker of the profile; null if the profile needs another embedding model, so that the documents"
+        " are divided like all others."
+    )
+
+
 class SkippedStages(Section):
     """The reasons why disabled stages are skipped, by stage. They are recorded when the settings are loaded."""
 
@@ -925,7 +935,9 @@ CONFIG_VERSION = 1
 
 
 _NOT_IN_VERSION: Mapping[str, Any] = {
-    **dict.fromkeys(("profile", "tenant", "store", "telemetry", "serving", "api", "skipped"), True),
+    **dict.fromkeys(
+        ("profile", "tenant", "store", "telemetry", "serving", "api", "skipped", "document_profiles"), True
+    ),
     "ingestion": {"allowed_locations", "private_networks"},
 }
 
@@ -970,6 +982,9 @@ class Settings(Section):
         IngestionSettings(), description="Transactions, runner and deletion guard of a sync; locations of requests."
     )
     limits: Limits = Field(Limits(), description="Maximum sizes of files and documents.")
+    document_profiles: dict[str, DocumentProfile] = Field(
+        {}, exclude_if=not_, description="Profiles that are detected for single documents; `rag ingest` records them."
+    )
     skipped: SkippedStages = Field(
         NOTHING_SKIPPED,
         exclude_if=lambda skipped: skipped == NOTHING_SKIPPED,
@@ -990,6 +1005,11 @@ class Settings(Section):
         if self.guard.stream == "sentence" and self.prompt.citations != "inline":
             raise ValueError(f"guard.stream sentence requires prompt.citations inline, got {self.prompt.citations}")
         return self
+
+    @property
+    def detect_patterns(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The patterns of the profiles that are detected for single documents, by profile."""
+        return {name: profile.detect for name, profile in self.document_profiles.items()}
 
     @property
     def pipeline_version(self) -> str:

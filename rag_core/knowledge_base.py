@@ -1,9 +1,10 @@
 """The Python API: a knowledge base for scripts and notebooks."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -26,7 +27,7 @@ from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
-from rag_core.settings import load_settings
+from rag_core.settings import load_settings, read_detection
 from rag_core.stage import recording, skip_stages, stage
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
@@ -47,6 +48,7 @@ from rag_core.types import (
 from rag_core.wiring.ingestion import build_given_source, build_given_sync, build_inline_runner, build_sync
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
+from rag_core.wiring.profile_choice import add_document_profiles
 from rag_core.wiring.retrieval import build_retriever
 
 MAX_QUESTION_CHARS = 10_000
@@ -57,12 +59,18 @@ def open_knowledge_base(
 ) -> "KnowledgeBase":
     """Opens the embedded store, or the store of `config`, which is a YAML file or a Postgres DSN.
 
-    `settings` are overrides as on the command line, such as `embedding.type=hashing`. Raises ConfigError or StoreError.
+    `settings` are overrides as on the command line, such as `embedding.type=hashing`. Without a profile, `ingest`
+    detects one for single documents. Raises ConfigError or StoreError.
     """
     text = str(config or "")
-    if text and not text.endswith((".yaml", ".yml")):
-        return KnowledgeBase(load_settings(None, profile, [f"store.url={text}", *settings]))
-    return KnowledgeBase(load_settings(Path(text) if text else None, profile, settings))
+    is_file = text.endswith((".yaml", ".yml"))
+    file = Path(text) if is_file else None
+    overrides = [*([f"store.url={text}"] if text and not is_file else []), *settings]
+    loaded = load_settings(file, profile, overrides)
+    if profile or "RAG_PROFILE" in os.environ:
+        return KnowledgeBase(loaded)
+    load = cache(partial(load_settings, file, overrides=overrides))
+    return KnowledgeBase(add_document_profiles(loaded, read_detection(file), load))
 
 
 class KnowledgeBase:

@@ -16,11 +16,12 @@ from starlette.requests import ClientDisconnect
 
 from rag_core.config import Settings
 from rag_core.errors import TooLargeError
-from rag_core.settings import list_shipped_profiles, load_settings
+from rag_core.settings import list_shipped_profiles, load_settings, read_detection
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import Ingested
 from rag_core.wiring.ingestion import UNRECORDED_SETTINGS, location_rules
+from rag_core.wiring.profile_choice import add_document_profiles
 from serve.bodies.fields import MEGABYTE
 from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, UploadBody
 from serve.bodies.ingest_requests import (
@@ -206,13 +207,21 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
 def _profile_settings(services: Services, profile: str) -> Settings:
     """The gateway's settings if the profile is empty or the served one, else the settings of a shipped profile.
 
-    Raises RequestValidationError if there is no such profile.
+    Without a profile, one can be detected for each document. Raises RequestValidationError if there is no such profile.
     """
-    if profile in ("", services.settings.profile):
+    if not profile:
+        return _add_document_profiles(services.settings.model_dump_json())
+    if profile == services.settings.profile:
         return services.settings
     if profile not in list_shipped_profiles():
         raise_unknown_profile(profile, {*list_shipped_profiles(), services.settings.profile})
     return _load_shipped_profile(profile)
+
+
+@lru_cache(maxsize=8)
+def _add_document_profiles(settings: str) -> Settings:
+    """The settings are text, because settings with mappings cannot be hashed."""
+    return add_document_profiles(Settings.model_validate_json(settings), read_detection(), _load_shipped_profile)
 
 
 @lru_cache(maxsize=32)
