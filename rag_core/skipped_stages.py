@@ -6,7 +6,7 @@ Everything after the loader, such as a builder or a job, therefore sees only sta
 import logging
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, TypeVar
 
 from rag_core.config import (
@@ -82,9 +82,17 @@ def _find_reason(stage: Stage, setting: str) -> str:
     """The reason to skip the stage of this setting; empty if it runs."""
     if not stage.enabled:
         return f"{setting}.enabled is false"
-    if isinstance(stage, SpladeModel) and stage.if_installed and find_spec(stage.if_installed) is None:
+    if isinstance(stage, SpladeModel) and stage.if_installed and not _is_installed(stage.if_installed):
         return f"{setting}.if_installed: the package {stage.if_installed} is not installed"
     return ""
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _replace_sections(settings: Settings, disabled: Collection[str]) -> dict[str, Any]:

@@ -107,14 +107,15 @@ class Preparation:
         draft = self._scan_draft(draft, body).with_stage_time("scan", stopwatch.lap())
         if draft.document is None:
             return draft
-        document = replace(draft.document, given=())
-        draft = replace(draft, recipe=with_label(draft.recipe, self._label(draft.document)))
+        document = draft.document
         with limit_cpu("split", self._seconds):
-            chunks = self._chunker.split(draft.id, draft.document)
-            vectors = stack_given_vectors(draft.document, self._dimension)
-        draft = draft.with_stage_time("split", stopwatch.lap(), chunks=chunks)
+            chunks = self._chunker.split(draft.id, document)
+            vectors = stack_given_vectors(document, self._dimension)
+        recipe = with_label(draft.recipe, self._label(document))
+        draft = draft.with_stage_time("split", stopwatch.lap(), chunks=chunks, recipe=recipe)
         if not chunks:
             return draft.with_failure(Failure(stage="split", reason="no text"))
+        document = replace(document, given=())
         return replace(draft, document=document, vectors=vectors, has_given_vectors=vectors is not None)
 
     def _scan_draft(self, draft: Draft, body: bytes) -> Draft:

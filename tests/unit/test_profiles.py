@@ -64,7 +64,7 @@ def test_a_cpu_variant_has_the_legs_of_its_profile_as_far_as_they_are_installed(
     name: str, with_splade: list[str], without: list[str], reranker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for is_installed, names in ((True, with_splade), (False, without)):
-        monkeypatch.setattr("rag_core.skipped_stages.find_spec", lambda _, found=is_installed: found or None)
+        monkeypatch.setattr("rag_core.skipped_stages._is_installed", lambda _, found=is_installed: found)
         retrieval = load_settings(None, f"{name}-cpu", environment={}).retrieval
         *_, hybrid = unwrap(retrieval)
         assert isinstance(hybrid, HybridRetriever)

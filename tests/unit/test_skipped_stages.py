@@ -88,7 +88,7 @@ def test_without_guard_or_judge_no_answer_is_judged_and_no_model_of_a_judge_is_l
 
 
 def test_a_leg_can_take_the_place_of_one_whose_package_is_missing() -> None:
-    with_package, without = load(SPLADE % "yaml", LEGS), load(SPLADE % "no_such_package", LEGS)
+    with_package, without = load(SPLADE % "pyyaml", LEGS), load(SPLADE % "no_such_package", LEGS)
     assert list(hybrid(with_package).retrievers) == ["dense", "splade"]
     assert with_package.skipped.questions == {"bm25": "splade is used instead"}
     assert list(hybrid(without).retrievers) == ["dense", "bm25"]
@@ -96,7 +96,7 @@ def test_a_leg_can_take_the_place_of_one_whose_package_is_missing() -> None:
 
 
 def test_a_job_keeps_what_was_skipped_when_it_was_queued() -> None:
-    for package in ("yaml", "no_such_package"):
+    for package in ("pyyaml", "no_such_package"):
         settings = load(SPLADE % package, LEGS)
         recorded = settings.model_dump(mode="json")
         assert "if_installed" not in str(recorded.get("splade"))
