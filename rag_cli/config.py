@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_core.settings import read_detect_patterns, read_profiles
+from rag_core.settings import read_detection, read_profiles
 from rag_core.storage.postgres import redact_dsn
 
 app = typer.Typer(help="Settings: check them, show them with their origin, print their schema.", no_args_is_help=True)
@@ -41,7 +41,7 @@ def check(
     try_python_objects(file_options.settings)
     build_chunker(file_options.settings)
     check_parsers(file_options.settings.parsing)
-    read_detect_patterns(file_options.config)
+    read_detection(file_options.config)
     for profile in read_profiles(file_options.config):
         load_prompt_pack(replace(file_options, profile=profile).settings.prompt.pack)
     if options.json:

@@ -12,16 +12,15 @@ from rich.table import Table
 from jobs.ingest import MEGABYTE, RunnerName, build_runner
 from jobs.ray_runner import UNLIMITED, Resources
 from rag_cli.connections import open_store
+from rag_cli.profile_choice import choose_settings
 from rag_cli.terminal.confirmation import confirm
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import JobProgress
-from rag_core.detection import DEFAULT_PROFILE, choose_profile
 from rag_core.errors import ConfigError, ConfirmationError, UsageError
 from rag_core.ingestion.report import DOCUMENT_STATUSES
-from rag_core.settings import read_detect_patterns
 from rag_core.text.titles import file_name
-from rag_core.types import DEFAULT_COLLECTION, Metadata
+from rag_core.types import DEFAULT_COLLECTION
 
 MAX_SHOWN_FAILURES, MAX_SHOWN_NAMES = 20, 5
 
@@ -67,8 +66,8 @@ def ingest(
     resources = Resources(cpus=cpus, gpus=gpus, actors=concurrency)
     if runner is RunnerName.inline and resources != UNLIMITED:
         raise UsageError("--cpus, --gpus and --concurrency apply to Ray; they cannot be used with --runner inline")
-    options = with_profile(options, sources, meta or ())
-    settings = options.settings
+    options = with_metadata(options, meta or ())
+    settings = choose_settings(options, sources, collection)
     postgres = open_store(options)
     sync_options = SyncOptions(prune=not no_prune, confirmed=yes, checksum=checksum)
     job = build_sync(settings, postgres, sources, collection, sync_options)
@@ -93,29 +92,11 @@ def ingest(
         raise typer.Exit(1)
 
 
-def with_profile(options: GlobalOptions, locations: Sequence[str], meta: Sequence[str]) -> GlobalOptions:
-    """The options with a profile: the named one, else the one detected for all sources, else the default.
-
-    Detection uses a source's uri and the metadata of all documents (`--meta` or `metadata.set`), and does not read
-    documents. `rag search` detects no profile, so it must be named there.
-    """
+def with_metadata(options: GlobalOptions, meta: Sequence[str]) -> GlobalOptions:
+    """The options with the metadata of all documents. Raises ConfigError if a pair is not KEY=VALUE."""
     if invalid := next((pair for pair in meta if not re.fullmatch(r"[^=.]+=.*", pair, re.DOTALL)), ""):
         raise ConfigError(f"--meta must be KEY=VALUE with a key without dots, got {invalid!r}")
-    with_metadata = replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
-    explicit = options.profile or os.environ.get("RAG_PROFILE", "")
-    sources: list[Metadata] = []
-    if not explicit:
-        from rag_core.wiring.ingestion import source_uri
-
-        settings = with_metadata.settings
-        sources = [{**settings.metadata.set, "uri": source_uri(settings, location)} for location in locations]
-    profile = choose_profile(explicit, sources, read_detect_patterns(options.config))
-    if not explicit and profile != DEFAULT_PROFILE and not options.quiet:
-        typer.echo(
-            f"using profile {profile}, detected from the sources; pass --profile {DEFAULT_PROFILE} to turn this off",
-            err=True,
-        )
-    return replace(with_metadata, profile=profile)
+    return replace(options, set=[*(options.set or ()), *(f"metadata.set.{pair}" for pair in meta)])
 
 
 def _print_plan(plan: Any, options: GlobalOptions) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rag_cli.profile_choice import announce_variant
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.errors import ConfigError, RagError
@@ -113,6 +114,7 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
         set=(*options.overrides, f"api.hosts={json.dumps(hosts)}"),
     )
     settings = load_gateway_settings(source)
+    announce_variant(settings.own.profile, options)
     for name, reason in settings.invalid.items():
         terminal.print(f"profile {name} is not served: {reason}")
 

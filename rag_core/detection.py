@@ -1,11 +1,12 @@
-"""The profile that suits a source, detected from the source's metadata."""
+"""The profile that suits a source or a document, detected from its metadata."""
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from rag_core.types import Metadata
+from rag_core.types import Document, Metadata
 
 DetectPatterns: TypeAlias = Mapping[str, Sequence[str]]
 """Glob patterns (`*`, `?`, `[...]`) by metadata key; case does not count. One match with one value is enough."""
@@ -14,9 +15,27 @@ DEFAULT_PROFILE = "default"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """The patterns of each profile that can be detected, and the profile that replaces it without a GPU, by profile.
+
+    `is_shipped`: no user wrote these profiles, so one that does not fit the other settings is no mistake.
+    """
+
+    patterns: Mapping[str, DetectPatterns]
+    cpu_variants: Mapping[str, str]
+    is_shipped: bool = True
+
+
 def detect_profile(metadata: Metadata, profiles: Mapping[str, DetectPatterns]) -> str:
     """The first profile with a pattern that matches the metadata; empty if no profile has one."""
     return next((name for name, patterns in profiles.items() if _has_match(metadata, patterns)), "")
+
+
+def detect_document_profile(document: Document, profiles: Mapping[str, DetectPatterns]) -> str:
+    """The profile that the document's metadata, media type, uri or url shows; empty if none does."""
+    uris = [document.uri, str(document.metadata.get("url", ""))]
+    return detect_profile({**document.metadata, "uri": uris, "media_type": document.media_type}, profiles)
 
 
 def choose_profile(explicit: str, sources: Sequence[Metadata], profiles: Mapping[str, DetectPatterns]) -> str:

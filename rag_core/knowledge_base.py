@@ -1,9 +1,10 @@
 """The Python API: a knowledge base for scripts and notebooks."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -26,8 +27,8 @@ from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.why import Facts
-from rag_core.settings import load_settings
-from rag_core.stage import recording, stage
+from rag_core.settings import load_settings, read_detection
+from rag_core.stage import recording, skip_stages, stage
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
@@ -47,6 +48,7 @@ from rag_core.types import (
 from rag_core.wiring.ingestion import build_given_source, build_given_sync, build_inline_runner, build_sync
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
+from rag_core.wiring.profile_choice import add_document_profiles
 from rag_core.wiring.retrieval import build_retriever
 
 MAX_QUESTION_CHARS = 10_000
@@ -57,12 +59,18 @@ def open_knowledge_base(
 ) -> "KnowledgeBase":
     """Opens the embedded store, or the store of `config`, which is a YAML file or a Postgres DSN.
 
-    `settings` are overrides as on the command line, such as `embedding.type=hashing`. Raises ConfigError or StoreError.
+    `settings` are overrides as on the command line, such as `embedding.type=hashing`. Without a profile, `ingest`
+    detects one for single documents. Raises ConfigError or StoreError.
     """
     text = str(config or "")
-    if text and not text.endswith((".yaml", ".yml")):
-        return KnowledgeBase(load_settings(None, profile, [f"store.url={text}", *settings]))
-    return KnowledgeBase(load_settings(Path(text) if text else None, profile, settings))
+    is_file = text.endswith((".yaml", ".yml"))
+    file = Path(text) if is_file else None
+    overrides = [*([f"store.url={text}"] if text and not is_file else []), *settings]
+    loaded = load_settings(file, profile, overrides)
+    if profile or "RAG_PROFILE" in os.environ:
+        return KnowledgeBase(loaded)
+    load = cache(partial(load_settings, file, overrides=overrides))
+    return KnowledgeBase(add_document_profiles(loaded, read_detection(file), load))
 
 
 class KnowledgeBase:
@@ -162,7 +170,8 @@ class KnowledgeBase:
         filters: Mapping[str, Any] | None = None,
     ) -> tuple[list[Hit], list[StageReport]]:
         """Returns the hits of `search` and a report of each stage."""
-        return self._portal.call(_retrieve_with_stages, self._retriever, self._query(question, collection, filters), k)
+        query, skipped = self._query(question, collection, filters), self._settings.skipped.questions
+        return self._portal.call(_retrieve_with_stages, self._retriever, query, k, skipped)
 
     def ask(
         self,
@@ -203,7 +212,8 @@ class KnowledgeBase:
         The neighbours are up to `around` chunks before and up to `around` chunks after the hit, in text order.
         """
         query = self._query(question, collection, filters)
-        return self._portal.call(_retrieve_with_neighbours, self._corpus, self._retriever, query, k, around)
+        skipped = self._settings.skipped.questions
+        return self._portal.call(_retrieve_with_neighbours, self._corpus, self._retriever, query, k, around, skipped)
 
     def why(
         self,
@@ -293,18 +303,22 @@ def _clean_question(question: str) -> str:
     return question.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-async def _retrieve_with_stages(retriever: Retriever, query: Query, k: int) -> tuple[list[Hit], list[StageReport]]:
+async def _retrieve_with_stages(
+    retriever: Retriever, query: Query, k: int, skipped: Mapping[str, str]
+) -> tuple[list[Hit], list[StageReport]]:
     with recording() as stages:
         hits = await retriever.retrieve(query, k)
+        skip_stages(skipped)
     return hits, stages
 
 
 async def _retrieve_with_neighbours(
-    corpus: CorpusReader, retriever: Retriever, query: Query, k: int, around: int
+    corpus: CorpusReader, retriever: Retriever, query: Query, k: int, around: int, skipped: Mapping[str, str]
 ) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
     with recording() as stages:
         async with corpus.reading(query):  # one snapshot: hits and neighbours are of one version
             hits = await retriever.retrieve(query, k)
             async with stage("neighbours"):
                 neighbours = await corpus.fetch_neighbours(query, hits, around, around)
+        skip_stages(skipped)
     return hits, neighbours, stages

@@ -29,6 +29,8 @@ def describe_setting_error(error: Any, tree: Mapping[str, Any], origins: Mapping
     origin = f" (set by {', '.join(set_by)})" if set_by else ""
     got = f", got {render_value(error['input'], setting.rpartition('.')[2])}"
     match kind:
+        case "extra_forbidden" if setting.endswith(".enabled"):
+            return f"{setting}: nothing works without this stage, so it cannot be disabled; remove this key{origin}"
         case "extra_forbidden":  # without the value, which can be a secret
             return f"{setting}: unknown setting{_suggest_key(location, setting)}{origin}"
         case "missing":

@@ -3,12 +3,13 @@
 The layers, from weakest to strongest, are the shipped default profile, the configuration file, the selected profile and
 the profiles that it extends, the environment (`RAG_SECTION__KEY`), and the command line (`--set section.key=value`). A
 layer that changes the `type` of a section discards the section's earlier keys. `null` removes a key, so that its
-default applies again.
+default applies again. At last, disabled stages are taken out of the settings.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,17 @@ import yaml
 from pydantic import ValidationError
 
 from rag_core.config import Settings
-from rag_core.detection import DEFAULT_PROFILE, DetectPatterns
+from rag_core.detection import DEFAULT_PROFILE, Detection, DetectPatterns
 from rag_core.errors import ConfigError, suggest_name
 from rag_core.setting_errors import FILE_KEYS, describe_setting_error, is_within, render_value
+from rag_core.skipped_stages import skip_disabled_stages
 from rag_core.telemetry.scrubbing import scrub_text
 from rag_core.types import comparison_text
 
 PROFILES = files("rag_core") / "profiles"
 TENANT_PATH = ["tenant"]
+DETECTION_KEYS = ("detect", "without_gpu")
+"""Keys of a profile that decide when it is used. They are not settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +98,32 @@ def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
     return _validate(merged)
 
 
-def read_detect_patterns(file: Path | None = None) -> dict[str, DetectPatterns]:
-    """The patterns that detect each profile, by profile; a profile without `detect` is left out.
+def read_detection(file: Path | None = None) -> Detection:
+    """What detects the profiles: of the file's own ones, or without a file of the shipped ones, by name.
 
-    With a file these are the file's own profiles, else the shipped ones in the order of their names. A shipped profile
-    that nobody named would override the file's values.
+    A shipped profile that nobody named would override the file's values.
     """
     shipped = [] if file else list_shipped_profiles()
-    profiles = read_profiles(file) | {
-        name: _read_mapping(PROFILES / f"{name}.yaml", f"profile {name}") for name in shipped
-    }
+    profiles = read_profiles(file) | {name: _read_shipped_profile(name) for name in shipped}
     trees = {name: _check_mapping(tree, f"profile {name}") for name, tree in profiles.items()}
-    return {name: _check_patterns(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
+    return Detection(
+        patterns={name: _check_patterns(tree["detect"], name) for name, tree in trees.items() if "detect" in tree},
+        cpu_variants={name: str(tree["without_gpu"]) for name, tree in trees.items() if tree.get("without_gpu")},
+        is_shipped=file is None,
+    )
+
+
+def describe_cpu_variant(profile: str, file: Path | None = None) -> str:
+    """How the profile differs from the one that it replaces on a machine without a GPU; empty if it replaces none."""
+    variants = read_detection(file).cpu_variants
+    replaced = next((name for name, variant in variants.items() if variant == profile), "")
+    if not replaced:
+        return ""
+    tokens, replaced_tokens = (getattr(load_settings(file, name).chunking, "tokens", 0) for name in (profile, replaced))
+    return (
+        f"profile {profile} replaces {replaced} on machines without a GPU: chunks have at most {tokens} tokens instead "
+        f"of {replaced_tokens}"
+    )
 
 
 def read_profiles(file: Path | None) -> dict[str, Any]:
@@ -146,15 +164,21 @@ def _profile_layers(name: str, file_profiles: Mapping[str, Any], children: tuple
     if name in file_profiles:
         tree = _check_mapping(file_profiles[name], origin)
     elif name in shipped:
-        tree = _read_mapping(PROFILES / f"{name}.yaml", origin)
+        tree = dict(_read_shipped_profile(name))
     else:
         own = f"; profiles of the file: {', '.join(file_profiles)}" if file_profiles else ""
         hint = suggest_name(name, [*file_profiles, *shipped])
         raise ConfigError(f"there is no profile {name}{own}; shipped profiles: {', '.join(shipped)}{hint}")
-    tree.pop("detect", None)
+    for key in DETECTION_KEYS:
+        tree.pop(key, None)
     parent = tree.pop("extends", None if name == DEFAULT_PROFILE else DEFAULT_PROFILE)
     parents = _profile_layers(str(parent), file_profiles, (*children, name)) if parent else []
     return [*parents, _Layer(origin, tree)]
+
+
+@cache
+def _read_shipped_profile(name: str) -> Mapping[str, Any]:
+    return _read_mapping(PROFILES / f"{name}.yaml", f"profile {name}")
 
 
 def _read_mapping(path: Any, origin: str) -> dict[str, Any]:
@@ -250,8 +274,9 @@ def _remove_origins(setting: str, origins: dict[str, str]) -> None:
 
 def _validate(merged: _MergedLayers) -> Settings:
     try:
-        return Settings.model_validate(merged.tree)
+        settings = Settings.model_validate(merged.tree)
     except ValidationError as failure:
         errors = (error for error in failure.errors() if error["type"] != "default_factory_not_called")
         lines = (describe_setting_error(error, merged.tree, merged.origins) for error in errors)
         raise ConfigError("\n".join(lines)) from None
+    return skip_disabled_stages(settings)

@@ -16,7 +16,15 @@ def file_schema() -> dict[str, Any]:
     }
     patterns = {"type": ["object", "null"], "additionalProperties": {"type": "array", "items": {"type": "string"}}}
     sections = {**schema["properties"], "extends": extends}
-    profile = {**schema, "type": ["object", "null"], "properties": {**sections, "detect": patterns}}
+    variant = {
+        "type": ["string", "null"],
+        "description": "Profile to use instead if this one is detected on a machine without a GPU.",
+    }
+    profile = {
+        **schema,
+        "type": ["object", "null"],
+        "properties": {**sections, "detect": patterns, "without_gpu": variant},
+    }
     profile.pop("$defs")
     profiles = {"type": ["object", "null"], "additionalProperties": profile}
     return {**schema, "properties": {**sections, "profiles": profiles}}

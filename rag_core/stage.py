@@ -160,6 +160,12 @@ def skip_stage(name: str, reason: str) -> None:
     )
 
 
+def skip_stages(reasons: Mapping[str, str]) -> None:
+    """Reports stages that do not run; `reasons` are by stage."""
+    for name, reason in reasons.items():
+        skip_stage(name, reason)
+
+
 def record_figures(**figures: float) -> None:
     """Adds figures to the report of the innermost stage; does nothing outside a stage."""
     if (running := _innermost_stage.get()) is not None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from pydantic import Field
 
 from rag_core.config import ExtractiveGenerator, LocalModel, Section, Settings, walk
+from rag_core.detection import Detection
 from rag_core.errors import ConfigError, ModelError
 from rag_core.models.loading import check_gpu
-from rag_core.settings import list_shipped_profiles, load_settings, read_profiles
+from rag_core.settings import list_shipped_profiles, load_settings, read_detection, read_profiles
 from rag_core.wiring.models import list_rerankers, shared_roles
 from serve.file_watch import hash_file
 
@@ -41,11 +42,15 @@ NO_SOURCE = SettingsSource(environment={})
 
 
 class GatewaySettings(Section):
-    """`own` are the settings for requests that name no profile. `invalid` has the errors of invalid other profiles."""
+    """`own` are the settings for requests that name no profile. `invalid` has the errors of invalid other profiles.
+
+    `detection` finds profiles for single documents.
+    """
 
     own: Settings
     others: dict[str, Settings] = Field(default_factory=dict)
     invalid: dict[str, str] = Field(default_factory=dict)
+    detection: Detection = Detection(patterns={}, cpu_variants={})
 
 
 def load_gateway_settings(source: SettingsSource) -> GatewaySettings:
@@ -65,7 +70,7 @@ def load_gateway_settings(source: SettingsSource) -> GatewaySettings:
             others[name] = settings
         except ConfigError as error:
             invalid[name] = str(error)
-    return GatewaySettings(own=own, others=others, invalid=invalid)
+    return GatewaySettings(own=own, others=others, invalid=invalid, detection=read_detection(file))
 
 
 def check_shared_sections(settings: Settings, own: Settings) -> None:

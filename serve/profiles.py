@@ -4,12 +4,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
 from rag_core.config import Settings
-from rag_core.errors import UnavailableError, UsageError
+from rag_core.detection import Detection
+from rag_core.errors import ConfigError, UnavailableError, UsageError
 from rag_core.telemetry.operation import record_profile
+from rag_core.wiring.profile_choice import add_document_profiles
 from serve.gateway_settings import GatewaySettings, find_unserved
 from serve.services import Services, SharedResources
 from serve.variants import Variants
@@ -18,6 +21,7 @@ ServicesBuilder: TypeAlias = Callable[[Settings], Services]
 """A function that loads the models of a profile which are not yet in memory, and connects them. It can take seconds."""
 
 NO_PROFILES: Mapping[str, Settings] = MappingProxyType({})
+NO_DETECTION = Detection(patterns={}, cpu_variants={})
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
@@ -31,7 +35,8 @@ class ServedProfiles:
     """The gateway's own profile, and others that are built when a request first names them.
 
     `others` has their settings by name. `unserved` has, by name, the reason for which a profile cannot answer here.
-    Its documents can be ingested nevertheless if it has settings: jobs can run on other machines.
+    Its documents can be ingested nevertheless if it has settings: jobs can run on other machines. `detection` finds
+    profiles for single documents of requests that name none.
     """
 
     def __init__(
@@ -40,10 +45,11 @@ class ServedProfiles:
         others: Mapping[str, Settings] = NO_PROFILES,
         build: ServicesBuilder = _refuse_to_build,
         unserved: Mapping[str, str] = NO_REASONS,
+        detection: Detection = NO_DETECTION,
     ) -> None:
         self.own = Variants(services=own)
         self._settings = {own.settings.profile: own.settings, **others}
-        self._build, self._unserved = build, unserved
+        self._build, self._unserved, self._detection = build, unserved, detection
         self._built = {own.settings.profile: self.own}
         self._building: dict[str, asyncio.Task[Variants]] = {}
 
@@ -94,8 +100,21 @@ class ServedProfiles:
         return name in self._settings or name in self._unserved
 
     def settings_for_ingestion(self, name: str) -> Settings | None:
-        """The settings of a profile, including of one that is not served; None if there is no such profile."""
-        return self._settings.get(name or self.own_settings.profile)
+        """The settings of a profile, including of one that is not served; None if there is no such profile.
+
+        An empty name is the gateway's own profile, with the profiles that can be detected for single documents.
+        """
+        return self._settings.get(name) if name else self._detecting_settings
+
+    @cached_property
+    def _detecting_settings(self) -> Settings:
+        return add_document_profiles(self.own_settings, self._detection, self._load_settings)
+
+    def _load_settings(self, name: str) -> Settings:
+        """Raises ConfigError if the profile is invalid."""
+        if name not in self._settings:
+            raise ConfigError(self._unserved.get(name, f"there is no profile {name}"))
+        return self._settings[name]
 
     @property
     def names_for_ingestion(self) -> list[str]:
@@ -144,4 +163,4 @@ def build_profiles(
     profile cannot be loaded.
     """
     own, unserved = resources.build_services(settings.own), find_unserved(settings, deployed)
-    return ServedProfiles(own, settings.others, resources.build_services, unserved)
+    return ServedProfiles(own, settings.others, resources.build_services, unserved, settings.detection)

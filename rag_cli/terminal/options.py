@@ -3,6 +3,7 @@
 import inspect
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from pydantic_core import PydanticSerializationError
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.config import Settings
-from rag_core.errors import RagError, UsageError
-from rag_core.settings import LayeredSettings, load_layered_settings
+from rag_core.errors import ModelError, RagError, UsageError
+from rag_core.settings import LayeredSettings, load_layered_settings, read_detection
 from rag_core.wire.shape import json_text
 
 INTERRUPT_EXIT_CODE = 130
@@ -74,7 +75,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(options=options, **values)
         except RagError as error:
-            _print_error(error, options)
+            _print_error(error, options, _suggest_variant(error, options))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -101,7 +102,16 @@ def print_json(value: object) -> None:
     typer.echo(json_text(value))
 
 
-def _print_error(error: RagError | OSError, options: GlobalOptions) -> None:
-    typer.echo(f"error: {error}", err=True)
+def _suggest_variant(error: RagError, options: GlobalOptions) -> str:
+    """A hint at the CPU variant of the profile, if one of its models is missing."""
+    if not isinstance(error, ModelError):
+        return ""
+    profile = options.profile or os.environ.get("RAG_PROFILE", "")
+    variant = read_detection(options.config).cpu_variants.get(profile)
+    return f"; without a GPU or a model hub, use --profile {variant}" if variant else ""
+
+
+def _print_error(error: RagError | OSError, options: GlobalOptions, hint: str = "") -> None:
+    typer.echo(f"error: {error}{hint}", err=True)
     if options.json:
-        print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+        print_json({"error": {"type": type(error).__name__, "message": f"{error}{hint}"}})

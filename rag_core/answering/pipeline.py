@@ -31,7 +31,7 @@ from rag_core.events import (
     ignore_event,
 )
 from rag_core.protocols import Conversations, Generator, Retriever
-from rag_core.stage import Stage, attempt, recording, skip_stage, stage
+from rag_core.stage import Stage, attempt, recording, skip_stage, skip_stages, stage
 from rag_core.telemetry.operation import record_question
 from rag_core.text.token_counts import EstimatedTokens
 from rag_core.types import Answer, Finish, Hit, Message, Passage, Prompt, Query, Reply, StageReport, Style
@@ -116,8 +116,7 @@ class QueryPipeline:
         async with turn.run_stage("retrieve") as running:
             hits = await self.retriever.retrieve(turn.query, self.limits.depth)
             running.ranking = tuple(hit.chunk.id for hit in hits)
-            for name, reason in self.disabled.items():
-                skip_stage(name, reason)
+            skip_stages(self.disabled)
         return tuple(hits)
 
     async def _select(self, turn: "_Turn", hits: Sequence[Hit]) -> tuple[Passage, ...]:

@@ -36,14 +36,15 @@ class Delta:
 def compute_delta(
     listed: Iterable[Entry],
     stored: Mapping[str, StoredDocument],
-    compute_recipe: Callable[[str], str],
+    compute_recipe: Callable[[StoredDocument], str],
     checksum: bool = False,
     damaged: Collection[UUID] = (),
 ) -> Delta:
     """Compares the entries of a source with its stored documents, by uri.
 
-    `compute_recipe` returns the present recipe of a uri. `checksum` makes all stored documents count as changed, so
-    that they are read and compared. `damaged` holds the stored documents that have lost rows: they count as changed.
+    `compute_recipe` returns the present recipe of a stored document. `checksum` makes all stored documents count as
+    changed, so that they are read and compared. `damaged` holds the stored documents that have lost rows: they count as
+    changed.
 
     A container is listed itself only if its members cannot be listed now: they are not deleted.
     """
@@ -52,7 +53,7 @@ def compute_delta(
     changed = {
         uri: (entry, document)
         for uri, (entry, document) in pairs.items()
-        if checksum or document.id in damaged or _needs_reading(entry, document, compute_recipe(uri))
+        if checksum or document.id in damaged or _needs_reading(entry, document, compute_recipe(document))
     }
     same = [document for uri, (_, document) in pairs.items() if uri not in changed]
     return Delta(

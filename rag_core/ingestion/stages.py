@@ -18,6 +18,7 @@ import stamina
 from rag_core.chunking.given import stack_given_vectors
 from rag_core.cpu_limit import limit_cpu
 from rag_core.errors import DocumentError, FencedError, ModelError, RagError, TransientError
+from rag_core.ingestion.recipe import with_label
 from rag_core.ingestion.sources.format_uri import format_uri
 from rag_core.parsing.flags import with_flags
 from rag_core.parsing.scan import Scanner, quarantine_reason, skip_scan
@@ -46,13 +47,15 @@ class Preparation:
         scan: Scanner = skip_scan,
         seconds: float = 0.0,
         dimension: int = 0,
+        label: Callable[[Document], str] = lambda _: "",
     ) -> None:
         """`seconds` of CPU time limit the scan of a document, and its splitting again; 0 means no limit.
 
-        `dimension` is that of the vectors which documents can bring along.
+        `dimension` is that of the vectors which documents can bring along. `label` returns the label of a document's
+        own profile, which its recipe then has.
         """
         self._sources, self._parse, self._chunker, self._scan = sources, parse, chunker, scan
-        self._seconds, self._dimension = seconds, dimension
+        self._seconds, self._dimension, self._label = seconds, dimension, label
 
     def __call__(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         """Yields each draft when it is ready.
@@ -104,13 +107,15 @@ class Preparation:
         draft = self._scan_draft(draft, body).with_stage_time("scan", stopwatch.lap())
         if draft.document is None:
             return draft
-        document = replace(draft.document, given=())
+        document = draft.document
         with limit_cpu("split", self._seconds):
-            chunks = self._chunker.split(draft.id, draft.document)
-            vectors = stack_given_vectors(draft.document, self._dimension)
-        draft = draft.with_stage_time("split", stopwatch.lap(), chunks=chunks)
+            chunks = self._chunker.split(draft.id, document)
+            vectors = stack_given_vectors(document, self._dimension)
+        recipe = with_label(draft.recipe, self._label(document))
+        draft = draft.with_stage_time("split", stopwatch.lap(), chunks=chunks, recipe=recipe)
         if not chunks:
             return draft.with_failure(Failure(stage="split", reason="no text"))
+        document = replace(document, given=())
         return replace(draft, document=document, vectors=vectors, has_given_vectors=vectors is not None)
 
     def _scan_draft(self, draft: Draft, body: bytes) -> Draft:

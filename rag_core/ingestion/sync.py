@@ -1,5 +1,6 @@
 """Synchronizes a collection with its sources: list, compare, ingest, report."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -12,7 +13,7 @@ from rag_core.errors import BusyError, ConfirmationError, LimitError, RagError, 
 from rag_core.ingestion.background import repeat_in_background
 from rag_core.ingestion.containers.uris import enclosing_uris, file_uri
 from rag_core.ingestion.delta import Delta, compute_delta
-from rag_core.ingestion.recipe import Recipe, is_outdated
+from rag_core.ingestion.recipe import HASH_SEPARATOR, Recipe, find_profile, is_outdated
 from rag_core.ingestion.report import Plan, RunTimes, SyncReport, chunk_counts, document_counts, stage_seconds
 from rag_core.ingestion.watch import Check, never_stop, watch_job
 from rag_core.protocols import Source
@@ -25,6 +26,7 @@ from rag_core.types import Draft, Entry, StoredDocument, document_id
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
 DELETE_BATCH = 1_000
 MIN_DOCUMENTS_FOR_SHARE = 4
 """The number of stored documents from which deletions are limited to a share of the source. Smaller sources have no
@@ -109,7 +111,7 @@ class Sync:
                 compute_delta(
                     source.listing(),
                     catalog.manifest_by_uri(self.collection, source.uri),
-                    self.recipe.fingerprint,
+                    self.recipe.recompute,
                     self.options.checksum,
                 )
                 for source in self.sources
@@ -231,7 +233,7 @@ class _Run:
         added = sum(len(delta.added) for delta in deltas.values())
         changed = [pair for delta in deltas.values() for pair in delta.changed]
         # documents that were only touched have their vectors already: they add none to an index
-        new = added + sum(is_outdated(stored, self._sync.recipe.fingerprint(entry.uri)) for entry, stored in changed)
+        new = added + sum(is_outdated(stored, self._sync.recipe.recompute(stored)) for _, stored in changed)
         with suppress(StoreError):  # the index is only slower to update than to build again
             self._maintain(lambda maintenance, *scope: maintenance.prepare_bulk_load(*scope, target.space, new))
         sync = self._sync
@@ -269,7 +271,11 @@ class _Run:
         self._ledger.record_finishing(target.job, target.fence)
         if not self._sync.options.only:
             self._catalog.record_listing(self._collection.id, list(self._sources), self._listed_ns)
-        self._notices = [*self._maintain(Maintenance.run), *self._move_to_space(target.space)]
+        self._notices = [
+            *self._maintain(Maintenance.run),
+            *self._move_to_space(target.space),
+            *self._describe_profiles(target),
+        ]
         if plan.failed:
             self._notices.append(
                 f"{plan.failed} of the unchanged documents failed before and were not retried; to list them: "
@@ -279,6 +285,17 @@ class _Run:
         self._seconds = stage_seconds(stages, replace(times, index=self._index_seconds), self._listing_seconds, total)
         if not self._ledger.end(target.job, "completed", seconds=self._seconds, fence=target.fence):
             raise fencing_error(target.job)
+
+    def _describe_profiles(self, target: WriteTarget) -> list[str]:
+        """A notice for each profile that was detected for single documents. Logs them, too."""
+        if not self._sync.recipe.labels:
+            return []
+        notices = []
+        for label, count in self._ledger.count_labels(target.job).items():
+            use = "its chunker" if HASH_SEPARATOR in label else "that of all others: it needs another embedding model"
+            notices.append(f"documents that match profile {find_profile(label)}: {count}, split by {use}")
+            _log.info("%s", notices[-1])
+        return notices
 
     def _report(self, target: WriteTarget, plan: Plan) -> SyncReport:
         if self._ledger.is_disconnected():
@@ -375,7 +392,7 @@ class _Run:
         return self._catalog.manifest_of_documents(self._collection.id, source, ids)
 
     def _compare_source(self, id: int, source: Source) -> Delta:
-        options, recipe = self._sync.options, self._sync.recipe.fingerprint
+        options, recipe = self._sync.options, self._sync.recipe.recompute
         if self._is_partial(id):
             entries = list(self._list_entries(source))
             return compute_delta(entries, self._load_manifest(id, entries), recipe, damaged=self._damaged)
@@ -428,7 +445,7 @@ class _Run:
         return added + [self._build_draft(source, entry, stored.id, stored) for entry, stored in delta.changed]
 
     def _build_draft(self, source: int, entry: Entry, id: UUID, stored: StoredDocument | None = None) -> Draft:
-        recipe = self._sync.recipe.fingerprint(entry.uri)
+        recipe = self._sync.recipe.recompute(stored) if stored else self._sync.recipe.fingerprint(entry.uri)
         must_process = id in self._damaged or entry.uri in self._sync.options.only
         is_current = stored is not None and not is_outdated(stored, recipe) and not stored.can_be_retried
         known_sha256 = stored.sha256 if stored and is_current and not must_process else b""

@@ -1,7 +1,9 @@
 """Checks and error messages for the loading of models."""
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 from rag_core.errors import ModelError, first_line
@@ -20,6 +22,18 @@ def translate_load_errors(folder: Path, role: str) -> Iterator[None]:
         raise ModelError(
             f"{folder} cannot be loaded as a {role}: give the folder of a {role} ({first_line(error)})"
         ) from error
+
+
+def has_cuda_gpu() -> bool:
+    """True if PyTorch can use an NVIDIA GPU here. Asks the driver, because importing torch takes seconds."""
+    if version("torch").endswith("+cpu"):
+        return False
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
 def check_gpu(section: str, device: str) -> None:

@@ -20,6 +20,12 @@ from rag_core.types import Entry, Space, StoredDocument, document_id
 ENSURE_COLLECTION = """
 insert into collections (tenant, name) values (%(tenant)s, %(name)s) on conflict (tenant, name) do nothing"""
 COLLECTION = "select id, name, space from collections where tenant = %(tenant)s and name = %(name)s"
+# The profile is that of the last completed job.
+COLLECTION_PIPELINE = """
+select s.fingerprint, (select j.profile from jobs j where j.tenant = c.tenant and j.collection = c.id
+    and j.status = 'completed' order by j.run desc limit 1) as profile
+from collections c join spaces s on s.tenant = c.tenant and s.id = c.space
+where c.tenant = %(tenant)s and c.name = %(name)s"""
 COLLECTIONS = """
 select c.name, s.model, s.dimension,
   (select count(*) from sources o where o.tenant = c.tenant and o.collection = c.id) as sources,
@@ -231,6 +237,11 @@ class Catalog:
         if collection is None:
             raise missing_collection_error(name, [row["name"] for row in self._rows(COLLECTION_NAMES)])
         return collection
+
+    def find_pipeline(self, name: str) -> tuple[str, str]:
+        """The fingerprint of the collection's embedding space and its last profile; empty if it has no documents."""
+        rows = self._rows(COLLECTION_PIPELINE, name=name)
+        return (rows[0]["fingerprint"], rows[0]["profile"] or "") if rows else ("", "")
 
     def ensure_collection(self, name: str) -> Collection:
         with self._transaction():

@@ -125,6 +125,13 @@ select count(*) filter (where action = 'add') as added,
   coalesce(sum(chunks) filter (where status = 'completed'), 0)::int as chunks,
   coalesce(sum(embedded), 0)::int as embedded, coalesce(sum(removed), 0)::int as removed
 from job_items where tenant = %(tenant)s and job_id = %(job)s"""
+# A recipe has its label between the first blank and the limits: rag_core.ingestion.recipe.
+COUNT_LABELS = """
+select label, count(*) from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
+join documents d on d.tenant = i.tenant and d.collection = j.collection and d.id = i.document_id
+cross join lateral substring(split_part(d.recipe, '|', 1) from ' (.*)') label
+where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'completed' and label is not null
+group by label order by label"""
 FAILURES = """
 select uri, stage, reason, retryable, status from job_items
 where tenant = %(tenant)s and job_id = %(job)s and status = any(%(statuses)s) order by finished_at, uri"""
@@ -412,6 +419,11 @@ class Ledger:
     def progress(self, job: UUID) -> dict[str, int]:
         """The job's counts so far: documents by action or status, and chunks."""
         return self._rows(PROGRESS, job=job)[0]
+
+    def count_labels(self, job: UUID) -> dict[str, int]:
+        """The number of documents that the job has completed with each label in their recipe."""
+        with transaction(self._connection, self._tenant):
+            return dict(self._connection.execute(COUNT_LABELS, self._scope(job=job)).fetchall())
 
     def failures(self, job: UUID, *statuses: str) -> list[dict[str, Any]]:
         """The job's documents with one of these statuses, in the order in which they ended."""

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import assert_never
 
+from rag_core.chunking.by_profile import ProfileChunker
 from rag_core.chunking.checked import CheckedChunker
 from rag_core.chunking.clinical import ClinicalChunker as Clinical
 from rag_core.chunking.fixed import FixedChunker as Fixed
@@ -13,6 +14,7 @@ from rag_core.chunking.semantic import SemanticChunker as Semantic
 from rag_core.chunking.sentences import SentencesChunker as Sentences
 from rag_core.chunking.window import MIN_CHUNK_TOKENS, check_window
 from rag_core.config import (
+    ChunkingSettings,
     ClinicalChunker,
     EmbeddingSettings,
     FixedChunker,
@@ -22,6 +24,8 @@ from rag_core.config import (
     SentencesChunker,
     Settings,
 )
+from rag_core.detection import detect_document_profile
+from rag_core.errors import ConfigError
 from rag_core.protocols import Chunker
 from rag_core.wiring.embedding import EncoderTokenizer, build_encoder, build_tokenizer, document_prompt, embedding_space
 from rag_core.wiring.python_objects import build_python_object
@@ -29,7 +33,15 @@ from rag_core.wiring.python_objects import build_python_object
 
 def build_chunker(settings: Settings) -> Chunker:
     """Raises ConfigError if chunks could exceed the embedder's window, because it would cut them silently."""
-    return PagedChunker(_build_unpaged_chunker(settings))
+    chunker = PagedChunker(_build_unpaged_chunker(settings))
+    if not settings.document_profiles:
+        return chunker
+    by_profile = {
+        name: PagedChunker(_build_profile_chunker(name, profile.chunking, settings))
+        for name, profile in settings.document_profiles.items()
+        if profile.chunking
+    }
+    return ProfileChunker(chunker, by_profile, partial(detect_document_profile, profiles=settings.detect_patterns))
 
 
 def build_given_chunker(settings: Settings) -> GivenChunker:
@@ -38,6 +50,13 @@ def build_given_chunker(settings: Settings) -> GivenChunker:
     tokenizer, window = build_tokenizer(embedding), embedding_space(embedding).window
     max_tokens = window - _count_special_tokens(tokenizer, embedding)
     return GivenChunker(build_chunker(settings), tokenizer, max_tokens)
+
+
+def _build_profile_chunker(profile: str, chunking: ChunkingSettings, settings: Settings) -> Chunker:
+    try:
+        return _build_unpaged_chunker(settings.model_copy(update={"chunking": chunking}))
+    except ConfigError as error:
+        raise ConfigError(f"profile {profile}, which is detected for single documents: {error}") from error
 
 
 def _build_unpaged_chunker(settings: Settings) -> Chunker:

@@ -1,6 +1,6 @@
 """Builders for embedding models. Space and tokenizer are cheap; the model itself is loaded only when it is needed."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, assert_never
 
 from pydantic import TypeAdapter
@@ -47,10 +47,7 @@ def embedding_space(settings: EmbeddingSettings) -> Space:
 def build_tokenizer(settings: EmbeddingSettings) -> EncoderTokenizer:
     match settings:
         case BertEmbedder() | SentenceTransformersEmbedder():
-            from rag_core.models.encoders.model_files import find_model_folder
-            from rag_core.models.encoders.tokens import ModelTokenizer
-
-            return ModelTokenizer(find_model_folder(settings.model))
+            return _load_tokenizer(settings.model)
         case HashingEmbedder():
             from rag_core.models.encoders.tokens import WordTokenizer
 
@@ -61,6 +58,14 @@ def build_tokenizer(settings: EmbeddingSettings) -> EncoderTokenizer:
             return tokenizer
         case _:
             assert_never(settings)
+
+
+@lru_cache(maxsize=4)
+def _load_tokenizer(model: str) -> EncoderTokenizer:
+    from rag_core.models.encoders.model_files import find_model_folder
+    from rag_core.models.encoders.tokens import ModelTokenizer
+
+    return ModelTokenizer(find_model_folder(model))
 
 
 def document_prompt(settings: EmbeddingSettings) -> str:

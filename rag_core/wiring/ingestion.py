@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from rag_core.chunking.given import sort_given
 from rag_core.config import LocalModel, Settings
+from rag_core.detection import DetectPatterns, detect_document_profile, detect_profile
 from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion import given_documents
 from rag_core.ingestion.given_documents import parse_given
 from rag_core.ingestion.inline import InlineRunner
-from rag_core.ingestion.recipe import Recipe
+from rag_core.ingestion.recipe import Recipe, make_label
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.sources.format_uri import brings_chunks, format_uri
 from rag_core.ingestion.sources.given import GivenSource
@@ -217,7 +218,21 @@ def build_recipe(settings: Settings) -> Recipe:
     limits = f"file_mb {settings.limits.file_mb:g}"
     describe_parsing = partial(_describe_parsing, choose_parsers(settings.parsing))
     chunking = f"scan {scan.VERSION}" + reading + chunking
-    return Recipe(describe_parsing, chunking, embedding_space(settings.embedding), limits)
+    space, labels = embedding_space(settings.embedding), _build_labels(settings)
+    return Recipe(describe_parsing, chunking, space, limits, labels, partial(_detect_uri, settings))
+
+
+def _build_labels(settings: Settings) -> dict[str, str]:
+    """The labels of the profiles in recipes, by profile."""
+    return {
+        name: make_label(name, profile.model_dump_json() if profile.chunking else "")
+        for name, profile in settings.document_profiles.items()
+    }
+
+
+def _detect_uri(settings: Settings, uri: str) -> str:
+    """The profile that the uri and the metadata of all documents show; empty if they show none."""
+    return detect_profile({**settings.metadata.set, "uri": uri}, settings.detect_patterns)
 
 
 def _splade_fingerprint(settings: Settings) -> str:
@@ -238,7 +253,12 @@ def build_preparation(settings: Settings, sources: Mapping[int, Source]) -> Prep
         _select_scanner(settings),
         settings.parsing.timeout_s,
         space.dimension,
+        partial(_label_document, settings.detect_patterns, _build_labels(settings)),
     )
+
+
+def _label_document(patterns: Mapping[str, DetectPatterns], labels: Mapping[str, str], document: Document) -> str:
+    return labels.get(detect_document_profile(document, patterns), "")
 
 
 def _parse_document(

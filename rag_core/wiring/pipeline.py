@@ -48,7 +48,7 @@ def build_pipeline(
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(guard.link_hosts),
-        disabled={} if find_reranked_retriever(settings.retrieval) else {"rerank": "the profile has no reranker"},
+        disabled=_list_disabled_stages(settings),
         limits=AnswerLimits(
             timeout=answering.timeout_ms / 1000,
             stage_timeouts=search_limits(settings, patient),
@@ -59,6 +59,12 @@ def build_pipeline(
         lengths=build_token_counter(settings).lengths,
         knows_cosines=is_calibrated(settings.embedding),
     )
+
+
+def _list_disabled_stages(settings: Settings) -> dict[str, str]:
+    """The reasons why stages of the retrieval are left out, by stage."""
+    has_reranker = find_reranked_retriever(settings.retrieval) is not None
+    return ({} if has_reranker else {"rerank": "the profile has no reranker"}) | settings.skipped.questions
 
 
 def build_packer(settings: Settings) -> Callable[[Sequence[Hit]], tuple[Passage, ...]]:

@@ -205,7 +205,8 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
 def _profile_settings(profiles: ServedProfiles, name: str) -> Settings:
     """The settings of a profile, of the gateway's own one if the name is empty.
 
-    It can be one that the gateway does not serve. Raises RequestValidationError if there is no such profile.
+    Without a name, a profile can be detected for each document. The named one can be one that the gateway does not
+    serve. Raises RequestValidationError if there is no such profile.
     """
     settings = profiles.settings_for_ingestion(name)
     if settings is None:

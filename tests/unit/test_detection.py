@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_core.detection import choose_profile, detect_profile
+from rag_core.detection import choose_profile, detect_document_profile, detect_profile
 from rag_core.errors import ConfigError
-from rag_core.settings import read_detect_patterns
-from rag_core.types import Metadata
+from rag_core.settings import read_detection
+from rag_core.types import Document, Metadata
 
 SIGNS = {
     "papers": {"source": ["pmc", "openalex"], "uri": ["*.nxml"]},
@@ -66,19 +66,22 @@ def test_the_explicit_profile_comes_before_the_detected_and_that_before_the_defa
         ({"source": "dailymed"}, "dailymed"),
         ({"uri": "file:///data/clinicaltrials"}, "clinicaltrials"),
         ({"uri": "https://clinicaltrials.gov/study/NCT1"}, "clinicaltrials"),
+        ({"uri": "file:///data/all/NCT01234567.xml"}, "clinicaltrials"),
+        ({"uri": "file:///data/all/nct-notes.md"}, ""),
+        ({"uri": "file:///data/dm_spl_daily_update_11252026.zip!/a.zip!/a.xml"}, "dailymed"),
         ({"uri": "file:///home/pmc/docs"}, ""),
         ({"uri": "file:///srv/docs"}, ""),
     ],
 )
 def test_the_shipped_profiles_know_their_sources(metadata: Metadata, profile: str) -> None:
-    assert detect_profile(metadata, read_detect_patterns()) == profile
+    assert detect_profile(metadata, read_detection().patterns) == profile
 
 
 def test_beside_a_file_only_its_own_profiles_are_detected(tmp_path: Path) -> None:
     """A shipped one would be laid over what the file says."""
     file = tmp_path / "rag.yaml"
     file.write_text("profiles: {mine: {detect: {source: [pmc]}}, dailymed: {chunking: {tokens: 100}}}")
-    signs = read_detect_patterns(file)
+    signs = read_detection(file).patterns
     assert list(signs) == ["mine"]
     assert detect_profile({"source": "pmc"}, signs) == "mine"
     assert detect_profile({"source": "clinicaltrials"}, signs) == ""
@@ -89,9 +92,25 @@ def test_signs_of_another_shape_are_refused_by_name(tmp_path: Path, detect: str)
     file = tmp_path / "rag.yaml"
     file.write_text(f"profiles: {{mine: {{detect: {detect}}}}}")
     with pytest.raises(ConfigError, match=r"detect.* of profile mine must be a (list|mapping) of patterns, got"):
-        read_detect_patterns(file)
+        read_detection(file)
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.booleans(), st.lists(st.text()))))
 def test_any_metadata_is_looked_at(metadata: Metadata) -> None:
     assert detect_profile(metadata, SIGNS) in ("", "papers", "labels")
+
+
+@pytest.mark.parametrize(
+    ("document", "profile"),
+    [
+        (Document(uri="file:///a.xml", text="a", media_type="application/jats+xml"), "pmc"),
+        (
+            Document(uri="push:///7", text="a", metadata={"url": "https://clinicaltrials.gov/study/NCT1"}),
+            "clinicaltrials",
+        ),
+        (Document(uri="file:///a.md", text="a", metadata={"source": "dailymed"}), "dailymed"),
+        (Document(uri="file:///a.md", text="a"), ""),
+    ],
+)
+def test_a_document_shows_its_profile_by_media_type_metadata_or_url(document: Document, profile: str) -> None:
+    assert detect_document_profile(document, read_detection().patterns) == profile

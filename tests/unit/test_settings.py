@@ -7,7 +7,9 @@ from rag_core.errors import ConfigError
 from rag_core.settings import load_layered_settings, load_settings, with_overrides
 
 HASHING = "embedding.type=hashing"
-SHIPPED = "shipped profiles: clinicaltrials, dailymed, default, gpu, pmc, splade"
+SHIPPED = (
+    "shipped profiles: clinicaltrials, clinicaltrials-cpu, dailymed, dailymed-cpu, default, gpu, pmc, pmc-cpu, splade"
+)
 
 
 def settings_of(
@@ -187,9 +189,12 @@ def test_a_bad_value_is_refused_with_its_setting_rule_value_and_origin(
         ("embedding.type=brt", "; did you mean bert?"),
         ("embedding={type: null, model: m}", "embedding.type: this setting is required: one of bert, "),
         ("guard.mode=blok", "; did you mean block?"),
-        ("retrieval.retrievers.dense.k=3", "the settings of retrieval.retrievers.dense are type"),
-        ("retrieval.retrievers.bm25.k2=3", "the settings of retrieval.retrievers.bm25 are b, k1, type"),
-        ("graph={type: rules, kind: x}", "graph.kind: unknown setting; the settings of graph are type"),
+        ("retrieval.retrievers.dense.k=3", "the settings of retrieval.retrievers.dense are enabled, instead_of, type"),
+        (
+            "retrieval.retrievers.bm25.k2=3",
+            "the settings of retrieval.retrievers.bm25 are b, enabled, instead_of, k1, type",
+        ),
+        ("graph={type: rules, kind: x}", "graph.kind: unknown setting; the settings of graph are enabled, type"),
         ("profils={}", "profils: unknown setting; did you mean profiles?"),
         ("tenant=Harbour", "; example: harbour-team"),
         ("chunking={type: python, object: acme.Mine}", "; example: acme.embedding:Mine"),

@@ -82,7 +82,7 @@ def test_another_size_time_or_etag_is_a_change(different: dict[str, int | str]) 
 def test_another_recipe_is_a_change_of_exactly_the_documents_that_it_reads() -> None:
     entries = [entry("a.md"), entry("b.html")]
     known = {each.uri: stored(each) for each in entries}
-    change = compute_delta(entries, known, lambda uri: "recipe 2" if uri.endswith(".html") else RECIPE)
+    change = compute_delta(entries, known, lambda one: "recipe 2" if one.entry.uri.endswith(".html") else RECIPE)
     assert [each.uri for each, _ in change.changed] == ["b.html"]
     assert change.same == 1
 
@@ -168,12 +168,14 @@ documents = st.builds(
 manifests = st.lists(documents, unique_by=lambda each: each.entry.uri).map(
     lambda known: {each.entry.uri: each for each in known}
 )
-recipes: st.SearchStrategy[Callable[[str], str]] = st.sampled_from([lambda _: RECIPE, lambda uri: f"recipe {uri}"])
+recipes: st.SearchStrategy[Callable[[StoredDocument], str]] = st.sampled_from(
+    [lambda _: RECIPE, lambda one: f"recipe {one.entry.uri}"]
+)
 
 
 @given(listings, manifests, recipes, st.booleans())
 def test_every_entry_is_added_changed_or_the_same_and_every_other_document_deleted(
-    listed: list[Entry], known: dict[str, StoredDocument], recipe: Callable[[str], str], checksum: bool
+    listed: list[Entry], known: dict[str, StoredDocument], recipe: Callable[[StoredDocument], str], checksum: bool
 ) -> None:
     change = compute_delta(listed, known, recipe, checksum)
     added = {each.uri for each in change.added}
