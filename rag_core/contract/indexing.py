@@ -16,7 +16,7 @@ import stamina
 from rag_core.chunking.cut_points import CharacterTokenizer
 from rag_core.chunking.positions import PagedChunker
 from rag_core.chunking.sections import SectionsChunker
-from rag_core.config import Settings
+from rag_core.config import RuleGraph, Settings
 from rag_core.errors import ConfigError, DocumentError, ModelError, RagError, RefusedError, SpaceError, UsageError
 from rag_core.ingestion.sources.local import local_uri
 from rag_core.knowledge_base import KnowledgeBase
@@ -129,7 +129,10 @@ def store_chunks(
     vectors: Sequence[Sequence[float]],
     metadata: Mapping[str, Any],
 ) -> UUID:
-    """Stores the document with the caller's metadata and returns its id. Raises the errors of `store_document`."""
+    """Stores the document with the caller's metadata and the entities in its chunks, and returns its id.
+
+    Raises the errors of `store_document`.
+    """
     if not vectors:
         raise ValueError("a document must have at least one chunk with a vector, got none")
     collection = collection_name(name)
@@ -142,7 +145,8 @@ def store_chunks(
         titled = replace(document, title=document.title or str(metadata["filename"]))
         complete = complete_metadata(titled, settings.parsing.detect_language)
         document = replace(complete, metadata={**complete.metadata, **metadata})
-        with KnowledgeBase(settings) as knowledge:
+        with_graph = settings.model_copy(update={"graph": settings.graph or RuleGraph(type="rules")})
+        with KnowledgeBase(with_graph) as knowledge:
             matrix, size = np.array(vectors, np.float32), int(metadata["file_size"])
             return knowledge.store(document, chunks, matrix, collection, size)
 

@@ -1,11 +1,11 @@
 """The whole pipeline: a file becomes a stored document, a question becomes chunks or an answer."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 from rag_core.config import find_reranked_retriever
+from rag_core.contract.chunk import RetrievedChunk
 from rag_core.contract.generation import GeneratedResponse, generate_answer
 from rag_core.contract.indexing import (
     CHUNK_SIZE,
@@ -20,7 +20,7 @@ from rag_core.contract.indexing import (
 )
 from rag_core.contract.post_retrieval import rerank_chunks
 from rag_core.contract.pre_retrieval import preprocess_query
-from rag_core.contract.retrieval import DEFAULT_OPTIONS, QueryOptions, RetrievalResult, hybrid_search
+from rag_core.contract.retrieval import DEFAULT_OPTIONS, QueryOptions, hybrid_search
 from rag_core.contract.vector_store.port import check_top_k
 from rag_core.settings import load_settings
 
@@ -45,17 +45,17 @@ def index_document(name: str, file_path: str | Path, options: Mapping[str, int] 
     return store_chunks(name, document, embedded, [vectors[chunk.text] for chunk in embedded], metadata)
 
 
-def search_documents(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> RetrievalResult:
+def search_documents(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> list[RetrievedChunk]:
     """The best `options.top_k` chunks of `hybrid_search` for the preprocessed question.
 
     If the profile has a reranker, it reranks them by the original question. Raises the errors of `hybrid_search`.
     """
     with builtin_errors(f"{name} cannot be searched"):
         check_top_k(options.top_k)
-    retrieval = hybrid_search(name, preprocess_query(question, options.expand_query), options)
+    chunks = hybrid_search(name, preprocess_query(question, options.expand_query), options).chunks
     if options.enable_reranking and find_reranked_retriever(load_settings().retrieval):
-        return replace(retrieval, chunks=rerank_chunks(question, retrieval.chunks, options.top_k))
-    return replace(retrieval, chunks=retrieval.chunks[: options.top_k])
+        return rerank_chunks(question, chunks, options.top_k)
+    return chunks[: options.top_k]
 
 
 def chat_with_documents(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> GeneratedResponse:
@@ -63,7 +63,7 @@ def chat_with_documents(name: str, question: str, options: QueryOptions = DEFAUL
 
     Raises the errors of `search_documents` and `generate_answer`.
     """
-    retrieval = search_documents(name, question, options)
-    if not retrieval.chunks:
+    chunks = search_documents(name, question, options)
+    if not chunks:
         return GeneratedResponse(answer_text=NOTHING_FOUND)
-    return generate_answer(question, retrieval.chunks)
+    return generate_answer(question, chunks)

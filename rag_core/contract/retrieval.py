@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
-from uuid import UUID
 
 import numpy as np
 from anyio import to_thread
@@ -18,13 +17,14 @@ from rag_core.config import (
     RetrievalSettings,
     RrfFusion,
 )
+from rag_core.contract.chunk import RetrievedChunk
 from rag_core.contract.indexing import builtin_errors, collection_name
 from rag_core.contract.pre_retrieval import check_question, get_query_embedding
 from rag_core.contract.vector_store.port import check_top_k, unit_vector
 from rag_core.errors import ModelError
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
-from rag_core.types import Hit, Matrix, Metadata, StageReport
+from rag_core.types import Hit, Matrix, StageReport
 from rag_core.wiring.embedding import embedding_space, load_shared_encoder
 from rag_core.wiring.models import RemoteModels
 
@@ -49,22 +49,6 @@ class QueryOptions:
     enable_vector_search: bool = True
     enable_keyword_search: bool = True
     enable_graph_search: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievedChunk:
-    """A chunk with its scores. `similarity_score` is from 0 to 1; `scores` holds the raw score of each stage.
-
-    `source` is `vector`, `keyword`, `graph`, or `hybrid` if several methods were merged. `metadata` is that of document
-    and chunk, with the document's `uri`, `title` and `language`.
-    """
-
-    chunk_id: UUID
-    text: str
-    similarity_score: float
-    source: str
-    metadata: Metadata = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +88,9 @@ def keyword_search(name: str, question: str, top_k: int = KEYWORD_HITS) -> list[
 def graph_search(name: str, question: str, top_k: int = GRAPH_HITS) -> list[RetrievedChunk]:
     """Chunks that mention the question's entities or entities related to them, best first.
 
-    Returns [] if the stored documents mention no entity of the question, or were ingested without `graph`. Raises the
-    errors of `keyword_search`.
+    Returns [] if the stored documents mention no entity of the question. `index_document` and `store_document` find the
+    entities of what they store; `rag ingest` does so if the settings have `graph`. Raises the errors of
+    `keyword_search`.
     """
     return _search_one_method(name, question, top_k, "graph")
 
