@@ -1,6 +1,5 @@
 """The reranking of chunks."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
@@ -10,6 +9,7 @@ from rag_core.contract.chunk import RetrievedChunk, read_chunks
 from rag_core.contract.indexing import builtin_errors
 from rag_core.contract.models import call_models
 from rag_core.contract.retrieval import RERANKED_HITS
+from rag_core.contract.stage_log import count_results, log_stage, warn
 from rag_core.contract.vector_store.port import check_top_k
 from rag_core.errors import RagError, RetrievalError
 from rag_core.retrieval.reranked import score_texts
@@ -17,9 +17,8 @@ from rag_core.settings import load_settings
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.reranking import build_reranker
 
-_log = logging.getLogger(__name__)
 
-
+@log_stage("rerank_chunks")
 def rerank_chunks(
     query: str, chunks: Sequence[Mapping[str, Any]], top_k: int = RERANKED_HITS, strict: bool = False
 ) -> list[RetrievedChunk]:
@@ -35,12 +34,14 @@ def rerank_chunks(
     try:
         if reranked is None:
             raise RetrievalError("the profile has no reranker")
-        return _rerank(reranked, query, retrieved)[:top_k]
+        best = _rerank(reranked, query, retrieved)[:top_k]
     except RagError as error:
         if strict:
             raise RuntimeError(f"the chunks cannot be reranked: {error}") from error
-        _log.warning("the chunks are not reranked: %s", error)
-        return retrieved[:top_k]
+        warn(f"the chunks are not reranked: {error}")
+        best = retrieved[:top_k]
+    count_results(reranked_results=len(best))
+    return best
 
 
 def _rerank(section: RerankedRetriever, question: str, chunks: Sequence[RetrievedChunk]) -> list[RetrievedChunk]:

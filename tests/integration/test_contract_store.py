@@ -93,7 +93,12 @@ def test_a_pdf_is_indexed_with_its_pages(configured: Postgres, tmp_path: Path) -
 
 def test_the_entities_of_an_indexed_pdf_are_found_by_graph_search(configured: Postgres, tmp_path: Path) -> None:
     path = tmp_path / "crew.pdf"
-    path.write_bytes(pdf(["The pumps at the northern gate are oiled by Ada Byron."], ["In winter Ada Byron and Grace Hopper paint doors."]))
+    path.write_bytes(
+        pdf(
+            ["The pumps at the northern gate are oiled by Ada Byron."],
+            ["In winter Ada Byron and Grace Hopper paint doors."],
+        )
+    )
     id = index_document("shop", path, {"chunk_size": 100, "overlap": 0})
     found = graph_search("shop", "What does Grace Hopper do?")
     assert ["Grace Hopper" in chunk["text"] for chunk in found] == [True, False]  # the second by Ada Byron
