@@ -38,7 +38,10 @@ def stored(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in environment.items():
         monkeypatch.setenv(f"RAG_{name}", value)
     path = tmp_path / "keys.pdf"
-    pages = ["Keys are rotated every week by the crew of the northern gate."], ["In spring the locks are oiled by Ada."]
+    pages = (
+        ["Keys are rotated every week by the crew of the northern gate."],
+        ["In spring and in autumn the locks are oiled by Ada."],
+    )
     path.write_bytes(pdf(*pages))
     return index_document("shop", path, {"chunk_size": 100, "overlap": 0})
 
