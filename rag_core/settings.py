@@ -94,6 +94,14 @@ def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
     return _validate(merged)
 
 
+def replace_sections(settings: Settings, sections: Mapping[str, Any], origin: str) -> Settings:
+    """The settings with these sections instead of their own. Raises ConfigError as `load_settings` does."""
+    others = settings.model_dump(mode="json", exclude_unset=True, exclude=set(sections))
+    merged = _MergedLayers(tree=others)
+    _merge_layer(merged.tree, sections, origin, (), merged.origins)
+    return _validate(merged)
+
+
 def read_detect_patterns(file: Path | None = None) -> dict[str, DetectPatterns]:
     """The patterns that detect each profile, by profile; a profile without `detect` is left out.
 
@@ -106,6 +114,13 @@ def read_detect_patterns(file: Path | None = None) -> dict[str, DetectPatterns]:
     }
     trees = {name: _check_mapping(tree, f"profile {name}") for name, tree in profiles.items()}
     return {name: _check_patterns(tree["detect"], name) for name, tree in trees.items() if "detect" in tree}
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """The content of a YAML file, not validated. Raises ConfigError if there is no such file, or no mapping in it."""
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}")
+    return _read_mapping(file, str(file))
 
 
 def read_profiles(file: Path | None) -> dict[str, Any]:
