@@ -84,13 +84,12 @@ def _query_notices(pipeline: QueryPipeline) -> Iterator[str]:
 
 def _timeouts_notice(timeouts: Timeouts) -> str:
     name = choose_budget(timeouts)
-    if name == "none":
-        limits = "have no limit"
-    else:
-        _, fusion_ms, _, total_ms = budget_timeouts(name)
-        limits = f"are {fusion_ms:g} and {total_ms:g}, as in the budget {name}"
+    limits = "there are no other limits"
+    if name != "none":
+        numbers = ", ".join(f"{limit:g}" for limit in budget_timeouts(name))
+        limits = f"all other limits are those of the budget {name} ({numbers} ms)"
     return (
-        "query_pipeline.timeouts: retrieval_ms and reranking_ms limit retriever and reranker; fusion_ms and total_ms "
+        "query_pipeline.timeouts: retrieval_ms and reranking_ms limit the strategies and rerankers of this file; "
         f"{limits}"
     )
 

@@ -23,7 +23,6 @@ def translate(config: ForeignConfig, target: Target) -> SettingsTree:
     tree: SettingsTree = {} if target.profile == DEFAULT_PROFILE else {"extends": target.profile}
     if timeouts:
         tree["answering"] = {"budget": choose_budget(timeouts)}
-        tree["retrieval"] = _hybrid_timeout(timeouts)
     if config.retriever:
         tree |= translate_retriever(config.retriever, target, timeouts)
     if config.profiles:
@@ -85,17 +84,18 @@ def _translate_profile(
 def _translate_query(
     query: ProfileQuery, target: Target, timeouts: Timeouts | None, default_legs: Iterable[str]
 ) -> SettingsTree:
+    explicit = timeouts if timeouts and not is_budget(timeouts) else None
     hybrid: SettingsTree = {
         "type": "hybrid",
         "retrievers": _replace_all(default_legs, {leg: {"type": leg} for leg in query.strategies}),
         "fusion": _translate_fusion(query, default_legs),
-        **_hybrid_timeout(timeouts),
+        **({"timeout_ms": explicit.retrieval_ms} if explicit else {}),
     }
     splade = {"splade": SPLADE} if "splade" in query.strategies and not target.has_splade else {}
     reranker = choose_reranker(query, target)
     if not reranker:
         return {**splade, "retrieval": hybrid}
-    limit = {"timeout_ms": timeouts.reranking_ms} if timeouts and not is_budget(timeouts) else {}
+    limit = {"timeout_ms": explicit.reranking_ms} if explicit else {}
     return {**splade, "retrieval": {"type": "reranked", "retriever": hybrid, "reranker": dict(reranker), **limit}}
 
 
@@ -116,10 +116,6 @@ def _choose_weights(query: ProfileQuery) -> dict[str, float]:
         return {leg: params.weights.get(leg, 0.0 if params.weights else 1 / len(legs)) for leg in legs}
     sparse = [leg for leg in legs if leg != "dense"]
     return {leg: 1 - params.alpha if leg == "dense" else params.alpha / len(sparse) for leg in legs}
-
-
-def _hybrid_timeout(timeouts: Timeouts | None) -> SettingsTree:
-    return {"timeout_ms": timeouts.retrieval_ms} if timeouts and not is_budget(timeouts) else {}
 
 
 def _replace_all(names: Iterable[str], values: Mapping[str, T]) -> dict[str, T | None]:

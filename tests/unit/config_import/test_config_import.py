@@ -119,14 +119,19 @@ def test_a_retriever_becomes_a_search_and_one_notice(tmp_path: Path) -> None:
     [
         ("{}", "realtime", (5000, 30_000), ""),
         ("{retrieval_ms: 500, fusion_ms: 20, reranking_ms: 200, total_ms: 1000}", "standard", (5000, 30_000), ""),
-        ("{retrieval_ms: 40}", "realtime", (40, 50), "total_ms are 5 and 120, as in the budget realtime"),
+        (
+            "{retrieval_ms: 40}",
+            "realtime",
+            (40, 50),
+            "other limits are those of the budget realtime (50, 5, 50, 120 ms)",
+        ),
         (
             "{retrieval_ms: 90, total_ms: 300}",
             "standard",
             (90, 50),
-            "total_ms are 20 and 1000, as in the budget standard",
+            "other limits are those of the budget standard (500, 20, 200, 1000 ms)",
         ),
-        ("{total_ms: 3000}", "none", (50, 50), "total_ms have no limit"),
+        ("{total_ms: 3000}", "none", (50, 50), "there are no other limits"),
     ],
 )
 def test_timeouts_become_a_budget_or_the_nearest_with_limits_of_their_own(
