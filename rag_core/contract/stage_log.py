@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from rag_core.errors import RagError, describe_error
 from rag_core.settings import load_settings
-from rag_core.telemetry.logs import hide_query, query_hash
+from rag_core.telemetry.logs import QueryMode, hide_query, query_hash
 from rag_core.telemetry.scrubbing import scrub_text
 
 P = ParamSpec("P")
@@ -24,10 +24,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Stage:
-    """A running stage. The stages of one question share its `query_id`."""
+    """A running stage. The stages of one question share its `query_id` and its `query_mode`."""
 
     name: str
     query_id: str
+    query_mode: QueryMode
     results: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -51,7 +52,7 @@ def log_stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             if outer and outer.name == name:
                 return function(*args, **kwargs)
             arguments = signature.bind(*args, **kwargs).arguments
-            stage = _Stage(name, outer.query_id if outer else str(uuid4()))
+            stage = _begin_stage(name, outer)
             token, started, error = _running.set(stage), time.perf_counter(), ""
             try:
                 return function(*args, **kwargs)
@@ -80,6 +81,22 @@ def warn(message: str) -> None:
         stage.warnings.append(message)
 
 
+def _begin_stage(name: str, outer: _Stage | None) -> _Stage:
+    if outer:
+        return _Stage(name, outer.query_id, outer.query_mode)
+    return _Stage(name, str(uuid4()), _read_query_mode())
+
+
+def _read_query_mode() -> QueryMode:
+    """The setting `telemetry.log_queries`; `hash` if nothing is logged or the settings cannot be loaded."""
+    if not _log.isEnabledFor(logging.INFO):
+        return "hash"
+    try:
+        return load_settings().telemetry.log_queries
+    except RagError:
+        return "hash"
+
+
 def _log_line(stage: _Stage, arguments: Mapping[str, Any], seconds: float, error: str) -> None:
     if not _log.isEnabledFor(logging.INFO):
         return
@@ -89,7 +106,7 @@ def _log_line(stage: _Stage, arguments: Mapping[str, Any], seconds: float, error
     fields = {
         "stage": stage.name,
         "query_id": stage.query_id if has_query else "",
-        "question": _describe_question(question),
+        "question": _describe_question(question, stage.query_mode),
         "document_name": arguments.get("name") or Path(file).name,
         "duration_ms": round(1000 * seconds, 1),
         **stage.results,
@@ -99,12 +116,7 @@ def _log_line(stage: _Stage, arguments: Mapping[str, Any], seconds: float, error
     _log.info("contract stage", extra={key: value for key, value in fields.items() if value not in ("", [])})
 
 
-def _describe_question(question: str) -> str:
-    """The question in the form that `telemetry.log_queries` selects; its hash if the settings cannot be loaded."""
+def _describe_question(question: str, mode: QueryMode) -> str:
     if not question:
         return ""
-    try:
-        mode = load_settings().telemetry.log_queries
-    except RagError:
-        mode = "hash"
     return scrub_text(question) if mode == "full" else query_hash(question)
