@@ -1,19 +1,25 @@
 """`rag config`."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.table import Table
 
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_core.settings import read_detection, read_profiles
+from rag_core.errors import UsageError
+from rag_core.settings import read_detection, read_document, read_profiles
 from rag_core.storage.postgres import redact_dsn
 
-app = typer.Typer(help="Settings: check them, show them with their origin, print their schema.", no_args_is_help=True)
+app = typer.Typer(
+    help="Settings: check them, show them with their origin, print their schema, import foreign ones.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
@@ -82,6 +88,43 @@ def schema(options: GlobalOptions) -> None:  # noqa: ARG001 - every command has 
     from rag_core.settings_schema import file_schema
 
     print_json(file_schema())
+
+
+@app.command("import")
+@command
+def import_config(
+    file: Annotated[Path, typer.Argument(help="A YAML file with `ingestion_pipeline`, `profiles` or `retriever`.")],
+    options: GlobalOptions,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to this new file instead of stdout.", show_default=False)
+    ] = None,
+) -> None:
+    """Translate a pipeline's or retriever's configuration of another shape into settings, printed as YAML.
+
+    Values that the settings cannot hold are reported, one note each. Chunks are cut to the window of the selected
+    profile's embedding model; its reranker stands in for one without a model.
+
+    Example: rag config import pipeline.yaml --out my.yaml
+    """
+    from rag_core.config_import.notices import list_notices
+    from rag_core.config_import.shapes import read_foreign_config
+    from rag_core.config_import.target import describe_target
+    from rag_core.config_import.translation import translate
+
+    if out and out.exists():
+        raise UsageError(f"{out} exists already; choose another file for --out")
+    config, target = read_foreign_config(read_document(file)), describe_target(options.settings)
+    settings, notices = translate(config, target), list_notices(config, target)
+    text = yaml.safe_dump(settings, sort_keys=False)
+    if out:
+        out.write_text(text)
+    if options.json:
+        print_json({"settings": settings, "notices": notices})
+        return
+    if not out:
+        sys.stdout.write(text)
+    for notice in notices if not options.quiet else ():
+        typer.echo(f"note: {notice}", err=True)
 
 
 def _flatten_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

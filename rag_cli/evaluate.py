@@ -19,6 +19,7 @@ from rag_cli.terminal.progress import JobProgress, ProgressLines
 from rag_core.errors import RagError, UsageError
 
 if TYPE_CHECKING:
+    from rag_core.config import Settings
     from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.report import Comparison, Evaluation
     from rag_core.evaluation.significance import Estimate
@@ -61,6 +62,15 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write Parquet, TREC runs and JSON to this folder.", show_default=False),
     ] = None,
+    retriever: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure this retriever instead of the profile's: a YAML file with `retrieval`, or with `retriever` "
+            "as for `rag config import`.",
+            show_default=False,
+        ),
+    ] = None,
     runner: RunnerOption = RunnerName.auto,
     callers: Annotated[
         int, typer.Option(min=1, help="The number of questions that each process answers concurrently.")
@@ -83,7 +93,7 @@ def evaluate(
     other_run, run_notices = _read_other_run(against, selected, split) if against else (None, [])
     if out:
         make_folder(out)
-    settings = options.settings
+    settings, retriever_notices = _apply_retriever(options.settings, retriever) if retriever else (options.settings, [])
     collection = collection or collection_name(selected, settings)
     postgres = Postgres.open(settings.store.url)
     with stderr_console(options.quiet) as console:
@@ -103,7 +113,7 @@ def evaluate(
         "pipeline_version": settings.pipeline_version,
         "k": k,
         "callers": callers,
-        "notices": [*_ingest_notices(report), *run_notices],
+        "notices": [*retriever_notices, *_ingest_notices(report), *run_notices],
         "ingest_seconds": report.seconds,
         "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - started, 3),
@@ -113,6 +123,16 @@ def evaluate(
         write_evaluation(out, evaluation, description)
     if evaluation.failed:
         raise typer.Exit(1)
+
+
+def _apply_retriever(settings: "Settings", file: Path) -> "tuple[Settings, list[str]]":
+    """The settings with the retriever of the file, and the notices about its translation."""
+    from rag_core.config_import.retriever_files import read_retriever
+    from rag_core.config_import.target import describe_target
+    from rag_core.settings import read_document, replace_sections
+
+    sections, notices = read_retriever(read_document(file), describe_target(settings))
+    return replace_sections(settings, sections, str(file)), notices
 
 
 def _read_other_run(path: Path, dataset: "Dataset", split: str) -> "tuple[Run, list[str]]":

@@ -98,6 +98,14 @@ def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
     return _validate(merged)
 
 
+def replace_sections(settings: Settings, sections: Mapping[str, Any], origin: str) -> Settings:
+    """The settings with these sections instead of their own. Raises ConfigError as `load_settings` does."""
+    others = settings.model_dump(mode="json", exclude_unset=True, exclude=set(sections))
+    merged = _MergedLayers(tree=others)
+    _merge_layer(merged.tree, sections, origin, (), merged.origins)
+    return _validate(merged)
+
+
 def read_detection(file: Path | None = None) -> Detection:
     """What detects the profiles: of the file's own ones, or without a file of the shipped ones, by name.
 
@@ -124,6 +132,13 @@ def describe_cpu_variant(profile: str, file: Path | None = None) -> str:
         f"profile {profile} replaces {replaced} on machines without a GPU: chunks have at most {tokens} tokens instead "
         f"of {replaced_tokens}"
     )
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """The content of a YAML file, not validated. Raises ConfigError if there is no such file, or no mapping in it."""
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}")
+    return _read_mapping(file, str(file))
 
 
 def read_profiles(file: Path | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ for a wrong argument, FileNotFoundError, and RuntimeError for work that fails. O
 as a busy server or a lost connection, are retried.
 """
 
+from rag_core.contract.chunk import RetrievedChunk
 from rag_core.contract.generation import Citation, GeneratedResponse, generate_answer
 from rag_core.contract.indexing import chunk_text, embed_chunks, parse_pdf, store_document
 from rag_core.contract.orchestration import chat_with_documents, index_document, search_documents
@@ -13,7 +14,6 @@ from rag_core.contract.pre_retrieval import expand_query, get_query_embedding, p
 from rag_core.contract.retrieval import (
     QueryOptions,
     RetrievalResult,
-    RetrievedChunk,
     graph_search,
     hybrid_search,
     keyword_search,

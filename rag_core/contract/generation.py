@@ -1,28 +1,27 @@
 """Answers from given chunks."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
 from rag_core.answering.citing.citations import cite
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.config import Settings
+from rag_core.contract.chunk import RetrievedChunk, read_chunks
 from rag_core.contract.indexing import NO_ID, builtin_errors
 from rag_core.contract.models import call_models
 from rag_core.contract.pre_retrieval import check_question
-from rag_core.contract.retrieval import RetrievedChunk
+from rag_core.contract.stage_log import count_results, log_stage, warn
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
 from rag_core.text.analysis import analyze_question
 from rag_core.types import Answer, Chunk, Hit, Origin, Passage, Prompt, Query, StageReport, Style
 from rag_core.wiring.generation import build_generator
 from rag_core.wiring.models import RemoteModels
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +46,26 @@ class GeneratedResponse:
     confidence: float = 0.0
 
 
-def generate_answer(question: str, chunks: Sequence[RetrievedChunk]) -> GeneratedResponse:
+@log_stage("generate_answer")
+def generate_answer(question: str, chunks: Sequence[Mapping[str, Any]]) -> GeneratedResponse:
     """Answers from these chunks alone with the profile's generator, or abstains if they do not answer.
 
-    Raises ValueError if there are no chunks or the question is empty. Raises RuntimeError if the generator or its model
-    is unavailable, breaks off or runs out of time.
+    Raises ValueError if there are no chunks, a chunk lacks a key of `CHUNK_KEYS`, or the question is empty. Raises
+    RuntimeError if the generator or its model is unavailable, breaks off or runs out of time.
     """
     check_question(question)
     if not chunks:
         raise ValueError("chunks must contain at least one chunk, got none")
-    passages = tuple(_passage_from_chunk(n, chunk) for n, chunk in enumerate(chunks, 1))
+    retrieved = read_chunks(chunks)
+    passages = tuple(_passage_from_chunk(n, chunk) for n, chunk in enumerate(retrieved, 1))
     with builtin_errors("the question cannot be answered"):
         answer, stages = call_models(partial(_generate, load_settings(), question, passages))
     for report in stages:
         if report.error:
-            _log.warning("answered without %s: %s", report.stage, report.error)
-    return _response_from_answer(answer, chunks)
+            warn(f"answered without {report.stage}: {report.error}")
+    response = _response_from_answer(answer, retrieved)
+    count_results(citations=len(response.citations))
+    return response
 
 
 def _passage_from_chunk(n: int, retrieved: RetrievedChunk) -> Passage:

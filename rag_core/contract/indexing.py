@@ -1,6 +1,5 @@
 """Parsing, chunking, embedding and storing of documents."""
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,8 @@ import stamina
 from rag_core.chunking.cut_points import CharacterTokenizer
 from rag_core.chunking.positions import PagedChunker
 from rag_core.chunking.sections import SectionsChunker
-from rag_core.config import Settings
+from rag_core.config import RuleGraph, Settings
+from rag_core.contract.stage_log import count_results, log_stage, warn
 from rag_core.errors import ConfigError, DocumentError, ModelError, RagError, RefusedError, SpaceError, UsageError
 from rag_core.ingestion.sources.local import local_uri
 from rag_core.knowledge_base import KnowledgeBase
@@ -39,9 +39,9 @@ _CHUNK_SEPARATOR = "\n\n"
 _NAME = re.compile(r"\w[\w.-]{0,62}")
 _ATTEMPTS, _FIRST_WAIT, _MAX_WAIT = 4, 1.0, 60.0
 """Three retries, after 1, 2 and 4 seconds."""
-_log = logging.getLogger(__name__)
 
 
+@log_stage("parse_pdf")
 def parse_pdf(file_path: str | Path) -> str:
     """The text of a PDF as Markdown.
 
@@ -51,6 +51,7 @@ def parse_pdf(file_path: str | Path) -> str:
     return parse_pdf_document(Path(file_path)).text
 
 
+@log_stage("chunk_text")
 def chunk_text(markdown: str, chunk_size: int = CHUNK_SIZE, overlap: int = OVERLAP) -> list[str]:
     """Splits a text into chunks of whole sentences. No chunk crosses the border of a section.
 
@@ -58,9 +59,10 @@ def chunk_text(markdown: str, chunk_size: int = CHUNK_SIZE, overlap: int = OVERL
     chunk before. Raises ValueError if chunk_size < 100 or overlap >= chunk_size.
     """
     document = with_outline(Document(uri="", text=markdown))
-    return [chunk.text for chunk in build_character_chunker(chunk_size, overlap).split(NO_ID, document)]
+    return [chunk.text for chunk in split_document(build_character_chunker(chunk_size, overlap), document)]
 
 
+@log_stage("embed_chunks")
 def embed_chunks(chunks: Sequence[str]) -> list[tuple[str, list[float]]]:
     """Pairs of a text and its vector of length 1, in the order given.
 
@@ -74,9 +76,12 @@ def embed_chunks(chunks: Sequence[str]) -> list[tuple[str, list[float]]]:
         _warn_about_long_chunks(settings, chunks)
         embedder = load_shared_encoder(settings.embedding)
         batches = (chunks[first : first + BATCH_SIZE] for first in range(0, len(chunks), BATCH_SIZE))
-        return [pair for batch in batches for pair in _embed_batch(embedder, batch)]
+        pairs = [pair for batch in batches for pair in _embed_batch(embedder, batch)]
+    count_results(chunks=len(pairs))
+    return pairs
 
 
+@log_stage("store_document")
 def store_document(name: str, embeddings: Sequence[tuple[str, Sequence[float]]], metadata: Mapping[str, Any]) -> UUID:
     """Stores a document in the collection `docs_{name}` and returns its id. Creates the collection if needed.
 
@@ -100,6 +105,7 @@ def store_document(name: str, embeddings: Sequence[tuple[str, Sequence[float]]],
     return store_chunks(name, document, chunks, [vector for _, vector in embeddings], metadata)
 
 
+@log_stage("parse_pdf")
 def parse_pdf_document(path: Path) -> Document:
     """Raises the errors of `parse_pdf`."""
     from rag_core.parsing.pdf.pdf import PdfParser
@@ -108,9 +114,11 @@ def parse_pdf_document(path: Path) -> Document:
     if b"%PDF-" not in body[:1024]:
         raise ValueError(f"{path} is not a PDF: its first 1024 bytes do not contain %PDF-")
     try:
-        return PdfParser().parse(local_uri(str(path)), body)
+        document = PdfParser().parse(local_uri(str(path)), body)
     except DocumentError as error:
         raise RuntimeError(f"{path} cannot be read: {error.reason}") from error
+    count_results(characters=len(document.text))
+    return document
 
 
 def build_character_chunker(chunk_size: int, overlap: int) -> Chunker:
@@ -122,6 +130,14 @@ def build_character_chunker(chunk_size: int, overlap: int) -> Chunker:
     return PagedChunker(SectionsChunker(CharacterTokenizer(), chunk_size, overlap, 0))
 
 
+@log_stage("chunk_text")
+def split_document(chunker: Chunker, document: Document) -> Sequence[Chunk]:
+    chunks = chunker.split(NO_ID, document)
+    count_results(chunks=len(chunks))
+    return chunks
+
+
+@log_stage("store_document")
 def store_chunks(
     name: str,
     document: Document,
@@ -129,7 +145,10 @@ def store_chunks(
     vectors: Sequence[Sequence[float]],
     metadata: Mapping[str, Any],
 ) -> UUID:
-    """Stores the document with the caller's metadata and returns its id. Raises the errors of `store_document`."""
+    """Stores the document with the caller's metadata and the entities in its chunks, and returns its id.
+
+    Raises the errors of `store_document`.
+    """
     if not vectors:
         raise ValueError("a document must have at least one chunk with a vector, got none")
     collection = collection_name(name)
@@ -142,9 +161,12 @@ def store_chunks(
         titled = replace(document, title=document.title or str(metadata["filename"]))
         complete = complete_metadata(titled, settings.parsing.detect_language)
         document = replace(complete, metadata={**complete.metadata, **metadata})
-        with KnowledgeBase(settings) as knowledge:
+        with_graph = settings.model_copy(update={"graph": settings.graph or RuleGraph(type="rules")})
+        with KnowledgeBase(with_graph) as knowledge:
             matrix, size = np.array(vectors, np.float32), int(metadata["file_size"])
-            return knowledge.store(document, chunks, matrix, collection, size)
+            id = knowledge.store(document, chunks, matrix, collection, size)
+    count_results(chunks=len(chunks))
+    return id
 
 
 def collection_name(name: str) -> str:
@@ -192,7 +214,7 @@ def _warn_about_long_chunks(settings: Settings, texts: Sequence[str]) -> None:
     max_tokens = embedding_space(settings.embedding).window - tokenizer.special_tokens
     for text, length in zip(texts, tokenizer.lengths(texts), strict=True):
         if length > max_tokens:
-            _log.warning("only the first %d of %d tokens of a chunk are embedded: %.60r", max_tokens, length, text)
+            warn(f"only the first {max_tokens} of {length} tokens of a chunk are embedded: {text!r:.60}")
 
 
 def _embed_batch(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple[str, list[float]]]:
@@ -203,7 +225,7 @@ def _embed_batch(embedder: DocumentEmbedder, texts: Sequence[str]) -> list[tuple
         raise
     except Exception as error:  # noqa: BLE001 - the errors of users' embedders have no common base class
         if len(texts) == 1:
-            _log.warning("left out a chunk that cannot be embedded: %s: %.60r", error, texts[0])
+            warn(f"left out a chunk that cannot be embedded: {error}: {texts[0]!r:.60}")
             return []
     return [pair for text in texts for pair in _embed_batch(embedder, [text])]
 

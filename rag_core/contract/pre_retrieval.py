@@ -1,11 +1,11 @@
 """The preparation of a question."""
 
-import logging
 import re
 
 from rag_core.config import GenerationSettings, OpenAIGenerator
 from rag_core.contract.indexing import builtin_errors, embed_with_retries
 from rag_core.contract.models import call_models
+from rag_core.contract.stage_log import log_stage, warn
 from rag_core.errors import GenerationError, RagError
 from rag_core.retrieval.query import expansion
 from rag_core.settings import load_settings
@@ -18,9 +18,9 @@ EXPANSION_TIMEOUT = 5.0
 
 # control characters, and surrogates, which UTF-8 cannot encode
 _UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_log = logging.getLogger(__name__)
 
 
+@log_stage("expand_query")
 def expand_query(question: str, strict: bool = False) -> str:
     """Appends up to 8 synonyms and meanings of abbreviations, which the profile's language model suggests.
 
@@ -32,10 +32,11 @@ def expand_query(question: str, strict: bool = False) -> str:
     except RagError as error:
         if strict:
             raise RuntimeError(f"the question cannot be expanded: {error}") from error
-        _log.warning("the question is not expanded: %s", error)
+        warn(f"the question is not expanded: {error}")
         return question
 
 
+@log_stage("preprocess_query")
 def preprocess_query(question: str | None, enable_expansion: bool = False) -> str:
     """Replaces white space and control characters by single spaces, and expands the question if that is enabled.
 
@@ -45,6 +46,7 @@ def preprocess_query(question: str | None, enable_expansion: bool = False) -> st
     return expand_query(plain) if enable_expansion and plain else plain
 
 
+@log_stage("get_query_embedding")
 def get_query_embedding(question: str) -> list[float]:
     """A vector of length 1. Raises RuntimeError if the model cannot be loaded or reached."""
     check_question(question)

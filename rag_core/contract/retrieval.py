@@ -1,10 +1,8 @@
 """The search of stored documents by one or several methods."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
-from uuid import UUID
 
 import numpy as np
 from anyio import to_thread
@@ -18,13 +16,15 @@ from rag_core.config import (
     RetrievalSettings,
     RrfFusion,
 )
+from rag_core.contract.chunk import RetrievedChunk
 from rag_core.contract.indexing import builtin_errors, collection_name
 from rag_core.contract.pre_retrieval import check_question, get_query_embedding
+from rag_core.contract.stage_log import count_results, log_stage, warn
 from rag_core.contract.vector_store.port import check_top_k, unit_vector
 from rag_core.errors import ModelError
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
-from rag_core.types import Hit, Matrix, Metadata, StageReport
+from rag_core.types import Hit, Matrix, StageReport
 from rag_core.wiring.embedding import embedding_space, load_shared_encoder
 from rag_core.wiring.models import RemoteModels
 
@@ -38,7 +38,6 @@ _LEGS: Mapping[str, LegSettings] = {
     "keyword": Bm25Retriever(type="bm25"),
     "graph": GraphRetriever(type="graph"),
 }
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +51,6 @@ class QueryOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievedChunk:
-    """A chunk with its scores. `similarity_score` is from 0 to 1; `scores` holds the raw score of each stage.
-
-    `source` is `vector`, `keyword`, `graph`, or `hybrid` if several methods were merged. `metadata` is that of document
-    and chunk, with the document's `uri`, `title` and `language`.
-    """
-
-    chunk_id: UUID
-    text: str
-    similarity_score: float
-    source: str
-    metadata: Metadata = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalResult:
     """Chunks, best first, and the stages that produced them. A stage with an `error` was left out."""
 
@@ -78,6 +61,7 @@ class RetrievalResult:
 DEFAULT_OPTIONS = QueryOptions()
 
 
+@log_stage("vector_search")
 def vector_search(name: str, query_embedding: Sequence[float], top_k: int = VECTOR_HITS) -> list[RetrievedChunk]:
     """The nearest chunks, best first; `similarity_score` is (1 + cosine) / 2.
 
@@ -88,10 +72,12 @@ def vector_search(name: str, query_embedding: Sequence[float], top_k: int = VECT
         vector = unit_vector(query_embedding, embedding_space(load_settings().embedding).dimension)
     # the text is not embedded: it stands for the vector
     hits, _ = _search(name, "a vector", top_k, _LEGS["vector"], lambda _: vector)
+    count_results(vector_results=len(hits))
     # rounding can make a cosine slightly larger than 1 or smaller than -1
     return [_chunk_from_hit(hit, "vector", min(1.0, max(0.0, (1 + hit.score) / 2))) for hit in hits]
 
 
+@log_stage("keyword_search")
 def keyword_search(name: str, question: str, top_k: int = KEYWORD_HITS) -> list[RetrievedChunk]:
     """The best chunks by BM25 that contain a word of the question, best first.
 
@@ -101,15 +87,18 @@ def keyword_search(name: str, question: str, top_k: int = KEYWORD_HITS) -> list[
     return _search_one_method(name, question, top_k, "keyword")
 
 
+@log_stage("graph_search")
 def graph_search(name: str, question: str, top_k: int = GRAPH_HITS) -> list[RetrievedChunk]:
     """Chunks that mention the question's entities or entities related to them, best first.
 
-    Returns [] if the stored documents mention no entity of the question, or were ingested without `graph`. Raises the
-    errors of `keyword_search`.
+    Returns [] if the stored documents mention no entity of the question. `index_document` and `store_document` find the
+    entities of what they store; `rag ingest` does so if the settings have `graph`. Raises the errors of
+    `keyword_search`.
     """
     return _search_one_method(name, question, top_k, "graph")
 
 
+@log_stage("hybrid_search")
 def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTIONS) -> RetrievalResult:
     """Runs the enabled methods in parallel and merges up to 40 distinct chunks by reciprocal rank fusion.
 
@@ -133,7 +122,8 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
     stages += reports
     for report in stages:
         if report.error:
-            _log.warning("searched %s without %s: %s", name, report.stage, report.error)
+            warn(f"searched {name} without {report.stage}: {report.error}")
+    _count_hits(legs, stages, hits)
     source, max_score = "hybrid" if len(legs) > 1 else next(iter(legs)), len(legs) / (RRF_K + 1)
     chunks = [_chunk_from_hit(hit, source, hit.score / max_score) for hit in hits]
     return RetrievalResult(chunks=chunks, stages=tuple(stages))
@@ -142,7 +132,15 @@ def hybrid_search(name: str, question: str, options: QueryOptions = DEFAULT_OPTI
 def _search_one_method(name: str, question: str, top_k: int, method: str) -> list[RetrievedChunk]:
     check_question(question)
     hits, _ = _search(name, question, top_k, _LEGS[method])
+    count_results(**{f"{method}_results": len(hits)})
     return [_chunk_from_hit(hit, method, hit.score / (1 + hit.score)) for hit in hits]
+
+
+def _count_hits(legs: Mapping[str, LegSettings], stages: Sequence[StageReport], hits: Sequence[Hit]) -> None:
+    """Counts the hits of each method, and those after the merge."""
+    by_stage = {report.stage: len(report.ranking) for report in stages}
+    count_results(**{f"{method}_results": by_stage.get(leg.type, 0) for method, leg in legs.items()})
+    count_results(merged_results=len(hits))
 
 
 def _load_model() -> list[StageReport]:

@@ -25,6 +25,8 @@ from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.statistics import analyze_stale_tables, analyze_table
 
 POLL_SECONDS = 0.2
+INDEXED_VECTORS = 20_000
+"""The number of vectors from which a collection has an HNSW index."""
 LOCK = "select pg_try_advisory_lock(hashtextextended('rag.maintenance', 0))"
 UNLOCK = "select pg_advisory_unlock(hashtextextended('rag.maintenance', 0))"
 # The memory for building an index is a gigabyte, or the size of the server's shared buffers if they are smaller; they
@@ -104,7 +106,7 @@ class Maintenance:
     bulk load adds at least `bulk_documents` documents, and more than `bulk_share` of the number of stored ones.
     """
 
-    build_at: int = 20_000
+    build_at: int = INDEXED_VECTORS
     drop_below: int = 10_000
     bulk_documents: int = 1_000
     bulk_share: float = 0.2

@@ -104,6 +104,13 @@ def query_hash(query: str) -> str:
     return "hash:" + blake2b(query.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
+def hide_query(text: str, query: str) -> str:
+    """Replaces the query in a text by its hash: error messages can repeat it."""
+    if len(query) < MIN_QUERY_CHARS or query not in text:
+        return text
+    return text.replace(query, query_hash(query))
+
+
 def scrub_record(record: logging.LogRecord) -> bool:
     """A filter for other programs' loggers. Lets every record pass, scrubbed and without the question."""
     text = _format_traceback(record.exc_info) if record.exc_info else record.exc_text
@@ -147,7 +154,7 @@ class _LineBuilder:
         """Scrubs the fields, hides the operation's query in them, and drops empty ones."""
         if self.queries != "full" and operation is not None:
             fields = {
-                key: _hide_query(value, operation.query) if isinstance(value, str) else value
+                key: hide_query(value, operation.query) if isinstance(value, str) else value
                 for key, value in fields.items()
             }
         clean: EventDict = scrub({key: value for key, value in fields.items() if value not in ("", {}, [], None)})
@@ -156,14 +163,7 @@ class _LineBuilder:
 
 def _scrub_message(text: str) -> str:
     operation = current_operation()
-    return scrub_text(_hide_query(text, operation.query) if operation else text)
-
-
-def _hide_query(text: str, query: str) -> str:
-    """Replaces the query in a text by its hash: error messages can repeat it."""
-    if len(query) < MIN_QUERY_CHARS or query not in text:
-        return text
-    return text.replace(query, query_hash(query))
+    return scrub_text(hide_query(text, operation.query) if operation else text)
 
 
 def _to_ms(seconds: float) -> float:

@@ -52,6 +52,12 @@ def build_given_chunker(settings: Settings) -> GivenChunker:
     return GivenChunker(build_chunker(settings), tokenizer, max_tokens)
 
 
+def max_chunk_tokens(embedding: EmbeddingSettings) -> int:
+    """The length of the largest chunk that fits the embedder's window with a prefix of the default length."""
+    tokenizer, window = build_tokenizer(embedding), embedding_space(embedding).window
+    return window - _count_special_tokens(tokenizer, embedding) - SectionsChunker(type="sections").prefix_tokens
+
+
 def _build_profile_chunker(profile: str, chunking: ChunkingSettings, settings: Settings) -> Chunker:
     try:
         return _build_unpaged_chunker(settings.model_copy(update={"chunking": chunking}))

@@ -41,7 +41,7 @@ def add_document_profiles(settings: Settings, detection: Detection, load: LoadPr
     Changes nothing if the chunker is not that of the default profile: a chunker that was chosen for the sync applies to
     all its documents.
     """
-    if settings.chunking != load(DEFAULT_PROFILE).chunking:
+    if not detection.patterns or settings.chunking != load(DEFAULT_PROFILE).chunking:
         return settings
     profiles: dict[str, DocumentProfile] = {}
     for name, patterns in detection.patterns.items():

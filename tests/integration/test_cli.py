@@ -439,6 +439,27 @@ def test_a_bad_configuration_ends_with_2(rag: Rag, tmp_path: Path) -> None:
     assert rag("documents", "list", "--config", tmp_path / "none.yaml").code == 2
 
 
+def test_a_foreign_configuration_is_imported_and_passes_the_check(rag: Rag, tmp_path: Path) -> None:
+    file, out = tmp_path / "pipeline.yaml", tmp_path / "my.yaml"
+    file.write_text(
+        "profiles: {default: {query: {strategies: [dense, bm25], fusion: rrf, reranking: cross_encoder}}}\n"
+        "retriever: {fusion_method: rrf, dense_params: {dimension: 384}}\n"
+    )
+    ran = rag("config", "import", file, "--out", out)
+    assert (ran.code, ran.out) == (0, "")
+    assert [line.partition(":")[0] for line in ran.err.splitlines()] == ["note"] * 3
+    assert rag("config", "check", out, "--json").json == {"ok": True}
+    assert rag("config", "import", file, "--quiet").out == out.read_text()
+    imported = rag("config", "import", file, "--json").json
+    assert (list(imported["settings"]), len(imported["notices"])) == (["retrieval", "profiles"], 3)
+    assert "exists already" in rag("config", "import", file, "--out", out).err
+    file.write_text("retriver: {}")
+    ran = rag("config", "import", file, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (2, "ConfigError")
+    assert "did you mean retriever?" in ran.err
+    assert rag("config", "import", tmp_path / "none.yaml").code == 2
+
+
 @pytest.mark.parametrize("setting", ["chunking.tokns=100", "chunking.tokens", "chunkin.tokens=1", "chunking=1"])
 def test_a_typo_in_a_setting_is_one_line_without_a_traceback(rag: Rag, docs: Path, setting: str) -> None:
     ran = rag("ingest", docs, "--set", setting)

@@ -64,7 +64,7 @@ def generate_by(monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
 
 def test_what_is_stored_answers_in_its_own_words(stored: UUID) -> None:
     response = chat_with_documents("shop", QUESTION)
-    best = search_documents("shop", QUESTION).chunks[0]
+    best = search_documents("shop", QUESTION)[0]
     assert response.answer_text.startswith(f"{TEXTS[1]} [1]")
     assert response.confidence == 1.0
     first = response.citations[0]
@@ -115,7 +115,7 @@ def test_what_the_documents_do_not_speak_of_is_not_answered(stored: UUID) -> Non
 
 
 def test_chunks_that_are_found_can_be_answered_from_later(stored: UUID) -> None:
-    found = search_documents("shop", QUESTION).chunks
+    found = search_documents("shop", QUESTION)
     assert generate_answer(QUESTION, found) == chat_with_documents("shop", QUESTION)
 
 

@@ -70,7 +70,6 @@ def stored(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> UUID:
     environment = {"STORE__URL": store.dsn, "EMBEDDING__TYPE": "hashing", "EMBEDDING__DIMENSION": "64"}
     for name, value in environment.items():
         monkeypatch.setenv(f"RAG_{name}", value)
-    monkeypatch.setenv("RAG_GRAPH__TYPE", "rules")
     return store_document("shop", embed_chunks(TEXTS), ABOUT)
 
 
@@ -90,7 +89,9 @@ def in_order(chunks: Sequence[RetrievedChunk]) -> bool:
 
 def some(*texts: str) -> list[RetrievedChunk]:
     return [
-        RetrievedChunk(chunk_id=uuid4(), text=text, similarity_score=0.5, source="vector", metadata={"kind": text})
+        RetrievedChunk(
+            chunk_id=uuid4(), text=text, similarity_score=0.5, source="vector", metadata={"kind": text}, scores={}
+        )
         for text in texts
     ]
 
@@ -243,6 +244,7 @@ def test_reranked_chunks_have_the_score_of_the_reranker_and_their_metadata(
     assert best.scores["rerank"] == pytest.approx(2.9)
     assert best.similarity_score == pytest.approx(1 / (1 + np.exp(-2.9)))
     assert (best.metadata, best.source) == (chunks[2].metadata, "vector")
+    assert rerank_chunks("which?", [dict(chunk) for chunk in chunks], top_k=2) == [best, second]
     assert rerank_chunks("which?", []) == []
 
 
@@ -272,22 +274,22 @@ def test_documents_are_searched_with_the_processed_and_reranked_by_the_original_
         "hybrid_search",
         lambda name, text, options: [searched.append(text), hybrid(name, text, options)][1],
     )
-    result = search_documents("shop", "who  oils\nlocks?", QueryOptions(top_k=2))
-    assert texts(result.chunks) == sorted(TEXTS, key=len)[::-1][:2]
+    chunks = search_documents("shop", "who  oils\nlocks?", QueryOptions(top_k=2))
+    assert texts(chunks) == sorted(TEXTS, key=len)[::-1][:2]
     assert (searched, LENGTHS.questions[-1]) == (["who oils locks?"], "who  oils\nlocks?")
 
 
 def test_documents_are_not_reranked_if_that_is_not_wanted(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     rerank_by(monkeypatch, "lengths")
     options = QueryOptions(top_k=1, enable_reranking=False)
-    assert texts(search_documents("shop", "who oils locks?", options).chunks) == [TEXTS[1]]
+    assert texts(search_documents("shop", "who oils locks?", options)) == [TEXTS[1]]
 
 
 def test_a_question_that_cannot_be_expanded_is_searched_as_it_is(
     stored: UUID, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
-        found = search_documents("shop", "who oils locks?", QueryOptions(expand_query=True)).chunks
+        found = search_documents("shop", "who oils locks?", QueryOptions(expand_query=True))
     assert found[0].text == TEXTS[1]
     assert "the question is not expanded" in caplog.text
 

@@ -5,7 +5,7 @@ import pytest
 from pdfs import pdf
 from trees import read_tree, violations
 
-from rag_core.contract import embed_chunks, index_document, store_document
+from rag_core.contract import embed_chunks, graph_search, index_document, store_document
 from rag_core.knowledge_base import open_knowledge_base
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, document_id
@@ -88,6 +88,23 @@ def test_a_pdf_is_indexed_with_its_pages(configured: Postgres, tmp_path: Path) -
     on_page_2 = hits(configured, "docs_shop", "key 3", {"key": "page", "type": "gte", "value": 2})
     assert on_page_2
     assert all(hit.chunk.metadata["page"] == 2 and hit.chunk.document_id == id for hit in on_page_2)
+    assert violations(configured) == []
+
+
+def test_the_entities_of_an_indexed_pdf_are_found_by_graph_search(configured: Postgres, tmp_path: Path) -> None:
+    path = tmp_path / "crew.pdf"
+    path.write_bytes(
+        pdf(
+            ["The pumps at the northern gate are oiled by Ada Byron."],
+            ["In winter Ada Byron and Grace Hopper paint doors."],
+        )
+    )
+    id = index_document("shop", path, {"chunk_size": 100, "overlap": 0})
+    found = graph_search("shop", "What does Grace Hopper do?")
+    assert ["Grace Hopper" in chunk["text"] for chunk in found] == [True, False]  # the second by Ada Byron
+    assert {chunk["source"] for chunk in found} == {"graph"}
+    assert {hit.chunk.document_id for hit in hits(configured, "docs_shop", "pumps")} == {id}
+    assert graph_search("shop", "Who is Alan Turing?") == []
     assert violations(configured) == []
 
 

@@ -68,5 +68,13 @@ def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader, monkeypatch:
     reader.follow(page("how-to/extend"))
 
 
+def test_the_stages_are_called_as_functions(reader: Reader) -> None:
+    reader.follow(page("how-to/functions"))
+
+
+def test_a_configuration_of_another_shape_is_imported(reader: Reader) -> None:
+    reader.follow(page("how-to/import"))
+
+
 def test_chunks_of_another_program_are_stored(reader: Reader) -> None:
     reader.follow(page("how-to/given-chunks"))

@@ -217,6 +217,23 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
     assert "chunks by the answer spans of 13 questions; answers in no chunk: 1" in printed
 
 
+def test_a_retriever_of_a_file_is_measured_in_either_shape(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    foreign, own, other = (tmp_path / name for name in ("foreign.yaml", "own.yaml", "other.yaml"))
+    foreign.write_text("retriever: {fusion_method: rrf, fusion_params: {k: 10}, dense_params: {dimension: 1024}}")
+    own.write_text("retrieval: {type: bm25}")
+    other.write_text("chunking: {tokens: 30}\nretrieval: {type: bm25}")
+    told = json.loads(rag("evaluate", dataset, "--json", "--retriever", foreign))
+    assert [notice.partition(":")[0] for notice in told["notices"]] == [
+        "retriever.dense_method",
+        "retriever.dense_params.dimension",
+    ]
+    assert {"dense", "bm25", "fuse"} <= told["stages"].keys()
+    told = json.loads(rag("evaluate", dataset, "--json", "--retriever", own))
+    assert told["notices"] == []
+    assert "fuse" not in told["stages"]
+    assert "pass all other settings with --config" in rag("evaluate", dataset, "--json", "--retriever", other, code=2)
+
+
 def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("The sluice is inspected on Mondays.")

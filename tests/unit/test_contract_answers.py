@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+import pickle
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +29,9 @@ from rag_core.contract import (
     generation,
     pre_retrieval,
     preprocess_query,
+    rerank_chunks,
 )
+from rag_core.contract.chunk import CHUNK_KEYS
 from rag_core.retrieval.query.expansion import MAX_QUESTION_CHARS
 from rag_core.types import Prompt, Query
 
@@ -91,7 +94,12 @@ def profile_with(monkeypatch: pytest.MonkeyPatch, *plays: ScriptedHttpResponse, 
 
 def chunk(text: str, id: UUID | None = None, **metadata: str) -> RetrievedChunk:
     return RetrievedChunk(
-        chunk_id=id or uuid4(), text=text, similarity_score=0.5, source="vector", metadata=metadata or {"uri": "x.md"}
+        chunk_id=id or uuid4(),
+        text=text,
+        similarity_score=0.5,
+        source="vector",
+        metadata=metadata or {"uri": "x.md"},
+        scores={},
     )
 
 
@@ -285,6 +293,39 @@ def test_chunks_that_do_not_answer_are_not_cited(scripted: Written) -> None:
     assert generate_answer("What is done?", chunks()) == GeneratedResponse(
         answer_text=ABSTENTION, citations=[], confidence=0.0
     )
+
+
+def test_dictionaries_of_the_caller_are_answered_from_like_chunks(scripted: Written) -> None:
+    scripted.text = "Keys are rotated every week [2]. Locks are oiled in spring [1]."
+    plain = [dict(each) for each in chunks()]
+    as_read_from_json = [{**each, "chunk_id": str(each["chunk_id"])} for each in plain]
+    answer = generate_answer("What is done?", chunks())
+    assert generate_answer("What is done?", plain) == generate_answer("What is done?", as_read_from_json) == answer
+
+
+@pytest.mark.parametrize("key", CHUNK_KEYS)
+def test_a_chunk_that_lacks_a_key_is_a_value_error_that_names_it(key: str) -> None:
+    plain = [dict(each) for each in chunks()]
+    del plain[1][key]
+    for take in (generate_answer, rerank_chunks):
+        with pytest.raises(ValueError, match=rf"chunks\[1\] must have the keys .*; missing: {key}$"):
+            take("What is done?", plain)
+
+
+def test_an_id_that_is_no_uuid_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match=r"chunks\[0\]: chunk_id must be a UUID, got 7"):
+        generate_answer("What is done?", [{**chunk(KEYS), "chunk_id": 7}])
+
+
+def test_the_values_of_a_chunk_are_its_attributes_too_and_survive_a_copy() -> None:
+    retrieved = chunk(KEYS, KEYS_ID, kind="memo").rescored("rerank", 2.0, 0.9)
+    assert retrieved == {
+        **{"chunk_id": KEYS_ID, "text": KEYS, "similarity_score": 0.9},
+        **{"source": "vector", "metadata": {"kind": "memo"}},
+    }
+    copy = pickle.loads(pickle.dumps(retrieved))  # noqa: S301 - our own bytes
+    values = (copy.chunk_id, copy.text, copy.similarity_score, copy.source, copy.metadata, copy.scores)
+    assert values == (KEYS_ID, KEYS, 0.9, "vector", {"kind": "memo"}, {"rerank": 2.0})
 
 
 def test_without_chunks_or_words_there_is_nothing_to_answer() -> None:
