@@ -1,0 +1,88 @@
+"""The node that reads documents from files, web pages and APIs."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from anyio import to_thread
+from pydantic import Field
+
+from rag_core.config import Settings
+from rag_core.contract.nodes.documents import describe_document
+from rag_core.contract.nodes.node_config import NodeConfig
+from rag_core.contract.nodes.running import Inputs, Outputs, run_node
+from rag_core.errors import DocumentError, SourceError
+from rag_core.parsing.detection import SUFFIXES
+from rag_core.protocols import Source
+from rag_core.settings import load_settings
+from rag_core.types import Entry
+from rag_core.wiring.ingestion import open_files_source
+from rag_core.wiring.parsing import open_parser
+
+_log = logging.getLogger(__name__)
+
+
+class DocumentLoaderConfig(NodeConfig):
+    """`source_config` holds defaults of every source; it is the only source if the inputs name none.
+
+    `format_handlers` are suffixes of the formats to load; `txt` loads Markdown too. `batch_size` documents are read
+    before the node can be cancelled.
+    """
+
+    node_type: Literal["document_loader"] = "document_loader"
+    source_type: Literal["file", "web", "api"]
+    source_config: dict[str, Any]
+    format_handlers: list[str] = Field(["pdf", "html", "txt", "docx"])
+    batch_size: int = Field(100, ge=1)
+
+
+class DocumentLoaderNode:
+    """In: `sources`, each with `type` and `path` or `url`. Out: `documents`. A document that fails is logged."""
+
+    def __init__(self, config: DocumentLoaderConfig) -> None:
+        self.config = config
+
+    async def run(self, inputs: Inputs) -> Outputs:
+        return await run_node(self.config, partial(self._load, inputs), {"documents": []})
+
+    async def _load(self, inputs: Inputs) -> Outputs:
+        settings, size = load_settings(), self.config.batch_size
+        documents: list[dict[str, Any]] = []
+        for given in inputs.get("sources") or [{}]:
+            location = self._find_location({**self.config.source_config, **given})
+            source = await to_thread.run_sync(open_files_source, settings, location)
+            entries = await to_thread.run_sync(lambda source: list(source.listing()), source)
+            for first in range(0, len(entries), size):
+                batch = entries[first : first + size]
+                documents += await to_thread.run_sync(self._read_batch, settings, source, batch)
+        return {"documents": documents}
+
+    def _find_location(self, source: dict[str, Any]) -> str:
+        """The path or address. Raises SourceError if the source has none of its type."""
+        type_, location = source.get("type", self.config.source_type), source.get("path") or source.get("url")
+        if type_ not in ("file", "web", "api") or not location:
+            raise SourceError(f"a source must have a type (file, web or api) and a path or url, got {source}")
+        if type_ != "file" and not str(location).startswith(("http://", "https://")):
+            raise SourceError(f"a {type_} source must have an http or https address, got {location!r}")
+        return str(location)
+
+    def _read_batch(self, settings: Settings, source: Source, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        return list(self._read_documents(settings, source, entries))
+
+    def _read_documents(self, settings: Settings, source: Source, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+        parse = open_parser(settings.parsing, settings.limits)
+        formats = {SUFFIXES.get(f".{name}", name) for name in self.config.format_handlers}
+        if "text" in formats:
+            formats.add("markdown")
+        for entry in entries:
+            try:
+                document = parse(entry.uri, source.read(entry))
+            except DocumentError as error:
+                _log.warning("did not load %s: %s: %s", entry.uri, error.stage, error.reason)
+                continue
+            format_ = document.metadata["format"]
+            if format_ in formats:
+                yield describe_document(document)
+            else:
+                _log.warning("did not load %s: format_handlers lack its format %s", entry.uri, format_)

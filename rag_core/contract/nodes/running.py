@@ -1,0 +1,55 @@
+"""The rules for running a node: skipping it, retrying it, and the errors that it raises."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import stamina
+
+from rag_core.contract.indexing import builtin_errors, is_transient
+from rag_core.contract.nodes.node_config import NodeConfig, RetryConfig
+from rag_core.errors import BusyError, OverloadedError, StoreError, UsageError
+
+Inputs: TypeAlias = Mapping[str, Any]
+Outputs: TypeAlias = dict[str, Any]
+
+_FIRST_WAIT = 1.0
+_log = logging.getLogger(__name__)
+
+
+async def run_node(config: NodeConfig, work: Callable[[], Awaitable[Outputs]], if_disabled: Outputs) -> Outputs:
+    """Runs the work of a node, and retries temporary failures. A node that is not enabled returns `if_disabled`.
+
+    Raises ValueError for wrong inputs, and RuntimeError if the work fails.
+    """
+    if not config.enabled:
+        _log.info("skipped the node %s (%s): it is not enabled", config.name, config.node_type)
+        return if_disabled
+    with builtin_errors(f"the node {config.name} failed"):
+        return await _retry(config.retry_config, work)
+
+
+def read_input(inputs: Inputs, name: str) -> Any:
+    """Raises UsageError if the input is missing."""
+    if name not in inputs:
+        raise UsageError(f"inputs must have {name!r}, got {', '.join(inputs) or 'none'}")
+    return inputs[name]
+
+
+async def _retry(config: RetryConfig, work: Callable[[], Awaitable[Outputs]]) -> Outputs:
+    attempts = stamina.retry_context(
+        on=_is_temporary,
+        attempts=config.max_retries + 1,
+        timeout=None,
+        wait_initial=min(_FIRST_WAIT, config.max_delay),
+        wait_max=config.max_delay,
+        wait_exp_base=config.backoff_base,
+    )
+    async for attempt in attempts:
+        with attempt:
+            return await work()
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _is_temporary(error: Exception) -> bool:
+    return isinstance(error, StoreError | BusyError | OverloadedError) or is_transient(error)
