@@ -29,18 +29,21 @@ NO_ANSWER: Mapping[str, Any] = {"response": "", "citations": [], "tokens_used": 
 _COUNTS = ("prompt_tokens", "completion_tokens")
 
 
-class GroundedGeneratorConfig(NodeConfig):
+class AnswerConfig(NodeConfig):
     """`system_prompt`, `max_tokens` and `temperature` are for a model of `llm_config`.
 
     The profile's generator, which answers without one, has settings of its own.
     """
 
-    node_type: Literal["grounded_generator"] = "grounded_generator"
     llm_config: LLMConfig
     system_prompt: str
     citation_style: Literal["inline", "footnote", "endnote"] = "inline"
     max_tokens: int = Field(1024, ge=1)
     temperature: float = Field(0.1, ge=0, le=2)
+
+
+class GroundedGeneratorConfig(AnswerConfig):
+    node_type: Literal["grounded_generator"] = "grounded_generator"
 
 
 class GroundedGeneratorNode:
@@ -69,7 +72,7 @@ class GroundedGeneratorNode:
         return {**_describe_answer(answer, context), "tokens_used": _count_tokens(stages)}
 
 
-def build_prompt(config: GroundedGeneratorConfig, settings: Settings, inputs: Inputs) -> Prompt:
+def build_prompt(config: AnswerConfig, settings: Settings, inputs: Inputs) -> Prompt:
     query = str(read_input(inputs, "query"))
     return Prompt(
         query=Query(text=query, tenant=settings.tenant),
@@ -80,7 +83,7 @@ def build_prompt(config: GroundedGeneratorConfig, settings: Settings, inputs: In
 
 
 async def open_generator(
-    config: GroundedGeneratorConfig, settings: Settings, passages: Sequence[Passage], remote: RemoteModels
+    config: AnswerConfig, settings: Settings, passages: Sequence[Passage], remote: RemoteModels
 ) -> Generator:
     """The language model of the configuration, or else the profile's generator."""
     if not config.llm_config.model:
