@@ -25,6 +25,7 @@ from rag_core.contract.nodes import (
     VectorSearchConfig,
     VectorSearchNode,
 )
+from rag_core.hyperkb import SparseRetriever
 from rag_core.storage.postgres import Postgres
 
 pytestmark = pytest.mark.postgres
@@ -142,3 +143,15 @@ def test_a_conversation_is_remembered_under_its_session() -> None:
         ],
         "metadata": {"turn_count": 3, "topic": "gates"},
     }
+
+
+def test_documents_of_hyper_kb_are_indexed_and_searched_by_their_metadata() -> None:
+    retriever = SparseRetriever()
+    documents = [
+        {"id": "one", "content": "The keys are rotated every ninety days.", "metadata": {"year": 2025}},
+        {"id": "two", "content": "The keys of the gates are kept at the harbour.", "metadata": {"year": 2026}},
+    ]
+    assert retriever.index_documents(documents) == 2
+    assert {result["metadata"]["source"] for result in retriever.search("keys", top_k=5)} == {"one", "two"}
+    (result,) = retriever.search("keys", filters={"year": 2026})
+    assert (result["content"], result["retriever"]) == (documents[1]["content"], "bm25")
