@@ -44,12 +44,15 @@ class AggregationStrategy:
             template=self.template,
             now=datetime.now(UTC),
         )
-        passages = pack([_drop_headings(hit) for hit in _number_turns(results)], packing, _count_tokens)
+        passages = pack(list(_read_hits(results)), packing, _count_tokens)
         return "\n\n".join(f"{passage.note} {passage.text}" if passage.note else passage.text for passage in passages)
 
 
-def _number_turns(results: Sequence[Mapping[str, Any]]) -> Iterator[Hit]:
-    """Yields the hits. An earlier answer without a number of turns is numbered by its time, from 1 for the newest."""
+def _read_hits(results: Sequence[Mapping[str, Any]]) -> Iterator[Hit]:
+    """Yields the hits without their headings, which are not part of the text.
+
+    An earlier answer without a number of turns is numbered by its time, from 1 for the newest.
+    """
     hits = [hit_from_result(result) for result in results]
     times = sorted((hit.origin.updated_at or _UNDATED for hit in hits), reverse=True)
     for hit in hits:
@@ -57,12 +60,7 @@ def _number_turns(results: Sequence[Mapping[str, Any]]) -> Iterator[Hit]:
         if "query" in metadata:
             turn = {"turns_ago": times.index(hit.origin.updated_at or _UNDATED) + 1, "question": metadata["query"]}
             hit = replace(hit, origin=replace(hit.origin, metadata={**turn, **metadata}))
-        yield hit
-
-
-def _drop_headings(hit: Hit) -> Hit:
-    """The hit without the headings above its text, which are not part of the aggregated text."""
-    return replace(hit, chunk=replace(hit.chunk, prefix=""))
+        yield replace(hit, chunk=replace(hit.chunk, prefix=""))
 
 
 def _count_tokens(texts: Sequence[str]) -> list[int]:

@@ -38,9 +38,9 @@ class SparseRetriever:
         return report.chunks["stored"]
 
     def search(self, query: str, top_k: int = 10, filters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """At most `top_k` chunks, best first. `filters` holds values by metadata key, or follows our own grammar.
+        """Returns at most `top_k` chunks, best first.
 
-        Raises NotFoundError if nothing was indexed.
+        `filters` holds values by metadata key, or follows our own grammar. Raises NotFoundError if nothing was indexed.
         """
         leg = Bm25Retriever(type="bm25", k1=self.k1, b=self.b)
         with KnowledgeBase(load_settings().model_copy(update={"retrieval": leg})) as knowledge:
@@ -48,13 +48,13 @@ class SparseRetriever:
         return [describe_result(hit, "bm25") for hit in hits]
 
 
-def _read_document(given: Mapping[str, Any]) -> Document:
-    origin = hit_from_result(given).origin
+def _read_document(item: Mapping[str, Any]) -> Document:
+    origin = hit_from_result(item).origin
     metadata = {key: value for key, value in origin.metadata.items() if key not in _FIELDS and value is not None}
     return Document(
-        uri=str(given["id"]),
-        text=str(given["content"]),
+        uri=str(item["id"]),
+        text=str(item["content"]),
         title=origin.title,
         language=origin.language,
-        metadata={"source": str(given["id"]), **metadata},
+        metadata={"source": str(item["id"]), **metadata},
     )

@@ -1,7 +1,6 @@
 """The node that measures the quality of a response."""
 
 from contextlib import aclosing
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,7 +8,7 @@ from anyio import to_thread
 
 from rag_core.contract.nodes.judging import open_judge, read_answer
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.contract.pre_retrieval import get_query_embedding
 from rag_core.evaluation.answers import token_f1
 from rag_core.settings import load_settings
@@ -24,20 +23,18 @@ class AnswerQualityEvaluationConfig(NodeConfig):
 
 
 class AnswerQualityEvaluationNode:
-    """In: `query`, `response`, `context` and `references`, right answers. Out: `answer_quality`, each from 0 to 1.
+    """Inputs: `query`, `response`, `context`, and right answers as `references`. Outputs: `answer_quality`.
 
-    `faithfulness` is the judge's score of the response by its context. `relevance` is the cosine of question and
-    response, and `completeness` the F1 of its words and those of the best reference: rules, which do not understand
-    either. `completeness` is None without references.
+    All are from 0 to 1. `faithfulness` is the judge's score of the response by its context. `relevance` is the cosine
+    of question and response, and `completeness` the F1 of its words and those of the best reference. Both are rules
+    that understand no meaning. `completeness` is None without references.
     """
 
     def __init__(self, config: AnswerQualityEvaluationConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"answer_quality": {}})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._evaluate, inputs), {"answer_quality": {}})
-
-    async def _evaluate(self, inputs: Inputs) -> Outputs:
         settings, query, references = load_settings(), str(read_input(inputs, "query")), inputs.get("references")
         answer, passages = read_answer(inputs, settings)
         async with aclosing(RemoteModels()) as remote:

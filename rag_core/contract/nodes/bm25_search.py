@@ -1,6 +1,5 @@
 """The node that searches by the words of a question."""
 
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -8,7 +7,7 @@ from pydantic import Field
 from rag_core.config import Bm25Retriever
 from rag_core.contract.nodes.collection_search import search_collection, select_results
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.wire.filter_dicts import combine_filters
 
 
@@ -26,15 +25,13 @@ class BM25SearchConfig(NodeConfig):
 
 
 class BM25SearchNode:
-    """In: `query`, and `filters` besides those of the configuration. Out: `results`, whose score is that of BM25."""
+    """Inputs: `query`, and `filters` besides those of the configuration. Outputs: `results` with BM25 scores."""
 
     def __init__(self, config: BM25SearchConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"results": []})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._search, inputs), {"results": []})
-
-    async def _search(self, inputs: Inputs) -> Outputs:
         config, query = self.config, str(read_input(inputs, "query"))
         filters = combine_filters(config.filter_metadata, inputs.get("filters"))
         leg = Bm25Retriever(type="bm25", k1=config.k1, b=config.b)

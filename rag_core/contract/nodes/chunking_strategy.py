@@ -1,7 +1,6 @@
 """The node that splits documents into chunks."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, Self
 
 from anyio import to_thread
@@ -11,7 +10,7 @@ from rag_core.config import SectionsChunker
 from rag_core.contract.indexing import build_character_chunker
 from rag_core.contract.nodes.documents import describe_chunk, document_from_dict
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.protocols import Chunker
 from rag_core.settings import load_settings
 from rag_core.types import DEFAULT_COLLECTION, document_id
@@ -34,7 +33,7 @@ class ChunkingStrategyConfig(NodeConfig):
 
 
 class ChunkingStrategyNode:
-    """In: `documents`. Out: `chunks` of whole sentences, which do not cross the borders of sections.
+    """Inputs: `documents`. Outputs: `chunks` of whole sentences, which do not cross the borders of sections.
 
     `content[start_index:end_index]` of the document is the chunk's content.
     """
@@ -42,10 +41,8 @@ class ChunkingStrategyNode:
     def __init__(self, config: ChunkingStrategyConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"chunks": []})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._split, inputs), {"chunks": []})
-
-    async def _split(self, inputs: Inputs) -> Outputs:
         documents = read_input(inputs, "documents")
         return {"chunks": await to_thread.run_sync(self._split_documents, documents)}
 

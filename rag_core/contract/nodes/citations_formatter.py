@@ -1,14 +1,13 @@
 """The node that turns citations into references."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from rag_core.answering.citing.citations import cite
 from rag_core.contract.nodes.context import passages_from_context
 from rag_core.contract.nodes.grounded_generator import describe_citation
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.types import DEFAULT_COLLECTION
 
 
@@ -17,7 +16,7 @@ class CitationsFormatterConfig(NodeConfig):
 
 
 class CitationsFormatterNode:
-    """In: `context`, and the `citations` of a generator or a `response` with markers. Out: `citations`.
+    """Inputs: `context`, and the `citations` of a generator or a `response` with markers. Outputs: `citations`.
 
     Each has `id`, `source_id`, `url`, `title` and `snippet`. A node that is not enabled returns the given citations.
     """
@@ -25,11 +24,8 @@ class CitationsFormatterNode:
     def __init__(self, config: CitationsFormatterConfig) -> None:
         self.config = config
 
+    @as_node(lambda inputs: {"citations": list(inputs.get("citations") or ())})
     async def run(self, inputs: Inputs) -> Outputs:
-        given = list(inputs.get("citations") or ())
-        return await run_node(self.config, partial(self._format, inputs), {"citations": given})
-
-    async def _format(self, inputs: Inputs) -> Outputs:
         context = read_input(inputs, "context")
         citations = inputs["citations"] if "citations" in inputs else _find_citations(inputs, context)
         items = {str(item["id"]): item.get("metadata") or {} for item in context}

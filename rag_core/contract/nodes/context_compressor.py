@@ -1,6 +1,5 @@
 """The node that selects the results which a generator reads."""
 
-from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -8,7 +7,7 @@ from pydantic import Field
 
 from rag_core.config import PackingSettings
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.settings import load_settings
 from rag_core.types import Passage
 from rag_core.wire.result_dicts import hit_from_result
@@ -28,7 +27,7 @@ class ContextCompressorConfig(NodeConfig):
 
 
 class ContextCompressorNode:
-    """In: `results`, best first. Out: `context`, without near duplicates and within the limits.
+    """Inputs: `results`, best first. Outputs: `context`, without near duplicates and within the limits.
 
     Overlapping chunks of one document become one item, with the id of the best of them. A node that is not enabled
     returns all results as context.
@@ -37,10 +36,8 @@ class ContextCompressorNode:
     def __init__(self, config: ContextCompressorConfig) -> None:
         self.config = config
 
+    @as_node(lambda inputs: {"context": list(inputs.get("results") or ())})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._pack, inputs), {"context": list(inputs.get("results") or ())})
-
-    async def _pack(self, inputs: Inputs) -> Outputs:
         config, settings = self.config, load_settings()
         limits = {"passages": config.max_items, "tokens": config.max_tokens, "near_duplicate": config.near_duplicate}
         packing = settings.packing.model_copy(update={"strategy": config.strategy, **limits})

@@ -4,14 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
 from rag_core.contract.nodes.memory_store import BaseMemoryStore, Turn, drop_expired_turns, open_memory_store
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.conversation.in_memory import MAX_MESSAGES
 from rag_core.settings import load_settings
 from rag_core.text.stop_words import STOP_WORDS
@@ -30,7 +29,7 @@ class ConversationStateConfig(NodeConfig):
 
 
 class ConversationStateNode:
-    """In: `session_id` and `user_message`. Out: both the last `max_turns` turns and facts about all turns.
+    """Inputs: `session_id` and `user_message`. Outputs: both the last `max_turns` turns and facts about all turns.
 
     The turns end with this message. After the answer, the node can be run with `assistant_message` instead, to save
     that. `topic` is the word that the user said most. `store` is used instead of the one of this process.
@@ -39,11 +38,8 @@ class ConversationStateNode:
     def __init__(self, config: ConversationStateConfig, store: BaseMemoryStore | None = None) -> None:
         self.config, self._store = config, store
 
+    @as_node(lambda inputs: _describe_turns(str(inputs.get("session_id", "")), []))
     async def run(self, inputs: Inputs) -> Outputs:
-        empty = _describe_turns(str(inputs.get("session_id", "")), [], self.config.max_turns)
-        return await run_node(self.config, partial(self._update, inputs), empty)
-
-    async def _update(self, inputs: Inputs) -> Outputs:
         store = self._store or open_memory_store(load_settings().tenant, self.config.memory_store)
         session_id, now = str(read_input(inputs, "session_id")), datetime.now(UTC)
         turns = await store.get_history(session_id, MAX_MESSAGES)
@@ -55,7 +51,7 @@ class ConversationStateNode:
         return _describe_turns(session_id, [*turns, turn], self.config.max_turns)
 
 
-def _describe_turns(session_id: str, turns: Sequence[Turn], max_turns: int) -> Outputs:
+def _describe_turns(session_id: str, turns: Sequence[Turn], max_turns: int = MAX_MESSAGES) -> Outputs:
     return {
         "session_id": session_id,
         "conversation_history": [{"role": turn.role, "content": turn.content} for turn in turns[-max_turns:]],

@@ -1,8 +1,7 @@
 """The node that reads documents from files, web pages and APIs."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -11,7 +10,7 @@ from pydantic import Field
 from rag_core.config import Settings
 from rag_core.contract.nodes.documents import describe_document
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.errors import DocumentError, SourceError
 from rag_core.parsing.detection import SUFFIXES
 from rag_core.protocols import Source
@@ -38,19 +37,20 @@ class DocumentLoaderConfig(NodeConfig):
 
 
 class DocumentLoaderNode:
-    """In: `sources`, each with `type` and `path` or `url`. Out: `documents`. A document that fails is logged."""
+    """Inputs: `sources`, each with `type` and `path` or `url`. Outputs: `documents`, without those that fail.
+
+    Each failure is logged as a warning.
+    """
 
     def __init__(self, config: DocumentLoaderConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"documents": []})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._load, inputs), {"documents": []})
-
-    async def _load(self, inputs: Inputs) -> Outputs:
         settings, size = load_settings(), self.config.batch_size
         documents: list[dict[str, Any]] = []
-        for given in inputs.get("sources") or [{}]:
-            location = self._find_location({**self.config.source_config, **given})
+        for source_input in inputs.get("sources") or [{}]:
+            location = self._find_location({**self.config.source_config, **source_input})
             source = await to_thread.run_sync(open_files_source, settings, location)
             entries = await to_thread.run_sync(lambda source: list(source.listing()), source)
             for first in range(0, len(entries), size):
@@ -68,13 +68,11 @@ class DocumentLoaderNode:
         return str(location)
 
     def _read_batch(self, settings: Settings, source: Source, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        return list(self._read_documents(settings, source, entries))
-
-    def _read_documents(self, settings: Settings, source: Source, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
         parse = open_parser(settings.parsing, settings.limits)
         formats = {SUFFIXES.get(f".{name}", name) for name in self.config.format_handlers}
         if "text" in formats:
             formats.add("markdown")
+        documents = []
         for entry in entries:
             try:
                 document = parse(entry.uri, source.read(entry))
@@ -83,6 +81,7 @@ class DocumentLoaderNode:
                 continue
             format_ = document.metadata["format"]
             if format_ in formats:
-                yield describe_document(document)
+                documents.append(describe_document(document))
             else:
                 _log.warning("did not load %s: format_handlers lack its format %s", entry.uri, format_)
+        return documents

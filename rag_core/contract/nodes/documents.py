@@ -30,21 +30,21 @@ def describe_document(document: Document) -> dict[str, Any]:
     return {**described, "pages": list(document.pages)} if document.pages else described
 
 
-def document_from_dict(given: Mapping[str, Any]) -> Document:
+def document_from_dict(item: Mapping[str, Any]) -> Document:
     """The document, with the sections of its Markdown. Raises UsageError if it has no `id` or `content`."""
-    _check_keys("document", given, ("id", "content"))
-    metadata = given.get("metadata") or {}
+    _check_keys("document", item, ("id", "content"))
+    metadata = item.get("metadata") or {}
     outlined = with_outline(
         Document(
-            uri=str(given["id"]),
-            text=str(given["content"]),
+            uri=str(item["id"]),
+            text=str(item["content"]),
             title=str(metadata.get("title", "")),
             media_type="text/markdown",
             language=str(metadata.get("language", "")),
             metadata=_storable_metadata(metadata, _FIELDS),
         )
     )
-    return replace(outlined, pages=tuple(given.get("pages", ())))
+    return replace(outlined, pages=tuple(item.get("pages", ())))
 
 
 def describe_chunk(chunk: Chunk, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,14 +72,14 @@ def documents_from_chunks(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Docum
 
 
 def _join_chunks(id: str, chunks: Sequence[Mapping[str, Any]]) -> Document:
-    text, given = "", []
+    text, spans = "", []
     for chunk in sorted(chunks, key=lambda chunk: int(chunk.get("start_index", 0))):
         content, metadata = str(chunk["content"]), chunk.get("metadata") or {}
         start = int(chunk.get("start_index", len(text) + 1 if text else 0))
         text += "\n" * (start - len(text)) + content[max(0, len(text) - start) :]
-        own = {key: metadata[key] for key in CHUNK_KEYS if metadata.get(key)}
+        place = {key: metadata[key] for key in CHUNK_KEYS if metadata.get(key)}
         prefix = str(metadata.get("prefix", ""))
-        given.append(GivenChunk(start=start, end=start + len(content), prefix=prefix, metadata=own))
+        spans.append(GivenChunk(start=start, end=start + len(content), prefix=prefix, metadata=place))
     first = chunks[0].get("metadata") or {}
     return Document(
         uri=id,
@@ -87,7 +87,7 @@ def _join_chunks(id: str, chunks: Sequence[Mapping[str, Any]]) -> Document:
         title=str(first.get("title", "")),
         language=str(first.get("language", "")),
         metadata={"source": id, **_storable_metadata(first, _FIELDS | _CHUNK_KEYS)},
-        given=tuple(given),
+        given=tuple(spans),
     )
 
 
@@ -100,6 +100,6 @@ def _storable_metadata(metadata: Mapping[str, Any], without: frozenset[str]) -> 
     }
 
 
-def _check_keys(kind: str, given: Mapping[str, Any], required: Sequence[str]) -> None:
-    if missing := [key for key in required if key not in given]:
+def _check_keys(kind: str, item: Mapping[str, Any], required: Sequence[str]) -> None:
+    if missing := [key for key in required if key not in item]:
         raise UsageError(f"a {kind} must have {', '.join(required)}; missing: {', '.join(missing)}")

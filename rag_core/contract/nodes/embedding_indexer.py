@@ -1,7 +1,6 @@
 """The node that embeds chunks and stores them."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -10,7 +9,7 @@ from pydantic import Field
 from rag_core.contract.indexing import embed_chunks
 from rag_core.contract.nodes.documents import documents_from_chunks
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.contract.vector_store.port import BaseVectorStore, Vector
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
@@ -24,7 +23,7 @@ class EmbeddingIndexerConfig(NodeConfig):
 
 
 class EmbeddingIndexerNode:
-    """In: `chunks`. Out: `indexed`, the number of chunks that are stored now, and `failures`, one for each document.
+    """Inputs: `chunks`. Outputs: `indexed`, the number of stored chunks, and `failures`, one per document.
 
     A document replaces the stored one with its id. BM25 finds its chunks, too. `store` receives the vectors instead of
     the collection, with the text of each as `content` in the metadata.
@@ -33,10 +32,8 @@ class EmbeddingIndexerNode:
     def __init__(self, config: EmbeddingIndexerConfig, store: BaseVectorStore | None = None) -> None:
         self.config, self._store = config, store
 
+    @as_node(lambda _: {"indexed": 0, "failures": []})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._index, inputs), {"indexed": 0, "failures": []})
-
-    async def _index(self, inputs: Inputs) -> Outputs:
         chunks = read_input(inputs, "chunks")
         if self._store is None:
             return await to_thread.run_sync(self._add_to_collection, chunks)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -16,11 +15,11 @@ from rag_core.config import Endpoint, Settings
 from rag_core.contract.equal_rarities import EqualRarities
 from rag_core.contract.nodes.context import messages_from_history, passages_from_context
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.protocols import Generator
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
-from rag_core.types import Answer, Citation, Passage, Prompt, Query, StageReport, Style
+from rag_core.types import Answer, Citation, Passage, Prompt, Query, Style
 from rag_core.wiring.endpoint import build_client
 from rag_core.wiring.generation import build_generator
 from rag_core.wiring.models import RemoteModels
@@ -47,7 +46,7 @@ class GroundedGeneratorConfig(AnswerConfig):
 
 
 class GroundedGeneratorNode:
-    """In: `query`, `context`, and `conversation_history`. Out: `response`, `citations` and `tokens_used`.
+    """Inputs: `query`, `context`, and `conversation_history`. Outputs: `response`, `citations` and `tokens_used`.
 
     The marker `[n]` in the response means the nth item of the context. `source_id` is the item's id, `snippet` the
     sentence in it that supports the claim. `tokens_used` is the endpoint's count; 0 if none wrote the response.
@@ -56,10 +55,8 @@ class GroundedGeneratorNode:
     def __init__(self, config: GroundedGeneratorConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: dict(NO_ANSWER))
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._answer, inputs), dict(NO_ANSWER))
-
-    async def _answer(self, inputs: Inputs) -> Outputs:
         settings, context = load_settings(), read_input(inputs, "context")
         prompt = build_prompt(self.config, settings, inputs)
         with recording(settings.answering.timeout_ms / 1000) as stages:
@@ -67,9 +64,10 @@ class GroundedGeneratorNode:
                 generator = await open_generator(self.config, settings, prompt.passages, remote)
                 async with aclosing(generator.stream(prompt)) as pieces:
                     text = "".join([piece async for piece in pieces])
+        tokens = sum(int(report.figures.get(name, 0)) for report in stages for name in _COUNTS)
         hosts = frozenset(settings.guard.link_hosts)
         answer = cite(text, prompt.passages, prompt.query.collection, prompt.style.citations, hosts)
-        return {**_describe_answer(answer, context), "tokens_used": _count_tokens(stages)}
+        return {**_describe_answer(answer, context), "tokens_used": tokens}
 
 
 def build_prompt(config: AnswerConfig, settings: Settings, inputs: Inputs) -> Prompt:
@@ -107,7 +105,3 @@ def _describe_answer(answer: Answer, context: Sequence[Mapping[str, Any]]) -> Ou
         if (described := describe_citation(citation, context)) not in citations:
             citations.append(described)
     return {"response": answer.text if answer.text.strip() else ABSTENTION, "citations": citations}
-
-
-def _count_tokens(stages: Sequence[StageReport]) -> int:
-    return sum(int(report.figures.get(name, 0)) for report in stages for name in _COUNTS)

@@ -1,13 +1,12 @@
 """The node that holds back responses which their context does not support."""
 
 from contextlib import aclosing
-from functools import partial
 from typing import Literal
 
 from rag_core.answering.judging.guard import Guard
 from rag_core.contract.nodes.judging import describe_verdict, open_judge, read_answer
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.events import Listener, ignore_event
 from rag_core.settings import load_settings
 from rag_core.stage import recording
@@ -23,7 +22,7 @@ class HallucinationGuardConfig(NodeConfig):
 
 
 class HallucinationGuardNode:
-    """In: `response` and `context`. Out: `response`, `route` and `verdict`.
+    """Inputs: `response` and `context`. Outputs: `response`, `route` and `verdict`.
 
     If a sentence is not supported, `route` is `fallback` and the response says that it was held back. Otherwise `route`
     is `answer`. If the judge fails, the setting `guard.on_judge_error` decides.
@@ -32,11 +31,8 @@ class HallucinationGuardNode:
     def __init__(self, config: HallucinationGuardConfig) -> None:
         self.config = config
 
+    @as_node(lambda inputs: {"response": inputs.get("response", ""), "route": "answer", "verdict": {}})
     async def run(self, inputs: Inputs) -> Outputs:
-        passed = {"response": inputs.get("response", ""), "route": "answer", "verdict": {}}
-        return await run_node(self.config, partial(self._check, inputs), passed)
-
-    async def _check(self, inputs: Inputs) -> Outputs:
         settings = load_settings()
         answer, passages = read_answer(inputs, settings)
 

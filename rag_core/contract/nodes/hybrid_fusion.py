@@ -1,13 +1,12 @@
 """The node that fuses the results of several searches."""
 
-from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
 from rag_core.config import FusionWeight
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.protocols import Ranking
 from rag_core.retrieval.fusion import Candidates, fuse_rrf, fuse_weighted
 from rag_core.wire.result_fusion import fuse_results, merge_results
@@ -24,7 +23,7 @@ class HybridFusionConfig(NodeConfig):
 
 
 class HybridFusionNode:
-    """In: `retrieval_results`, lists of results by the name of the search. Out: `fused_results`, best first.
+    """Inputs: `retrieval_results`, lists of results by the name of the search. Outputs: `fused_results`, best first.
 
     Each has the fused score, the names of the searches that found it as `sources`, and the content and metadata of the
     first of them. A node that is not enabled returns the results of all searches, one after the other.
@@ -33,11 +32,8 @@ class HybridFusionNode:
     def __init__(self, config: HybridFusionConfig) -> None:
         self.config = config
 
+    @as_node(lambda inputs: {"fused_results": list(merge_results(inputs.get("retrieval_results") or {}).values())})
     async def run(self, inputs: Inputs) -> Outputs:
-        unfused = list(merge_results(inputs.get("retrieval_results") or {}).values())
-        return await run_node(self.config, partial(self._fuse, inputs), {"fused_results": unfused})
-
-    async def _fuse(self, inputs: Inputs) -> Outputs:
         fused = fuse_results(read_input(inputs, "retrieval_results"), self._rank)
         return {"fused_results": fused[: self.config.top_k]}
 

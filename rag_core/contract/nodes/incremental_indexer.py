@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -11,7 +10,7 @@ from pydantic import Field
 from rag_core.config import Settings
 from rag_core.contract.nodes.documents import document_from_dict
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.ingestion.sources.given import GivenSource
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
@@ -28,7 +27,7 @@ class IncrementalIndexerConfig(NodeConfig):
 
 
 class IncrementalIndexerNode:
-    """In: all `documents` of the source. Out: the numbers of those that were `added`, `changed`, `deleted`, `same`.
+    """Inputs: all `documents` of the source. Outputs: the numbers `added`, `changed`, `deleted` and `same`; `failures`.
 
     Only new and changed documents are split and embedded. Stored documents that are not among the inputs are deleted;
     if these are more than the setting `ingestion.delete_share`, nothing is, and ValueError is raised.
@@ -37,16 +36,13 @@ class IncrementalIndexerNode:
     def __init__(self, config: IncrementalIndexerConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"added": 0, "changed": 0, "deleted": 0, "same": 0, "failures": []})
     async def run(self, inputs: Inputs) -> Outputs:
-        unchanged = {"added": 0, "changed": 0, "deleted": 0, "same": 0, "failures": []}
-        return await run_node(self.config, partial(self._sync, inputs), unchanged)
-
-    async def _sync(self, inputs: Inputs) -> Outputs:
         return await to_thread.run_sync(self._sync_documents, read_input(inputs, "documents"))
 
-    def _sync_documents(self, given: Sequence[Mapping[str, Any]]) -> Outputs:
+    def _sync_documents(self, items: Sequence[Mapping[str, Any]]) -> Outputs:
         settings = load_settings()
-        source = _build_source(settings, f"node:///{self.config.source}", given)
+        source = _build_source(settings, f"node:///{self.config.source}", items)
         postgres = Postgres.open(settings.store.url)
         sync = build_given_sync(settings, postgres, source, self.config.vector_store, is_partial=False)
         report = sync.run(build_inline_runner(settings))
@@ -54,11 +50,11 @@ class IncrementalIndexerNode:
         return {**counts, "failures": [dict(failure) for failure in report.failures]}
 
 
-def _build_source(settings: Settings, root: str, given: Sequence[Mapping[str, Any]]) -> GivenSource:
+def _build_source(settings: Settings, root: str, items: Sequence[Mapping[str, Any]]) -> GivenSource:
     """The documents with the metadata that every document has, under uris that begin with the root."""
     documents = [
         document_from_dict({**item, "metadata": {"source": item.get("id"), **(item.get("metadata") or {})}})
-        for item in given
+        for item in items
     ]
     named = {
         f"{root}/{uri.removeprefix(PUSHED_URI)}": document

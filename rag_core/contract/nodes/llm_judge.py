@@ -2,12 +2,11 @@
 
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import Literal
 
 from rag_core.contract.nodes.judging import describe_verdict, open_judge, read_answer
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.settings import load_settings
 from rag_core.wiring.models import RemoteModels
 
@@ -20,15 +19,13 @@ class LLMJudgeConfig(NodeConfig):
 
 
 class LLMJudgeNode:
-    """In: `response` and `context`. Out: `verdict`, with the grade and the score of each sentence as `claims`."""
+    """Inputs: `response` and `context`. Outputs: `verdict`; its `claims` grade each sentence."""
 
     def __init__(self, config: LLMJudgeConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"verdict": {}})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._judge, inputs), {"verdict": {}})
-
-    async def _judge(self, inputs: Inputs) -> Outputs:
         settings = load_settings()
         answer, passages = read_answer(inputs, settings)
         async with aclosing(RemoteModels()) as remote:

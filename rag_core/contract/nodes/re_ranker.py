@@ -1,10 +1,9 @@
 """The node that sorts results by a model that reads question and text together."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from anyio import to_thread
 from pydantic import Field
@@ -17,8 +16,8 @@ from rag_core.config import (
     find_reranked_retriever,
 )
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
-from rag_core.errors import ConfigError
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
+from rag_core.errors import ConfigError, RagError
 from rag_core.retrieval.reranked import score_texts
 from rag_core.settings import load_settings
 from rag_core.wire.result_dicts import hit_from_result
@@ -38,30 +37,32 @@ class ReRankerConfig(NodeConfig):
 
 
 class ReRankerNode:
-    """In: `query` and `results`. Out: the best `results`, with the reranker's scores.
+    """Inputs: `query` and `results`. Outputs: the best `results`, with the reranker's scores.
 
-    A node that is not enabled, or whose reranker is missing or fails, returns the first results; a failure is logged.
+    If the reranker is missing or fails, the results keep their order, and a warning is logged.
     """
 
     def __init__(self, config: ReRankerConfig) -> None:
         self.config = config
 
+    @as_node(lambda inputs: {"results": list(inputs.get("results") or ())})
     async def run(self, inputs: Inputs) -> Outputs:
-        first = list(inputs.get("results") or ())[: self.config.top_k]
-        try:
-            return await run_node(self.config, partial(self._rerank, inputs), {"results": first})
-        except RuntimeError as error:
-            _log.warning("the results keep their order: %s", error)
-            return {"results": first}
-
-    async def _rerank(self, inputs: Inputs) -> Outputs:
-        query, results = str(read_input(inputs, "query")), read_input(inputs, "results")
-        section = self._select_reranker(load_settings())
+        query, results = str(read_input(inputs, "query")), list(read_input(inputs, "results"))
         texts = [hit_from_result(result).chunk.embedded_text for result in results]
+        try:
+            scores = await self._score_texts(query, texts) if texts else []
+        except RagError as error:
+            _log.warning("the node %s keeps the order of its results: %s", self.config.name, error)
+            return {"results": results[: self.config.top_k]}
+        rescored = [{**result, "score": float(score)} for result, score in zip(results, scores, strict=True)]
+        # ties keep their order
+        return {"results": sorted(rescored, key=lambda result: -result["score"])[: self.config.top_k]}
+
+    async def _score_texts(self, query: str, texts: Sequence[str]) -> list[float]:
+        section = self._select_reranker(load_settings())
         async with aclosing(RemoteModels()) as remote:
             reranker = await to_thread.run_sync(build_reranker, section, remote.pool)
-            scores = await score_texts(reranker, query, texts) if texts else []
-        return {"results": _sort_results(results, scores)[: self.config.top_k]}
+            return await score_texts(reranker, query, texts)
 
     def _select_reranker(self, settings: Settings) -> RerankerSettings:
         if self.config.model:
@@ -72,9 +73,3 @@ class ReRankerNode:
         if section is None:
             raise ConfigError("the profile has no reranker: the node needs a model or a llm_config")
         return section.reranker
-
-
-def _sort_results(results: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> list[dict[str, Any]]:
-    """The results with these scores, best first; ties keep their order."""
-    rescored = [{**result, "score": float(score)} for result, score in zip(results, scores, strict=True)]
-    return sorted(rescored, key=lambda result: -result["score"])

@@ -1,14 +1,13 @@
 """The node that measures results against the grades of a dataset."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
 
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.evaluation.metrics import average_precision, ndcg, recall, reciprocal_rank, unique_ids
 
 
@@ -21,19 +20,17 @@ class RetrievalEvaluationConfig(NodeConfig):
 
 
 class RetrievalEvaluationNode:
-    """In: `queries` of DatasetNode, and `results`, lists of results by `query_id`. Out: `evaluations` and `metrics`.
+    """Inputs: `queries` of DatasetNode, and lists of `results` by `query_id`. Outputs: `evaluations` and `metrics`.
 
-    Each query has an evaluation, without results all its metrics are 0; `metrics` are the means. A result counts under
+    Each query has an evaluation; its metrics are 0 without results. `metrics` are the means. A result counts under
     its id if the query grades that, else under its `source`.
     """
 
     def __init__(self, config: RetrievalEvaluationConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"evaluations": [], "metrics": {}})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._evaluate, inputs), {"evaluations": [], "metrics": {}})
-
-    async def _evaluate(self, inputs: Inputs) -> Outputs:
         queries, results = read_input(inputs, "queries"), read_input(inputs, "results")
         evaluations = [
             {
@@ -42,21 +39,17 @@ class RetrievalEvaluationNode:
             }
             for query in queries
         ]
-        return {"evaluations": evaluations, "metrics": _average([each["metrics"] for each in evaluations])}
+        return {"evaluations": evaluations, "metrics": _average([evaluation["metrics"] for evaluation in evaluations])}
 
     def _measure(self, results: Sequence[Mapping[str, Any]], grades: Mapping[str, int]) -> dict[str, Any]:
-        ranking = unique_ids(_graded_id(result, grades) for result in results)
+        ids = ((str(result["id"]), str((result.get("metadata") or {}).get("source", ""))) for result in results)
+        ranking = unique_ids(id if id in grades else source or id for id, source in ids)
         return {
             "recall_at_k": {str(k): recall(ranking, grades, k) for k in self.config.recall_at_k},
             "mrr": reciprocal_rank(ranking, grades),
             "ndcg": ndcg(ranking, grades, self.config.ndcg_at),
             "map": average_precision(ranking, grades),
         }
-
-
-def _graded_id(result: Mapping[str, Any], grades: Mapping[str, int]) -> str:
-    id = str(result["id"])
-    return id if id in grades else str((result.get("metadata") or {}).get("source", id))
 
 
 def _average(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

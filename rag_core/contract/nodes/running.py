@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from functools import partial, wraps
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import stamina
 
@@ -17,16 +18,34 @@ _FIRST_WAIT = 1.0
 _log = logging.getLogger(__name__)
 
 
-async def run_node(config: NodeConfig, work: Callable[[], Awaitable[Outputs]], if_disabled: Outputs) -> Outputs:
-    """Runs the work of a node, and retries temporary failures. A node that is not enabled returns `if_disabled`.
+class Node(Protocol):
+    @property
+    def config(self) -> NodeConfig: ...
 
-    Raises ValueError for wrong inputs, and RuntimeError if the work fails.
+
+N = TypeVar("N", bound=Node)
+Run: TypeAlias = Callable[[N, Inputs], Awaitable[Outputs]]
+
+
+def as_node(skip: Callable[[Inputs], Outputs]) -> Callable[[Run[N]], Run[N]]:
+    """Decorates the method `run`: it retries temporary failures, and a node that is not enabled returns `skip(inputs)`.
+
+    The method raises ValueError for wrong inputs, and RuntimeError if the work fails.
     """
-    if not config.enabled:
-        _log.info("skipped the node %s (%s): it is not enabled", config.name, config.node_type)
-        return if_disabled
-    with builtin_errors(f"the node {config.name} failed"):
-        return await _retry(config.retry_config, work)
+
+    def decorate(run: Run[N]) -> Run[N]:
+        @wraps(run)
+        async def run_node(node: N, inputs: Inputs) -> Outputs:
+            config = node.config
+            if not config.enabled:
+                _log.info("skipped the node %s (%s): it is not enabled", config.name, config.node_type)
+                return skip(inputs)
+            with builtin_errors(f"the node {config.name} failed"):
+                return await _retry(config.retry_config, partial(run, node, inputs))
+
+        return run_node
+
+    return decorate
 
 
 def read_input(inputs: Inputs, name: str) -> Any:

@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any, Literal
 
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract.indexing import builtin_errors
 from rag_core.contract.nodes.grounded_generator import AnswerConfig, build_prompt, describe_citation, open_generator
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.events import CitationAdded, TextDelta
 from rag_core.settings import load_settings
 from rag_core.wiring.models import RemoteModels
@@ -20,7 +19,7 @@ class StreamingGeneratorConfig(AnswerConfig):
 
 
 class StreamingGeneratorNode:
-    """In: as GroundedGeneratorNode. Out: `stream`, an asynchronous generator.
+    """Inputs: as GroundedGeneratorNode. Outputs: `stream`, an asynchronous generator.
 
     It yields `{"text": ...}` for each piece of the response, and `{"citation": ...}` after each marker. It raises
     RuntimeError if the model breaks off. A reader that stops early must close it.
@@ -29,10 +28,8 @@ class StreamingGeneratorNode:
     def __init__(self, config: StreamingGeneratorConfig) -> None:
         self.config = config
 
+    @as_node(lambda _: {"stream": _empty_stream()})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._open_stream, inputs), {"stream": _empty_stream()})
-
-    async def _open_stream(self, inputs: Inputs) -> Outputs:
         for name in ("query", "context"):
             read_input(inputs, name)
         return {"stream": self._stream(inputs)}

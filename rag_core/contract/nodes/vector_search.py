@@ -1,7 +1,6 @@
 """The node that searches by the meaning of a question."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -10,7 +9,7 @@ from pydantic import Field
 from rag_core.config import DenseRetriever
 from rag_core.contract.nodes.collection_search import search_collection, select_results
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, read_input, run_node
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.contract.pre_retrieval import get_query_embedding
 from rag_core.contract.vector_store.port import BaseVectorStore, SearchResult
 from rag_core.wire.filter_dicts import combine_filters
@@ -30,7 +29,7 @@ class VectorSearchConfig(NodeConfig):
 
 
 class VectorSearchNode:
-    """In: `query`, and `filters` besides those of the configuration. Out: `results`, whose score is the cosine.
+    """Inputs: `query`, and `filters` besides those of the configuration. Outputs: `results`, whose score is the cosine.
 
     `store` is searched instead of the collection. Its vectors must have the text as `content` in their metadata, as
     EmbeddingIndexerNode stores it.
@@ -39,10 +38,8 @@ class VectorSearchNode:
     def __init__(self, config: VectorSearchConfig, store: BaseVectorStore | None = None) -> None:
         self.config, self._store = config, store
 
+    @as_node(lambda _: {"results": []})
     async def run(self, inputs: Inputs) -> Outputs:
-        return await run_node(self.config, partial(self._search, inputs), {"results": []})
-
-    async def _search(self, inputs: Inputs) -> Outputs:
         config, query = self.config, str(read_input(inputs, "query"))
         filters = combine_filters(config.filter_metadata, inputs.get("filters"))
         if self._store is None:
