@@ -18,8 +18,8 @@ The classes of `rag_core.contract.nodes`. Every node has a configuration, here w
 `async def run(inputs) -> dict`. [Code written for the node interface](../how-to/nodes.md) shows how to use them.
 
 All configurations also have the fields of [NodeConfig](#nodeconfig). A configuration cannot be changed, and one that
-breaks a rule raises `pydantic.ValidationError`, with the field, the rule and the value. `run` raises ValueError for wrong
-inputs, and RuntimeError if the work fails.
+breaks a rule raises `pydantic.ValidationError`, with the field, the rule and the value. `run` raises ValueError for
+wrong inputs, and RuntimeError if the work fails.
 """
 HYPERKB = """\
 ## Hyper-KB
@@ -54,10 +54,9 @@ def _render_model(model: type[BaseModel]) -> str:
 
 def _render_class(kind: type[Any]) -> str:
     """The signatures of the class and its public methods, as the source code has them."""
-    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
-    fields = [ast.unparse(line) for line in definition.body if isinstance(line, ast.AnnAssign)]
-    methods = [line for line in definition.body if isinstance(line, ast.FunctionDef) and not line.name.startswith("_")]
+    lines = list(ast.walk(ast.parse(dedent(inspect.getsource(kind)))))
+    fields = [ast.unparse(line) for line in lines if isinstance(line, ast.AnnAssign)]
+    methods = [line for line in lines if isinstance(line, ast.FunctionDef) and not line.name.startswith("_")]
     parts = [f"### {kind.__name__}\n\n`{kind.__name__}({', '.join(fields)})`\n\n{inspect.getdoc(kind)}\n"]
     for method in methods:
         signature = f"{method.name}({ast.unparse(method.args)}) -> {ast.unparse(method.returns or ast.Constant(None))}"
