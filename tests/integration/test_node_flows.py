@@ -1,7 +1,7 @@
 """The flows of the requirements, as far as the nodes that exist can be composed to them.
 
 Missing are the steps of other nodes: rewriting, topic shift, coreference, classification, episodic memory, the planning
-of hops, categories of failures, and exports.
+of hops, and categories of failures.
 """
 
 import asyncio

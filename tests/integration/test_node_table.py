@@ -4,6 +4,7 @@ The nodes run in the order of the table on the embedded store: each reads what t
 """
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"query", "response", "context", "references"},
         {"answer_quality"},
     ),
+    "AnalyticsExport": ("analytics_export", {"path": REQUIRED}, {"evaluations", "metrics"}, {"path"}),
 }
 
 # Each of the other nodes, and the module that it waits for. Whoever adds the module adds the node, and a row above.
@@ -170,7 +172,6 @@ MISSING = {
     "DataAugmentation": "evaluation/augmentation.py",
     "UserFeedbackCollection": "evaluation/feedback.py",
     "FeedbackIngestion": "evaluation/feedback.py",
-    "AnalyticsExport": "evaluation/failures.py",
 }
 
 ARGUMENTS: Mapping[str, Any] = {
@@ -261,7 +262,8 @@ def test_every_node_runs_on_what_the_nodes_before_it_return(
     }
     for name, (_, _, input_keys, output_keys) in TABLE.items():
         inputs = {key.removesuffix("_by_query"): state[key] for key in input_keys}
-        outputs = run(build(name, **({"path": str(tmp_path / "set")} if name == "Dataset" else {})), inputs)
+        paths = {"Dataset": {"path": str(tmp_path / "set")}, "AnalyticsExport": {"path": str(tmp_path / "out.json")}}
+        outputs = run(build(name, **paths.get(name, {})), inputs)
         assert set(outputs) == output_keys, name
         state |= outputs
         match name:
@@ -272,6 +274,8 @@ def test_every_node_runs_on_what_the_nodes_before_it_return(
             case "ContextCompressor":
                 state["results_by_query"] = {"q1": state["results"]}
     assert_shapes(state)
+    exported = json.loads((tmp_path / "out.json").read_text())
+    assert exported == {key: state[key] for key in ("evaluations", "metrics")}
 
 
 def assert_shapes(state: Mapping[str, Any]) -> None:
@@ -316,7 +320,9 @@ def test_a_node_that_is_not_enabled_returns_neutral_outputs_and_logs_it(
     assert f"skipped the node {name}" in caplog.text
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if name not in ("Dataset", "DocumentLoader")])
+@pytest.mark.parametrize(
+    "name", [name for name in TABLE if name not in ("Dataset", "DocumentLoader", "AnalyticsExport")]
+)
 def test_a_node_without_its_inputs_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match=rf"the node {name} failed: inputs must have '"):
         run(build(name), {})

@@ -20,12 +20,16 @@ from trees import HASHING
 from rag_core.answering.judging.guard import BLOCKED_ANSWER
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import nodes
-from rag_core.contract.nodes import InMemoryStore, LLMConfig, NodeConfig, RetryConfig, Turn
+from rag_core.contract.nodes import InMemoryStore, LLMConfig, NodeConfig, RetryConfig, Turn, document_loader
 from rag_core.contract.nodes.documents import documents_from_chunks
 from rag_core.contract.nodes.memory_store import drop_expired_turns
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.contract.vector_store.memory import MemoryVectorStore
 from rag_core.conversation.in_memory import MAX_SESSIONS
+from rag_core.errors import TransientError
+from rag_core.ingestion.sources.files import FilesSource
+from rag_core.types import Entry
+from rag_core.wiring.ingestion import open_files_source
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
@@ -214,6 +218,44 @@ class QuietHandler(SimpleHTTPRequestHandler):
 def test_a_source_that_cannot_be_used_is_a_value_error(source: dict[str, str], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         run(build("DocumentLoader", source_type="file", source_config={}), sources=[source])
+
+
+class Flaky:
+    """A source whose first reading of a document fails."""
+
+    def __init__(self, source: FilesSource) -> None:
+        self.source, self.failures = source, 1
+
+    def listing(self) -> Iterator[Entry]:
+        return self.source.listing()
+
+    def read(self, entry: Entry) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise TransientError("read", "busy", True)
+        return self.source.read(entry)
+
+
+@pytest.mark.parametrize(("max_retries", "loaded"), [(1, 1), (0, 0)])
+def test_a_document_that_is_temporarily_unreadable_is_read_again(
+    max_retries: int, loaded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keys.txt").write_text("Keys are rotated.")
+    monkeypatch.setattr(document_loader, "open_files_source", lambda *given: Flaky(open_files_source(*given)))
+    retry = RetryConfig(max_retries=max_retries)
+    loader = build("DocumentLoader", source_type="file", source_config={"path": str(tmp_path)}, retry_config=retry)
+    assert len(run(loader)["documents"]) == loaded
+
+
+def test_an_api_delivers_json(tmp_path: Path) -> None:
+    loader = build("DocumentLoader", source_type="api", source_config={})
+    assert "json" in loader._read_source({"url": "https://example.org/items"})[1]
+    assert "json" not in loader._read_source({"type": "web", "url": "https://example.org/items"})[1]
+
+
+def test_a_chunk_keeps_the_vector_that_it_brings() -> None:
+    (document,) = documents_from_chunks([{"document_id": "d", "content": "Keys.", "embedding": [0.6, 0.8]}])
+    assert document.given[0].vector == (0.6, 0.8)
 
 
 def result(id: str, content: str, score: float = 1.0, **metadata: Any) -> dict[str, Any]:

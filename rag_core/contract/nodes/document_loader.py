@@ -1,17 +1,18 @@
 """The node that reads documents from files, web pages and APIs."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import stamina
 from anyio import to_thread
 from pydantic import Field
 
 from rag_core.config import Settings
 from rag_core.contract.nodes.documents import describe_document
 from rag_core.contract.nodes.node_config import NodeConfig
-from rag_core.contract.nodes.running import Inputs, Outputs, as_node
-from rag_core.errors import DocumentError, SourceError
+from rag_core.contract.nodes.running import Inputs, Outputs, as_node, retry_rules
+from rag_core.errors import DocumentError, SourceError, TransientError
 from rag_core.parsing.detection import SUFFIXES
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
@@ -25,8 +26,8 @@ _log = logging.getLogger(__name__)
 class DocumentLoaderConfig(NodeConfig):
     """`source_config` holds defaults of every source; it is the only source if the inputs name none.
 
-    `format_handlers` are suffixes of the formats to load; `txt` loads Markdown too. `batch_size` documents are read
-    before the node can be cancelled.
+    `format_handlers` are suffixes of the formats to load; `txt` loads Markdown too, and an API loads JSON. `batch_size`
+    documents are read before the node can be cancelled.
     """
 
     node_type: Literal["document_loader"] = "document_loader"
@@ -50,37 +51,38 @@ class DocumentLoaderNode:
         settings, size = load_settings(), self.config.batch_size
         documents: list[dict[str, Any]] = []
         for source_input in inputs.get("sources") or [{}]:
-            location = self._find_location({**self.config.source_config, **source_input})
+            location, formats = self._read_source({**self.config.source_config, **source_input})
             source = await to_thread.run_sync(open_files_source, settings, location)
             entries = await to_thread.run_sync(lambda source: list(source.listing()), source)
             for first in range(0, len(entries), size):
                 batch = entries[first : first + size]
-                documents += await to_thread.run_sync(self._read_batch, settings, source, batch)
+                documents += await to_thread.run_sync(self._read_batch, settings, source, batch, formats)
         return {"documents": documents}
 
-    def _find_location(self, source: dict[str, Any]) -> str:
-        """The path or address. Raises SourceError if the source has none of its type."""
+    def _read_source(self, source: Mapping[str, Any]) -> tuple[str, set[str]]:
+        """The path or address, and the formats to load. Raises SourceError if the source has no address of its type."""
         type_, location = source.get("type", self.config.source_type), source.get("path") or source.get("url")
         if type_ not in ("file", "web", "api") or not location:
             raise SourceError(f"a source must have a type (file, web or api) and a path or url, got {source}")
         if type_ != "file" and not str(location).startswith(("http://", "https://")):
             raise SourceError(f"a {type_} source must have an http or https address, got {location!r}")
-        return str(location)
-
-    def _read_batch(self, settings: Settings, source: Source, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        parse = open_parser(settings.parsing, settings.limits)
         formats = {SUFFIXES.get(f".{name}", name) for name in self.config.format_handlers}
-        if "text" in formats:
-            formats.add("markdown")
+        extra = {"markdown": "text" in formats, "json": type_ == "api"}
+        return str(location), formats | {name for name, is_loaded in extra.items() if is_loaded}
+
+    def _read_batch(
+        self, settings: Settings, source: Source, entries: Sequence[Entry], formats: set[str]
+    ) -> list[dict[str, Any]]:
+        parse = open_parser(settings.parsing, settings.limits)
+        read = stamina.retry(on=TransientError, **retry_rules(self.config.retry_config))(source.read)
         documents = []
         for entry in entries:
             try:
-                document = parse(entry.uri, source.read(entry))
+                document = parse(entry.uri, read(entry))
             except DocumentError as error:
                 _log.warning("did not load %s: %s: %s", entry.uri, error.stage, error.reason)
                 continue
-            format_ = document.metadata["format"]
-            if format_ in formats:
+            if (format_ := document.metadata["format"]) in formats:
                 documents.append(describe_document(document))
             else:
                 _log.warning("did not load %s: format_handlers lack its format %s", entry.uri, format_)

@@ -79,7 +79,8 @@ def _join_chunks(id: str, chunks: Sequence[Mapping[str, Any]]) -> Document:
         text += "\n" * (start - len(text)) + content[max(0, len(text) - start) :]
         place = {key: metadata[key] for key in CHUNK_KEYS if metadata.get(key)}
         prefix = str(metadata.get("prefix", ""))
-        spans.append(GivenChunk(start=start, end=start + len(content), prefix=prefix, metadata=place))
+        vector = tuple(chunk.get("embedding") or ())
+        spans.append(GivenChunk(start=start, end=start + len(content), prefix=prefix, metadata=place, vector=vector))
     first = chunks[0].get("metadata") or {}
     return Document(
         uri=id,

@@ -23,7 +23,7 @@ class EmbeddingIndexerConfig(NodeConfig):
 
 
 class EmbeddingIndexerNode:
-    """Inputs: `chunks`. Outputs: `indexed`, the number of stored chunks, and `failures`, one per document.
+    """Inputs: `chunks`, of which some can have an `embedding`. Outputs: `indexed`, their number, and `failures`.
 
     A document replaces the stored one with its id. BM25 finds its chunks, too. `store` receives the vectors instead of
     the collection, with the text of each as `content` in the metadata.

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import stamina
@@ -41,7 +41,8 @@ def as_node(skip: Callable[[Inputs], Outputs]) -> Callable[[Run[N]], Run[N]]:
                 _log.info("skipped the node %s (%s): it is not enabled", config.name, config.node_type)
                 return skip(inputs)
             with builtin_errors(f"the node {config.name} failed"):
-                return await _retry(config.retry_config, partial(run, node, inputs))
+                retry = stamina.retry(on=_is_temporary, **retry_rules(config.retry_config))
+                return await retry(run)(node, inputs)
 
         return run_node
 
@@ -55,19 +56,15 @@ def read_input(inputs: Inputs, name: str) -> Any:
     return inputs[name]
 
 
-async def _retry(config: RetryConfig, work: Callable[[], Awaitable[Outputs]]) -> Outputs:
-    attempts = stamina.retry_context(
-        on=_is_temporary,
-        attempts=config.max_retries + 1,
-        timeout=None,
-        wait_initial=min(_FIRST_WAIT, config.max_delay),
-        wait_max=config.max_delay,
-        wait_exp_base=config.backoff_base,
-    )
-    async for attempt in attempts:
-        with attempt:
-            return await work()
-    raise AssertionError("the last attempt returns or raises")
+def retry_rules(config: RetryConfig) -> dict[str, Any]:
+    """The arguments of stamina's functions."""
+    return {
+        "attempts": config.max_retries + 1,
+        "timeout": None,
+        "wait_initial": min(_FIRST_WAIT, config.max_delay),
+        "wait_max": config.max_delay,
+        "wait_exp_base": config.backoff_base,
+    }
 
 
 def _is_temporary(error: Exception) -> bool:
