@@ -65,8 +65,9 @@ def _render_class(kind: type[Any]) -> str:
 
 
 def _explanation(model: type[BaseModel]) -> str:
-    """The class's own docstring, or that of the class whose fields it has."""
-    return inspect.cleandoc(model.__doc__ or "") or inspect.getdoc(model) or ""
+    """The docstring of the class, or else of the class whose fields it has, but not pydantic's."""
+    documented = (kind.__doc__ for kind in model.__mro__ if kind.__doc__ and kind.__module__.startswith("rag_core"))
+    return inspect.cleandoc(next(documented, ""))
 
 
 def _field_rows(model: type[BaseModel], without: frozenset[str]) -> list[tuple[str, ...]]:

@@ -18,6 +18,8 @@ class RetryConfig(Section):
 
 
 class NodeConfig(Section):
+    """The fields of all nodes. A node that is not `enabled` is skipped; `name` identifies it in logs and errors."""
+
     name: str = Field(min_length=1)
     node_type: str
     enabled: bool = True
