@@ -12,13 +12,13 @@ from rag_core.answering.citing.citations import cite
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.config import Settings
 from rag_core.contract.chunk import RetrievedChunk, read_chunks
+from rag_core.contract.equal_rarities import EqualRarities
 from rag_core.contract.indexing import NO_ID, builtin_errors
 from rag_core.contract.models import call_models
 from rag_core.contract.pre_retrieval import check_question
 from rag_core.contract.stage_log import count_results, log_stage, warn
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
-from rag_core.text.analysis import analyze_question
 from rag_core.types import Answer, Chunk, Hit, Origin, Passage, Prompt, Query, StageReport, Style
 from rag_core.wiring.generation import build_generator
 from rag_core.wiring.models import RemoteModels
@@ -91,23 +91,11 @@ async def _generate(
     prompt = Prompt(query=query, passages=passages, style=style)
     with recording(settings.answering.timeout_ms / 1000) as stages:
         async with stage("generate"):
-            generator = build_generator(settings, _EqualRarities(passages), remote)
+            generator = build_generator(settings, EqualRarities(passages), remote)
             async with aclosing(generator.stream(prompt)) as pieces:
                 text = "".join([piece async for piece in pieces])
     hosts = frozenset(settings.guard.link_hosts)
     return cite(text, passages, query.collection, style.citations, hosts), stages
-
-
-@dataclass(frozen=True, slots=True)
-class _EqualRarities:
-    """Equal rarities for all terms of a question. The collection of the chunks, which has the real ones, is unknown."""
-
-    passages: Sequence[Passage]
-
-    async def idf(self, query: Query) -> Mapping[str, float]:
-        """1.0 for each term: a few chunks that were selected for a question do not show how rare its terms are."""
-        question = analyze_question(query.text, sorted({passage.language for passage in self.passages}))
-        return dict.fromkeys(question.counts, 1.0)
 
 
 def _response_from_answer(answer: Answer, chunks: Sequence[RetrievedChunk]) -> GeneratedResponse:

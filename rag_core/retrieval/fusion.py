@@ -87,6 +87,12 @@ def fuse_weighted(candidates: Candidates, weights: Mapping[str, float]) -> Ranki
     return _sort_by_score(candidates.ids, (leg_shares(candidates.legs, weights) @ scaled).round(DIGITS).tolist())
 
 
+def fuse_unscaled(candidates: Candidates, weights: Mapping[str, float]) -> Ranking:
+    """Weighted sums of the legs' scores as they are; a missing score counts as 0. Weights are divided by their sum."""
+    fused = leg_shares(candidates.legs, weights) @ np.nan_to_num(candidates.scores)
+    return _sort_by_score(candidates.ids, fused.round(DIGITS).tolist())
+
+
 def fuse_rrf(candidates: Candidates, k: int) -> Ranking:
     """The sum of 1 / (k + rank) over the legs that found the chunk.
 

@@ -78,3 +78,7 @@ def test_a_configuration_of_another_shape_is_imported(reader: Reader) -> None:
 
 def test_chunks_of_another_program_are_stored(reader: Reader) -> None:
     reader.follow(page("how-to/given-chunks"))
+
+
+def test_nodes_index_and_answer(reader: Reader) -> None:
+    reader.follow(page("how-to/nodes"))

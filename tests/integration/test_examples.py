@@ -12,6 +12,7 @@ from rag_core.storage import embedded
 pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
 
 PRINTED = {
+    "flow_of_nodes": ": Below 5 degrees water temperature a dive lasts no more than 25 minutes.",
     "show_citations": "words: Below 5 degrees water temperature a dive lasts no more than 25 minutes.",
     "nightly_sync": "handbook: 51 listed, 51 added, 49 completed, 2 skipped",
     "compare_settings": "retrieval.type=dense     MRR@10 0.",

@@ -32,6 +32,7 @@ from rag_core.contract import (
     rerank_chunks,
 )
 from rag_core.contract.chunk import CHUNK_KEYS
+from rag_core.contract.equal_rarities import EqualRarities
 from rag_core.retrieval.query.expansion import MAX_QUESTION_CHARS
 from rag_core.types import Prompt, Query
 
@@ -415,7 +416,7 @@ def test_of_a_handful_of_chunks_all_words_of_the_question_count_alike_each_in_it
         chunk("Die Schlüssel liegen dort.", language="de"),
         chunk("Keys lie there.", language="en"),
     ]
-    rarities = generation._EqualRarities([generation._passage_from_chunk(n, each) for n, each in enumerate(texts, 1)])
+    rarities = EqualRarities([generation._passage_from_chunk(n, each) for n, each in enumerate(texts, 1)])
     idf = asyncio.run(rarities.idf(Query(text="Are the keys Schlüssel?")))
     assert {"key": 1.0, "schlussel": 1.0}.items() <= idf.items()
     assert set(idf.values()) == {1.0}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.reference.commands import render_commands
+from tools.reference.nodes import render_nodes
 from tools.reference.python_api import render_python
 from tools.reference.routes import render_routes
 from tools.reference.settings import render_settings
@@ -13,6 +14,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": render_commands,
     "http.md": render_routes,
     "python.md": render_python,
+    "nodes.md": render_nodes,
 }
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from rag_core.answering.generation.prompt import REFUSAL, load_prompt_pack, render_messages
+from rag_core.answering.generation.prompt import REFUSAL, PromptPack, load_prompt_pack, render_messages
 from rag_core.errors import GenerationError, TruncatedError
 from rag_core.models.chat import Streamer
 from rag_core.models.fence import fresh_nonce
@@ -20,10 +20,13 @@ _TRUNCATIONS = {
 
 
 class OpenAIGenerator:
-    """A Generator that uses a chat client. `temperature` is from 0 to 2; `max_tokens` limits one answer."""
+    """A Generator that uses a chat client. `temperature` is from 0 to 2; `max_tokens` limits one answer.
 
-    def __init__(self, client: Streamer, temperature: float, max_tokens: int) -> None:
-        self._client, self._temperature, self._max_tokens = client, temperature, max_tokens
+    `pack` is used instead of the prompt pack that the prompt names.
+    """
+
+    def __init__(self, client: Streamer, temperature: float, max_tokens: int, pack: PromptPack | None = None) -> None:
+        self._client, self._temperature, self._max_tokens, self._pack = client, temperature, max_tokens, pack
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yields the answer's pieces, or nothing if the answer is REFUSAL.
@@ -38,7 +41,7 @@ class OpenAIGenerator:
                 yield piece
 
     async def _stream_texts(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        messages = render_messages(prompt, load_prompt_pack(prompt.style.pack), fresh_nonce())
+        messages = render_messages(prompt, self._pack or load_prompt_pack(prompt.style.pack), fresh_nonce())
         started, is_first = time.perf_counter(), True
         deltas = self._client.stream(messages, temperature=self._temperature, max_tokens=self._max_tokens)
         async with aclosing(deltas):
