@@ -70,3 +70,7 @@ def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader, monkeypatch:
 
 def test_chunks_of_another_program_are_stored(reader: Reader) -> None:
     reader.follow(page("how-to/given-chunks"))
+
+
+def test_profiles_are_detected_and_stages_skipped(reader: Reader) -> None:
+    reader.follow(page("how-to/profiles"))
