@@ -78,7 +78,7 @@ def _run_server(options: GlobalOptions, host: str | None, port: int | None, term
         from serve.app import build_local_application
 
         settings = options.settings
-        announce_variant(settings.profile, options)
+        announce_variant(settings, options)
         if host:  # it can be a name of loopback
             hosts = (*settings.api.hosts, host)
             settings = settings.model_copy(update={"api": settings.api.model_copy(update={"hosts": hosts})})
