@@ -33,8 +33,8 @@ def choose_settings(options: GlobalOptions, locations: Sequence[str], collection
     Detection uses a source's uri and the metadata of all documents, and prints its choice.
     """
     if explicit := options.profile or os.environ.get("RAG_PROFILE", ""):
-        profile = choose_profile(explicit, [], {})
-        announce_variant(profile, options)
+        choose_profile(explicit, [], {})  # logs it
+        announce_variant(options.settings, options)
         return options.settings
     from rag_core.wiring.profile_choice import add_document_profiles
 
@@ -44,9 +44,9 @@ def choose_settings(options: GlobalOptions, locations: Sequence[str], collection
     return add_document_profiles(load(profile), detection, load)
 
 
-def announce_variant(profile: str, options: GlobalOptions) -> None:
+def announce_variant(settings: Settings, options: GlobalOptions) -> None:
     """Prints and logs how a CPU variant differs from the profile that it replaces."""
-    if notice := describe_cpu_variant(profile, options.config):
+    if notice := describe_cpu_variant(settings, options.config):
         _announce(notice, options)
 
 
@@ -73,7 +73,7 @@ def _adapt(detected: str, detection: Detection, load: "LoadProfile", options: Gl
         profile = _find_loadable(stored_profile, load)
         reason = f", that of collection {collection}; {detected}, detected from the sources, needs another model"
     _announce(f"using profile {profile}{reason}; pass --profile {DEFAULT_PROFILE} to turn this off", options)
-    announce_variant(profile, options)
+    announce_variant(load(profile), options)
     return profile
 
 

@@ -114,7 +114,7 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
         set=(*options.overrides, f"api.hosts={json.dumps(hosts)}"),
     )
     settings = load_gateway_settings(source)
-    announce_variant(settings.own.profile, options)
+    announce_variant(settings.own, options)
     for name, reason in settings.invalid.items():
         terminal.print(f"profile {name} is not served: {reason}")
 

@@ -121,17 +121,15 @@ def read_detection(file: Path | None = None) -> Detection:
     )
 
 
-def describe_cpu_variant(profile: str, file: Path | None = None) -> str:
+def describe_cpu_variant(settings: Settings, file: Path | None = None) -> str:
     """How the profile differs from the one that it replaces on a machine without a GPU; empty if it replaces none."""
     variants = read_detection(file).cpu_variants
-    replaced = next((name for name, variant in variants.items() if variant == profile), "")
+    replaced = next((name for name, variant in variants.items() if variant == settings.profile), "")
     if not replaced:
         return ""
-    tokens, replaced_tokens = (getattr(load_settings(file, name).chunking, "tokens", 0) for name in (profile, replaced))
-    return (
-        f"profile {profile} replaces {replaced} on machines without a GPU: chunks have at most {tokens} tokens instead "
-        f"of {replaced_tokens}"
-    )
+    sizes = [getattr(profile.chunking, "tokens", None) for profile in (settings, load_settings(file, replaced))]
+    difference = "" if None in sizes else f": chunks have at most {sizes[0]} tokens instead of {sizes[1]}"
+    return f"profile {settings.profile} replaces {replaced} on machines without a GPU{difference}"
 
 
 def read_document(file: Path) -> dict[str, Any]:

@@ -69,13 +69,14 @@ class AnswerOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchVariant:
     """`limits` holds the timeouts of the stages, in seconds, by name. Rankings of up to `depth` hits are consistent:
-    a shorter one is the beginning of a longer one."""
+    a shorter one is the beginning of a longer one. `skipped` has the reasons why stages are disabled, by stage."""
 
     retriever: Retriever
     limits: Mapping[str, float]
     depth: int
     pipeline_version: str
     components: str
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class Variants:
                 depth=ranking_depth(services.settings.retrieval),
                 pipeline_version=self.pipeline_version,
                 components=self.components,
+                skipped=services.settings.skipped.questions,
             )
         retrieval = apply_search_options(services.settings.retrieval, options)
         settings = services.settings.model_copy(update={"retrieval": retrieval})
@@ -128,6 +130,7 @@ class Variants:
             depth=ranking_depth(retrieval),
             pipeline_version=settings.pipeline_version,
             components=describe_components(settings),
+            skipped=settings.skipped.questions,
         )
 
     def _build_answer(self, options: AnswerOptions) -> AnswerVariant:

@@ -24,8 +24,7 @@ class Recipe:
 
     `describe_parsing` returns, for a uri, a text that identifies its parser. `chunking` holds the chunker's settings as
     text. `limits` holds the settings that decide if a document can be read, but not how. `labels` are those of the
-    profiles that are detected for single documents, by profile, and `detect` returns the profile of a uri, if the uri
-    alone shows it.
+    profiles that can be detected for single documents, by profile.
     """
 
     describe_parsing: Callable[[str], str]
@@ -33,16 +32,14 @@ class Recipe:
     space: Space
     limits: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    detect: Callable[[str], str] = lambda _: ""
 
     def fingerprint(self, uri: str) -> str:
-        """The recipe of one document as far as its uri shows it, followed by the limits if there are any."""
+        """The recipe of one document, followed by the limits if there are any. Reading it can add a label."""
         fingerprint = _hash_parts(self.describe_parsing(uri), self.chunking, self.space.fingerprint)
-        recipe = f"{fingerprint}{LIMITS_SEPARATOR}{self.limits}" if self.limits else fingerprint
-        return with_label(recipe, self.labels.get(self.detect(uri), ""))
+        return f"{fingerprint}{LIMITS_SEPARATOR}{self.limits}" if self.limits else fingerprint
 
     def recompute(self, document: StoredDocument) -> str:
-        """The recipe of a stored document now, if its contents still show the same profile."""
+        """The present recipe of a stored document with the profile that was detected for it when it was read."""
         recipe = self.fingerprint(document.entry.uri)
         label = find_label(document.recipe)
         return with_label(recipe, self.labels.get(find_profile(label), "")) if label else recipe

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rag_core.chunking.given import sort_given
 from rag_core.config import LocalModel, Settings
-from rag_core.detection import DetectPatterns, detect_document_profile, detect_profile
+from rag_core.detection import DetectPatterns, detect_document_profile
 from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion import given_documents
 from rag_core.ingestion.given_documents import parse_given
@@ -219,7 +219,7 @@ def build_recipe(settings: Settings) -> Recipe:
     describe_parsing = partial(_describe_parsing, choose_parsers(settings.parsing))
     chunking = f"scan {scan.VERSION}" + reading + chunking
     space, labels = embedding_space(settings.embedding), _build_labels(settings)
-    return Recipe(describe_parsing, chunking, space, limits, labels, partial(_detect_uri, settings))
+    return Recipe(describe_parsing, chunking, space, limits, labels)
 
 
 def _build_labels(settings: Settings) -> dict[str, str]:
@@ -228,11 +228,6 @@ def _build_labels(settings: Settings) -> dict[str, str]:
         name: make_label(name, profile.model_dump_json() if profile.chunking else "")
         for name, profile in settings.document_profiles.items()
     }
-
-
-def _detect_uri(settings: Settings, uri: str) -> str:
-    """The profile that the uri and the metadata of all documents show; empty if they show none."""
-    return detect_profile({**settings.metadata.set, "uri": uri}, settings.detect_patterns)
 
 
 def _splade_fingerprint(settings: Settings) -> str:

@@ -9,7 +9,7 @@ from math import inf
 from fastapi import APIRouter, Request, Response
 
 from rag_core.errors import RagError, RetrievalError, StageTimeoutError
-from rag_core.stage import recording, stage
+from rag_core.stage import recording, skip_stages, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query, StageReport
 from rag_core.wire.retrieval import Profile, Retrieval
@@ -77,6 +77,7 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
     hits: Sequence[Hit] = ()
     timeout: StageTimeoutError | None = None
     with recording(time_limit, variant.limits) as stages:
+        skip_stages(variant.skipped)
         try:
             hits = await variant.retriever.retrieve(query, k)
         except StageTimeoutError as error:

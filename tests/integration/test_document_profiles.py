@@ -107,6 +107,7 @@ def test_scripts_detect_as_the_command_does(store: Postgres, tmp_path: Path) -> 
         assert list(knowledge.ingest(write(tmp_path / "docs", MIXED)).notices) == DETECTED
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hashing")
 def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postgres) -> None:
     _add_document_profiles.cache_clear()
@@ -197,6 +198,7 @@ def test_a_collection_keeps_its_model_when_a_source_shows_another_profile(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hashing")
 def test_an_unchanged_folder_imports_no_torch(run: Rag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "pmc", MIXED)

@@ -82,3 +82,7 @@ def test_chunks_of_another_program_are_stored(reader: Reader) -> None:
 
 def test_nodes_index_and_answer(reader: Reader) -> None:
     reader.follow(page("how-to/nodes"))
+
+
+def test_profiles_are_detected_and_stages_skipped(reader: Reader) -> None:
+    reader.follow(page("how-to/profiles"))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import sleep
 
@@ -19,12 +20,13 @@ from rag_core.ingestion.report import RunTimes, SyncReport
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.watch import Check
 from rag_core.protocols import Source
-from rag_core.settings import load_settings
+from rag_core.settings import load_settings, read_detection
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import DEFAULT_TENANT, Draft, Entry, document_id
-from rag_core.wiring.ingestion import build_sync
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
+from rag_core.wiring.profile_choice import add_document_profiles
 
 pytestmark = [
     pytest.mark.ray,
@@ -98,6 +100,16 @@ def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres,
     assert dict(rows) == {
         document_id(DEFAULT_TENANT, collection, uri): uri for collection in ("ray", "inline") for uri in one.documents
     }
+
+
+def test_documents_are_split_by_their_own_profiles_on_ray_too(store: Postgres, tmp_path: Path) -> None:
+    load = partial(load_settings, None, overrides=["embedding.type=hashing"], environment={})
+    settings = add_document_profiles(load(), read_detection(), load)
+    folder = write(tmp_path / "docs", {"NCT01234567.md": "# Naps\n\nAdults who nap.", "notes.md": "# Notes\n\nNone."})
+    report = on_ray(store, folder, "ray", settings)
+    assert report.notices == ["documents that match profile clinicaltrials: 1, split by its chunker"]
+    inline = build_sync(settings, store, [str(folder)], "ray").run(build_inline_runner(settings))
+    assert inline.documents["same"] == 2
 
 
 def test_a_change_done_on_ray_keeps_the_ids_of_what_did_not_change(store: Postgres, tmp_path: Path) -> None:

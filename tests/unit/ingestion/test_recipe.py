@@ -17,7 +17,7 @@ from rag_core.parsing import formats as formats_module
 from rag_core.parsing.formats import recipe_part
 from rag_core.parsing.markup import html, markdown
 from rag_core.settings import load_settings
-from rag_core.types import DocumentStatus, Entry, Space, StoredDocument
+from rag_core.types import Entry, Space, StoredDocument
 from rag_core.wiring.ingestion import build_recipe
 
 URIS = ("file:///d/a.md", "file:///d/b.html", "file:///d/c.txt", "file:///d/d.md.gz", "file:///d/e")
@@ -163,14 +163,13 @@ def test_limits_of_ocr_are_not_in_the_recipe() -> None:
 
 
 def with_labels(**labels: str) -> Recipe:
-    detect = lambda uri: "papers" if uri.endswith(".nxml") else ""  # noqa: E731
-    return Recipe(lambda _: "xml 1", CHUNKING, SPACE, "file_mb 2", labels, detect)
+    return Recipe(lambda _: "xml 1", CHUNKING, SPACE, "file_mb 2", labels)
 
 
-def stored_with(recipe: str, uri: str = "a.xml", status: DocumentStatus = "completed") -> StoredDocument:
-    entry = Entry(uri=uri, size=1, modified_ns=1)
+def stored_with(recipe: str) -> StoredDocument:
+    entry = Entry(uri="a.xml", size=1, modified_ns=1)
     return StoredDocument(
-        id=UUID(int=1), entry=entry, sha256=b"", recipe=recipe, status=status, retryable=False, listed_ns=2
+        id=UUID(int=1), entry=entry, sha256=b"", recipe=recipe, status="completed", retryable=False, listed_ns=2
     )
 
 
@@ -182,13 +181,6 @@ def test_a_document_with_a_profile_of_its_own_is_outdated_only_if_that_changes()
     assert is_outdated(stored, with_labels(papers=new).recompute(stored))
     assert is_outdated(stored, with_labels().recompute(stored))
     assert recipe.recompute(stored_with(plain)) == plain == recipe.fingerprint("a.xml")
-
-
-def test_a_uri_that_shows_the_profile_has_its_label_before_anything_is_read() -> None:
-    label = make_label("papers", "650")
-    failed = stored_with(with_labels(papers=label).fingerprint("a.nxml"), "a.nxml", "failed")
-    assert find_label(failed.recipe) == label
-    assert not is_outdated(failed, with_labels(papers=label).recompute(failed))
 
 
 @pytest.mark.parametrize("profile", ["pmc-cpu", "with a blank", "a:b|c", "ärzte"])
