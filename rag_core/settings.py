@@ -135,7 +135,7 @@ def describe_cpu_variant(settings: Settings, file: Path | None = None) -> str:
 def read_document(file: Path) -> dict[str, Any]:
     """The content of a YAML file, not validated. Raises ConfigError if there is no such file, or no mapping in it."""
     if not file.is_file():
-        raise ConfigError(f"there is no file {file}")
+        raise ConfigError(f"there is no file {file}; give an existing one")
     return _read_mapping(file, str(file))
 
 

@@ -28,6 +28,7 @@ FILES = {
     "list.yaml": "- chunking\n",
     "circle.yaml": "profiles: {a: {extends: b}, b: {extends: a}}\n",
     "harbour.yaml": "profiles: {harbour: {extends: defualt}}\n",
+    "pipeline.yaml": "query_pipeline: {timeouts: {retreival_ms: 50}}\n",
     "serve.yaml": "applications:\n- {name: rag, import_path: 'serve.app:build', args: {}, deplyments: []}\n",
     "acme_mistakes.py": "class Answers:\n    async def stream(self, prompt):\n        return 'At once. [1]'\n",
     "beir/readme.txt": "no dataset\n",
@@ -123,6 +124,12 @@ MISTAKES = (
     _search("--config", "nowhere.yaml", rule="there is no file", value="nowhere.yaml", remedy="give an existing one"),
     _search("--config", "broken.yaml", rule="must be YAML", value="broken.yaml", remedy="line 2: expected ',' or '}'"),
     _search("--config", "list.yaml", rule="must be a mapping of sections", value="['chunking']", remedy="sections"),
+    _command(
+        *("config", "import", "pipeline.yaml"),
+        rule="unknown key",
+        value="query_pipeline.timeouts.retreival_ms",
+        remedy="did you mean retrieval_ms?",
+    ),
     _search("--config", "docs", rule="cannot read docs", value="docs", remedy="Is a directory"),
     _command(
         *("config", "check", "circle.yaml", "--profile", "a"),
