@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import stamina
-from fakes.openai_endpoint import CUT, run_endpoint, stream_response
+from fakes.openai_endpoint import CUT, run_endpoint, stream_response, whole_response
 from pydantic import ValidationError
 from trees import HASHING
 
@@ -287,6 +287,21 @@ def test_without_a_reranker_the_results_keep_their_order_with_a_warning(caplog: 
     with caplog.at_level(logging.WARNING, "rag_core.contract.nodes"):
         assert run(build("ReRanker", top_k=1), query="gates", results=results)["results"] == results[:1]
     assert "the profile has no reranker" in caplog.text
+
+
+def test_a_language_model_reranks_and_judges() -> None:
+    results = [result("a", "Keys are rotated."), result("b", "Gates are opened.")]
+    with run_endpoint(whole_response("1"), whole_response("1")) as endpoint:
+        reranker = build("ReRanker", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        scores = [item["score"] for item in run(reranker, query="gates", results=results)["results"]]
+    assert scores == [1 / 9, 1 / 9]
+    with run_endpoint(whole_response('{"supported": false, "reason": "not said"}')) as endpoint:
+        judge = build("LLMJudge", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        verdict = run(judge, response="Keys are painted [1].", context=results)["verdict"]
+    assert (verdict["grade"], verdict["method"]) == ("unsupported", "llm")
+    assert verdict["claims"] == [
+        {"text": "Keys are painted", "grade": "unsupported", "score": 0.0, "reason": "not said"}
+    ]
 
 
 def build_generator(node: str, url: str = "", **arguments: Any) -> Any:
