@@ -74,7 +74,7 @@ class Failing:
 def test_a_temporary_failure_is_retried_as_often_as_configured() -> None:
     assert run(Failing(ConnectionError(), TimeoutError())) == {"attempts": 3}
     node = Failing(*[ConnectionError("gone")] * 9, retry_config=RetryConfig(max_retries=1))
-    with pytest.raises(ConnectionError, match="gone"):
+    with pytest.raises(RuntimeError, match="the node failing failed: no answer after 2 attempts: gone"):
         run(node)
     assert node.attempts == 2
 
@@ -337,6 +337,15 @@ def test_a_model_that_breaks_off_is_a_runtime_error() -> None:
         node = build_generator("StreamingGenerator", endpoint.url)
         with pytest.raises(RuntimeError, match="the node n failed"):
             asyncio.run(read_stream(node, query="how often?", context=CONTEXT))
+
+
+@pytest.mark.parametrize("node", ["GroundedGenerator", "StreamingGenerator"])
+def test_without_a_context_no_model_is_asked(node: str) -> None:
+    generator = build_generator(node, "http://127.0.0.1:1/v1")
+    if node == "GroundedGenerator":
+        assert run(generator, query="keys?", context=[])["response"] == ABSTENTION
+    else:
+        assert asyncio.run(read_stream(generator, query="keys?", context=[])) == [{"text": ABSTENTION}]
 
 
 def test_a_footnote_is_marked_as_one_and_listed() -> None:

@@ -51,17 +51,18 @@ class EmbeddingIndexerNode:
 
 
 def _embed(chunks: Sequence[Mapping[str, Any]]) -> list[Vector]:
-    """The vectors of the chunks that can be embedded, without metadata that no store can hold."""
-    vectors = dict(embed_chunks([chunk["content"] for chunk in chunks]))
+    """The vectors of the chunks that have one or can be embedded, without metadata that no store can hold."""
+    missing = [chunk["content"] for chunk in chunks if not chunk.get("embedding")]
+    vectors = dict(embed_chunks(missing)) if missing else {}
     return [
         Vector(
             id=str(chunk["id"]),
-            values=vectors[chunk["content"]],
+            values=chunk.get("embedding") or vectors[chunk["content"]],
             metadata={
                 **{key: value for key, value in (chunk.get("metadata") or {}).items() if value is not None},
                 "content": chunk["content"],
             },
         )
         for chunk in chunks
-        if chunk["content"] in vectors
+        if chunk.get("embedding") or chunk["content"] in vectors
     ]
