@@ -26,16 +26,17 @@ class SparseRetriever:
     b: Annotated[float, Field(ge=0, le=1)] = 0.75
 
     def index_documents(self, documents: Iterable[Mapping[str, Any]]) -> int:
-        """Stores documents with `id`, `content` and `metadata`, and returns the number of their chunks.
+        """Stores documents with `id`, `content` and `metadata`, and returns their number.
 
         A document replaces the stored one with its id. Raises DocumentError for the first document that fails; all
         others are stored.
         """
+        given = [_read_document(document) for document in documents]
         with KnowledgeBase(load_settings()) as knowledge:
-            report = knowledge.add(map(_read_document, documents), self.collection)
+            report = knowledge.add(given, self.collection)
         for failure in report.failures:
             raise DocumentError(failure["stage"], f"{failure['uri']}: {failure['reason']}")
-        return report.chunks["stored"]
+        return len(given)
 
     def search(self, query: str, top_k: int = 10, filters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Returns at most `top_k` chunks, best first.

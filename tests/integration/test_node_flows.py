@@ -120,6 +120,16 @@ def test_flow_5_evaluates_retrieval_and_answers_on_a_dataset(tmp_path: Path) -> 
     assert [claim["grade"] for claim in verdict["claims"]] == ["supported"]
 
 
+def test_a_document_that_cannot_be_indexed_is_a_failure_and_the_others_are_stored() -> None:
+    chunks = [{"id": str(n), "document_id": f"d/{n}", "content": f"Keys {n}.", "metadata": {}} for n in range(3)]
+    index = {"vector_store": "failing"}
+    assert run("EmbeddingIndexer", {"chunks": chunks[:1]}, **index) == {"indexed": 1, "failures": []}
+    outputs = run("EmbeddingIndexer", {"chunks": [{**chunks[1], "embedding": [1.0]}, chunks[2]]}, **index)
+    (failure,) = outputs["failures"]
+    assert (outputs["indexed"], failure["document_id"], failure["stage"]) == (1, "d/1", "split")
+    assert "must have the 64 dimensions" in failure["reason"]
+
+
 def test_documents_that_are_the_same_are_not_indexed_again_and_missing_ones_are_deleted() -> None:
     documents = [{"id": f"d{n}", "content": f"Document {n} is about keys.", "metadata": {}} for n in range(5)]
     index = {"vector_store": "delta"}

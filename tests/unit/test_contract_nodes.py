@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import stamina
-from fakes.openai_endpoint import CUT, run_endpoint, stream_response
+from fakes.openai_endpoint import CUT, run_endpoint, stream_response, whole_response
 from pydantic import ValidationError
 from trees import HASHING
 
@@ -74,7 +74,7 @@ class Failing:
 def test_a_temporary_failure_is_retried_as_often_as_configured() -> None:
     assert run(Failing(ConnectionError(), TimeoutError())) == {"attempts": 3}
     node = Failing(*[ConnectionError("gone")] * 9, retry_config=RetryConfig(max_retries=1))
-    with pytest.raises(ConnectionError, match="gone"):
+    with pytest.raises(RuntimeError, match="the node failing failed: no answer after 2 attempts: gone"):
         run(node)
     assert node.attempts == 2
 
@@ -289,6 +289,21 @@ def test_without_a_reranker_the_results_keep_their_order_with_a_warning(caplog: 
     assert "the profile has no reranker" in caplog.text
 
 
+def test_a_language_model_reranks_and_judges() -> None:
+    results = [result("a", "Keys are rotated."), result("b", "Gates are opened.")]
+    with run_endpoint(whole_response("1"), whole_response("1")) as endpoint:
+        reranker = build("ReRanker", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        scores = [item["score"] for item in run(reranker, query="gates", results=results)["results"]]
+    assert scores == [1 / 9, 1 / 9]
+    with run_endpoint(whole_response('{"supported": false, "reason": "not said"}')) as endpoint:
+        judge = build("LLMJudge", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        verdict = run(judge, response="Keys are painted [1].", context=results)["verdict"]
+    assert (verdict["grade"], verdict["method"]) == ("unsupported", "llm")
+    assert verdict["claims"] == [
+        {"text": "Keys are painted", "grade": "unsupported", "score": 0.0, "reason": "not said"}
+    ]
+
+
 def build_generator(node: str, url: str = "", **arguments: Any) -> Any:
     model = LLMConfig(model="llama", base_url=url) if url else LLMConfig()
     return build(node, llm_config=model, system_prompt="Answer.", **arguments)
@@ -322,6 +337,15 @@ def test_a_model_that_breaks_off_is_a_runtime_error() -> None:
         node = build_generator("StreamingGenerator", endpoint.url)
         with pytest.raises(RuntimeError, match="the node n failed"):
             asyncio.run(read_stream(node, query="how often?", context=CONTEXT))
+
+
+@pytest.mark.parametrize("node", ["GroundedGenerator", "StreamingGenerator"])
+def test_without_a_context_no_model_is_asked(node: str) -> None:
+    generator = build_generator(node, "http://127.0.0.1:1/v1")
+    if node == "GroundedGenerator":
+        assert run(generator, query="keys?", context=[])["response"] == ABSTENTION
+    else:
+        assert asyncio.run(read_stream(generator, query="keys?", context=[])) == [{"text": ABSTENTION}]
 
 
 def test_a_footnote_is_marked_as_one_and_listed() -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
+from urllib.parse import unquote
 
 from rag_core.errors import UsageError
 from rag_core.parsing.outline import with_outline
@@ -69,6 +70,12 @@ def documents_from_chunks(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Docum
     by_document = sorted(chunks, key=lambda chunk: str(chunk["document_id"]))
     for id, group in groupby(by_document, key=itemgetter("document_id")):
         yield _join_chunks(str(id), list(group))
+
+
+def describe_failure(failure: Mapping[str, Any], root: str) -> dict[str, str]:
+    """A failure of a sync's report. The document's uri is `root` and its quoted id."""
+    id = unquote(failure["uri"].removeprefix(root))
+    return {"document_id": id, "stage": failure["stage"], "reason": failure["reason"]}
 
 
 def _join_chunks(id: str, chunks: Sequence[Mapping[str, Any]]) -> Document:

@@ -7,12 +7,13 @@ from anyio import to_thread
 from pydantic import Field
 
 from rag_core.contract.indexing import embed_chunks
-from rag_core.contract.nodes.documents import documents_from_chunks
+from rag_core.contract.nodes.documents import describe_failure, documents_from_chunks
 from rag_core.contract.nodes.node_config import NodeConfig
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.contract.vector_store.port import BaseVectorStore, Vector
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
+from rag_core.storage.queue import PUSHED_URI
 
 
 class EmbeddingIndexerConfig(NodeConfig):
@@ -25,8 +26,8 @@ class EmbeddingIndexerConfig(NodeConfig):
 class EmbeddingIndexerNode:
     """Inputs: `chunks`, of which some can have an `embedding`. Outputs: `indexed`, their number, and `failures`.
 
-    A document replaces the stored one with its id. BM25 finds its chunks, too. `store` receives the vectors instead of
-    the collection, with the text of each as `content` in the metadata.
+    A document replaces the stored one with its id; one that fails is a failure with the reason. BM25 finds the chunks,
+    too. `store` receives the vectors instead of the collection, with the text of each as `content` in the metadata.
     """
 
     def __init__(self, config: EmbeddingIndexerConfig, store: BaseVectorStore | None = None) -> None:
@@ -43,21 +44,25 @@ class EmbeddingIndexerNode:
     def _add_to_collection(self, chunks: Sequence[Mapping[str, Any]]) -> Outputs:
         with KnowledgeBase(load_settings()) as knowledge:
             report = knowledge.add(documents_from_chunks(chunks), self.config.vector_store)
-        return {"indexed": report.chunks["stored"], "failures": [dict(failure) for failure in report.failures]}
+        failures = [describe_failure(failure, PUSHED_URI) for failure in report.failures]
+        failed = {failure["document_id"] for failure in failures}
+        indexed = sum(str(chunk["document_id"]) not in failed for chunk in chunks)
+        return {"indexed": indexed, "failures": failures}
 
 
 def _embed(chunks: Sequence[Mapping[str, Any]]) -> list[Vector]:
-    """The vectors of the chunks that can be embedded, without metadata that no store can hold."""
-    vectors = dict(embed_chunks([chunk["content"] for chunk in chunks]))
+    """The vectors of the chunks that have one or can be embedded, without metadata that no store can hold."""
+    missing = [chunk["content"] for chunk in chunks if not chunk.get("embedding")]
+    vectors = dict(embed_chunks(missing)) if missing else {}
     return [
         Vector(
             id=str(chunk["id"]),
-            values=vectors[chunk["content"]],
+            values=chunk.get("embedding") or vectors[chunk["content"]],
             metadata={
                 **{key: value for key, value in (chunk.get("metadata") or {}).items() if value is not None},
                 "content": chunk["content"],
             },
         )
         for chunk in chunks
-        if chunk["content"] in vectors
+        if chunk.get("embedding") or chunk["content"] in vectors
     ]

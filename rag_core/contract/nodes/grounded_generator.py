@@ -1,6 +1,6 @@
 """The node that answers from given passages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.protocols import Generator
 from rag_core.settings import load_settings
 from rag_core.stage import recording, stage
-from rag_core.types import Answer, Citation, Passage, Prompt, Query, Style
+from rag_core.types import Answer, Citation, Prompt, Query, Style
 from rag_core.wiring.endpoint import build_client
 from rag_core.wiring.generation import build_generator
 from rag_core.wiring.models import RemoteModels
@@ -60,10 +60,8 @@ class GroundedGeneratorNode:
         settings, context = load_settings(), read_input(inputs, "context")
         prompt = build_prompt(self.config, settings, inputs)
         with recording(settings.answering.timeout_ms / 1000) as stages:
-            async with stage("generate"), aclosing(RemoteModels()) as remote:
-                generator = await open_generator(self.config, settings, prompt.passages, remote)
-                async with aclosing(generator.stream(prompt)) as pieces:
-                    text = "".join([piece async for piece in pieces])
+            async with stage("generate"), aclosing(stream_pieces(self.config, settings, prompt)) as pieces:
+                text = "".join([piece async for piece in pieces])
         tokens = sum(int(report.figures.get(name, 0)) for report in stages for name in _COUNTS)
         hosts = frozenset(settings.guard.link_hosts)
         answer = cite(text, prompt.passages, prompt.query.collection, prompt.style.citations, hosts)
@@ -80,14 +78,22 @@ def build_prompt(config: AnswerConfig, settings: Settings, inputs: Inputs) -> Pr
     )
 
 
-async def open_generator(
-    config: AnswerConfig, settings: Settings, passages: Sequence[Passage], remote: RemoteModels
-) -> Generator:
-    """The language model of the configuration, or else the profile's generator."""
-    if not config.llm_config.model:
-        return await to_thread.run_sync(build_generator, settings, EqualRarities(passages), remote)
-    client = build_client(Endpoint.model_validate(config.llm_config.model_dump()), remote.pool)
-    return OpenAIGenerator(client, config.temperature, config.max_tokens, PromptPack(system=config.system_prompt))
+async def stream_pieces(config: AnswerConfig, settings: Settings, prompt: Prompt) -> AsyncGenerator[str, None]:
+    """Yields the text of the configured language model, or of the profile's generator; nothing without passages."""
+    if not prompt.passages:
+        return
+    async with aclosing(RemoteModels()) as remote:
+        generator: Generator
+        if config.llm_config.model:
+            client = build_client(Endpoint.model_validate(config.llm_config.model_dump()), remote.pool)
+            pack = PromptPack(system=config.system_prompt)
+            generator = OpenAIGenerator(client, config.temperature, config.max_tokens, pack)
+        else:
+            rarities = EqualRarities(prompt.passages)
+            generator = await to_thread.run_sync(build_generator, settings, rarities, remote)
+        async with aclosing(generator.stream(prompt)) as pieces:
+            async for piece in pieces:
+                yield piece
 
 
 def describe_citation(citation: Citation, context: Sequence[Mapping[str, Any]]) -> dict[str, str]:

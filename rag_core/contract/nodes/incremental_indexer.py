@@ -8,7 +8,7 @@ from anyio import to_thread
 from pydantic import Field
 
 from rag_core.config import Settings
-from rag_core.contract.nodes.documents import document_from_dict
+from rag_core.contract.nodes.documents import describe_failure, document_from_dict
 from rag_core.contract.nodes.node_config import NodeConfig
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.ingestion.sources.given import GivenSource
@@ -46,8 +46,9 @@ class IncrementalIndexerNode:
         postgres = Postgres.open(settings.store.url)
         sync = build_given_sync(settings, postgres, source, self.config.vector_store, is_partial=False)
         report = sync.run(build_inline_runner(settings))
+        failures = [describe_failure(failure, f"{source.uri}/") for failure in report.failures]
         counts = {name: report.documents[name] for name in ("added", "changed", "deleted", "same")}
-        return {**counts, "failures": [dict(failure) for failure in report.failures]}
+        return {**counts, "failures": failures}
 
 
 def _build_source(settings: Settings, root: str, items: Sequence[Mapping[str, Any]]) -> GivenSource:

@@ -9,7 +9,7 @@ import stamina
 
 from rag_core.contract.indexing import builtin_errors, is_transient
 from rag_core.contract.nodes.node_config import NodeConfig, RetryConfig
-from rag_core.errors import BusyError, OverloadedError, StoreError, UsageError
+from rag_core.errors import BusyError, OverloadedError, StoreError, UnavailableError, UsageError
 
 Inputs: TypeAlias = Mapping[str, Any]
 Outputs: TypeAlias = dict[str, Any]
@@ -41,8 +41,7 @@ def as_node(skip: Callable[[Inputs], Outputs]) -> Callable[[Run[N]], Run[N]]:
                 _log.info("skipped the node %s (%s): it is not enabled", config.name, config.node_type)
                 return skip(inputs)
             with builtin_errors(f"the node {config.name} failed"):
-                retry = stamina.retry(on=_is_temporary, **retry_rules(config.retry_config))
-                return await retry(run)(node, inputs)
+                return await _run_with_retries(node, run, inputs)
 
         return run_node
 
@@ -65,6 +64,17 @@ def retry_rules(config: RetryConfig) -> dict[str, Any]:
         "wait_max": config.max_delay,
         "wait_exp_base": config.backoff_base,
     }
+
+
+async def _run_with_retries(node: N, run: Run[N], inputs: Inputs) -> Outputs:
+    """Raises UnavailableError if the last attempt fails temporarily, too, with an error that is not a RagError."""
+    config = node.config.retry_config
+    try:
+        return await stamina.retry(on=_is_temporary, **retry_rules(config))(run)(node, inputs)
+    except Exception as error:
+        if is_transient(error):
+            raise UnavailableError(f"no answer after {config.max_retries + 1} attempts: {error}") from error
+        raise
 
 
 def _is_temporary(error: Exception) -> bool:

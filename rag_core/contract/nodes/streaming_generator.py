@@ -7,11 +7,10 @@ from typing import Any, Literal
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract.indexing import builtin_errors
-from rag_core.contract.nodes.grounded_generator import AnswerConfig, build_prompt, describe_citation, open_generator
+from rag_core.contract.nodes.grounded_generator import AnswerConfig, build_prompt, describe_citation, stream_pieces
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.events import CitationAdded, TextDelta
 from rag_core.settings import load_settings
-from rag_core.wiring.models import RemoteModels
 
 
 class StreamingGeneratorConfig(AnswerConfig):
@@ -40,12 +39,10 @@ class StreamingGeneratorNode:
         hosts = frozenset(settings.guard.link_hosts)
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, hosts)
         with builtin_errors(f"the node {self.config.name} failed"):
-            async with aclosing(RemoteModels()) as remote:
-                generator = await open_generator(self.config, settings, prompt.passages, remote)
-                async with aclosing(generator.stream(prompt)) as pieces:
-                    async for piece in pieces:
-                        for event in citer.feed(piece):
-                            yield _describe_event(event, context)
+            async with aclosing(stream_pieces(self.config, settings, prompt)) as pieces:
+                async for piece in pieces:
+                    for event in citer.feed(piece):
+                        yield _describe_event(event, context)
         for event in citer.finish():
             yield _describe_event(event, context)
         if not citer.answer.text.strip():
