@@ -17,7 +17,7 @@ from rag_core.config import (
     LexicalJudge,
     LtrFusion,
     MetadataSettings,
-    OuterRetriever,
+    OuterSettings,
     PythonObject,
     RerankedRetriever,
     RetrievalSettings,
@@ -54,7 +54,7 @@ def skip_disabled_stages(settings: Settings) -> Settings:
     if retrieval is None:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in pruning.skipped.items())
         raise ConfigError(f"retrieval must have a retriever that is not skipped, got none ({reasons})")
-    for name, reason in (ingestion | pruning.skipped).items():
+    for name, reason in (ingestion | pruning.skipped | _find_disabled_judge(settings)).items():
         _log_skipped(name, reason)
     changes = {"retrieval": retrieval, **_replace_sections(settings, ingestion)}
     if ingestion or pruning.skipped:
@@ -76,6 +76,13 @@ def _find_disabled_sections(settings: Settings) -> dict[str, str]:
     }
     reasons = {name: _find_reason(section, path) for name, (path, section) in stages.items() if section}
     return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _find_disabled_judge(settings: Settings) -> dict[str, str]:
+    """The reason why no answer is judged, if a stage is disabled. The guard reports the stage itself."""
+    guard = settings.guard
+    reason = _find_reason(guard, "guard") or _find_reason(guard.judge, "guard.judge")
+    return {"judge": reason} if reason else {}
 
 
 def _find_reason(stage: Stage, setting: str) -> str:
@@ -124,14 +131,14 @@ class _RetrieverPruning:
 
     def prune(self, retrieval: RetrievalSettings, name: str, setting: str) -> RetrievalSettings | None:
         """None if the whole retriever is skipped. `name` is the stage of a leg."""
-        if isinstance(retrieval, OuterRetriever):
+        if isinstance(retrieval, OuterSettings):
             return self._prune_outer(retrieval, setting)
         if reason := _find_reason(retrieval, setting) or self._section_reasons.get(retrieval.type, ""):
             self.skipped[name] = reason
             return None
         return self._prune_hybrid(retrieval, setting) if isinstance(retrieval, HybridRetriever) else retrieval
 
-    def _prune_outer(self, outer: OuterRetriever, setting: str) -> RetrievalSettings | None:
+    def _prune_outer(self, outer: OuterSettings, setting: str) -> RetrievalSettings | None:
         inner = self.prune(outer.retriever, outer.retriever.type, f"{setting}.retriever")
         reason = _find_reason(outer, setting)
         if isinstance(outer, RerankedRetriever):
@@ -141,8 +148,8 @@ class _RetrieverPruning:
         if reason or inner is None:
             return inner
         if inner is outer.retriever:
-            return outer  # type: ignore[return-value]
-        return outer.model_copy(update={"retriever": inner})  # type: ignore[return-value]
+            return outer
+        return outer.model_copy(update={"retriever": inner})
 
     def _prune_hybrid(self, hybrid: HybridRetriever, setting: str) -> HybridRetriever | None:
         pruned = {

@@ -78,12 +78,17 @@ def test_a_leg_without_its_section_is_skipped_too(section: str) -> None:
 
 
 @pytest.mark.parametrize("disabled", ["guard", "guard.judge"])
-def test_without_guard_or_judge_no_answer_is_judged_and_no_model_of_a_judge_is_loaded(disabled: str) -> None:
+def test_without_guard_or_judge_no_answer_is_judged_and_no_model_of_a_judge_is_loaded(
+    disabled: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _log_skipped.cache_clear()
+    caplog.set_level(logging.INFO, "rag_core.skipped_stages")
     judge = {"guard": "lexical", "guard.judge": "{type: cross_encoder, model: none}"}[disabled]
     settings = load(
         f"guard.judge={judge}" if "{" in judge else f"guard.judge.type={judge}", f"{disabled}.enabled=false"
     )
     assert settings.guard.mode == "off"
+    assert f"stage judge is skipped: {disabled}.enabled is false" in caplog.messages
     assert isinstance(settings.guard.judge, LexicalJudge)
 
 
