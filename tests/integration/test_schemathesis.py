@@ -3,19 +3,24 @@
 For longer, beside `rag serve`: the command below with `-n 500`, and without `--generation-deterministic`.
 """
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from example_counts import scale_examples
-from fakes.serving import serve_graph
+from fakes.serving import serve_graph, serve_profiles
 from trees import hashing_settings, ingest, write
 
 from rag_core.storage.postgres import Postgres
+from serve.gateway_settings import SettingsSource, load_gateway_settings
+from serve.profiles import build_profiles
 from serve.services import open_shared_resources
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
 
 FILES = {
     "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy.",
@@ -37,6 +42,28 @@ expected-statuses = ["2xx", "3xx", "4xx", 504]  # who gives a search one millise
 [checks.negative_data_rejection]
 expected-statuses = [207, "4xx"]  # of several documents those that are valid are taken
 """
+HOOKS = """
+import itertools
+
+import schemathesis
+
+PROFILES = itertools.cycle({profiles!r})
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    if not isinstance(case.body, dict) or "max_num_results" in case.body:
+        return
+    if "messages" in case.body:
+        options = case.body.setdefault("rag", {{}})
+    else:
+        options = case.body if {{"query", "question"}} & case.body.keys() else None
+    if isinstance(options, dict) and isinstance(options.get("profile", ""), str):
+        options["profile"] = next(PROFILES)
+"""
+"""Names a profile in every question, each in turn."""
+SETTINGS = "profiles: {lexical: {retrieval: {type: bm25}}}\n"
+PROFILES = ["default", "pmc-cpu", "dailymed-cpu", "clinicaltrials-cpu", "lexical"]
 SCHEMATHESIS = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
 
 
@@ -44,7 +71,25 @@ def test_every_answer_is_one_that_the_schema_tells_of(store: Postgres, tmp_path:
     settings = hashing_settings(f"store.url={store.dsn}")
     ingest(store, write(tmp_path / "files", FILES), settings=settings)
     with serve_graph(open_shared_resources(settings).build_services(settings)) as address:
-        (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
-        command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", str(scale_examples(15))]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False)
+        check_schema(address, tmp_path)
+
+
+def test_every_answer_of_every_profile_is_one_that_the_schema_tells_of(store: Postgres, tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text(SETTINGS)
+    overrides = "embedding={type: hashing}", f"store.url={store.dsn}"
+    settings = load_gateway_settings(SettingsSource(file=str(file), set=overrides, environment={}))
+    ingest(store, write(tmp_path / "files", FILES), settings=settings.own)
+    (tmp_path / "hooks.py").write_text(HOOKS.format(profiles=PROFILES))
+    profiles = build_profiles(settings, open_shared_resources(settings.own))
+    with serve_profiles(profiles) as address:
+        check_schema(address, tmp_path, {"SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(tmp_path)})
+    assert set(PROFILES) <= set(profiles.built_names)
+
+
+def check_schema(address: str, folder: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    (folder / "schemathesis.toml").write_text(CONFIGURATION)
+    command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", str(scale_examples(15))]
+    variables = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
