@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
-from rag_core.errors import ConfigError, RagError
-from serve.file_watch import POLL_SECONDS, FileWatch
+from rag_core.errors import ConfigError
 from serve.gateway import build_fastapi
 from serve.gateway_settings import (
     NO_SOURCE,
@@ -22,13 +22,13 @@ from serve.gateway_settings import (
 from serve.http.access_log import open_access_log
 from serve.ingest_runner import runner_app
 from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
-from serve.profiles import ServedProfiles, build_profiles
+from serve.profiles import build_profiles
 from serve.readiness import Dependency
 from serve.services import open_shared_resources
 from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, source_from_arguments
-from serve.shape.garbage_collection import freeze_loaded_objects
 from serve.shape.logs_folder import serve_logs_folder
-from serve.shape.reload import parse_user_config, reload_gateway_settings, reload_settings
+from serve.shape.profile_reload import ProfileReload
+from serve.shape.reload import parse_user_config
 from serve.shape.replica_server import use_lent_listener
 from serve.telemetry import configure_telemetry
 
@@ -60,29 +60,26 @@ class Gateway:
     """
 
     def __init__(self, settings_json: str, source_json: str, handles: Mapping[str, Handle], engine: Engine) -> None:
-        self._started_with = self._settings = GatewaySettings.model_validate_json(settings_json)
-        self._source = SettingsSource.model_validate_json(source_json)
-        self._overrides: tuple[str, ...] = ()
-        self._deployed = frozenset(handles)
-        self._is_serving = False
-        self._reload_error = ""
-        self._reloading = asyncio.Lock()
-        own = self._settings.own
-        configure_telemetry("gateway", own.telemetry)
+        settings = GatewaySettings.model_validate_json(settings_json)
+        source = SettingsSource.model_validate_json(source_json)
+        configure_telemetry("gateway", settings.own.telemetry)
         open_access_log(serve_logs_folder())
-        use_lent_listener(own.serving.transfer_timeout_s)
-        connected = connect_models(own, handles, engine)
+        use_lent_listener(settings.own.serving.transfer_timeout_s)
+        connected = connect_models(settings.own, handles, engine)
         reload_check = Dependency(self._check_reload, required=False)
         dependencies = {**connected.dependencies, "settings": reload_check}
-        self._resources = open_shared_resources(own, connected.remote_models, dependencies)
-        self._app = build_fastapi(build_profiles(self._settings, self._resources, self._deployed))
-        for name, reason in self._profiles.unserved.items():
+        resources = open_shared_resources(settings.own, connected.remote_models, dependencies)
+        build = partial(build_profiles, resources=resources, deployed=frozenset(handles))
+        profiles = build(settings)
+        for name, reason in profiles.unserved.items():
             _log.info("profile %s is not served: %s", name, reason)
-        self._profiles.load(own.serving.preload)
+        profiles.load(settings.own.serving.preload)
+        self._app = build_fastapi(profiles)
+        self._reload = ProfileReload(self._app, settings, source, build)
+        self._is_serving = False
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        if self._source.file:
-            self._watching = asyncio.create_task(self._watch_file())
+        self._watching = asyncio.create_task(self._reload.watch_file())
         return self._app
 
     async def check_health(self) -> None:
@@ -99,58 +96,12 @@ class Gateway:
         logged and reported by `/readyz`, because Serve would stop a replica that raises. The settings then stay as they
         are.
         """
-        try:
-            await self._apply(overrides=parse_user_config(config).set)
-        except RagError as error:
-            if not self._is_serving:
-                raise
-            self._report_reload_error(error)
-
-    async def _watch_file(self) -> None:
-        """Applies the settings file whenever it changes. An invalid one is logged and reported by `/readyz`."""
-        watch = FileWatch(Path(self._source.file), self._source.digest)
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            if not await asyncio.to_thread(watch.has_changed):
-                continue
-            try:
-                await self._apply(await asyncio.to_thread(reload_gateway_settings, self._started_with, self._source))
-                _log.info("applied the changed settings of %s", self._source.file)
-            except RagError as error:
-                self._report_reload_error(error)
-
-    async def _apply(self, settings: GatewaySettings | None = None, overrides: Sequence[str] | None = None) -> None:
-        """Serves the profiles of these settings, with overrides for the gateway's own one. None keeps the current ones.
-
-        Raises ConfigError or ModelError, and then changes nothing.
-        """
-        async with self._reloading:
-            settings = self._settings if settings is None else settings
-            overrides = self._overrides if overrides is None else tuple(overrides)
-            changed = settings.model_copy(update={"own": reload_settings(settings.own, overrides)})
-            self._app.state.profiles = await asyncio.to_thread(self._replace_profiles, changed)
-            self._settings, self._overrides, self._reload_error = settings, overrides, ""
-            if self._is_serving:
-                freeze_loaded_objects()
-
-    def _replace_profiles(self, settings: GatewaySettings) -> ServedProfiles:
-        """The profiles of the changed settings. Those that are loaded now are loaded again before they are served."""
-        profiles = build_profiles(settings, self._resources, self._deployed)
-        profiles.reuse(self._profiles)
-        return profiles
-
-    @property
-    def _profiles(self) -> ServedProfiles:
-        profiles: ServedProfiles = self._app.state.profiles
-        return profiles
-
-    def _report_reload_error(self, error: RagError) -> None:
-        self._reload_error = str(error)
-        _log.error("cannot apply the changed settings: %s", error)
+        with self._reload.report_errors() if self._is_serving else nullcontext():
+            await self._reload.apply(overrides=parse_user_config(config).set)
 
     async def _check_reload(self) -> None:
-        if self._reload_error:
-            raise ConfigError(self._reload_error)
+        if self._reload.error:
+            raise ConfigError(self._reload.error)
 
 
 def build(arguments: Arguments) -> Application:
