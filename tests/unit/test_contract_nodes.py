@@ -91,6 +91,8 @@ def test_an_invalid_configuration_names_field_rule_and_value() -> None:
         build("VectorSearch", vector_store="x", top_k=0)
     with pytest.raises(ValidationError, match="chunk_overlap must be in"):
         build("ChunkingStrategy", chunk_size=20, chunk_overlap=20)
+    with pytest.raises(ValidationError, match="format_handlers must be suffixes of known formats, .* got pdff"):
+        build("DocumentLoader", source_type="file", source_config={}, format_handlers=["pdf", "pdff"])
 
 
 def turn(minutes: int, text: str = "hello") -> Turn:
