@@ -21,7 +21,7 @@ from rag_core.answering.judging.guard import BLOCKED_ANSWER
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import nodes
 from rag_core.contract.nodes import InMemoryStore, LLMConfig, NodeConfig, RetryConfig, Turn, document_loader
-from rag_core.contract.nodes.documents import documents_from_chunks
+from rag_core.contract.nodes.documents import document_from_dict, documents_from_chunks
 from rag_core.contract.nodes.memory_store import drop_expired_turns
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.contract.vector_store.memory import MemoryVectorStore
@@ -91,6 +91,8 @@ def test_an_invalid_configuration_names_field_rule_and_value() -> None:
         build("VectorSearch", vector_store="x", top_k=0)
     with pytest.raises(ValidationError, match="chunk_overlap must be in"):
         build("ChunkingStrategy", chunk_size=20, chunk_overlap=20)
+    with pytest.raises(ValidationError, match=r"format_handlers must be suffixes of known formats, .* got pdff"):
+        build("DocumentLoader", source_type="file", source_config={}, format_handlers=["pdf", "pdff"])
 
 
 def turn(minutes: int, text: str = "hello") -> Turn:
@@ -256,6 +258,14 @@ def test_an_api_delivers_json(tmp_path: Path) -> None:
 def test_a_chunk_keeps_the_vector_that_it_brings() -> None:
     (document,) = documents_from_chunks([{"document_id": "d", "content": "Keys.", "embedding": [0.6, 0.8]}])
     assert document.given[0].vector == (0.6, 0.8)
+
+
+def test_a_document_keeps_the_chunks_or_the_vector_that_it_brings() -> None:
+    chunks = [{"start_index": 0, "end_index": 5}, {"start_index": 6, "end_index": 12, "embedding": [1.0, 0.0]}]
+    document = document_from_dict({"id": "d", "content": "Keys. Gates.", "chunks": chunks})
+    assert [(span.start, span.end, span.vector) for span in document.given] == [(0, 5, ()), (6, 12, (1.0, 0.0))]
+    (whole,) = document_from_dict({"id": "d", "content": "Keys.", "embedding": [0.6, 0.8]}).given
+    assert (whole.start, whole.end, whole.vector) == (0, 5, (0.6, 0.8))
 
 
 def result(id: str, content: str, score: float = 1.0, **metadata: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import stamina
 from anyio import to_thread
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rag_core.config import Settings
 from rag_core.contract.nodes.documents import describe_document
@@ -35,6 +35,15 @@ class DocumentLoaderConfig(NodeConfig):
     source_config: dict[str, Any]
     format_handlers: list[str] = Field(["pdf", "html", "txt", "docx"])
     batch_size: int = Field(100, ge=1)
+
+    @field_validator("format_handlers")
+    @classmethod
+    def _check_formats(cls, names: list[str]) -> list[str]:
+        if unknown := [name for name in names if f".{name}" not in SUFFIXES]:
+            raise ValueError(
+                f"format_handlers must be suffixes of known formats, such as pdf, got {', '.join(unknown)}"
+            )
+        return names
 
 
 class DocumentLoaderNode:
@@ -66,7 +75,7 @@ class DocumentLoaderNode:
             raise SourceError(f"a source must have a type (file, web or api) and a path or url, got {source}")
         if type_ != "file" and not str(location).startswith(("http://", "https://")):
             raise SourceError(f"a {type_} source must have an http or https address, got {location!r}")
-        formats = {SUFFIXES.get(f".{name}", name) for name in self.config.format_handlers}
+        formats = {SUFFIXES[f".{name}"] for name in self.config.format_handlers}
         extra = {"markdown": "text" in formats, "json": type_ == "api"}
         return str(location), formats | {name for name, is_loaded in extra.items() if is_loaded}
 

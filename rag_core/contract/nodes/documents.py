@@ -32,7 +32,10 @@ def describe_document(document: Document) -> dict[str, Any]:
 
 
 def document_from_dict(item: Mapping[str, Any]) -> Document:
-    """The document, with the sections of its Markdown. Raises UsageError if it has no `id` or `content`."""
+    """The document, with the sections of its Markdown, and the `chunks` or the `embedding` that it brings.
+
+    Raises UsageError if it has no `id` or `content`.
+    """
     _check_keys("document", item, ("id", "content"))
     metadata = item.get("metadata") or {}
     outlined = with_outline(
@@ -45,7 +48,7 @@ def document_from_dict(item: Mapping[str, Any]) -> Document:
             metadata=_storable_metadata(metadata, _FIELDS),
         )
     )
-    return replace(outlined, pages=tuple(item.get("pages", ())))
+    return replace(outlined, pages=tuple(item.get("pages", ())), given=tuple(_read_spans(item)))
 
 
 def describe_chunk(chunk: Chunk, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +79,15 @@ def describe_failure(failure: Mapping[str, Any], root: str) -> dict[str, str]:
     """A failure of a sync's report. The document's uri is `root` and its quoted id."""
     id = unquote(failure["uri"].removeprefix(root))
     return {"document_id": id, "stage": failure["stage"], "reason": failure["reason"]}
+
+
+def _read_spans(item: Mapping[str, Any]) -> Iterator[GivenChunk]:
+    """Yields the chunks of a document; the whole document if it has only an embedding."""
+    whole = {"start_index": 0, "end_index": len(item["content"]), "embedding": item.get("embedding")}
+    for chunk in item.get("chunks") or ([whole] if item.get("embedding") else ()):
+        _check_keys("chunk", chunk, ("start_index", "end_index"))
+        vector = tuple(chunk.get("embedding") or ())
+        yield GivenChunk(start=chunk["start_index"], end=chunk["end_index"], vector=vector)
 
 
 def _join_chunks(id: str, chunks: Sequence[Mapping[str, Any]]) -> Document:

@@ -29,8 +29,9 @@ class IncrementalIndexerConfig(NodeConfig):
 class IncrementalIndexerNode:
     """Inputs: all `documents` of the source. Outputs: the numbers `added`, `changed`, `deleted` and `same`; `failures`.
 
-    Only new and changed documents are split and embedded. Stored documents that are not among the inputs are deleted;
-    if these are more than the setting `ingestion.delete_share`, nothing is, and ValueError is raised.
+    Only new and changed documents are split and embedded, unless they bring `chunks` or an `embedding`. Stored
+    documents that are not among the inputs are deleted. If these are more than the setting `ingestion.delete_share`,
+    nothing is deleted, and ValueError is raised.
     """
 
     def __init__(self, config: IncrementalIndexerConfig) -> None:
