@@ -166,7 +166,7 @@ def test_keys_of_any_length_and_letters_are_told_of_shortly() -> None:
             {"documents": [GOOD], "profile": "nonsense"},
             422,
             "#/profile",
-            "must be one of clinicaltrials, dailymed, default",
+            "must be one of clinicaltrials, clinicaltrials-cpu, dailymed",
         ),
         ({"documents": [GOOD], "profile": 3}, 422, "#/profile", "valid string"),
         ({"source": {"type": "web", "locations": ["https://a/"]}}, 422, "#/source/type", "type must be 'files'"),
