@@ -37,6 +37,8 @@ class SettingsSource(Section):
     environment: dict[str, str] = Field(default_factory=read_environment)
 
 
+NO_DETECTION = Detection(patterns={}, cpu_variants={})
+
 NO_SOURCE = SettingsSource(environment={})
 """The source of settings that a program made itself. They are never loaded again."""
 
@@ -44,13 +46,13 @@ NO_SOURCE = SettingsSource(environment={})
 class GatewaySettings(Section):
     """`own` are the settings for requests that name no profile. `invalid` has the errors of invalid other profiles.
 
-    `detection` finds profiles for single documents.
+    `detection` finds profiles for single documents; it finds none if the own profile was named.
     """
 
     own: Settings
     others: dict[str, Settings] = Field(default_factory=dict)
     invalid: dict[str, str] = Field(default_factory=dict)
-    detection: Detection = Detection(patterns={}, cpu_variants={})
+    detection: Detection = NO_DETECTION
 
 
 def load_gateway_settings(source: SettingsSource) -> GatewaySettings:
@@ -70,7 +72,9 @@ def load_gateway_settings(source: SettingsSource) -> GatewaySettings:
             others[name] = settings
         except ConfigError as error:
             invalid[name] = str(error)
-    return GatewaySettings(own=own, others=others, invalid=invalid, detection=read_detection(file))
+    is_named = source.profile or source.environment.get("RAG_PROFILE")
+    detection = NO_DETECTION if is_named else read_detection(file)
+    return GatewaySettings(own=own, others=others, invalid=invalid, detection=detection)
 
 
 def check_shared_sections(settings: Settings, own: Settings) -> None:

@@ -13,7 +13,7 @@ from rag_core.detection import Detection
 from rag_core.errors import ConfigError, UnavailableError, UsageError
 from rag_core.telemetry.operation import record_profile
 from rag_core.wiring.profile_choice import add_document_profiles
-from serve.gateway_settings import GatewaySettings, find_unserved
+from serve.gateway_settings import NO_DETECTION, GatewaySettings, find_unserved
 from serve.services import Services, SharedResources
 from serve.variants import Variants
 
@@ -21,7 +21,6 @@ ServicesBuilder: TypeAlias = Callable[[Settings], Services]
 """A function that loads the models of a profile which are not yet in memory, and connects them. It can take seconds."""
 
 NO_PROFILES: Mapping[str, Settings] = MappingProxyType({})
-NO_DETECTION = Detection(patterns={}, cpu_variants={})
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
