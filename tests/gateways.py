@@ -26,13 +26,22 @@ def run_with_gateway(
     who: Caller | None = None,
     others: Mapping[str, Settings] = NO_PROFILES,
 ) -> T:
-    """Runs `work` with a client of the gateway and returns its result. `others`: profiles that only jobs can use.
+    """Runs `work` with a client of a gateway with one profile. `others`: profiles that only jobs can use."""
+    return run_with_profiles(ServedProfiles(graph, others, unserved=dict.fromkeys(others, "only for jobs")), work, who)
 
-    Closes the graph afterwards, because its connections belong to an event loop that ends here.
+
+def run_with_profiles(
+    profiles: ServedProfiles,
+    work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]],
+    who: Caller | None = None,
+) -> T:
+    """Runs `work` with a client of the gateway and returns its result.
+
+    Closes the services afterwards, because their connections belong to an event loop that ends here.
     """
 
     async def run() -> T:
-        app = build_fastapi(ServedProfiles(graph, others, unserved=dict.fromkeys(others, "only for jobs")))
+        app = build_fastapi(profiles)
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -40,6 +49,6 @@ def run_with_gateway(
             try:
                 return await work(client)
             finally:
-                await graph.close()
+                await profiles.own.services.close()
 
     return asyncio.run(run())

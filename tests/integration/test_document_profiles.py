@@ -5,19 +5,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gateways
 import pytest
 from commands import Rag, rag_in_process
 from drafts import TENANT
-from gateways import build_services
+from gateways import run_with_profiles
 from trees import read_tree, violations, write
 from workers import run_worker
 
 from rag_core.knowledge_base import open_knowledge_base
-from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
+from serve.gateway_settings import SettingsSource, load_gateway_settings
 from serve.http.caller import Caller
-from serve.routes.ingest import _add_document_profiles, _load_shipped_profile
+from serve.profiles import build_profiles
+from serve.services import open_shared_resources
 
 pytestmark = pytest.mark.postgres
 
@@ -110,9 +110,9 @@ def test_scripts_detect_as_the_command_does(store: Postgres, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hashing")
 def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postgres) -> None:
-    _add_document_profiles.cache_clear()
-    _load_shipped_profile.cache_clear()
-    settings = load_settings(None, None, [f"tenant={TENANT}", f"store.url={store.dsn}", "store.patience_s=5"])
+    overrides = f"tenant={TENANT}", f"store.url={store.dsn}", "store.patience_s=5"
+    settings = load_gateway_settings(SettingsSource(set=overrides))
+    profiles = build_profiles(settings, open_shared_resources(settings.own))
     label = {"id": "a", "text": "Take 500 mg every 8 hours.", "metadata": {"source": "dailymed"}}
     article = {"id": "b.nxml", "text": ARTICLE}
 
@@ -120,12 +120,10 @@ def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postg
         body = {"documents": [label, article]}
         return await client.post("/v1/ingest", json=body, headers={"Prefer": "wait=60"})
 
-    with run_worker(settings):
-        response = gateways.run_with_gateway(build_services(settings), send, Caller(tenant=TENANT))
+    with run_worker(settings.own):
+        response = run_with_profiles(profiles, send, Caller(tenant=TENANT))
     assert response.status_code == 200, response.text
     assert labels(store) == ["dailymed", "pmc-cpu"]
-    _add_document_profiles.cache_clear()
-    _load_shipped_profile.cache_clear()
 
 
 def labels(store: Postgres) -> list[str]:
