@@ -14,10 +14,9 @@ from trees import read_tree, violations, write
 from workers import run_worker
 
 from rag_core.knowledge_base import open_knowledge_base
-from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
+from serve.gateway_settings import SettingsSource, load_gateway_settings
 from serve.http.caller import Caller
-from serve.routes.ingest import _add_document_profiles, _load_shipped_profile
 
 pytestmark = pytest.mark.postgres
 
@@ -110,9 +109,8 @@ def test_scripts_detect_as_the_command_does(store: Postgres, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hashing")
 def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postgres) -> None:
-    _add_document_profiles.cache_clear()
-    _load_shipped_profile.cache_clear()
-    settings = load_settings(None, None, [f"tenant={TENANT}", f"store.url={store.dsn}", "store.patience_s=5"])
+    overrides = (f"tenant={TENANT}", f"store.url={store.dsn}", "store.patience_s=5")
+    settings = load_gateway_settings(SettingsSource(set=overrides))
     label = {"id": "a", "text": "Take 500 mg every 8 hours.", "metadata": {"source": "dailymed"}}
     article = {"id": "b.nxml", "text": ARTICLE}
 
@@ -120,12 +118,12 @@ def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postg
         body = {"documents": [label, article]}
         return await client.post("/v1/ingest", json=body, headers={"Prefer": "wait=60"})
 
-    with run_worker(settings):
-        response = gateways.run_with_gateway(build_services(settings), send, Caller(tenant=TENANT))
+    with run_worker(settings.own):
+        response = gateways.run_with_gateway(
+            build_services(settings.own), send, Caller(tenant=TENANT), settings.others, settings.detection
+        )
     assert response.status_code == 200, response.text
     assert labels(store) == ["dailymed", "pmc-cpu"]
-    _add_document_profiles.cache_clear()
-    _load_shipped_profile.cache_clear()
 
 
 def labels(store: Postgres) -> list[str]:
@@ -183,6 +181,13 @@ def test_without_a_gpu_a_detected_profile_is_replaced_and_a_named_one_is_not(
     )
     named = run(*arguments, "--profile", "gpu-only")
     assert (named.code, "; without a GPU or a model hub, use --profile laptop" in named.err) == (3, True)
+
+
+def test_an_invalid_pattern_does_not_hide_that_a_model_is_missing(run: Rag, tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text("profiles: {mine: {embedding: {type: bert, model: /nowhere}, detect: {source: 3}}}")
+    ran = run("search", "keys", "--config", file, "--profile", "mine")
+    assert (ran.code, ran.err.startswith("error: model /nowhere is not a folder")) == (3, True)
 
 
 def test_a_collection_keeps_its_model_when_a_source_shows_another_profile(
