@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from rag_cli.profile_choice import announce_variant
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.errors import ConfigError, RagError
+
+if TYPE_CHECKING:
+    from serve.gateway_settings import SettingsSource
 
 HOST, PORT = "127.0.0.1", 8000
 
@@ -103,16 +106,11 @@ def _run_server(
 def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Console) -> Iterator[RunningServer]:
     """Serves all profiles of the settings with their models in one process, which reloads the file by itself."""
     from serve.app import build_local_application
-    from serve.gateway_settings import SettingsSource, load_gateway_settings
+    from serve.gateway_settings import load_gateway_settings
     from serve.shape.local import serve_locally
     from serve.shape.reload import reload_gateway_settings
 
-    hosts = [*options.settings.api.hosts, host]  # the host can be a name of loopback
-    source = SettingsSource(
-        file=str(options.config.absolute()) if options.config else "",
-        profile=options.profile or "",
-        set=(*options.overrides, f"api.hosts={json.dumps(hosts)}"),
-    )
+    source = build_source(options, host)
     settings = load_gateway_settings(source)
     announce_variant(settings.own, options)
     for name, reason in settings.invalid.items():
@@ -122,6 +120,22 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
     with serve_locally(build_app, host, port, terminal.print, metrics_port) as url:
         check = partial(reload_gateway_settings, settings, source)
         yield RunningServer(url, _build_file_poll(options.config, source.digest, check, terminal))
+
+
+def build_source(options: GlobalOptions, host: str) -> "SettingsSource":
+    """The layers of the settings. Another host than the default one can be a name, which requests must be able to use.
+
+    The default one is an address, which they always can. It adds no override, so that a change of `api.hosts` in the
+    file is noticed.
+    """
+    from serve.gateway_settings import SettingsSource
+
+    hosts = [*options.settings.api.hosts, host]
+    return SettingsSource(
+        file=str(options.config.absolute()) if options.config else "",
+        profile=options.profile or "",
+        set=(*options.overrides, *([f"api.hosts={json.dumps(hosts)}"] if host != HOST else [])),
+    )
 
 
 @contextmanager

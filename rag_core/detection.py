@@ -58,9 +58,9 @@ def choose_profile(explicit: str, sources: Sequence[Metadata], profiles: Mapping
 
 def _has_match(metadata: Metadata, patterns: DetectPatterns) -> bool:
     for key, key_patterns in patterns.items():
-        value = metadata.get(key, ())
-        texts = [str(value)] if isinstance(value, str | int | float) else value
-        if any(_compile_patterns(tuple(key_patterns)).match(text.lower()) for text in texts):
+        value = metadata.get(key)
+        values = [value] if isinstance(value, str | int | float) else value or ()  # clients can send null
+        if any(_compile_patterns(tuple(key_patterns)).match(str(item).lower()) for item in values):
             return True
     return False
 

@@ -101,6 +101,8 @@ def with_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
 def replace_sections(settings: Settings, sections: Mapping[str, Any], origin: str) -> Settings:
     """The settings with these sections instead of their own. Raises ConfigError as `load_settings` does."""
     others = settings.model_dump(mode="json", exclude_unset=True, exclude=set(sections))
+    if "retrieval" in sections:  # its stages are not those of the earlier one
+        others.get("skipped", {}).pop("questions", None)
     merged = _MergedLayers(tree=others)
     _merge_layer(merged.tree, sections, origin, (), merged.origins)
     return _validate(merged)

@@ -14,6 +14,7 @@ from rag_core.errors import ConfigError, UnavailableError, UsageError
 from rag_core.telemetry.operation import record_profile
 from rag_core.wiring.profile_choice import add_document_profiles
 from serve.gateway_settings import NO_DETECTION, GatewaySettings, find_unserved
+from serve.public_errors import public_message
 from serve.services import Services, SharedResources
 from serve.variants import Variants
 
@@ -74,13 +75,14 @@ class ServedProfiles:
         """The variants of a profile; an empty name is the gateway's own profile. Builds the profile at its first use.
 
         Concurrent requests wait for one build. A build that fails is tried again by the next request. Raises UsageError
-        for a profile that is not served, and ModelError if its models cannot be loaded.
+        for a profile that is not served, ModelError if its models cannot be loaded, and ConfigError if its settings do
+        not fit together.
         """
         name = name or self.own_settings.profile
-        record_profile(name)
+        self._check_served(name)
+        record_profile(name)  # a label of metrics, so it must not be any text that a client sends
         if name in self._built:
             return self._built[name]
-        self._check_served(name)
         task = self._building.get(name)
         if task is None:
             task = self._building[name] = asyncio.create_task(self._build_in_thread(name))
@@ -132,13 +134,14 @@ class ServedProfiles:
                 continue
             try:
                 self.load([name])
-            except UnavailableError as error:
+            except (ConfigError, UnavailableError) as error:
                 _log.error("cannot load profile %s with its changed settings: %s", name, error)
 
     def _check_served(self, name: str) -> None:
         reason = self._unserved.get(name)
         if reason is not None:
-            raise UsageError(f"profile {name} is not served here: {reason}; served: {', '.join(self.names)}")
+            public_reason = public_message(reason)
+            raise UsageError(f"profile {name} is not served here: {public_reason}; served: {', '.join(self.names)}")
         if name not in self._settings:
             raise UsageError(f"profile must be one of {', '.join(self.names)}, got {name!r}")
 

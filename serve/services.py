@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 
 from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.config import Settings
@@ -68,7 +69,8 @@ class ShortQueryRetriever:
 class SharedResources:
     """The objects that stay the same when settings are reloaded, and that all profiles of a gateway share.
 
-    `settings` are those of the gateway's own profile, to which the remote models belong.
+    `settings` are those of the gateway's own profile, to which the remote models belong. `loading` is held while a
+    profile is built: two that are built at the same time would each load the models that they share.
     """
 
     settings: Settings
@@ -77,6 +79,7 @@ class SharedResources:
     conversations: Conversations
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
+    loading: Lock = field(default_factory=Lock, repr=False)
 
     def build_services(self, settings: Settings) -> Services:
         """Builds the services for `settings`. Loads only the local models that are not yet in memory.
@@ -85,14 +88,16 @@ class SharedResources:
         Raises ModelError if a required model cannot be loaded.
         """
         remote_models = self._select_models(settings)
-        retriever = build_retriever(settings, self.corpus, remote_models)
-        short = ShortQueryRetriever(retriever)
+        with self.loading:
+            retriever = build_retriever(settings, self.corpus, remote_models)
+            short = ShortQueryRetriever(retriever)
+            answerer = build_pipeline(settings, self.corpus, short, self.conversations, remote_models)
         return Services(
             settings=settings,
             postgres=self.postgres,
             corpus=self.corpus,
             retriever=retriever,
-            answerer=build_pipeline(settings, self.corpus, short, self.conversations, remote_models),
+            answerer=answerer,
             limits=stage_limits(settings.answering.budget, settings.retrieval),
             remote_models=remote_models,
             dependencies=self.dependencies,
@@ -103,7 +108,8 @@ class SharedResources:
         if settings.profile == self.settings.profile:
             return self.remote_models
         shared = share_models(self.remote_models, self.settings, settings)
-        roles = set(called_models(settings, shared)) - shared_roles(self.settings, settings)
+        protected = shared_roles(self.settings, settings) & {*called_models(self.settings, self.remote_models)}
+        roles = set(called_models(settings, shared)) - protected
         breakers = {role: build_role_breaker(role, settings.profile) for role in roles}
 
         def protect(role: str) -> Callable[[], AbstractContextManager[None]]:

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 import httpx2
 
 from rag_core.config import Settings
+from rag_core.detection import Detection
 from serve.gateway import build_fastapi
 from serve.http.caller import Caller, identify_caller
-from serve.profiles import NO_PROFILES, ServedProfiles
+from serve.profiles import NO_DETECTION, NO_PROFILES, ServedProfiles
 from serve.services import Services, open_shared_resources
 
 T = TypeVar("T")
@@ -25,23 +26,17 @@ def run_with_gateway(
     work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]],
     who: Caller | None = None,
     others: Mapping[str, Settings] = NO_PROFILES,
+    detection: Detection = NO_DETECTION,
 ) -> T:
-    """Runs `work` with a client of a gateway with one profile. `others`: profiles that only jobs can use."""
-    return run_with_profiles(ServedProfiles(graph, others, unserved=dict.fromkeys(others, "only for jobs")), work, who)
+    """Runs `work` with a client of the gateway and returns its result. `others`: profiles that only jobs can use.
 
-
-def run_with_profiles(
-    profiles: ServedProfiles,
-    work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]],
-    who: Caller | None = None,
-) -> T:
-    """Runs `work` with a client of the gateway and returns its result.
-
-    Closes the services afterwards, because their connections belong to an event loop that ends here.
+    Closes the graph afterwards, because its connections belong to an event loop that ends here.
     """
 
+    unserved = dict.fromkeys(others, "only for jobs")
+
     async def run() -> T:
-        app = build_fastapi(profiles)
+        app = build_fastapi(ServedProfiles(graph, others, unserved=unserved, detection=detection))
         if who is not None:
             app.dependency_overrides[identify_caller] = lambda: who
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -49,6 +44,6 @@ def run_with_profiles(
             try:
                 return await work(client)
             finally:
-                await profiles.own.services.close()
+                await graph.close()
 
     return asyncio.run(run())

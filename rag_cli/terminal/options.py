@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
 from rag_core.config import Settings
-from rag_core.errors import ModelError, RagError, UsageError
+from rag_core.errors import ConfigError, ModelError, RagError, UsageError
 from rag_core.settings import LayeredSettings, load_layered_settings, read_detection
 from rag_core.wire.shape import json_text
 
@@ -107,8 +108,10 @@ def _suggest_variant(error: RagError, options: GlobalOptions) -> str:
     if not isinstance(error, ModelError):
         return ""
     profile = options.profile or os.environ.get("RAG_PROFILE", "")
-    variant = read_detection(options.config).cpu_variants.get(profile)
-    return f"; without a GPU or a model hub, use --profile {variant}" if variant else ""
+    with suppress(ConfigError):  # the patterns of a profile are not checked before
+        if variant := read_detection(options.config).cpu_variants.get(profile):
+            return f"; without a GPU or a model hub, use --profile {variant}"
+    return ""
 
 
 def _print_error(error: RagError | OSError, options: GlobalOptions, hint: str = "") -> None:

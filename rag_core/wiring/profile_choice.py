@@ -39,9 +39,14 @@ def add_document_profiles(settings: Settings, detection: Detection, load: LoadPr
     """Records the profiles that can be detected for single documents.
 
     Changes nothing if the chunker is not that of the default profile: a chunker that was chosen for the sync applies to
-    all its documents.
+    all its documents. Changes nothing either if an override of the sync does not suit the default profile.
     """
-    if not detection.patterns or settings.chunking != load(DEFAULT_PROFILE).chunking:
+    try:
+        has_own_chunker = settings.chunking != load(DEFAULT_PROFILE).chunking
+    except ConfigError as error:
+        _log.info("no profile is detected for single documents: %s", error)
+        return settings
+    if has_own_chunker:
         return settings
     profiles: dict[str, DocumentProfile] = {}
     for name, patterns in detection.patterns.items():
@@ -60,8 +65,8 @@ def add_document_profiles(settings: Settings, detection: Detection, load: LoadPr
 def _fits(profile: Settings, settings: Settings, is_shipped: bool) -> bool:
     """True if both embed documents alike. Compares settings, because the model of a profile can be missing here.
 
-    The chunks of a shipped profile must also fit the window of a model that a user chose; a user's own profile with too
-    large chunks is an error of `build_sync`.
+    The chunks of a shipped profile must also fit the window of a model that a user chose, if the model is here; a
+    user's own profile with too large chunks is an error of `build_sync`.
     """
     model, own_model = (one.embedding.model_dump(exclude=_SPEED_SETTINGS) for one in (settings, profile))
     if model != own_model or not is_shipped:
@@ -70,4 +75,6 @@ def _fits(profile: Settings, settings: Settings, is_shipped: bool) -> bool:
         build_chunker(profile)
     except ConfigError:
         return False
+    except ModelError:  # a gateway needs no model for jobs that run on other machines
+        return True
     return True

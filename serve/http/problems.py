@@ -109,7 +109,7 @@ HIDDEN_DETAILS: Mapping[type[RagError], str] = {
 _QUOTING_ERRORS = (UsageError, DocumentError)
 """Errors that quote the client's text."""
 
-RESERVED = "/v2"
+RESERVED = "/v2/"
 """The beginning of the paths of a later API, which will break with this one."""
 
 _ROUTING_DETAILS: Mapping[str, str] = {
@@ -181,7 +181,7 @@ def describe_problem(error: Exception, instance: str, correlation_id: str) -> Pr
             return validation_problem(error, *request)
         case HTTPException():
             code = CODES.get(error.status_code, "http")
-            title = RESERVED if instance.startswith(RESERVED) else str(error.detail)
+            title = RESERVED if f"{instance}/".startswith(RESERVED) else str(error.detail)
             detail = _ROUTING_DETAILS.get(title, "{detail}").format(path=instance, detail=error.detail)
             return _problem(error.status_code, code, detail, *request)
         case _:

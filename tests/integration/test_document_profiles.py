@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gateways
 import pytest
 from commands import Rag, rag_in_process
 from drafts import TENANT
-from gateways import run_with_profiles
+from gateways import build_services
 from trees import read_tree, violations, write
 from workers import run_worker
 
@@ -16,8 +17,6 @@ from rag_core.knowledge_base import open_knowledge_base
 from rag_core.storage.postgres import Postgres
 from serve.gateway_settings import SettingsSource, load_gateway_settings
 from serve.http.caller import Caller
-from serve.profiles import build_profiles
-from serve.services import open_shared_resources
 
 pytestmark = pytest.mark.postgres
 
@@ -110,9 +109,8 @@ def test_scripts_detect_as_the_command_does(store: Postgres, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hashing")
 def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postgres) -> None:
-    overrides = f"tenant={TENANT}", f"store.url={store.dsn}", "store.patience_s=5"
+    overrides = (f"tenant={TENANT}", f"store.url={store.dsn}", "store.patience_s=5")
     settings = load_gateway_settings(SettingsSource(set=overrides))
-    profiles = build_profiles(settings, open_shared_resources(settings.own))
     label = {"id": "a", "text": "Take 500 mg every 8 hours.", "metadata": {"source": "dailymed"}}
     article = {"id": "b.nxml", "text": ARTICLE}
 
@@ -121,7 +119,9 @@ def test_documents_that_are_sent_without_a_profile_are_detected_too(store: Postg
         return await client.post("/v1/ingest", json=body, headers={"Prefer": "wait=60"})
 
     with run_worker(settings.own):
-        response = run_with_profiles(profiles, send, Caller(tenant=TENANT))
+        response = gateways.run_with_gateway(
+            build_services(settings.own), send, Caller(tenant=TENANT), settings.others, settings.detection
+        )
     assert response.status_code == 200, response.text
     assert labels(store) == ["dailymed", "pmc-cpu"]
 
@@ -181,6 +181,13 @@ def test_without_a_gpu_a_detected_profile_is_replaced_and_a_named_one_is_not(
     )
     named = run(*arguments, "--profile", "gpu-only")
     assert (named.code, "; without a GPU or a model hub, use --profile laptop" in named.err) == (3, True)
+
+
+def test_an_invalid_pattern_does_not_hide_that_a_model_is_missing(run: Rag, tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text("profiles: {mine: {embedding: {type: bert, model: /nowhere}, detect: {source: 3}}}")
+    ran = run("search", "keys", "--config", file, "--profile", "mine")
+    assert (ran.code, ran.err.startswith("error: model /nowhere is not a folder")) == (3, True)
 
 
 def test_a_collection_keeps_its_model_when_a_source_shows_another_profile(

@@ -350,6 +350,19 @@ def test_a_model_that_breaks_off_is_a_runtime_error() -> None:
 
 
 @pytest.mark.parametrize("node", ["GroundedGenerator", "StreamingGenerator"])
+@pytest.mark.parametrize(
+    ("inputs", "missing"),
+    [
+        ({"context": [{"id": "chunk_1"}]}, "a result must have id, content; missing: content"),
+        ({"context": CONTEXT, "conversation_history": [{"role": "user"}]}, "a turn must have .*; missing: content"),
+    ],
+)
+def test_a_generator_names_the_key_that_an_input_lacks(node: str, inputs: Inputs, missing: str) -> None:
+    with pytest.raises(ValueError, match=missing):
+        run(build_generator(node), query="keys?", **inputs)
+
+
+@pytest.mark.parametrize("node", ["GroundedGenerator", "StreamingGenerator"])
 def test_without_a_context_no_model_is_asked(node: str) -> None:
     generator = build_generator(node, "http://127.0.0.1:1/v1")
     if node == "GroundedGenerator":
@@ -372,6 +385,12 @@ def test_a_response_that_its_context_does_not_support_takes_the_fallback() -> No
     assert blocked["verdict"]["grade"] == "unsupported"
     passed = run(guard, response="Keys are rotated every week [1].", context=CONTEXT)
     assert (passed["response"], passed["route"]) == ("Keys are rotated every week [1].", "answer")
+
+
+def test_a_citation_of_an_unknown_source_is_a_value_error() -> None:
+    citations = [{"id": "1", "source_id": "chunk_9", "snippet": ""}]
+    with pytest.raises(ValueError, match="the source_id of an item of the context, got chunk_9"):
+        run(build("CitationsFormatter"), citations=citations, context=CONTEXT)
 
 
 def test_references_are_found_by_the_markers_of_a_response() -> None:

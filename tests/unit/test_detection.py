@@ -1,5 +1,6 @@
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -114,3 +115,8 @@ def test_any_metadata_is_looked_at(metadata: Metadata) -> None:
 )
 def test_a_document_shows_its_profile_by_media_type_metadata_or_url(document: Document, profile: str) -> None:
     assert detect_document_profile(document, read_detection().patterns) == profile
+
+
+@pytest.mark.parametrize(("value", "profile"), [(None, ""), ([None, 2024], "labels"), ({"a": 1}, ""), (0, "")])
+def test_metadata_that_a_client_sends_can_hold_null_and_lists_of_anything(value: Any, profile: str) -> None:
+    assert detect_document_profile(Document(uri="", text="", metadata={"year": value}), SIGNS) == profile

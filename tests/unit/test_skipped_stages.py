@@ -6,7 +6,7 @@ import pytest
 
 from rag_core.config import HybridRetriever, LexicalJudge, MetadataSettings, RerankedRetriever, Settings, WeightedFusion
 from rag_core.errors import ConfigError
-from rag_core.settings import load_settings, with_overrides
+from rag_core.settings import load_settings, replace_sections, with_overrides
 from rag_core.skipped_stages import _log_skipped
 from rag_core.wiring.ingestion import build_recipe
 
@@ -144,3 +144,10 @@ def test_an_enabled_stage_leaves_no_trace_in_what_is_stored() -> None:
 )
 def test_the_recipes_of_the_default_profile_are_what_stored_documents_have(uri: str, recipe: str) -> None:
     assert build_recipe(load()).fingerprint(uri) == f"{recipe}|file_mb 200"
+
+
+def test_another_retrieval_does_not_keep_the_reasons_of_the_earlier_one() -> None:
+    settings = load(RERANKED, "metadata.enabled=false")
+    replaced = replace_sections(settings, {"retrieval": {"type": "bm25"}}, "bm25.yaml")
+    assert replaced.skipped.questions == {}
+    assert replaced.skipped.ingestion == settings.skipped.ingestion

@@ -8,6 +8,7 @@ from rag_core.contract.nodes.context import passages_from_context
 from rag_core.contract.nodes.grounded_generator import describe_citation
 from rag_core.contract.nodes.node_config import NodeConfig
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
+from rag_core.errors import UsageError
 from rag_core.types import DEFAULT_COLLECTION
 
 
@@ -29,6 +30,8 @@ class CitationsFormatterNode:
         context = read_input(inputs, "context")
         citations = inputs["citations"] if "citations" in inputs else _find_citations(inputs, context)
         items = {str(item["id"]): item.get("metadata") or {} for item in context}
+        if unknown := sorted({citation["source_id"] for citation in citations} - items.keys()):
+            raise UsageError(f"citations must have the source_id of an item of the context, got {', '.join(unknown)}")
         return {"citations": [_describe_reference(citation, items[citation["source_id"]]) for citation in citations]}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rag_core.contract.nodes.documents import check_keys
 from rag_core.types import Message, Passage
 from rag_core.wire.result_dicts import hit_from_result
 
@@ -21,7 +22,12 @@ def passages_from_context(context: Sequence[Mapping[str, Any]]) -> tuple[Passage
 
 
 def messages_from_history(history: Sequence[Mapping[str, Any]], query: str) -> tuple[Message, ...]:
-    """The messages of user and assistant, without a last one that is the query itself."""
+    """The messages of user and assistant, without a last one that is the query itself.
+
+    Raises UsageError if a turn has no `role` or `content`.
+    """
+    for turn in history:
+        check_keys("turn", turn, ("role", "content"))
     messages = [
         Message(role=turn["role"], text=str(turn["content"]))
         for turn in history

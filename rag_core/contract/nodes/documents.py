@@ -36,7 +36,7 @@ def document_from_dict(item: Mapping[str, Any]) -> Document:
 
     Raises UsageError if it has no `id` or `content`.
     """
-    _check_keys("document", item, ("id", "content"))
+    check_keys("document", item, ("id", "content"))
     metadata = item.get("metadata") or {}
     outlined = with_outline(
         Document(
@@ -69,7 +69,7 @@ def documents_from_chunks(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Docum
     A line break stands for the text between chunks, so the indexes of the chunks stay right.
     """
     for chunk in chunks:
-        _check_keys("chunk", chunk, ("document_id", "content"))
+        check_keys("chunk", chunk, ("document_id", "content"))
     by_document = sorted(chunks, key=lambda chunk: str(chunk["document_id"]))
     for id, group in groupby(by_document, key=itemgetter("document_id")):
         yield _join_chunks(str(id), list(group))
@@ -81,11 +81,17 @@ def describe_failure(failure: Mapping[str, Any], root: str) -> dict[str, str]:
     return {"document_id": id, "stage": failure["stage"], "reason": failure["reason"]}
 
 
+def check_keys(kind: str, item: Mapping[str, Any], required: Sequence[str]) -> None:
+    """Raises UsageError if the item lacks a key."""
+    if missing := [key for key in required if key not in item]:
+        raise UsageError(f"a {kind} must have {', '.join(required)}; missing: {', '.join(missing)}")
+
+
 def _read_spans(item: Mapping[str, Any]) -> Iterator[GivenChunk]:
     """Yields the chunks of a document; the whole document if it has only an embedding."""
     whole = {"start_index": 0, "end_index": len(item["content"]), "embedding": item.get("embedding")}
     for chunk in item.get("chunks") or ([whole] if item.get("embedding") else ()):
-        _check_keys("chunk", chunk, ("start_index", "end_index"))
+        check_keys("chunk", chunk, ("start_index", "end_index"))
         vector = tuple(chunk.get("embedding") or ())
         yield GivenChunk(start=chunk["start_index"], end=chunk["end_index"], vector=vector)
 
@@ -118,8 +124,3 @@ def _storable_metadata(metadata: Mapping[str, Any], without: frozenset[str]) -> 
         for key, value in metadata.items()
         if key not in without and isinstance(value, str | bool | int | float | list | tuple)
     }
-
-
-def _check_keys(kind: str, item: Mapping[str, Any], required: Sequence[str]) -> None:
-    if missing := [key for key in required if key not in item]:
-        raise UsageError(f"a {kind} must have {', '.join(required)}; missing: {', '.join(missing)}")

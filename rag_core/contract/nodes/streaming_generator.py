@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.pipeline import ABSTENTION
+from rag_core.config import Settings
 from rag_core.contract.indexing import builtin_errors
 from rag_core.contract.nodes.grounded_generator import AnswerConfig, build_prompt, describe_citation, stream_pieces
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.events import CitationAdded, TextDelta
 from rag_core.settings import load_settings
+from rag_core.types import Prompt
 
 
 class StreamingGeneratorConfig(AnswerConfig):
@@ -29,13 +31,13 @@ class StreamingGeneratorNode:
 
     @as_node(lambda _: {"stream": _empty_stream()})
     async def run(self, inputs: Inputs) -> Outputs:
-        for name in ("query", "context"):
-            read_input(inputs, name)
-        return {"stream": self._stream(inputs)}
-
-    async def _stream(self, inputs: Inputs) -> AsyncGenerator[dict[str, Any], None]:
-        settings, context = load_settings(), inputs["context"]
+        settings = load_settings()
         prompt = build_prompt(self.config, settings, inputs)
+        return {"stream": self._stream(settings, prompt, read_input(inputs, "context"))}
+
+    async def _stream(
+        self, settings: Settings, prompt: Prompt, context: Sequence[Mapping[str, Any]]
+    ) -> AsyncGenerator[dict[str, Any], None]:
         hosts = frozenset(settings.guard.link_hosts)
         citer = Citer(prompt.passages, prompt.query.collection, prompt.style.citations, hosts)
         with builtin_errors(f"the node {self.config.name} failed"):

@@ -341,6 +341,12 @@ def test_what_no_route_takes_is_a_problem_with_all_headers(method: str, path: st
     assert response.headers["x-pipeline-version"] == COMPONENTS
 
 
+@pytest.mark.parametrize(("path", "is_reserved"), [("/v2", True), ("/v2/retrieve", True), ("/v20/retrieve", False)])
+def test_only_paths_of_the_next_version_are_reserved(path: str, is_reserved: bool) -> None:
+    detail = asked(graph(), lambda client: client.get(path)).json()["detail"]
+    assert ("is reserved for a later version" in detail) == is_reserved
+
+
 def test_a_wrong_method_is_told_every_right_one() -> None:
     response = asked(graph(), lambda client: client.put(f"/v1/documents/{UUID(int=1)}"))
     assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET")

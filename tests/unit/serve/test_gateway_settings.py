@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rag_cli.serve import build_source
+from rag_cli.terminal.options import GlobalOptions
 from rag_core.errors import ConfigError
 from rag_core.settings import list_shipped_profiles
 from serve.gateway_settings import GatewaySettings, SettingsSource, find_unserved, load_gateway_settings
@@ -69,3 +71,14 @@ def test_a_reload_can_change_other_profiles_in_any_way_and_the_own_one_in_safe_w
     source(tmp_path, "chunking: {tokens: 90}\n")
     with pytest.raises(ConfigError, match=r"cannot change while the gateway serves: chunking\.tokens"):
         reload_gateway_settings(started, before)
+
+
+def test_a_changed_list_of_hosts_is_noticed_unless_an_option_adds_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "rag.yaml"
+    file.write_text("api: {hosts: [rag.example]}\n")
+    sources = [build_source(GlobalOptions(config=file), host) for host in ("127.0.0.1", "rag-host")]
+    default, named = map(load_gateway_settings, sources)
+    assert (default.own.api.hosts, named.own.api.hosts) == (("rag.example",), ("rag.example", "rag-host"))
+    file.write_text("api: {hosts: [other.example]}\n")
+    with pytest.raises(ConfigError, match=r"cannot change while the gateway serves: api\.hosts"):
+        reload_gateway_settings(default, sources[0])

@@ -52,6 +52,17 @@ def test_an_override_that_does_not_suit_a_profile_stops_nothing(caplog: pytest.L
     assert record.getMessage().startswith("profile pmc is not detected for single documents: chunking.overlap: unknown")
 
 
+def test_an_override_that_does_not_suit_the_default_profile_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "rag_core.wiring.profile_choice"):
+        assert detected("retrieval.retriever.depth=30", profile="pmc-cpu") == {}
+    [record] = caplog.records
+    assert record.getMessage().startswith("no profile is detected for single documents: retrieval.retriever: unknown")
+
+
+def test_a_machine_without_the_model_still_detects_profiles() -> None:
+    assert list(detected("embedding.model=/nowhere")) == ["clinicaltrials", "dailymed", "pmc"]
+
+
 def test_a_chunker_that_was_chosen_for_the_sync_applies_to_all_documents() -> None:
     assert detected(profile="pmc-cpu") == {}
 

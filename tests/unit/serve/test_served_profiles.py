@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
 from fakes.serving import scripted_graph
 
 from rag_core.config import Settings
-from rag_core.errors import ModelError, UsageError
+from rag_core.errors import ConfigError, ModelError, RagError, UsageError
 from rag_core.settings import load_settings
+from rag_core.telemetry.operation import Operation, enter_operation
 from serve.gateway import build_fastapi
 from serve.profiles import ServedProfiles
 from serve.services import Services
@@ -142,6 +144,24 @@ def test_a_profile_that_cannot_be_served_is_refused_with_the_reason() -> None:
     assert rows["slow"]["reason"] == "embedding.device is cuda, but there is no GPU"
 
 
+def test_the_reason_for_a_profile_that_is_not_served_hides_paths() -> None:
+    profiles = served(Builder(), {"slow": "cannot read /home/operator/prompts/slow.yaml"})
+    problem = request(profiles, "POST", "/v1/retrieve", {"query": "?", "profile": "slow"})
+    assert problem.status_code == 422
+    assert problem.json()["detail"].startswith("profile slow is not served here: cannot read ***; served: default")
+
+
+def test_only_a_served_profile_is_a_label_of_metrics() -> None:
+    async def find(name: str) -> str:
+        with enter_operation(Operation(name="retrieve", profile="default")) as operation:
+            with suppress(UsageError):
+                await served(Builder()).find(name)
+            return operation.profile
+
+    assert asyncio.run(find("fast")) == "fast"
+    assert asyncio.run(find("any text of a client")) == "default"
+
+
 def test_documents_can_be_ingested_with_a_profile_that_answers_elsewhere() -> None:
     profiles = served(Builder(), {"slow": "no GPU"})
     assert profiles.names == ["default", "fast"]
@@ -175,12 +195,13 @@ def test_a_reload_keeps_equal_profiles_and_builds_the_changed_ones_that_were_in_
     assert asyncio.run(later.find("fast")).services.settings.answering.depth == 7
 
 
-def test_a_changed_profile_that_cannot_be_loaded_does_not_stop_the_reload() -> None:
+@pytest.mark.parametrize("error", [ModelError("missing"), ConfigError("a leg requires a section")])
+def test_a_changed_profile_that_cannot_be_loaded_does_not_stop_the_reload(error: RagError) -> None:
     earlier = served(Builder())
     earlier.load(["fast"])
     changed = {"fast": settings("fast", "answering.depth=7")}
-    later = ServedProfiles(services(settings("default")), changed, Builder(error=ModelError("missing")))
+    later = ServedProfiles(services(settings("default")), changed, Builder(error=error))
     later.reuse(earlier)
     assert later.built_names == ["default"]
-    with pytest.raises(ModelError):
+    with pytest.raises(type(error)):
         asyncio.run(later.find("fast"))
