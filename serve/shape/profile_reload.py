@@ -62,12 +62,15 @@ class ProfileReload:
 
     @contextmanager
     def report_errors(self) -> Iterator[None]:
-        """Logs a RagError of the block, and keeps it as `error`."""
+        """Logs an error of the block, and keeps it as `error`."""
         try:
             yield
         except RagError as error:
             self.error = str(error)
             _log.error("cannot apply the changed settings: %s", error)
+        except Exception as error:  # noqa: BLE001 - users' own objects can raise anything; the watch must go on
+            self.error = f"{type(error).__name__}: {error}"
+            _log.exception("cannot apply the changed settings")
 
     def _replace(self, settings: GatewaySettings) -> ServedProfiles:
         profiles = self._build(settings)
