@@ -295,7 +295,7 @@ MISTAKES = (
         *("POST", "/v1/answer", '{"question": "keys", "profile": "gpu"}'),
         rule="profile gpu is not served here",
         value="device is cuda, but PyTorch",
-        remedy="served: default",
+        remedy="default, pmc-cpu, splade",
     ),
     _request(
         *("POST", "/v1/retrieve", '{"query": "keys", "top_k": 1000}'),
