@@ -170,10 +170,10 @@ class Answered(Shape):
     usage: Tokens
 
     @classmethod
-    def describe(cls, reply: types.Reply, pipeline_version: str, now: datetime) -> Self:
+    def describe(cls, id: str, reply: types.Reply, pipeline_version: str, now: datetime) -> Self:
         answer = reply.answer
         return cls(
-            id=create_answer_id(),
+            id=id,
             object="answer",
             answer=answer.text,
             finish_reason=answer.finish,

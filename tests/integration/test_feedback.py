@@ -1,0 +1,167 @@
+"""Answers that a gateway stores, and the feedback on them, in a real store."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import gateways
+import httpx2
+import pytest
+from drafts import TENANT
+from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.serving import NOWHERE, scripted_graph
+from targets import superuser
+
+from rag_core.storage.maintenance import remove_old_replies
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.replies import RatedReply, Replies
+from rag_core.types import DEFAULT_TENANT
+from serve.http.caller import Caller
+from serve.replies import ReplyLog
+from serve.services import Services
+
+pytestmark = pytest.mark.postgres
+
+HITS = [passage(1, "Keys are replaced every 45 days.", title="Keys").hit, passage(2, "Locks open at noon.").hit]
+PIECES = ["Keys are replaced every ", "45 days [1]. "]
+ME = Caller(tenant=DEFAULT_TENANT)
+QUESTION = {"question": "How often?"}
+CHAT = {"model": "default", "messages": [{"role": "user", "content": "How often?"}]}
+
+
+def build_graph(store: Postgres) -> Services:
+    return scripted_graph(ScriptedRetriever(hits=HITS), ScriptedGenerator(answers=[PIECES] * 9), postgres=store)
+
+
+def post(store: Postgres, *requests: tuple[str, Mapping[str, Any]], who: Caller = ME) -> list[httpx2.Response]:
+    async def send(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+        return [await client.post(path, json=dict(body)) for path, body in requests]
+
+    return gateways.run_with_gateway(build_graph(store), send, who)
+
+
+def ask_and_rate(
+    store: Postgres, *bodies: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> list[httpx2.Response]:
+    """Asks one question, and sends each of the bodies as feedback on its answer."""
+
+    async def send(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+        id = (await client.post("/v1/answer", json=QUESTION)).json()["id"]
+        return [
+            await client.post("/v1/feedback", json={"answer_id": id, **body}, headers=dict(headers or {}))
+            for body in bodies
+        ]
+
+    return gateways.run_with_gateway(build_graph(store), send, ME)
+
+
+def rated(store: Postgres, tenant: str = DEFAULT_TENANT) -> list[RatedReply]:
+    with store.connect() as connection:
+        return list(Replies(connection, tenant).rated())
+
+
+def test_an_answer_is_stored_under_the_id_that_the_client_received(store: Postgres) -> None:
+    (answer,) = post(store, ("/v1/answer", QUESTION))
+    (reply,) = rated(store)
+    assert (reply.id, reply.question, reply.standalone) == (answer.json()["id"], "How often?", "How often?")
+    assert (reply.profile, reply.pipeline_version) == ("default", answer.json()["pipeline_version"])
+    assert reply.chunk_ids == tuple(hit.chunk.id for hit in HITS)
+    assert reply.cited_ids == (HITS[0].chunk.id,)
+    assert (reply.verdict, reply.finish, reply.confidence, reply.rating) == ("supported", "stop", None, None)
+
+
+def test_streams_and_chat_completions_are_stored_like_answers(store: Postgres) -> None:
+    streamed, chat, chat_stream = post(
+        store,
+        ("/v1/answer", {**QUESTION, "stream": True}),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/chat/completions", {**CHAT, "stream": True}),
+    )
+    ids = {reply.id for reply in rated(store)}
+    assert len(ids) == 3
+    assert chat.json()["id"] in ids
+    assert sum(id in streamed.text + chat_stream.text for id in ids) == 2
+
+
+def test_no_answer_is_stored_if_the_settings_forbid_it(store: Postgres) -> None:
+    graph = build_graph(store)
+    telemetry = graph.settings.telemetry.model_copy(update={"replies": False})
+    silent = replace(graph, settings=graph.settings.model_copy(update={"telemetry": telemetry}))
+    gateways.run_with_gateway(silent, lambda client: client.post("/v1/answer", json=QUESTION))
+    assert rated(store) == []
+
+
+def test_an_answer_does_not_need_the_store_of_replies(caplog: pytest.LogCaptureFixture) -> None:
+    graph = replace(build_graph(Postgres("host=/nowhere-else")), replies=ReplyLog(NOWHERE))
+    response = gateways.run_with_gateway(graph, lambda client: client.post("/v1/answer", json=QUESTION))
+    assert response.status_code == 200
+    assert "answers not stored (1): cannot reach the store" in caplog.text
+
+
+def test_feedback_belongs_to_an_answer(store: Postgres) -> None:
+    first, second = ask_and_rate(
+        store,
+        {"rating": -1, "comment": "outdated", "signals": ["copied"]},
+        {"rating": 1, "stars": 4, "corrected_answer": "Every 30 days.", "signals": ["opened_source", "copied"]},
+    )
+    assert (first.status_code, first.json().keys()) == (201, {"id"})
+    assert first.json() != second.json()
+    (reply,) = rated(store)
+    assert (reply.rating, reply.stars, reply.corrected_answer) == (1, 4, "Every 30 days.")
+    assert (reply.comments, reply.signals) == (("outdated",), ("copied", "opened_source"))
+
+
+def test_feedback_on_an_unknown_answer_is_not_found(store: Postgres) -> None:
+    (response,) = post(store, ("/v1/feedback", {"answer_id": "ans_0", "rating": 1}))
+    assert response.status_code == 404
+    assert "ans_0" in response.json()["detail"]
+
+
+def test_another_tenant_does_not_find_the_answer(store: Postgres) -> None:
+    (answer,) = post(store, ("/v1/answer", QUESTION))
+    body = {"answer_id": answer.json()["id"], "rating": 1}
+    (response,) = post(store, ("/v1/feedback", body), who=Caller(tenant=TENANT))
+    assert response.status_code == 404
+    assert rated(store, TENANT) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"rating": 2},
+        {"rating": True},
+        {"stars": 0},
+        {"signals": ["stared"]},
+        {"comment": "x" * 4_001},
+        {"thumb": 1},
+    ],
+)
+def test_feedback_that_breaks_a_rule_is_refused(store: Postgres, body: dict[str, Any]) -> None:
+    (response,) = ask_and_rate(store, body)
+    assert response.status_code == 422
+
+
+def test_a_repeated_key_returns_the_first_feedback(store: Postgres) -> None:
+    key = {"Idempotency-Key": '"once"'}
+    first, again, other = ask_and_rate(store, {"rating": 1}, {"rating": 1}, {"rating": -1}, headers=key)
+    assert (first.status_code, "idempotency-replayed" in first.headers) == (201, False)
+    assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
+    assert other.status_code == 422
+
+
+def test_old_replies_are_deleted_with_their_feedback(store: Postgres) -> None:
+    ask_and_rate(store, {"rating": 1})
+    post(store, ("/v1/answer", QUESTION))
+    with superuser(store) as connection:
+        connection.execute(
+            "update replies set created_at = now() - %s where id in (select answer_id from feedback)",
+            [timedelta(days=31)],
+        )
+    (change,) = remove_old_replies(store, DEFAULT_TENANT, 30)
+    assert (change.action, change.subject) == ("removed", "1 replies")
+    assert remove_old_replies(store, DEFAULT_TENANT, 30) == []
+    with superuser(store) as connection:
+        assert connection.execute("select count(*) from feedback").fetchone() == (0,)
+    assert len(rated(store)) == 1
