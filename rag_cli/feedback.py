@@ -1,0 +1,61 @@
+"""`rag feedback`."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+from typer.core import TyperGroup
+
+from rag_cli.connections import open_store
+from rag_cli.question_options import refuse_local_options
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_core.storage.replies import Feedback, Replies
+from rag_core.wire.feedback import StoredFeedback
+
+Thumbs: TypeAlias = Literal["up", "down"]
+
+RATINGS: dict[Thumbs, int] = {"up": 1, "down": -1}
+
+
+class DefaultCommandGroup(TyperGroup):
+    """A group that runs its command `give` if the first argument names no command."""
+
+    def parse_args(self, context: typer.Context, arguments: list[str]) -> list[str]:  # type: ignore[override]
+        if arguments and arguments[0] not in (*self.commands, *context.help_option_names):
+            arguments = ["give", *arguments]
+        return super().parse_args(context, arguments)
+
+
+app = typer.Typer(help="What people think of answers.", cls=DefaultCommandGroup, no_args_is_help=True)
+
+
+@app.command()
+@command
+def give(
+    answer_id: Annotated[str, typer.Argument(help="The id of an answer, as the gateway returned it.")],
+    options: GlobalOptions,
+    thumbs: Annotated[Thumbs, typer.Option(help="Whether the answer was good.")],
+    comment: Annotated[str, typer.Option(help="Why.", show_default=False)] = "",
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send the feedback to this gateway.", show_default=False)
+    ] = None,
+) -> None:
+    """Rate an answer of a gateway. `give` can be left out.
+
+    Without --server, the rating goes to the store of the settings, which must be the gateway's store.
+
+    Example: rag feedback ans_0123 --thumbs down --comment "outdated"
+    """
+    if server is None:
+        feedback = Feedback(answer_id=answer_id, rating=RATINGS[thumbs], comment=comment)
+        with open_store(options).connect() as connection:
+            stored = StoredFeedback(id=Replies(connection, options.settings.tenant).add_feedback(feedback).id)
+    else:
+        from rag_cli.server_client import send_feedback
+
+        names = ("config", "profile", "set", "store", "tenant")
+        refuse_local_options([name for name in names if getattr(options, name)])
+        stored = send_feedback(server, {"answer_id": answer_id, "rating": RATINGS[thumbs], "comment": comment})
+    if options.json:
+        print_json(stored)
+    elif not options.quiet:
+        typer.echo("thank you")
