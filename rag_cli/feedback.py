@@ -1,5 +1,6 @@
 """`rag feedback`."""
 
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -8,6 +9,7 @@ from typer.core import TyperGroup
 from rag_cli.connections import open_store
 from rag_cli.question_options import refuse_local_options
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.tables import print_facts, print_rows
 from rag_core.storage.replies import Feedback, Replies
 from rag_core.wire.feedback import StoredFeedback
 
@@ -59,3 +61,64 @@ def give(
         print_json(stored)
     elif not options.quiet:
         typer.echo("thank you")
+
+
+@app.command()
+@command
+def export(
+    options: GlobalOptions,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Write the Parquet files to this folder.")],
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A YAML file with prices per million tokens: `MODEL: {prompt: 0.15, completion: 0.6}`.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Export the stored answers with their feedback: use, cost and quality, as Parquet.
+
+    `replies.parquet` has one row per answer, `days.parquet` one per day, pipeline and collection.
+
+    Example: rag feedback export --out usage --prices prices.yaml
+    """
+    from jobs.usage_files import write_usage
+    from rag_core.evaluation.usage import read_prices
+
+    table = read_prices(prices) if prices else {}
+    with open_store(options).connect() as connection:
+        replies = list(Replies(connection, options.settings.tenant).rated())
+    facts = {"answers": len(replies), "days": write_usage(out, replies, table), "folder": str(out)}
+    if options.json:
+        print_json(facts)
+    elif not options.quiet:
+        print_facts(facts)
+
+
+@app.command()
+@command
+def agreement(
+    annotations: Annotated[
+        Path, typer.Argument(help="One JSON object per line: `answer_id`, `annotator` and `label`.")
+    ],
+    options: GlobalOptions,
+) -> None:
+    """Compare the labels that annotators gave to the same answers: Cohen's kappa of every two of them.
+
+    Example: rag feedback agreement labels.jsonl
+    """
+    from rag_core.evaluation.feedback import measure_agreement, read_annotations
+
+    rows = [
+        {
+            "annotators": list(measured.annotators),
+            "answers": measured.answers,
+            "observed": round(measured.observed, 4),
+            "kappa": None if measured.kappa is None else round(measured.kappa, 4),
+            "disagreements": {" / ".join(pair): count for pair, count in sorted(measured.disagreements.items())},
+        }
+        for measured in measure_agreement(read_annotations(annotations))
+    ]
+    columns = ("annotators", "answers", "observed", "kappa", "disagreements")
+    print_rows(rows, columns, options, "no two annotators have an answer in common")

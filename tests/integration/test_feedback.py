@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import gateways
 import httpx2
+import pyarrow.parquet as pq
 import pytest
+from commands import rag_in_process
 from drafts import TENANT
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
-from fakes.serving import NOWHERE, scripted_graph
+from fakes.serving import NOWHERE, scripted_graph, serve_graph
 from targets import superuser
 
 from rag_core.storage.maintenance import remove_old_replies
@@ -165,3 +168,28 @@ def test_old_replies_are_deleted_with_their_feedback(store: Postgres) -> None:
     with superuser(store) as connection:
         assert connection.execute("select count(*) from feedback").fetchone() == (0,)
     assert len(rated(store)) == 1
+
+
+def test_feedback_is_given_and_exported_from_the_command_line(
+    store: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (answer,) = post(store, ("/v1/answer", QUESTION))
+    rag, place = rag_in_process(capfd), ("--store", store.dsn, "--json")
+    given = rag("feedback", answer.json()["id"], "--thumbs", "down", "--comment", "outdated", *place)
+    assert (given.code, given.json.keys()) == (0, {"id"})
+    assert rag("feedback", "--thumbs", "up", "ans_0", *place).code == 2
+    exported = rag("feedback", "export", "--out", tmp_path / "usage", *place)
+    assert exported.json == {"answers": 1, "days": 1, "folder": str(tmp_path / "usage")}
+    (reply,) = pq.read_table(tmp_path / "usage" / "replies.parquet").to_pylist()
+    assert (reply["rating"], reply["comments"], reply["cost"]) == (-1, ["outdated"], 0)
+    (day,) = pq.read_table(tmp_path / "usage" / "days.parquet").to_pylist()
+    assert (day["answers"], day["thumbs_down"], day["cited"]) == (1, 1, 1)
+
+
+def test_feedback_is_given_to_a_server(store: Postgres, capfd: pytest.CaptureFixture[str]) -> None:
+    with serve_graph(build_graph(store)) as address:
+        answer = httpx2.post(f"{address}/v1/answer", json=QUESTION).json()
+        rag = rag_in_process(capfd)
+        assert rag("feedback", answer["id"], "--thumbs", "up", "--server", address, "--json").code == 0
+        assert rag("feedback", "ans_0", "--thumbs", "up", "--server", address).code == 2
+    assert [reply.rating for reply in rated(store)] == [1]
