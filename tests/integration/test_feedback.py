@@ -1,5 +1,6 @@
 """Answers that a gateway stores, and the feedback on them, in a real store."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +16,11 @@ from drafts import TENANT
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
 from fakes.serving import NOWHERE, scripted_graph, serve_graph
 from targets import superuser
+from trees import hashing_settings, ingest, write
 
+from rag_core.errors import DatasetError
+from rag_core.evaluation.dataset import read_dataset
+from rag_core.knowledge_base import KnowledgeBase
 from rag_core.storage.maintenance import remove_old_replies
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import RatedReply, Replies
@@ -193,3 +198,30 @@ def test_feedback_is_given_to_a_server(store: Postgres, capfd: pytest.CaptureFix
         assert rag("feedback", answer["id"], "--thumbs", "up", "--server", address, "--json").code == 0
         assert rag("feedback", "ans_0", "--thumbs", "up", "--server", address).code == 2
     assert [reply.rating for reply in rated(store)] == [1]
+
+
+def test_asked_questions_become_a_dataset_without_a_test_split(
+    store: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = write(tmp_path / "files", {"keys.md": "# Keys\n\nKeys are replaced every 45 days."})
+    ingest(store, files)
+    with KnowledgeBase(hashing_settings(f"store.url={store.dsn}")) as knowledge:
+        (hit,) = knowledge.search("keys", 1)
+    graph = scripted_graph(ScriptedRetriever(hits=[hit]), ScriptedGenerator(answers=[PIECES]), postgres=store)
+
+    async def rate(client: httpx2.AsyncClient) -> None:
+        id = (await client.post("/v1/answer", json=QUESTION)).json()["id"]
+        await client.post("/v1/feedback", json={"answer_id": id, "stars": 5, "corrected_answer": "Every 45 days."})
+
+    gateways.run_with_gateway(graph, rate, ME)
+    rag, out = rag_in_process(capfd), tmp_path / "asked"
+    made = rag("dataset", "make", "--from", "replies", "--out", out, "--store", store.dsn, "--json")
+    counts = {"documents": 1, "questions": 1, "graded": 1, "references": 1}
+    assert made.json == {"from": "replies", **counts, "folder": str(out)}
+    (question,) = read_dataset(out, "train").questions
+    assert (question.text, question.grades) == ("How often?", {str(hit.chunk.document_id): 1})
+    (answer,) = map(json.loads, (out / "answers.jsonl").read_text().splitlines())
+    assert (answer["answers"], answer["origin"]["answer_id"]) == (["Every 45 days."], question.id)
+    with pytest.raises(DatasetError):
+        read_dataset(out, "test")
+    assert rag("dataset", "make", "--from", "replies", "--out", out, "--store", store.dsn).code == 2
