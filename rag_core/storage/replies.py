@@ -1,16 +1,16 @@
 """The answers of gateways, and the feedback of their readers. Both are deleted after `retention.replies` days."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import Connection
 from psycopg.rows import dict_row
 
-from rag_core.errors import IdempotencyError, NotFoundError, StoreError
+from rag_core.errors import IdempotencyError, NotFoundError, StoreError, UsageError
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Finish, Grade
 
@@ -98,7 +98,19 @@ class Feedback:
     stars: int | None = None
     comment: str = ""
     corrected_answer: str = ""
-    signals: tuple[Signal, ...] = field(default=())
+    signals: tuple[Signal, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises UsageError if a value breaks a rule, or if there is no opinion at all."""
+        if self.rating not in (None, -1, 0, 1):
+            raise UsageError(f"rating must be -1, 0 or 1, got {self.rating!r}")
+        if self.stars not in (None, *range(1, 6)):
+            raise UsageError(f"stars must be a whole number from 1 to 5, got {self.stars!r}")
+        if unknown := [signal for signal in self.signals if signal not in get_args(Signal)]:
+            raise UsageError(f"signals must be {' or '.join(get_args(Signal))}, got {unknown[0]!r}")
+        texts = self.comment.strip() or self.corrected_answer.strip()
+        if self.rating is None and self.stars is None and not texts and not self.signals:
+            raise UsageError("feedback must have a rating, stars, a comment, a corrected_answer or signals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

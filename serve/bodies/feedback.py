@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rag_core.errors import UsageError
 from rag_core.storage.replies import Feedback, Signal
 from serve.bodies.fields import Text, limit_members
 
@@ -37,9 +38,10 @@ class FeedbackBody(BaseModel):
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
-        texts = self.comment.strip() or self.corrected_answer.strip()
-        if self.rating is None and self.stars is None and not texts and not self.signals:
-            raise ValueError("feedback must have a rating, stars, a comment, a corrected_answer or signals")
+        try:
+            self.feedback  # noqa: B018 - it checks itself
+        except UsageError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @property
