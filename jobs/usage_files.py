@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rag_core.errors import UsageError
+from rag_core.evaluation.drift import AnswerScore
 from rag_core.evaluation.usage import Price, price_reply, summarize_days
 from rag_core.storage.replies import RatedReply
 
@@ -59,3 +60,12 @@ def write_usage(folder: Path, replies: Sequence[RatedReply], prices: Mapping[str
     except OSError as error:
         raise UsageError(f"--out must be a folder that can be written to, got {folder}: {error.strerror}") from None
     return len(days)
+
+
+def read_run_answers(run: Path) -> list[AnswerScore]:
+    """The answers of a run of `rag evaluate --out`. Raises UsageError if it has none."""
+    try:
+        rows = pq.read_table(run / "answers.parquet", columns=["finish", "confidence"]).to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise UsageError(f"{run} must be a folder of `rag evaluate --out` with answers.parquet: {error}") from None
+    return [AnswerScore(finish=row["finish"], confidence=row["confidence"]) for row in rows]

@@ -1,5 +1,7 @@
 """`rag feedback`."""
 
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -122,3 +124,44 @@ def agreement(
     ]
     columns = ("annotators", "answers", "observed", "kappa", "disagreements")
     print_rows(rows, columns, options, "no two annotators have an answer in common")
+
+
+@app.command()
+@command
+def drift(
+    run: Annotated[Path, typer.Argument(help="The last run: a folder of `rag evaluate --out` with answers.parquet.")],
+    options: GlobalOptions,
+    days: Annotated[int, typer.Option(min=1, help="Compare the answers of this number of days.")] = 7,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write gauges in Prometheus' text format, too.", show_default=False),
+    ] = None,
+) -> None:
+    """Compare the latest answers of a profile with those of an evaluation: how often they abstain, how sure they are.
+
+    The difference of each measure has a 95 % interval. Prometheus' node exporter publishes the file of --metrics.
+
+    Example: rag feedback drift runs/nightly --metrics /var/lib/node_exporter/rag.prom
+    """
+    from jobs.usage_files import read_run_answers
+    from rag_core.evaluation.drift import AnswerScore, format_metrics, measure_drift
+
+    reference, settings = read_run_answers(run), options.settings
+    start = datetime.now(UTC) - timedelta(days=days)
+    with open_store(options).connect() as connection:
+        live = [
+            AnswerScore(finish=reply.finish, confidence=reply.confidence)
+            for reply in Replies(connection, settings.tenant).rated()
+            if reply.created_at >= start and reply.profile == settings.profile
+        ]
+    drifts = measure_drift(live, reference)
+    if metrics:
+        partial = metrics.with_name(f".{metrics.name}.new")
+        partial.write_text(format_metrics(drifts, settings.profile), encoding="utf-8")
+        partial.replace(metrics)  # at once, because the exporter can read at any time
+    rows = [
+        {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(drifted).items()}
+        for drifted in drifts
+    ]
+    columns = ("measure", "live", "run", "difference", "low", "high", "live_answers", "run_answers")
+    print_rows(rows, columns, options, f"fewer than two answers of profile {settings.profile} in {days} days")

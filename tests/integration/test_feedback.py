@@ -9,6 +9,7 @@ from typing import Any
 
 import gateways
 import httpx2
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import rag_in_process
@@ -225,3 +226,18 @@ def test_asked_questions_become_a_dataset_without_a_test_split(
     with pytest.raises(DatasetError):
         read_dataset(out, "test")
     assert rag("dataset", "make", "--from", "replies", "--out", out, "--store", store.dsn).code == 2
+
+
+def test_live_answers_are_compared_with_a_run(
+    store: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    post(store, *[("/v1/answer", QUESTION)] * 3)
+    rag, place = rag_in_process(capfd), ("--store", store.dsn, "--json")
+    run, gauges = tmp_path / "run", tmp_path / "rag.prom"
+    assert rag("feedback", "drift", run, *place).code == 2
+    run.mkdir()
+    answers = {"finish": ["stop", "abstained"], "confidence": pa.array([None, None], pa.float64())}
+    pq.write_table(pa.table(answers), run / "answers.parquet")
+    (row,) = rag("feedback", "drift", run, "--metrics", gauges, *place).json
+    assert (row["measure"], row["live_answers"], row["difference"]) == ("abstention", 3, -0.5)
+    assert 'rag_live_score_drift{measure="abstention",profile="default"} -0.5' in gauges.read_text()
