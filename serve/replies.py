@@ -10,7 +10,6 @@ from threading import Lock
 from typing import TypeAlias
 
 from rag_core.config import OpenAIGenerator, Settings
-from rag_core.errors import StoreError
 from rag_core.events import Listener, ignore_event
 from rag_core.protocols import Answerer
 from rag_core.storage.postgres import Postgres
@@ -61,7 +60,7 @@ class ReplyLog:
         while rows := self._take_waiting():
             try:
                 self._write(rows)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - the thread must go on with later answers, whatever fails
                 _log.warning("answers not stored (%d): %s", len(rows), error)
 
     def _take_waiting(self) -> list[Row]:

@@ -18,7 +18,7 @@ Signal: TypeAlias = Literal["copied", "opened_source"]
 """An action of a reader: the answer was copied, or one of its sources was opened."""
 
 ADD_REPLY = """
-insert into replies (tenant, id, question, standalone, collection, profile, pipeline_version, model, chunk_ids,
+insert into replies (tenant, id, question, standalone, collection_name, profile, pipeline_version, model, chunk_ids,
   cited_ids, verdict, confidence, finish, prompt_tokens, completion_tokens, cached_tokens, seconds)
 values (%(tenant)s, %(id)s, %(question)s, %(standalone)s, %(collection)s, %(profile)s, %(pipeline_version)s, %(model)s,
   %(chunk_ids)s, %(cited_ids)s, %(verdict)s, %(confidence)s, %(finish)s, %(prompt_tokens)s, %(completion_tokens)s,
@@ -38,8 +38,9 @@ on conflict (tenant, idempotency_key) where idempotency_key <> '' do nothing ret
 FEEDBACK_OF_KEY = "select id, fingerprint from feedback where tenant = %(tenant)s and idempotency_key = %(key)s"
 # The latest rating and stars count, because people change their minds.
 RATED_REPLIES = """
-select r.id, r.question, r.standalone, r.collection, r.profile, r.pipeline_version, r.model, r.chunk_ids, r.cited_ids,
-  r.verdict, r.confidence, r.finish, r.prompt_tokens, r.completion_tokens, r.cached_tokens, r.seconds, r.created_at,
+select r.id, r.question, r.standalone, r.collection_name as collection, r.profile, r.pipeline_version, r.model,
+  r.chunk_ids, r.cited_ids, r.verdict, r.confidence, r.finish, r.prompt_tokens, r.completion_tokens, r.cached_tokens,
+  r.seconds, r.created_at,
   (select f.rating from feedback f where f.tenant = r.tenant and f.answer_id = r.id and f.rating is not null
     order by f.created_at desc, f.id limit 1) as rating,
   (select f.stars from feedback f where f.tenant = r.tenant and f.answer_id = r.id and f.stars is not null

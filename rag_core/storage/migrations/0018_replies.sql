@@ -5,7 +5,7 @@ create table replies (
   id text collate "C" not null check (id <> ''),  -- the id that the client received
   question text not null,
   standalone text not null,                       -- the question as it was searched
-  collection text not null,
+  collection_name text not null,                  -- and no key, because collections can be dropped
   profile text not null,
   pipeline_version text not null,
   model text not null,                            -- empty if no language model wrote the answer
