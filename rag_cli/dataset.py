@@ -36,7 +36,7 @@ def make(
 
     tenant = options.settings.tenant
     with open_store(options).connect() as connection:
-        replies = list(Replies(connection, tenant).rated())
+        replies = list(Replies(connection, tenant).read())
         counts = write_asked_questions(out, Catalog(connection, tenant), collection, replies)
     facts = {"from": origin, **counts, "folder": str(out)}
     if options.json:

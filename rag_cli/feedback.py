@@ -90,7 +90,7 @@ def export(
 
     table = read_prices(prices) if prices else {}
     with open_store(options).connect() as connection:
-        replies = list(Replies(connection, options.settings.tenant).rated())
+        replies = list(Replies(connection, options.settings.tenant).read())
     facts = {"answers": len(replies), "days": write_usage(out, replies, table), "folder": str(out)}
     if options.json:
         print_json(facts)
@@ -151,7 +151,7 @@ def drift(
     with open_store(options).connect() as connection:
         live = [
             AnswerScore(finish=reply.finish, confidence=reply.confidence)
-            for reply in Replies(connection, settings.tenant).rated()
+            for reply in Replies(connection, settings.tenant).read()
             if reply.created_at >= start and reply.profile == settings.profile
         ]
     drifts = measure_drift(live, reference)

@@ -160,7 +160,7 @@ class Replies:
                 raise IdempotencyError(f"idempotency key {idempotency_key!r} was used before, for another request")
             return StoredFeedback(id=id, replayed=True)
 
-    def rated(self) -> Iterator[RatedReply]:
+    def read(self) -> Iterator[RatedReply]:
         """Yields all replies with their feedback, oldest first."""
         with transaction(self._connection, self._tenant), self._connection.cursor(row_factory=dict_row) as cursor:
             for row in cursor.stream(RATED_REPLIES, {"tenant": self._tenant}):

@@ -101,7 +101,8 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
     match name:
         case "run_started":
             started = RunStarted.decode(data)
-            return events.RunStarted(types.Query(text=started.question, collection=started.collection))
+            query = types.Query(text=started.question, collection=started.collection)
+            return events.RunStarted(query, started.run_id)
         case "stage_finished":
             return events.StageFinished(Stage.decode(data).to_report())
         case "sources":

@@ -67,7 +67,7 @@ def ask_and_rate(
 
 def rated(store: Postgres, tenant: str = DEFAULT_TENANT) -> list[RatedReply]:
     with store.connect() as connection:
-        return list(Replies(connection, tenant).rated())
+        return list(Replies(connection, tenant).read())
 
 
 def test_an_answer_is_stored_under_the_id_that_the_client_received(store: Postgres) -> None:
@@ -241,3 +241,13 @@ def test_live_answers_are_compared_with_a_run(
     (row,) = rag("feedback", "drift", run, "--metrics", gauges, *place).json
     assert (row["measure"], row["live_answers"], row["difference"]) == ("abstention", 3, -0.5)
     assert 'rag_live_score_drift{measure="abstention",profile="default"} -0.5' in gauges.read_text()
+
+
+def test_a_question_to_a_server_shows_the_id_to_rate(store: Postgres, capfd: pytest.CaptureFixture[str]) -> None:
+    rag = rag_in_process(capfd)
+    with serve_graph(build_graph(store)) as address:
+        asked = rag("ask", "How often?", "--server", address, "--json").json
+        shown = rag("ask", "How often?", "--server", address).err
+    first, second = rated(store)
+    assert asked["id"] == first.id
+    assert f"rag feedback {second.id} --thumbs up|down --server {address}" in shown

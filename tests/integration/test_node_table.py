@@ -291,7 +291,7 @@ def test_every_node_runs_on_what_the_nodes_before_it_return(
     exported = json.loads((tmp_path / "out.json").read_text())
     assert exported == {key: state[key] for key in ("evaluations", "metrics")}
     with store.connect() as connection:
-        (reply,) = Replies(connection, DEFAULT_TENANT).rated()
+        (reply,) = Replies(connection, DEFAULT_TENANT).read()
     assert (reply.rating, reply.signals) == (1, ("copied",))
 
 
