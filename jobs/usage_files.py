@@ -69,3 +69,10 @@ def read_run_answers(run: Path) -> list[AnswerScore]:
     except (OSError, pa.ArrowException, KeyError) as error:
         raise UsageError(f"{run} must be a folder of `rag evaluate --out` with answers.parquet: {error}") from None
     return [AnswerScore(finish=row["finish"], confidence=row["confidence"]) for row in rows]
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a file at once, because another program can read it at any time."""
+    partial = path.with_name(f".{path.name}.new")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -13,7 +13,7 @@ from rag_cli.question_options import refuse_local_options
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_rows
 from rag_core.storage.replies import Feedback, Replies
-from rag_core.wire.feedback import StoredFeedback
+from rag_core.wire.feedback import FeedbackId
 
 Thumbs: TypeAlias = Literal["up", "down"]
 
@@ -52,7 +52,7 @@ def give(
     if server is None:
         feedback = Feedback(answer_id=answer_id, rating=RATINGS[thumbs], comment=comment)
         with open_store(options).connect() as connection:
-            stored = StoredFeedback(id=Replies(connection, options.settings.tenant).add_feedback(feedback).id)
+            stored = FeedbackId(id=Replies(connection, options.settings.tenant).add_feedback(feedback).id)
     else:
         from rag_cli.server_client import send_feedback
 
@@ -143,7 +143,7 @@ def drift(
 
     Example: rag feedback drift runs/nightly --metrics /var/lib/node_exporter/rag.prom
     """
-    from jobs.usage_files import read_run_answers
+    from jobs.usage_files import read_run_answers, replace_text
     from rag_core.evaluation.drift import AnswerScore, format_metrics, measure_drift
 
     reference, settings = read_run_answers(run), options.settings
@@ -156,9 +156,7 @@ def drift(
         ]
     drifts = measure_drift(live, reference)
     if metrics:
-        partial = metrics.with_name(f".{metrics.name}.new")
-        partial.write_text(format_metrics(drifts, settings.profile), encoding="utf-8")
-        partial.replace(metrics)  # at once, because the exporter can read at any time
+        replace_text(metrics, format_metrics(drifts, settings.profile))
     rows = [
         {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(drifted).items()}
         for drifted in drifts

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from rag_core.storage.replies import Replies
-from rag_core.wire.feedback import StoredFeedback
+from rag_core.wire.feedback import FeedbackId
 from serve.bodies.feedback import FeedbackBody
 from serve.bodies.openapi import BODY_PROBLEMS, success_response
 from serve.http.dependencies import CurrentCaller, CurrentServices
@@ -16,7 +16,7 @@ REPLY_SECONDS = 1.0
 """The longest time that feedback waits for its answer to be stored."""
 
 
-@router.post("/v1/feedback", status_code=201, responses=success_response(StoredFeedback, BODY_PROBLEMS, status=201))
+@router.post("/v1/feedback", status_code=201, responses=success_response(FeedbackId, BODY_PROBLEMS, status=201))
 def give_feedback(
     body: FeedbackBody, caller: CurrentCaller, services: CurrentServices, key: IdempotencyKey
 ) -> Response:
@@ -30,4 +30,4 @@ def give_feedback(
     with services.postgres.connect() as connection:
         stored = Replies(connection, caller.tenant).add_feedback(body.feedback, key, body.fingerprint)
     headers = {"Idempotency-Replayed": "true"} if stored.replayed else {}
-    return json_response(StoredFeedback(id=stored.id), 201, headers)
+    return json_response(FeedbackId(id=stored.id), 201, headers)

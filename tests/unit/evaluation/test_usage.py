@@ -6,30 +6,21 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from fakes.replies import rated_reply
 
 from rag_core.errors import UsageError
 from rag_core.evaluation.usage import Price, price_reply, read_prices, summarize_days
-from rag_core.storage.replies import RatedReply
 
-CHUNK = UUID(int=1)
-REPLY = RatedReply(
-    id="ans_1",
-    question="How often?",
-    standalone="How often?",
-    collection="docs",
+REPLY = rated_reply(
+    "ans_1",
     profile="gpu",
     pipeline_version="gpu:v1+0",
     model="small",
-    chunk_ids=(CHUNK,),
-    cited_ids=(CHUNK,),
-    verdict="supported",
+    cited_ids=(UUID(int=1),),
     confidence=0.5,
-    finish="stop",
     prompt_tokens=3_000,
     completion_tokens=1_000,
     cached_tokens=1_000,
-    seconds=1.0,
-    created_at=datetime(2026, 11, 26, 12, tzinfo=UTC),
 )
 SMALL = Price(prompt=1.0, completion=4.0, cached=0.5)
 
