@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 from typer.core import TyperGroup
@@ -23,13 +23,17 @@ RATINGS: dict[Thumbs, int] = {"up": 1, "down": -1}
 class DefaultCommandGroup(TyperGroup):
     """A group that runs its command `give` if the first argument names no command."""
 
-    def parse_args(self, context: typer.Context, arguments: list[str]) -> list[str]:  # type: ignore[override]
-        if arguments and arguments[0] not in (*self.commands, *context.help_option_names):
-            arguments = ["give", *arguments]
-        return super().parse_args(context, arguments)
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        is_named = arguments[0] in self.commands
+        return super().resolve_command(context, arguments if is_named else ["give", *arguments])
 
 
-app = typer.Typer(help="What people think of answers.", cls=DefaultCommandGroup, no_args_is_help=True)
+app = typer.Typer(
+    help="What people think of answers.",
+    cls=DefaultCommandGroup,
+    no_args_is_help=True,
+    context_settings={"ignore_unknown_options": True},  # they are those of `give`
+)
 
 
 @app.command()

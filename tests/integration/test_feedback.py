@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import rag_in_process
+from documents import ROOT, Reader
 from drafts import TENANT
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.replies import stored_reply
 from fakes.serving import NOWHERE, scripted_graph, serve_graph
 from targets import superuser
 from trees import hashing_settings, ingest, write
@@ -251,3 +253,20 @@ def test_a_question_to_a_server_shows_the_id_to_rate(store: Postgres, capfd: pyt
     first, second = rated(store)
     assert asked["id"] == first.id
     assert f"rag feedback {second.id} --thumbs up|down --server {address}" in shown
+
+
+def test_the_page_on_feedback_can_be_followed(
+    store: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ingest(store, write(tmp_path / "files", {"keys.md": "# Keys\n\nKeys are replaced every 45 days."}))
+    with store.connect() as connection:
+        Replies(connection, DEFAULT_TENANT).add([stored_reply("ans_1"), stored_reply("ans_2")], timeout=60)
+    (tmp_path / "runs" / "nightly").mkdir(parents=True)
+    answers = pa.table({"finish": ["stop", "abstained"], "confidence": [0.5, 0.9]})
+    pq.write_table(answers, tmp_path / "runs" / "nightly" / "answers.parquet")
+    environment = {"RAG_STORE__URL": store.dsn}
+    Reader(tmp_path, environment, rag=rag_in_process(capfd)).follow((ROOT / "docs/how-to/feedback.md").read_text())
+    (day,) = pq.read_table(tmp_path / "usage" / "days.parquet").to_pylist()
+    assert day["answers"] == 2
+    assert json.loads((tmp_path / "asked" / "queries_train.jsonl").read_text())["origin"]["times"] == 2
+    assert 'measure="abstention"' in (tmp_path / "rag.prom").read_text()
