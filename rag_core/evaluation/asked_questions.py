@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from rag_core.errors import UsageError
 from rag_core.evaluation.dataset import QRELS_HEADER
@@ -95,7 +96,7 @@ def write_asked_questions(
     }
 
 
-def grade_documents(questions: Iterable[AskedQuestion], documents: Mapping[Any, str]) -> dict[str, list[str]]:
+def grade_documents(questions: Iterable[AskedQuestion], documents: Mapping[UUID, str]) -> dict[str, list[str]]:
     """The documents that liked answers cite, by question. `documents` has their ids by chunk."""
     liked = [question.reply for question in questions if is_liked(question.reply)]
     cited = {reply.id: [documents[chunk] for chunk in reply.cited_ids if chunk in documents] for reply in liked}
@@ -109,7 +110,7 @@ def _list_documents(catalog: Catalog, collection: str) -> Iterator[Mapping[str, 
         page = catalog.documents(collection, status="completed", after=page[-1]["uri"], limit=PAGE_DOCUMENTS)
 
 
-def _cited_documents(catalog: Catalog, collection: str, questions: Sequence[AskedQuestion]) -> Mapping[Any, str]:
+def _cited_documents(catalog: Catalog, collection: str, questions: Sequence[AskedQuestion]) -> Mapping[UUID, str]:
     """The document of each cited chunk that still exists."""
     chunks = {chunk for question in questions for chunk in question.reply.cited_ids}
     rows = catalog.chunk_spans(collection, list(chunks))
