@@ -13,7 +13,7 @@ from rag_cli.ranking_view import hits_table, print_failures, waterfall
 from rag_cli.search import parse_filter_option
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_core.events import Event, fold
+from rag_core.events import Event, RunStarted, fold
 from rag_core.types import DEFAULT_COLLECTION, Reply
 from rag_core.wire.answer import Asked
 
@@ -36,6 +36,7 @@ def ask(
     Example: rag ask "how do I rotate the keys?" --collection docs
     """
     console = stdout_console()
+    id = ""
     show_event: ShowEvent = (lambda _event: None) if options.json else AnswerPrinter(console).print_event
     if server is None:
         from rag_core.knowledge_base import KnowledgeBase
@@ -53,13 +54,17 @@ def ask(
         for event in stream_answer(server, {**body, "filters": parse_filter_option(filter)}):
             show_event(event)
             events.append(event)
+            if isinstance(event, RunStarted):
+                id = event.id
         reply = fold(events)
     if not options.quiet:
         print_failures(reply.stages)
     if options.json:
-        print_json(Asked.describe(reply, datetime.now(UTC), explain))
+        print_json(Asked.describe(reply, datetime.now(UTC), explain, id))
         return
     _print_details(console, reply, options.verbose, explain)
+    if id and not options.quiet:
+        typer.echo(f"to rate this answer: rag feedback {id} --thumbs up|down --server {server}", err=True)
 
 
 def _print_details(console: Console, reply: Reply, stages: bool, explain: bool) -> None:

@@ -17,6 +17,7 @@ import stamina
 from rag_core.errors import NotFoundError, RagError, ResponseError, TooLargeError, UnavailableError, UsageError
 from rag_core.events import Event, RunFailed, RunFinished
 from rag_core.wire.events import decode_event
+from rag_core.wire.feedback import FeedbackId
 from rag_core.wire.jobs import Ingested, Job, JobEvent
 from rag_core.wire.problems import Problem
 from rag_core.wire.retrieval import Retrieval
@@ -63,6 +64,12 @@ def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
                     raise UnavailableError(event.error)
                 if isinstance(event, RunFinished):
                     return  # afterwards, only an error about the end of the stream can follow
+
+
+def send_feedback(server: str, body: Mapping[str, Any]) -> FeedbackId:
+    """The response of `/v1/feedback`. Raises the errors of `request_retrieval`."""
+    with _open_client(server) as client:
+        return FeedbackId.decode(_response_json(client.post("/v1/feedback", json=dict(body))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,16 @@ class TelemetrySettings(Section):
         (DEFAULT_TENANT,),
         description="Tenants with their own label value in metrics; all others share the value `other`.",
     )
+    replies: bool = Field(
+        True,
+        description="Store each question of the gateway with facts about its answer, for feedback and exports.",
+    )
+
+
+class RetentionSettings(Section):
+    """Times after which `rag store maintain` deletes what users left."""
+
+    replies: int = Field(30, ge=1, le=36_500, description="Days that answers and feedback are kept.")
 
 
 class ServingSettings(Section):
@@ -942,7 +952,7 @@ CONFIG_VERSION = 1
 
 _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
-        ("profile", "tenant", "store", "telemetry", "serving", "api", "skipped", "document_profiles"), True
+        ("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "skipped", "document_profiles"), True
     ),
     "ingestion": {"allowed_locations", "private_networks"},
 }
@@ -975,6 +985,7 @@ class Settings(Section):
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
+    retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
     files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
     parsing: ParsingSettings = Field(

@@ -12,7 +12,10 @@ from rag_core.types import Answer, Citation, Finish, Grade, Passage, Query, Repl
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
+    """`id` is that of a gateway's answer; empty without a gateway."""
+
     query: Query
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

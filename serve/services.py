@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
+
+from anyio import to_thread
 
 from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.config import Settings
@@ -18,10 +20,14 @@ from rag_core.wiring.models import RemoteModels, called_models, share_models, sh
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 from serve.readiness import Dependency, model_dependency, store_dependency
+from serve.replies import ReplyLog
 from serve.telemetry import record_breaker_state
 
 MAX_QUERY_CHARS = 1_000
 """The longest text that is searched, in characters."""
+
+CLOSE_SECONDS = 5.0
+"""The longest time that services wait for replies to be stored when they close."""
 
 STORE_PAUSE = 5.0
 """The longest pause of the store's circuit breaker, in seconds: nothing works without the store."""
@@ -42,9 +48,11 @@ class Services:
     answerer: Answerer
     limits: Mapping[str, float]
     dependencies: Mapping[str, Dependency]
+    replies: ReplyLog
     remote_models: RemoteModels = field(default_factory=RemoteModels)
 
     async def close(self) -> None:
+        await to_thread.run_sync(self.replies.wait, CLOSE_SECONDS)
         await self.remote_models.aclose()
         await self.corpus.close()
 
@@ -65,7 +73,7 @@ class ShortQueryRetriever:
         return await self.retriever.retrieve(replace(query, text=text), k)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SharedResources:
     """The objects that stay the same when settings are reloaded, and that all profiles of a gateway share.
 
@@ -80,6 +88,10 @@ class SharedResources:
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
     loading: Lock = field(default_factory=Lock, repr=False)
+
+    @cached_property
+    def replies(self) -> ReplyLog:
+        return ReplyLog(self.postgres)
 
     def build_services(self, settings: Settings) -> Services:
         """Builds the services for `settings`. Loads only the local models that are not yet in memory.
@@ -101,6 +113,7 @@ class SharedResources:
             limits=stage_limits(settings.answering.budget, settings.retrieval),
             remote_models=remote_models,
             dependencies=self.dependencies,
+            replies=self.replies,
         )
 
     def _select_models(self, settings: Settings) -> RemoteModels:

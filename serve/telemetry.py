@@ -36,6 +36,7 @@ OPERATIONS = frozenset(
         "chat",
         "collections",
         "documents",
+        "feedback",
         "healthz",
         "ingest",
         "jobs",

@@ -31,6 +31,7 @@ from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.pipeline import build_packer
 from rag_core.wiring.retrieval import build_retriever
 from serve.components import describe_components
+from serve.replies import RecordedAnswerer, ReplyLog
 from serve.services import Services
 
 K = TypeVar("K", bound=Hashable)
@@ -85,6 +86,19 @@ class AnswerVariant:
     settings: Settings
     pipeline_version: str
     components: str
+    replies: ReplyLog
+
+    def recorded_answerer(self, id: str) -> Answerer:
+        """The answerer, which stores the reply under `id` unless the settings forbid it."""
+        if not self.settings.telemetry.replies:
+            return self.answerer
+        return RecordedAnswerer(
+            answerer=self.answerer,
+            log=self.replies,
+            id=id,
+            settings=self.settings,
+            pipeline_version=self.pipeline_version,
+        )
 
 
 @dataclass(kw_only=True)
@@ -141,6 +155,7 @@ class Variants:
                 settings=settings,
                 pipeline_version=self.pipeline_version,
                 components=self.components,
+                replies=self.services.replies,
             )
         if not isinstance(answerer, QueryPipeline):
             raise UsageError("top_k and guard must be omitted: this pipeline does not support them")
@@ -152,6 +167,7 @@ class Variants:
             settings=settings,
             pipeline_version=settings.pipeline_version,
             components=self.components,
+            replies=self.services.replies,
         )
 
 

@@ -22,6 +22,7 @@ from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.replies import delete_old_replies
 from rag_core.storage.statistics import analyze_stale_tables, analyze_table
 
 POLL_SECONDS = 0.2
@@ -171,6 +172,17 @@ class Maintenance:
         for vectors in vector_sets.values():
             if vectors.count >= self.build_at and not is_valid.get(vectors.index):
                 yield _build_index(connection, vectors, tenant)
+
+
+def remove_old_replies(postgres: Postgres, tenant: str, days: int) -> list[Change]:
+    """Deletes old answers and their feedback: see `delete_old_replies`. Raises StoreError if that fails."""
+    started = time.perf_counter()
+    try:
+        count = delete_old_replies(postgres, tenant, days)
+    except psycopg.Error as error:
+        raise StoreError(f"old replies could not be deleted: {str(error).strip()}") from error
+    seconds = _seconds_since(started)
+    return [Change(action="removed", subject=f"{count} replies", collection="", seconds=seconds)] if count else []
 
 
 def _run_tasks(

@@ -170,10 +170,10 @@ class Answered(Shape):
     usage: Tokens
 
     @classmethod
-    def describe(cls, reply: types.Reply, pipeline_version: str, now: datetime) -> Self:
+    def describe(cls, id: str, reply: types.Reply, pipeline_version: str, now: datetime) -> Self:
         answer = reply.answer
         return cls(
-            id=create_answer_id(),
+            id=id,
             object="answer",
             answer=answer.text,
             finish_reason=answer.finish,
@@ -184,7 +184,7 @@ class Answered(Shape):
 
 
 class Asked(Shape):
-    """The output of `rag ask --json`; `passages` only with `--explain`."""
+    """The output of `rag ask --json`; `passages` only with `--explain`, `id` only with `--server`."""
 
     answer: str
     citations: list[Citation]
@@ -198,9 +198,11 @@ class Asked(Shape):
     degraded: list[str]
     degraded_reasons: dict[str, str]
     passages: list[Source] | None = None
+    id: str | None = None
 
     @classmethod
-    def describe(cls, reply: types.Reply, now: datetime, explain: bool) -> Self:
+    def describe(cls, reply: types.Reply, now: datetime, explain: bool, id: str) -> Self:
+        """An empty `id` is left out."""
         answer = reply.answer
         return cls(
             answer=answer.text,
@@ -214,6 +216,7 @@ class Asked(Shape):
             degraded=list(reply.degraded),
             degraded_reasons=reply.degraded_reasons,
             **({"passages": [Source.describe(passage) for passage in reply.passages]} if explain else {}),
+            **({"id": id} if id else {}),
         )
 
 

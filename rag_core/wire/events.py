@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from rag_core import events, types
-from rag_core.wire.answer import Citation, Source, Tokens, Verdict, create_answer_id, describe_trust
+from rag_core.wire.answer import Citation, Source, Tokens, Verdict, describe_trust
 from rag_core.wire.shape import Milliseconds, Shape
 from rag_core.wire.stages import Stage, to_ms
 
@@ -23,9 +23,11 @@ class RunStarted(Shape):
     conversation_id: str
 
     @classmethod
-    def describe(cls, query: types.Query, correlation_id: str, profile: str, pipeline_version: str) -> Self:
+    def describe(
+        cls, run_id: str, query: types.Query, correlation_id: str, profile: str, pipeline_version: str
+    ) -> Self:
         return cls(
-            run_id=create_answer_id(),
+            run_id=run_id,
             correlation_id=correlation_id,
             profile=profile,
             pipeline_version=pipeline_version,
@@ -99,7 +101,8 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
     match name:
         case "run_started":
             started = RunStarted.decode(data)
-            return events.RunStarted(types.Query(text=started.question, collection=started.collection))
+            query = types.Query(text=started.question, collection=started.collection)
+            return events.RunStarted(query, started.run_id)
         case "stage_finished":
             return events.StageFinished(Stage.decode(data).to_report())
         case "sources":

@@ -19,7 +19,7 @@ from rag_core.events import (
 )
 from rag_core.types import Query, StageReport
 from rag_core.wire import events as wire_events
-from rag_core.wire.answer import Answered
+from rag_core.wire.answer import Answered, create_answer_id
 from rag_core.wire.shape import json_text
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
@@ -41,16 +41,17 @@ async def answer(body: Answer, caller: CurrentCaller, profiles: CurrentProfiles,
     variant = variants.answer_variant(body.options)
     request.state.components = variant.components
     query = build_query(body, body.question, caller, body.conversation_id)
+    id = create_answer_id()
     if body.stream:
-        return EventStream(format_frames(_stream_answer(variant, query, request)))
-    reply = await variant.answerer.answer(query)
+        return EventStream(format_frames(_stream_answer(id, variant, query, request)))
+    reply = await variant.recorded_answerer(id).answer(query)
     public_reply = replace(reply, stages=tuple(public_stages(reply.stages)))
-    answered = Answered.describe(public_reply, variant.pipeline_version, datetime.now(UTC))
+    answered = Answered.describe(id, public_reply, variant.pipeline_version, datetime.now(UTC))
     return json_response(answered, headers=server_timing(reply.stages))
 
 
 async def _stream_answer(
-    variant: AnswerVariant, query: Query, request: Request
+    id: str, variant: AnswerVariant, query: Query, request: Request
 ) -> AsyncGenerator[tuple[str, str] | None, None]:
     """Yields the events as pairs of name and data, and None for a keep-alive.
 
@@ -59,8 +60,8 @@ async def _stream_answer(
     `broken`. A timeout is not traced to an unreachable store here.
     """
     correlation_id = request.state.correlation_id
-    formatter = _EventFormatter(variant=variant, correlation_id=correlation_id)
-    answerer = RecordingAnswerer(variant.answerer)
+    formatter = _EventFormatter(id=id, variant=variant, correlation_id=correlation_id)
+    answerer = RecordingAnswerer(variant.recorded_answerer(id))
     failure: Exception | None = None
     try:
         async with aclosing(stream_events(answerer, query)) as events:
@@ -83,6 +84,7 @@ class _EventFormatter:
     short.
     """
 
+    id: str
     variant: AnswerVariant
     correlation_id: str
     numbers: dict[tuple[int, tuple[int, int]], int] = field(default_factory=dict)
@@ -108,7 +110,7 @@ class _EventFormatter:
         if isinstance(event, RunStarted):
             variant = self.variant
             return wire_events.RunStarted.describe(
-                event.query, self.correlation_id, variant.settings.profile, variant.pipeline_version
+                self.id, event.query, self.correlation_id, variant.settings.profile, variant.pipeline_version
             )
         return wire_events.describe_event(event, number, datetime.now(UTC))
 

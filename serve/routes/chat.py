@@ -52,9 +52,10 @@ async def complete(body: Chat, caller: CurrentCaller, profiles: CurrentProfiles,
     query = _build_chat_query(body, caller, collection)
     request.state.components = variant.components
     envelope = _build_envelope(body, variant)
+    answerer = variant.recorded_answerer(envelope.id)
     if body.stream:
-        return await _stream_response(_stream_chunks(variant.answerer, query, envelope), request)
-    reply = await variant.answerer.answer(query)
+        return await _stream_response(_stream_chunks(answerer, query, envelope), request)
+    reply = await answerer.answer(query)
     return json_response(describe_completion(reply, envelope, datetime.now(UTC)), headers=server_timing(reply.stages))
 
 

@@ -20,6 +20,7 @@ from rag_core.types import Hit, Query, Style
 from serve.gateway import build_fastapi
 from serve.profiles import ServedProfiles
 from serve.readiness import Dependency
+from serve.replies import ReplyLog
 from serve.services import Services
 
 NOWHERE = Postgres("host=/nowhere")
@@ -45,7 +46,7 @@ def scripted_graph(
     postgres: Postgres = NOWHERE,
 ) -> Services:
     """A graph of scripted parts. `guard` is the mode and the stream setting of the guard."""
-    settings = load_settings(environment={})
+    settings = load_settings(environment={}, overrides=[f"telemetry.replies={str(postgres is not NOWHERE).lower()}"])
     guard_settings = settings.guard.model_copy(update={"mode": guard[0], "stream": guard[1]})
     retriever = retriever or ScriptedRetriever(hits=[])
     scripted_guard = Guard(
@@ -72,6 +73,7 @@ def scripted_graph(
         answerer=answerer,
         limits={},
         dependencies={"store": Dependency(_check_store, required=True)},
+        replies=ReplyLog(postgres),
     )
 
 

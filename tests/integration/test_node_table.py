@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import stamina
+from fakes.replies import stored_reply
 from pydantic import ValidationError
 from trees import HASHING, write
 
@@ -19,6 +20,8 @@ from rag_core.contract import nodes
 from rag_core.contract.nodes import LLMConfig, NodeConfig, RetryConfig
 from rag_core.evaluation.dataset import CorpusDocument, Question, write_dataset
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.replies import Replies
+from rag_core.types import DEFAULT_TENANT
 
 pytestmark = pytest.mark.postgres
 
@@ -149,6 +152,14 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"answer_quality"},
     ),
     "AnalyticsExport": ("analytics_export", {"path": REQUIRED}, {"evaluations", "metrics"}, {"path"}),
+    "TurnAnnotation": (
+        "turn_annotation",
+        {"annotator": REQUIRED, "labels": ()},
+        {"answer_id", "label"},
+        {"annotations", "agreement"},
+    ),
+    "UserFeedbackCollection": ("user_feedback_collection", {}, {"answer_id", "rating", "signals"}, {"feedback"}),
+    "FeedbackIngestion": ("feedback_ingestion", {}, {"feedback"}, {"feedback_id"}),
 }
 
 # Each of the other nodes, and the module that it waits for. Whoever adds the module adds the node, and a row above.
@@ -168,16 +179,14 @@ MISSING = {
     "MemoryPrivacy": "conversation/privacy.py",
     "FailureAnalysis": "evaluation/failures.py",
     "ABTesting": "answering/split.py",
-    "TurnAnnotation": "evaluation/feedback.py",
     "DataAugmentation": "evaluation/augmentation.py",
-    "UserFeedbackCollection": "evaluation/feedback.py",
-    "FeedbackIngestion": "evaluation/feedback.py",
 }
 
 ARGUMENTS: Mapping[str, Any] = {
     "path": "nowhere",
     "source_type": "file",
     "source_config": {},
+    "annotator": "ada",
     "vector_store": "walked",
     "memory_store": "walked",
     "llm_config": LLM,
@@ -258,7 +267,13 @@ def test_every_node_runs_on_what_the_nodes_before_it_return(
         "session_id": "sess_1",
         "filters": {},
         "references": ["every ninety days"],
+        "answer_id": "ans_1",
+        "label": "good",
+        "rating": 1,
+        "signals": ["copied"],
     }
+    with store.connect() as connection:
+        Replies(connection, DEFAULT_TENANT).add([stored_reply("ans_1")], timeout=60)
     for name, (_, _, input_keys, output_keys) in TABLE.items():
         inputs = {key.removesuffix("_by_query"): state[key] for key in input_keys}
         paths = {"Dataset": {"path": str(tmp_path / "set")}, "AnalyticsExport": {"path": str(tmp_path / "out.json")}}
@@ -275,6 +290,9 @@ def test_every_node_runs_on_what_the_nodes_before_it_return(
     assert_shapes(state)
     exported = json.loads((tmp_path / "out.json").read_text())
     assert exported == {key: state[key] for key in ("evaluations", "metrics")}
+    with store.connect() as connection:
+        (reply,) = Replies(connection, DEFAULT_TENANT).read()
+    assert (reply.rating, reply.signals) == (1, ("copied",))
 
 
 def assert_shapes(state: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from drafts import SPACE, TENANT, draft, vector
 from example_counts import scale_examples
+from fakes.replies import stored_reply
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from psycopg import Connection
@@ -27,6 +28,7 @@ from rag_core.storage.fsck import find_violations
 from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
+from rag_core.storage.replies import Feedback, Replies
 from rag_core.types import Query
 
 pytestmark = pytest.mark.postgres
@@ -63,6 +65,9 @@ def fill(store: Postgres) -> None:
         pushed = PushedDocument(id="a", body=b"pushed")
         asked = IngestRequest(collection="pushes", profile="default", settings={}, documents=(pushed,))
         Queue(connection, TENANT).enqueue(asked)
+        replies = Replies(connection, TENANT)
+        replies.add([stored_reply("ans_1")], timeout=60)
+        replies.add_feedback(Feedback(answer_id="ans_1", rating=1))
 
 
 async def add_vector(store: Postgres, vector: Vector) -> None:

@@ -17,6 +17,7 @@ from rag_core.contract.nodes.conversation_state import ConversationStateConfig, 
 from rag_core.contract.nodes.dataset import DatasetConfig, DatasetNode
 from rag_core.contract.nodes.document_loader import DocumentLoaderConfig, DocumentLoaderNode
 from rag_core.contract.nodes.embedding_indexer import EmbeddingIndexerConfig, EmbeddingIndexerNode
+from rag_core.contract.nodes.feedback_ingestion import FeedbackIngestionConfig, FeedbackIngestionNode
 from rag_core.contract.nodes.grounded_generator import GroundedGeneratorConfig, GroundedGeneratorNode
 from rag_core.contract.nodes.hallucination_guard import HallucinationGuardConfig, HallucinationGuardNode
 from rag_core.contract.nodes.hybrid_fusion import HybridFusionConfig, HybridFusionNode
@@ -29,6 +30,8 @@ from rag_core.contract.nodes.re_ranker import ReRankerConfig, ReRankerNode
 from rag_core.contract.nodes.retrieval_evaluation import RetrievalEvaluationConfig, RetrievalEvaluationNode
 from rag_core.contract.nodes.session_management import SessionManagementConfig, SessionManagementNode
 from rag_core.contract.nodes.streaming_generator import StreamingGeneratorConfig, StreamingGeneratorNode
+from rag_core.contract.nodes.turn_annotation import TurnAnnotationConfig, TurnAnnotationNode
+from rag_core.contract.nodes.user_feedback_collection import UserFeedbackCollectionConfig, UserFeedbackCollectionNode
 from rag_core.contract.nodes.vector_search import VectorSearchConfig, VectorSearchNode
 from rag_core.contract.vector_store.port import BaseVectorStore, SearchResult, Vector
 
@@ -55,6 +58,8 @@ __all__ = [
     "DocumentLoaderNode",
     "EmbeddingIndexerConfig",
     "EmbeddingIndexerNode",
+    "FeedbackIngestionConfig",
+    "FeedbackIngestionNode",
     "GroundedGeneratorConfig",
     "GroundedGeneratorNode",
     "HallucinationGuardConfig",
@@ -82,6 +87,10 @@ __all__ = [
     "StreamingGeneratorConfig",
     "StreamingGeneratorNode",
     "Turn",
+    "TurnAnnotationConfig",
+    "TurnAnnotationNode",
+    "UserFeedbackCollectionConfig",
+    "UserFeedbackCollectionNode",
     "Vector",
     "VectorSearchConfig",
     "VectorSearchNode",

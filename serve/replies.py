@@ -1,0 +1,113 @@
+"""The log of answers. A thread writes it, so that no answer waits for the store or fails with it."""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from threading import Lock
+from typing import TypeAlias
+
+from rag_core.config import OpenAIGenerator, Settings
+from rag_core.events import Listener, ignore_event
+from rag_core.protocols import Answerer
+from rag_core.storage.postgres import Postgres
+from rag_core.storage.replies import Replies, StoredReply
+from rag_core.types import Query, Reply
+from rag_core.wire.answer import count_tokens
+
+MAX_WAITING = 1_000
+"""Replies that wait for the store; further ones are dropped."""
+
+WRITE_TIMEOUT = 5.0
+"""Seconds for each statement that writes replies."""
+
+Row: TypeAlias = tuple[str, StoredReply]
+"""A tenant and its reply."""
+
+_log = logging.getLogger(__name__)
+
+
+class ReplyLog:
+    """Stores replies in a thread, all that wait in one transaction. Replies that cannot be stored are only logged."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._executor = ThreadPoolExecutor(1, "replies")
+        self._lock = Lock()
+        self._waiting: list[Row] = []
+        self._writing: Future[None] | None = None
+
+    def add(self, tenant: str, reply: StoredReply) -> None:
+        """Returns at once, and raises nothing if the store is unavailable."""
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING:
+                _log.warning("answer %s is not stored: %d answers wait for the store", reply.id, MAX_WAITING)
+                return
+            self._waiting.append((tenant, reply))
+            if self._writing is None:
+                self._writing = self._executor.submit(self._write_waiting)
+
+    def wait(self, timeout: float) -> None:
+        """Waits until the replies that were added are stored, at most `timeout` seconds."""
+        with self._lock:
+            writing = self._writing
+        if writing:
+            wait([writing], timeout)
+
+    def _write_waiting(self) -> None:
+        while rows := self._take_waiting():
+            try:
+                self._write(rows)
+            except Exception as error:  # noqa: BLE001 - the thread must go on with later answers, whatever fails
+                _log.warning("answers not stored (%d): %s", len(rows), error)
+
+    def _take_waiting(self) -> list[Row]:
+        with self._lock:
+            rows, self._waiting = self._waiting, []
+            if not rows:
+                self._writing = None  # under the lock, so that no reply is added to a thread that ends
+            return rows
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        with self._postgres.connect() as connection:
+            for tenant, group in groupby(sorted(rows, key=itemgetter(0)), key=itemgetter(0)):
+                Replies(connection, tenant).add([reply for _, reply in group], WRITE_TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedAnswerer:
+    """An Answerer whose replies are added to a log, under the id that the client receives."""
+
+    answerer: Answerer
+    log: ReplyLog
+    id: str
+    settings: Settings
+    pipeline_version: str
+
+    async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
+        reply = await self.answerer.answer(query, emit)
+        self.log.add(query.tenant, self._describe(reply))
+        return reply
+
+    def _describe(self, reply: Reply) -> StoredReply:
+        answer, usage, generation = reply.answer, count_tokens(reply), self.settings.generation
+        return StoredReply(
+            id=self.id,
+            question=reply.query.text,
+            standalone=reply.standalone,
+            collection=reply.query.collection,
+            profile=self.settings.profile,
+            pipeline_version=self.pipeline_version,
+            model=generation.model if isinstance(generation, OpenAIGenerator) else "",
+            chunk_ids=tuple(chunk.id for passage in reply.passages for chunk in passage.chunks),
+            cited_ids=tuple(dict.fromkeys(citation.chunk_id for citation in answer.citations)),
+            verdict=answer.verdict.grade,
+            confidence=answer.confidence,
+            finish=answer.finish,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            seconds=reply.seconds,
+        )
