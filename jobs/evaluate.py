@@ -15,7 +15,8 @@ from rag_core.errors import DatasetError
 if TYPE_CHECKING:
     from jobs.retrieval_traces import TraceTask
     from rag_core.config import Settings
-    from rag_core.evaluation.dataset import Dataset, Question
+    from rag_core.evaluation.dataset import Dataset
+    from rag_core.evaluation.question import Question
     from rag_core.evaluation.stages import JudgedQuestion, Trace
     from rag_core.ingestion.report import Plan, SyncReport
     from rag_core.storage.postgres import Postgres

@@ -15,7 +15,7 @@ from jobs.ray_errors import translate_ray_errors
 from jobs.ray_runner import UNLIMITED, actor_cpus, count_cpus, redirect_native_errors, start_ray
 from rag_core.config import Settings
 from rag_core.errors import RagError, describe_error
-from rag_core.evaluation.dataset import Question
+from rag_core.evaluation.question import Question
 from rag_core.evaluation.stages import Trace
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.storage.postgres import Postgres

@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from typer.core import TyperCommand
 
-from rag_cli import collections, config, documents, jobs, sources, store
+from rag_cli import collections, config, dataset, documents, jobs, sources, store
 from rag_cli.ask import ask
 from rag_cli.doctor import doctor
 from rag_cli.evaluate import evaluate
@@ -65,6 +65,7 @@ app.command()(why)
 app.command()(serve)
 app.command()(evaluate)
 app.command()(train_fusion)
+app.add_typer(dataset.app, name="dataset")
 app.add_typer(documents.app, name="documents")
 app.add_typer(collections.app, name="collections")
 app.add_typer(sources.app, name="sources")

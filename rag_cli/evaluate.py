@@ -85,6 +85,7 @@ def evaluate(
     from jobs.evaluation_files import make_folder, write_evaluation
     from jobs.retrieval_traces import TraceTask
     from rag_core.evaluation.dataset import read_dataset
+    from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
     from rag_core.evaluation.report import build_evaluation
     from rag_core.storage.postgres import Postgres
 
@@ -113,7 +114,9 @@ def evaluate(
         "pipeline_version": settings.pipeline_version,
         "k": k,
         "callers": callers,
-        "notices": [*retriever_notices, *_ingest_notices(report), *run_notices],
+        "dataset_hash": hash_dataset(selected),
+        "grades_hash": hash_grades(selected),
+        "notices": [*retriever_notices, *_ingest_notices(report), *run_notices, *_missing_notices(selected)],
         "ingest_seconds": report.seconds,
         "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - started, 3),
@@ -173,6 +176,14 @@ def _ingest_notices(report: "SyncReport") -> list[str]:
     missing = {name: report.documents[name] for name in ("failed", "skipped", "quarantined") if report.documents[name]}
     counts = ", ".join(f"{count} {name}" for name, count in missing.items())
     return [*([f"some documents are not searched: {counts}"] if counts else []), *report.notices]
+
+
+def _missing_notices(dataset: "Dataset") -> list[str]:
+    """A notice about graded documents that are not in the corpus."""
+    if not dataset.missing:
+        return []
+    names = ", ".join(dataset.missing[:MAX_SHOWN_FAILURES])
+    return [f"{len(dataset.missing)} graded documents are not in the corpus, and are not scored: {names}"]
 
 
 def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any], options: GlobalOptions) -> None:

@@ -12,8 +12,9 @@ from trees import HASHING
 from jobs.retrieval_traces import TraceQuestions, TraceTask, trace_inline, trace_on_ray
 from rag_cli.app import app
 from rag_core.errors import RagError
-from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
+from rag_core.evaluation.dataset import read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, rank_ids
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.evaluation.spans import Span
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
@@ -44,7 +45,7 @@ COLLECTION = "evaluation-harbour-default"
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """For each thing three documents, of which the first answers its question; the last question's is not there."""
+    """For each thing three documents, of which the first answers its question; the last question's has no text."""
     corpus = [
         CorpusDocument(id=f"{thing}/{n}", title=thing, text=f"{text}\n\nNumber {n} of its kind in the harbour.")
         for thing in THINGS
@@ -55,7 +56,7 @@ def dataset(tmp_path: Path) -> Path:
         for n, thing in enumerate(THINGS)
     ]
     lacking = Question(id="lacking", text="Where is the ferry?", grades={"ferry/0": 1})
-    write_dataset(tmp_path / "harbour", corpus, [*questions, lacking])
+    write_dataset(tmp_path / "harbour", [*corpus, CorpusDocument(id="ferry/0", text=" ")], [*questions, lacking])
     return tmp_path / "harbour"
 
 
@@ -90,6 +91,14 @@ def test_an_evaluation_finds_what_answers_and_says_where_the_rest_was_lost(rag: 
     assert told["lost"]["store"] == 1
     assert sum(told["lost"].values()) == 25
     assert told["failures"] == []
+
+
+def test_grades_of_documents_that_are_gone_are_reported_and_not_scored(rag: Any, dataset: Path) -> None:
+    with (dataset / "qrels" / "test.tsv").open("a") as grades:
+        grades.write("q 0\tgone\t2\n")
+    told = json.loads(rag("evaluate", dataset, "--json"))
+    assert sum(told["lost"].values()) == 25
+    assert told["notices"][-1] == "1 graded documents are not in the corpus, and are not scored: gone"
 
 
 def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
@@ -196,7 +205,7 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
         for thing in THINGS
     ]
     lacking = Question(id="ferry", text="When?", grades={}, spans=(Span(document="ferry", start=0, end=9),))
-    write_dataset(tmp_path / "open", corpus, [*asked, lacking])
+    write_dataset(tmp_path / "open", [*corpus, CorpusDocument(id="ferry", text=" " * 9)], [*asked, lacking])
     told = json.loads(rag("evaluate", tmp_path / "open", "--json", "--out", tmp_path / "out"))
     assert (told["questions_with_spans"], told["answers_in_no_chunk"]) == (13, 1)
     final = told["stages"]["final"]["chunk_measures"]
