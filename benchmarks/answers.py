@@ -30,8 +30,9 @@ import numpy as np
 
 from benchmarks.json_lines import json_lines
 from benchmarks.lookalikes import LookAlike, generate_lookalikes
-from benchmarks.machine import command, heading, machine
+from benchmarks.machine import command, heading
 from benchmarks.scratch import scratch_folder, server_in
+from jobs.machine import describe_machine
 from rag_core.answering.generation.candidates import Candidate
 from rag_core.answering.generation.confidence import Signals
 from rag_core.answering.generation.extractive import RankedCandidates, SentenceExtractor
@@ -215,7 +216,11 @@ def main() -> None:
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         figures, latencies = asyncio.run(_measure(settings, Postgres.open(dsn), scratch, arguments))
     if arguments.json:
-        properties = {"machine": machine(), "command": command(), "pipeline_version": settings.pipeline_version}
+        properties = {
+            "machine": describe_machine(),
+            "command": command(),
+            "pipeline_version": settings.pipeline_version,
+        }
         print(json.dumps({**properties, "figures": list(map(asdict, figures)), "milliseconds": latencies}, indent=2))
     else:
         print(heading())

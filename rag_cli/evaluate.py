@@ -1,17 +1,20 @@
 """`rag evaluate`."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from jobs.evaluate import collection_name, ingest_dataset, judge_traces, trace_questions
+from jobs.evaluate import collection_name, ingest_dataset, judge_traces, measure_answers
 from jobs.ingest import RunnerName
+from rag_cli.answer_evaluation_view import print_answers, print_means
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -20,10 +23,10 @@ from rag_core.errors import RagError, UsageError
 
 if TYPE_CHECKING:
     from rag_core.config import Settings
+    from rag_core.evaluation.answer_report import AnswerEvaluation
     from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.report import Comparison, Evaluation
     from rag_core.evaluation.significance import Estimate
-    from rag_core.evaluation.stages import Trace
     from rag_core.ingestion.report import SyncReport
 
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
@@ -36,12 +39,66 @@ SHOWN_CHUNK_MEASURES = {
     "char IoU@5": "char_iou@5",
 }
 MAX_SHOWN_FAILURES = 5
+INVALID_EXIT_CODE = 5
+
+
+class Asked(Protocol):
+    """The outcome of a question."""
+
+    @property
+    def error(self) -> str: ...
+
+
+Outcome = TypeVar("Outcome", bound=Asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The options of `rag evaluate` that all its datasets share."""
+
+    k: int
+    limit: int | None
+    split: str
+    collection: str | None
+    against: Path | None
+    retriever: Path | None
+    runner: RunnerName
+    callers: int
+    answers: bool
+    own_documents: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetResults:
+    """The results for one dataset. `answers` is None if no answers were measured."""
+
+    description: Mapping[str, Any]
+    evaluation: "Evaluation"
+    answers: "AnswerEvaluation | None"
+
+    @property
+    def report(self) -> dict[str, Any]:
+        from rag_core.evaluation.answer_report import answers_to_json
+        from rag_core.evaluation.report import to_json
+
+        answers = {"answers": answers_to_json(self.answers)} if self.answers else {}
+        return {**self.description, **to_json(self.evaluation), **answers}
 
 
 @command
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(help="A folder in BEIR's layout: corpus, queries.jsonl, qrels/.")],
+    datasets: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATASET...", help="Folders in BEIR's layout: corpus, queries.jsonl, qrels/."),
+    ],
     options: GlobalOptions,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Also answer the questions, and measure the answers.")
+    ] = False,
+    own_documents: Annotated[
+        bool,
+        typer.Option("--own-documents", help="Answer each question only from the documents that are graded for it."),
+    ] = False,
     k: Annotated[int, typer.Option("-k", "--k", help="The number of hits per question.", min=10, max=1000)] = 100,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
@@ -76,34 +133,78 @@ def evaluate(
         int, typer.Option(min=1, help="The number of questions that each process answers concurrently.")
     ] = 1,
 ) -> None:
-    """Measure a profile's retriever on a dataset: each stage's ranking and time, and the relevant documents it lost.
+    """Measure a profile's retriever on datasets: each stage's ranking and time, and the relevant documents it lost.
 
     The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
+    With --answers the whole pipeline answers the questions. A run that was killed continues in the same --out folder.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
+    if len(datasets) > 1 and (collection or against):
+        raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    choices = Choices(
+        k=k,
+        limit=limit,
+        split=split,
+        collection=collection,
+        against=against,
+        retriever=retriever,
+        runner=runner,
+        callers=callers,
+        answers=answers or own_documents,
+        own_documents=own_documents,
+    )
+    results = []
+    for folder in datasets:
+        target = out / folder.resolve().name if out and len(datasets) > 1 else out
+        results.append(_evaluate_dataset(folder, choices, options, target))
+        if not options.json:
+            _print_results(results[-1])
+    _print_all(results, options)
+    if any(result.answers and not result.answers.is_valid for result in results):
+        raise typer.Exit(INVALID_EXIT_CODE)
+    if any(result.evaluation.failed for result in results):
+        raise typer.Exit(1)
+
+
+def _evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out: Path | None) -> DatasetResults:
+    """Ingests the corpus, asks the questions, and writes the files to `out`."""
+    from jobs.answer_files import write_answers
+    from jobs.answer_journal import AnswerJournal
     from jobs.evaluation_files import make_folder, write_evaluation
+    from jobs.machine import describe_machine
+    from jobs.question_answers import AnswerTask, answer_questions, describe_judge
+    from jobs.question_runner import run_questions
     from jobs.retrieval_traces import TraceTask
+    from jobs.stored_dataset import document_id_from_uri, list_graded_uris
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
     from rag_core.evaluation.report import build_evaluation
     from rag_core.storage.postgres import Postgres
 
-    started = time.perf_counter()
-    selected = read_dataset(dataset, split).limit_questions(limit)
-    other_run, run_notices = _read_other_run(against, selected, split) if against else (None, [])
+    started, retriever, split = time.perf_counter(), choices.retriever, choices.split
+    selected = read_dataset(folder, split).limit_questions(choices.limit)
+    other_run, run_notices = _read_other_run(choices.against, selected, split) if choices.against else (None, [])
     if out:
         make_folder(out)
     settings, retriever_notices = _apply_retriever(options.settings, retriever) if retriever else (options.settings, [])
-    collection = collection or collection_name(selected, settings)
+    collection = choices.collection or collection_name(selected, settings)
     postgres = Postgres.open(settings.store.url)
     with stderr_console(options.quiet) as console:
         with JobProgress(postgres, settings.tenant, console) as progress:
-            report = ingest_dataset(selected, collection, postgres, settings, runner, progress.begin)
-        task = TraceTask.build(settings, postgres, collection, k, callers)
+            report = ingest_dataset(selected, collection, postgres, settings, choices.runner, progress.begin)
+        task = TraceTask.build(settings, postgres, collection, choices.k, choices.callers)
         asked_at = time.perf_counter()
-        traces = _collect_traces(trace_questions(task, selected.questions, runner), len(selected.questions), console)
+        running = run_questions(task, selected.questions, choices.runner)
+        traces = _collect(running, len(selected.questions), console, "searching")
         rate = len(traces) / (time.perf_counter() - asked_at)
+        journal = AnswerJournal.build(out, selected, settings, own_documents=choices.own_documents)
+        answered = None
+        if choices.answers:
+            uris = list_graded_uris(selected, collection, postgres, settings.tenant) if choices.own_documents else {}
+            answer_task = AnswerTask.build(settings, postgres, collection, uris, choices.callers)
+            replies = answer_questions(answer_task, selected.asked, choices.runner, journal)
+            answered = measure_answers(selected, _collect(replies, len(selected.asked), console, "answering"))
     judged = judge_traces(selected, collection, traces, postgres, settings.tenant)
     evaluation = build_evaluation(judged, other_run)
     description = {
@@ -112,20 +213,25 @@ def evaluate(
         "collection": collection,
         "profile": settings.profile,
         "pipeline_version": settings.pipeline_version,
-        "k": k,
-        "callers": callers,
         "dataset_hash": hash_dataset(selected),
         "grades_hash": hash_grades(selected),
+        "judge": describe_judge(settings),
+        "machine": describe_machine(),
+        "k": choices.k,
+        "callers": choices.callers,
+        "own_documents": choices.own_documents,
         "notices": [*retriever_notices, *_ingest_notices(report), *run_notices, *_missing_notices(selected)],
         "ingest_seconds": report.seconds,
         "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - started, 3),
     }
-    _print_evaluation(evaluation, description, options)
+    results = DatasetResults(description=description, evaluation=evaluation, answers=answered)
     if out:
-        write_evaluation(out, evaluation, description)
-    if evaluation.failed:
-        raise typer.Exit(1)
+        write_evaluation(out, evaluation, results.report)
+        if answered:
+            write_answers(out, answered.answers, partial(document_id_from_uri, selected))
+            journal.delete()
+    return results
 
 
 def _apply_retriever(settings: "Settings", file: Path) -> "tuple[Settings, list[str]]":
@@ -152,21 +258,21 @@ def _read_other_run(path: Path, dataset: "Dataset", split: str) -> "tuple[Run, l
     return run, [] if count == total else [f"{path} answers {count} of {total} questions; the others count as 0"]
 
 
-def _collect_traces(traces: "Iterator[Trace]", count: int, console: Console) -> "list[Trace]":
-    """All traces. Shows a bar on a terminal, or else lines of progress.
+def _collect(outcomes: "Iterator[Outcome]", count: int, console: Console, verb: str) -> "list[Outcome]":
+    """All outcomes. Shows a bar on a terminal, or else lines of progress.
 
     Raises RagError if no question could be answered.
     """
-    collected: list[Trace] = []
-    columns = (TextColumn("searching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    collected: list[Outcome] = []
+    columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     lines = ProgressLines(console)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        bar_task = bar.add_task("searching", total=count)
-        for trace in traces:
-            collected.append(trace)
+        bar_task = bar.add_task(verb, total=count)
+        for outcome in outcomes:
+            collected.append(outcome)
             bar.advance(bar_task)
-            lines.print(f"{len(collected)} of {count} questions")
-    if all(trace.error for trace in collected):
+            lines.print(f"{verb}: {len(collected)} of {count} questions")
+    if all(outcome.error for outcome in collected):
         raise RagError(f"no question could be answered: {collected[0].error}")
     return collected
 
@@ -186,12 +292,26 @@ def _missing_notices(dataset: "Dataset") -> list[str]:
     return [f"{len(dataset.missing)} graded documents are not in the corpus, and are not scored: {names}"]
 
 
-def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any], options: GlobalOptions) -> None:
-    from rag_core.evaluation.report import to_json
+def _print_all(results: "Sequence[DatasetResults]", options: GlobalOptions) -> None:
+    """Prints JSON, and for several datasets the means over them; the tables of each have been printed."""
+    from rag_core.evaluation.mean_report import average_reports
 
+    reports = [result.report for result in results]
+    if len(reports) > 1:
+        reports.append(average_reports(reports))
     if options.json:
-        print_json({**description, **to_json(evaluation)})
-        return
+        print_json(reports[0] if len(reports) == 1 else reports)
+    elif len(reports) > 1:
+        print_means(reports)
+
+
+def _print_results(results: DatasetResults) -> None:
+    _print_evaluation(results.evaluation, results.description)
+    if results.answers:
+        print_answers(results.answers)
+
+
+def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) -> None:
     console = stdout_console()
     console.print(_stage_table(evaluation, description))
     if evaluation.headroom is not None:

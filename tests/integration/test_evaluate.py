@@ -9,7 +9,8 @@ import pytest
 from commands import rag_in_process
 from trees import HASHING
 
-from jobs.retrieval_traces import TraceQuestions, TraceTask, trace_inline, trace_on_ray
+from jobs.question_runner import QuestionActor, run_inline, run_on_ray
+from jobs.retrieval_traces import TraceTask
 from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import read_dataset, read_qrels, read_run, write_dataset
@@ -121,7 +122,7 @@ def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path,
     jobs = json.loads(rag("jobs", "list", "--json"))
     with store.connect() as connection:
         (source,) = Catalog(connection, DEFAULT_TENANT).sources(COLLECTION)
-    assert source.documents == 36
+    assert source.documents == 37
     assert (jobs[0]["documents"], jobs[-1]["documents"]) == (0, 36)
 
 
@@ -235,10 +236,11 @@ def test_a_retriever_of_a_file_is_measured_in_either_shape(rag: Any, dataset: Pa
     assert [notice.partition(":")[0] for notice in told["notices"]] == [
         "retriever.dense_method",
         "retriever.dense_params.dimension",
+        "some documents are not searched",
     ]
     assert {"dense", "bm25", "fuse"} <= told["stages"].keys()
     told = json.loads(rag("evaluate", dataset, "--json", "--retriever", own))
-    assert told["notices"] == []
+    assert told["notices"] == ["some documents are not searched: 1 failed"]
     assert "fuse" not in told["stages"]
     assert "pass all other settings with --config" in rag("evaluate", dataset, "--json", "--retriever", other, code=2)
 
@@ -305,7 +307,7 @@ def test_an_actor_closes_its_knowledge_base_when_it_is_deleted(
     close = KnowledgeBase.close
     monkeypatch.setattr(KnowledgeBase, "close", lambda knowledge: (closed.append(knowledge), close(knowledge)))
     settings = load_settings(overrides=[*HASHING, f"store.url={store.dsn}"], environment={})
-    actor = TraceQuestions(TraceTask(settings=settings, collection=COLLECTION, k=20))
+    actor = QuestionActor(TraceTask(settings=settings, collection=COLLECTION, k=20))
     assert closed == []
     del actor
     assert len(closed) == 1
@@ -325,7 +327,7 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
         for n in range(6)
         for question in read_dataset(dataset).questions
     ]
-    here, there = list(trace_inline(task, many)), list(trace_on_ray(task, many))
+    here, there = list(run_inline(task, many)), list(run_on_ray(task, many))
     assert len(here) == len(there) == 78
     assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
     assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}

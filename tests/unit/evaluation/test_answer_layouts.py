@@ -37,7 +37,7 @@ def test_a_conversation_has_its_history_and_mt_rag_s_label(tmp_path: Path) -> No
             "_id": id,
             "question": "And on Sundays?",
             "history": [
-                {"role": "user", "content": "When does it open?"},
+                {"role": "user", "content": "When?"},
                 {"role": "assistant", "content": "At nine."},
             ],
             "reference": "At ten.",
