@@ -58,10 +58,6 @@ class AnswerJournal:
                 append(trace)
             yield append
 
-    def delete(self) -> None:
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
-
 
 def _parse_line(line: str) -> AnswerTrace | None:
     try:

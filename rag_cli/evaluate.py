@@ -1,33 +1,23 @@
 """`rag evaluate`."""
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from jobs.evaluate import collection_name, ingest_dataset, judge_traces, measure_answers
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
+from rag_cli.dataset_evaluation import Choices, DatasetResults, evaluate_dataset
 from rag_cli.ingest import RunnerOption
-from rag_cli.terminal.consoles import stderr_console, stdout_console
+from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_cli.terminal.progress import JobProgress, ProgressLines
-from rag_core.errors import RagError, UsageError
+from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rag_core.config import Settings
-    from rag_core.evaluation.answer_report import AnswerEvaluation
-    from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.report import Comparison, Evaluation
     from rag_core.evaluation.significance import Estimate
-    from rag_core.ingestion.report import SyncReport
 
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
 SHOWN_CHUNK_MEASURES = {
@@ -40,49 +30,6 @@ SHOWN_CHUNK_MEASURES = {
 }
 MAX_SHOWN_FAILURES = 5
 INVALID_EXIT_CODE = 5
-
-
-class Asked(Protocol):
-    """The outcome of a question."""
-
-    @property
-    def error(self) -> str: ...
-
-
-Outcome = TypeVar("Outcome", bound=Asked)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """The options of `rag evaluate` that all its datasets share."""
-
-    k: int
-    limit: int | None
-    split: str
-    collection: str | None
-    against: Path | None
-    retriever: Path | None
-    runner: RunnerName
-    callers: int
-    answers: bool
-    own_documents: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetResults:
-    """The results for one dataset. `answers` is None if no answers were measured."""
-
-    description: Mapping[str, Any]
-    evaluation: "Evaluation"
-    answers: "AnswerEvaluation | None"
-
-    @property
-    def report(self) -> dict[str, Any]:
-        from rag_core.evaluation.answer_report import answers_to_json
-        from rag_core.evaluation.report import to_json
-
-        answers = {"answers": answers_to_json(self.answers)} if self.answers else {}
-        return {**self.description, **to_json(self.evaluation), **answers}
 
 
 @command
@@ -157,7 +104,7 @@ def evaluate(
     results = []
     for folder in datasets:
         target = out / folder.resolve().name if out and len(datasets) > 1 else out
-        results.append(_evaluate_dataset(folder, choices, options, target))
+        results.append(evaluate_dataset(folder, choices, options, target))
         if not options.json:
             _print_results(results[-1])
     _print_all(results, options)
@@ -165,131 +112,6 @@ def evaluate(
         raise typer.Exit(INVALID_EXIT_CODE)
     if any(result.evaluation.failed for result in results):
         raise typer.Exit(1)
-
-
-def _evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out: Path | None) -> DatasetResults:
-    """Ingests the corpus, asks the questions, and writes the files to `out`."""
-    from jobs.answer_files import write_answers
-    from jobs.answer_journal import AnswerJournal
-    from jobs.evaluation_files import make_folder, write_evaluation
-    from jobs.machine import describe_machine
-    from jobs.question_answers import AnswerTask, answer_questions, describe_judge
-    from jobs.question_runner import run_questions
-    from jobs.retrieval_traces import TraceTask
-    from jobs.stored_dataset import document_id_from_uri, list_graded_uris
-    from rag_core.evaluation.dataset import read_dataset
-    from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
-    from rag_core.evaluation.report import build_evaluation
-    from rag_core.storage.postgres import Postgres
-
-    started, retriever, split = time.perf_counter(), choices.retriever, choices.split
-    selected = read_dataset(folder, split).limit_questions(choices.limit)
-    other_run, run_notices = _read_other_run(choices.against, selected, split) if choices.against else (None, [])
-    if out:
-        make_folder(out)
-    settings, retriever_notices = _apply_retriever(options.settings, retriever) if retriever else (options.settings, [])
-    collection = choices.collection or collection_name(selected, settings)
-    postgres = Postgres.open(settings.store.url)
-    with stderr_console(options.quiet) as console:
-        with JobProgress(postgres, settings.tenant, console) as progress:
-            report = ingest_dataset(selected, collection, postgres, settings, choices.runner, progress.begin)
-        task = TraceTask.build(settings, postgres, collection, choices.k, choices.callers)
-        asked_at = time.perf_counter()
-        running = run_questions(task, selected.questions, choices.runner)
-        traces = _collect(running, len(selected.questions), console, "searching")
-        rate = len(traces) / (time.perf_counter() - asked_at)
-        journal = AnswerJournal.build(out, selected, settings, own_documents=choices.own_documents)
-        answered = None
-        if choices.answers:
-            uris = list_graded_uris(selected, collection, postgres, settings.tenant) if choices.own_documents else {}
-            answer_task = AnswerTask.build(settings, postgres, collection, uris, choices.callers)
-            replies = answer_questions(answer_task, selected.asked, choices.runner, journal)
-            answered = measure_answers(selected, _collect(replies, len(selected.asked), console, "answering"))
-    judged = judge_traces(selected, collection, traces, postgres, settings.tenant)
-    evaluation = build_evaluation(judged, other_run)
-    description = {
-        "dataset": selected.name,
-        "split": split,
-        "collection": collection,
-        "profile": settings.profile,
-        "pipeline_version": settings.pipeline_version,
-        "dataset_hash": hash_dataset(selected),
-        "grades_hash": hash_grades(selected),
-        "judge": describe_judge(settings),
-        "machine": describe_machine(),
-        "k": choices.k,
-        "callers": choices.callers,
-        "own_documents": choices.own_documents,
-        "notices": [*retriever_notices, *_ingest_notices(report), *run_notices, *_missing_notices(selected)],
-        "ingest_seconds": report.seconds,
-        "questions_per_second": round(rate, 3),
-        "seconds": round(time.perf_counter() - started, 3),
-    }
-    results = DatasetResults(description=description, evaluation=evaluation, answers=answered)
-    if out:
-        write_evaluation(out, evaluation, results.report)
-        if answered:
-            write_answers(out, answered.answers, partial(document_id_from_uri, selected))
-            journal.delete()
-    return results
-
-
-def _apply_retriever(settings: "Settings", file: Path) -> "tuple[Settings, list[str]]":
-    """The settings with the retriever of the file, and the notices about its translation."""
-    from rag_core.config_import.retriever_files import read_retriever
-    from rag_core.config_import.target import describe_target
-    from rag_core.settings import read_document, replace_sections
-
-    sections, notices = read_retriever(read_document(file), describe_target(settings))
-    return replace_sections(settings, sections, str(file)), notices
-
-
-def _read_other_run(path: Path, dataset: "Dataset", split: str) -> "tuple[Run, list[str]]":
-    """The run of `--against`, and a notice if it lacks some of the questions. Raises UsageError if it lacks all."""
-    from rag_core.evaluation.dataset import read_run
-    from rag_core.evaluation.report import count_answered
-
-    run = read_run(path)
-    count, total = count_answered(dataset.questions, run), len(dataset.questions)
-    if not count:
-        raise UsageError(
-            f"--against must answer questions of {dataset.name}, split {split}, got none of {total} in {path}"
-        )
-    return run, [] if count == total else [f"{path} answers {count} of {total} questions; the others count as 0"]
-
-
-def _collect(outcomes: "Iterator[Outcome]", count: int, console: Console, verb: str) -> "list[Outcome]":
-    """All outcomes. Shows a bar on a terminal, or else lines of progress.
-
-    Raises RagError if no question could be answered.
-    """
-    collected: list[Outcome] = []
-    columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    lines = ProgressLines(console)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        bar_task = bar.add_task(verb, total=count)
-        for outcome in outcomes:
-            collected.append(outcome)
-            bar.advance(bar_task)
-            lines.print(f"{verb}: {len(collected)} of {count} questions")
-    if all(outcome.error for outcome in collected):
-        raise RagError(f"no question could be answered: {collected[0].error}")
-    return collected
-
-
-def _ingest_notices(report: "SyncReport") -> list[str]:
-    """The notices of the ingest, and one about documents that cannot be found."""
-    missing = {name: report.documents[name] for name in ("failed", "skipped", "quarantined") if report.documents[name]}
-    counts = ", ".join(f"{count} {name}" for name, count in missing.items())
-    return [*([f"some documents are not searched: {counts}"] if counts else []), *report.notices]
-
-
-def _missing_notices(dataset: "Dataset") -> list[str]:
-    """A notice about graded documents that are not in the corpus."""
-    if not dataset.missing:
-        return []
-    names = ", ".join(dataset.missing[:MAX_SHOWN_FAILURES])
-    return [f"{len(dataset.missing)} graded documents are not in the corpus, and are not scored: {names}"]
 
 
 def _print_all(results: "Sequence[DatasetResults]", options: GlobalOptions) -> None:

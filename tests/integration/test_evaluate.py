@@ -1,6 +1,7 @@
 """`rag evaluate` on a small dataset with the hashing embedder, from its arguments to its files."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,55 @@ def test_grades_of_documents_that_are_gone_are_reported_and_not_scored(rag: Any,
     told = json.loads(rag("evaluate", dataset, "--json"))
     assert sum(told["lost"].values()) == 25
     assert told["notices"][-1] == "1 graded documents are not in the corpus, and are not scored: gone"
+
+
+def add_references(dataset: Path) -> None:
+    """References for all questions, and one question that the corpus does not answer."""
+    rows = [{"_id": f"q {n}", "answers": ["on Mondays"]} for n in range(len(THINGS))]
+    rows += [{"_id": "none", "question": "Wer hat Angst vorm Wolf?", "answerable": False}]
+    (dataset / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    add_references(dataset)
+    told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", tmp_path / "out"))
+    answers, rows = told["answers"], pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    assert (answers["questions"], answers["valid"], answers["failures"]) == (14, True, [])
+    assert answers["measures"]["contains_reference"]["mean"] > 0.5
+    assert {measure["coverage"] for measure in answers["measures"].values()} == {1.0}
+    assert [row["question_id"] for row in rows] == [*(f"q {n}" for n in range(12)), "lacking", "none"]
+    assert rows[0]["passages"][0]["document"].startswith("sluice/")
+    assert not (tmp_path / "out" / "answers.partial.jsonl").exists()
+    printed = rag("evaluate", dataset, "--own-documents")
+    assert "answers to 14 questions" in printed
+    assert "citation_recall" in printed
+
+
+def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Path, monkeypatch: Any) -> None:
+    add_references(dataset)
+    ask = KnowledgeBase.ask
+
+    def fail_once(knowledge: KnowledgeBase, question: str, *arguments: Any, **options: Any) -> Any:
+        if "sluice" in question:
+            raise RagError("no model")
+        return ask(knowledge, question, *arguments, **options)
+
+    monkeypatch.setattr(KnowledgeBase, "ask", fail_once)
+    printed = rag("evaluate", dataset, "--answers", code=5)
+    assert "not measured: exact_match of question q 0  RagError: no model" in printed
+    assert "invalid: a measure covers less than 95% of its questions" in printed
+
+
+def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    add_references(dataset)
+    other = tmp_path / "quay"
+    shutil.copytree(dataset, other)
+    told = json.loads(rag("evaluate", dataset, other, "--answers", "--json", "--out", tmp_path / "out"))
+    assert [report["dataset"] for report in told] == ["harbour", "quay", "mean"]
+    first, _, mean = (report["answers"]["measures"]["token_f1"]["mean"] for report in told)
+    assert mean == pytest.approx(first)
+    assert (tmp_path / "out" / "quay" / "report.json").is_file()
+    assert "require one dataset, got 2" in rag("evaluate", dataset, other, "--collection", "c", "--json", code=2)
 
 
 def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
