@@ -69,9 +69,10 @@ def answer_questions(
             yield trace
 
 
-def describe_judge(settings: Settings) -> dict[str, Any]:
-    """The type of the judge that grades answers, and its model if it has one."""
+def describe_judge(settings: Settings, ragas_model: str = "") -> dict[str, Any]:
+    """The type of the judge that grades answers, its model if it has one, and the model of ragas if it was used."""
+    ragas = {"ragas": ragas_model} if ragas_model else {}
     if isinstance(settings.generation, ExtractiveGenerator):
-        return {"type": "verbatim"}
+        return {"type": "verbatim", **ragas}
     judge = settings.guard.judge.model_dump(mode="json")
-    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)}
+    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)} | ragas

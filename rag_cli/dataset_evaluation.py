@@ -53,6 +53,8 @@ class Choices:
     callers: int
     answers: bool
     own_documents: bool
+    ragas: str | None
+    ragas_model: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,19 @@ class DatasetRun:
         task = AnswerTask.build(settings, self.postgres, self.collection, uris, choices.callers)
         journal = AnswerJournal.build(self.out, dataset, settings, own_documents=choices.own_documents)
         replies = answer_questions(task, dataset.asked, choices.runner, journal)
-        return measure_answers(dataset, _collect(replies, len(dataset.asked), self.console, "answering"))
+        answers = measure_answers(dataset, _collect(replies, len(dataset.asked), self.console, "answering"))
+        return self._score_with_ragas(answers) if choices.ragas else answers
+
+    def _score_with_ragas(self, evaluation: "AnswerEvaluation") -> "AnswerEvaluation":
+        from jobs.ragas_scores import RagasEndpoint, score_answers
+        from rag_core.evaluation.answer_report import evaluate_answers
+        from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
+        from rag_core.wiring.embedding import load_shared_encoder
+
+        embedder = ThreadedQueryEmbedder(load_shared_encoder(self.settings.embedding))
+        endpoint = RagasEndpoint(url=self.choices.ragas or "", model=self.choices.ragas_model, embedder=embedder)
+        with self.console.status("scoring with ragas"):
+            return evaluate_answers(score_answers(endpoint, evaluation.answers))
 
     def describe(self) -> dict[str, Any]:
         from jobs.machine import describe_machine
@@ -125,7 +139,10 @@ class DatasetRun:
             "pipeline_version": self.settings.pipeline_version,
             "dataset_hash": hash_dataset(self.dataset),
             "grades_hash": hash_grades(self.dataset),
-            "judge": describe_judge(self.settings),
+            "judge": {
+                **describe_judge(self.settings),
+                **({"ragas": self.choices.ragas_model} if self.choices.ragas else {}),
+            },
             "machine": describe_machine(),
             "k": self.choices.k,
             "callers": self.choices.callers,

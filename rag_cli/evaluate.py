@@ -46,6 +46,18 @@ def evaluate(
         bool,
         typer.Option("--own-documents", help="Answer each question only from the documents that are graded for it."),
     ] = False,
+    ragas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Also measure the answers with ragas, through this OpenAI-compatible endpoint, such as "
+            "http://127.0.0.1:8000/v1. Its key is read from OPENAI_API_KEY.",
+            show_default=False,
+        ),
+    ] = None,
+    ragas_model: Annotated[
+        str, typer.Option(metavar="NAME", help="The model of the endpoint of --ragas.", show_default=False)
+    ] = "",
     k: Annotated[int, typer.Option("-k", "--k", help="The number of hits per question.", min=10, max=1000)] = 100,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
@@ -89,6 +101,8 @@ def evaluate(
     """
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    if ragas and not ragas_model:
+        raise UsageError("--ragas requires --ragas-model, the name of the endpoint's model")
     choices = Choices(
         k=k,
         limit=limit,
@@ -98,8 +112,10 @@ def evaluate(
         retriever=retriever,
         runner=runner,
         callers=callers,
-        answers=answers or own_documents,
+        answers=answers or own_documents or ragas is not None,
         own_documents=own_documents,
+        ragas=ragas,
+        ragas_model=ragas_model,
     )
     results = []
     for folder in datasets:
