@@ -13,9 +13,10 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from rag_core.errors import describe_error
+from rag_core.errors import ModelError, describe_error
 from rag_core.evaluation.answer_measures import MeasuredAnswer
 from rag_core.protocols import QueryEmbedder
 
@@ -41,6 +42,12 @@ class RagasEndpoint:
     @property
     def api_key(self) -> str:
         return os.environ.get("OPENAI_API_KEY", "EMPTY")
+
+
+def check_ragas() -> None:
+    """Raises ModelError if ragas is not installed."""
+    if find_spec("ragas") is None:
+        raise ModelError("ragas is not installed: install the extra [eval], pip install -c constraints.txt .[eval]")
 
 
 def score_answers(endpoint: RagasEndpoint, answers: Sequence[MeasuredAnswer]) -> list[MeasuredAnswer]:
@@ -105,8 +112,9 @@ async def _open_scorer(endpoint: RagasEndpoint) -> AsyncIterator[RagasScorer]:
     from ragas.metrics.collections import AnswerRelevancy, ContextPrecision, ContextRecall, Faithfulness
 
     async with AsyncOpenAI(base_url=endpoint.url, api_key=endpoint.api_key, timeout=TIMEOUT) as client:
-        options = {"max_tokens": MAX_TOKENS, "temperature": 0.0, "max_retries": 1}
-        model = llm_factory(endpoint.model, provider="openai", client=client, **options)
+        model = llm_factory(
+            endpoint.model, provider="openai", client=client, max_tokens=MAX_TOKENS, temperature=0.0, max_retries=1
+        )
         embeddings = _adapt_embedder(endpoint.embedder)
         metrics = {
             "ragas_faithfulness": Faithfulness(llm=model),

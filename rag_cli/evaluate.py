@@ -101,8 +101,8 @@ def evaluate(
     """
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
-    if ragas and not ragas_model:
-        raise UsageError("--ragas requires --ragas-model, the name of the endpoint's model")
+    if ragas:
+        _check_ragas_options(ragas_model)
     choices = Choices(
         k=k,
         limit=limit,
@@ -128,6 +128,14 @@ def evaluate(
         raise typer.Exit(INVALID_EXIT_CODE)
     if any(result.evaluation.failed for result in results):
         raise typer.Exit(1)
+
+
+def _check_ragas_options(model: str) -> None:
+    from jobs.ragas_scores import check_ragas
+
+    if not model:
+        raise UsageError("--ragas requires --ragas-model, the name of the endpoint's model")
+    check_ragas()
 
 
 def _print_all(results: "Sequence[DatasetResults]", options: GlobalOptions) -> None:
