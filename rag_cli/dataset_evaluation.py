@@ -70,7 +70,8 @@ class DatasetResults:
         from rag_core.evaluation.answer_report import answers_to_json
         from rag_core.evaluation.report import to_json
 
-        answers = {"answers": answers_to_json(self.answers)} if self.answers else {}
+        evaluation = self.answers
+        answers = {"coverage": evaluation.coverage, "answers": answers_to_json(evaluation)} if evaluation else {}
         return {**self.description, **to_json(self.evaluation), **answers}
 
 
@@ -133,6 +134,7 @@ class DatasetRun:
 
         return {
             "dataset": self.dataset.name,
+            "run": str(self.out) if self.out else None,
             "split": self.choices.split,
             "collection": self.collection,
             "profile": self.settings.profile,

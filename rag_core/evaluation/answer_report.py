@@ -44,8 +44,13 @@ class AnswerEvaluation:
     replies: Mapping[str, Mapping[str, int]]
 
     @property
+    def coverage(self) -> float:
+        """The lowest coverage of a measure."""
+        return min((summary.coverage for summary in self.measures.values()), default=1.0)
+
+    @property
     def is_valid(self) -> bool:
-        return all(summary.coverage >= MIN_COVERAGE for summary in self.measures.values())
+        return self.coverage >= MIN_COVERAGE
 
 
 def evaluate_answers(answers: Sequence[MeasuredAnswer]) -> AnswerEvaluation:

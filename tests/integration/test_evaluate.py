@@ -114,6 +114,7 @@ def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: P
     add_references(dataset)
     told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", tmp_path / "out"))
     answers, rows = told["answers"], pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    assert (told["run"], told["coverage"]) == (str(tmp_path / "out"), 1.0)
     assert (answers["questions"], answers["valid"], answers["failures"]) == (14, True, [])
     assert answers["measures"]["contains_reference"]["mean"] > 0.5
     assert {measure["coverage"] for measure in answers["measures"].values()} == {1.0}

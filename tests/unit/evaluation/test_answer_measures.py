@@ -92,6 +92,7 @@ def test_a_failed_question_fails_every_measure_and_lowers_the_coverage() -> None
     answers = [*[measure_answer(QUESTION, ANSWERED)] * 19, measure_answer(QUESTION, FAILED)]
     evaluation = evaluate_answers(answers)
     assert {summary.coverage for summary in evaluation.measures.values()} == {0.95}
+    assert evaluation.coverage == 0.95
     assert evaluation.is_valid
     assert not evaluate_answers(answers[1:]).is_valid
     assert evaluation.replies == {"answerable": {"answer": 19, "failed": 1}}
