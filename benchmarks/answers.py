@@ -25,20 +25,21 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.json_lines import json_lines
 from benchmarks.lookalikes import LookAlike, generate_lookalikes
-from benchmarks.machine import command, heading, machine
+from benchmarks.machine import command, heading
 from benchmarks.scratch import scratch_folder, server_in
+from jobs.machine import describe_machine
 from rag_core.answering.generation.candidates import Candidate
 from rag_core.answering.generation.confidence import Signals
 from rag_core.answering.generation.extractive import RankedCandidates, SentenceExtractor
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.evaluation import question as dataset_question
 from rag_core.evaluation.answers import (
     auroc_estimate,
     sentence_agreement,
@@ -46,7 +47,8 @@ from rag_core.evaluation.answers import (
     share_estimate,
     token_f1,
 )
-from rag_core.evaluation.dataset import CorpusDocument, file_name, read_corpus, write_documents
+from rag_core.evaluation.dataset import file_name, read_corpus, read_questions, write_documents
+from rag_core.evaluation.question import CorpusDocument
 from rag_core.evaluation.significance import Estimate, estimates
 from rag_core.evaluation.spans import Span, align_spans
 from rag_core.settings import load_settings
@@ -214,7 +216,11 @@ def main() -> None:
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         figures, latencies = asyncio.run(_measure(settings, Postgres.open(dsn), scratch, arguments))
     if arguments.json:
-        properties = {"machine": machine(), "command": command(), "pipeline_version": settings.pipeline_version}
+        properties = {
+            "machine": describe_machine(),
+            "command": command(),
+            "pipeline_version": settings.pipeline_version,
+        }
         print(json.dumps({**properties, "figures": list(map(asdict, figures)), "milliseconds": latencies}, indent=2))
     else:
         print(heading())
@@ -256,7 +262,7 @@ async def _figures(
     covid = await bench.ask_all(
         COVIDQA, align_questions(bench, articles, sample(read_covidqa_questions(data / COVIDQA)))
     )
-    bench.ingest(CLAPNQ, [clapnq_document(row) for row in json_lines(data / CLAPNQ / "items.jsonl")])
+    bench.ingest(CLAPNQ, list(read_corpus(data / CLAPNQ / "items.jsonl")))
     clapnq = await bench.ask_all(CLAPNQ, sample(read_clapnq_questions(data / CLAPNQ)), own_document=True)
     lookalikes = generate_lookalikes()
     bench.ingest(LOOKALIKES, [lookalike.document for lookalike in lookalikes])
@@ -348,22 +354,18 @@ def _latencies(answered: Sequence[AnsweredQuestion]) -> dict[str, dict[str, floa
 
 def read_xquad_questions(folder: Path) -> list[Question]:
     return [
-        Question(text=row["question"], document=row["passage"], answers=tuple(map(_one_line, row["answers"])))
-        for row in json_lines(folder / "answers.jsonl")
+        Question(
+            text=question.text, document=_only_document(question), answers=tuple(map(_one_line, question.references))
+        )
+        for question in read_questions(folder)
     ]
 
 
 def read_covidqa_questions(folder: Path) -> list[Question]:
     """The questions of covidqa_spans. Their spans are positions in the original texts."""
     return [
-        Question(
-            text=row["question"],
-            document=row["doc_id"],
-            spans=tuple(
-                Span(document=row["doc_id"], start=answer["start"], end=answer["end"]) for answer in row["answers"]
-            ),
-        )
-        for row in json_lines(folder / "questions.jsonl")
+        Question(text=question.text, document=_only_document(question), spans=question.spans)
+        for question in read_questions(folder)
     ]
 
 
@@ -373,23 +375,17 @@ def lookalike_question(lookalike: LookAlike) -> Question:
 
 def read_clapnq_questions(folder: Path, answerable: bool = True) -> list[Question]:
     """The questions that their passages answer, or do not. A sentence is gold if a reference was written from it."""
-    return [
-        Question(
-            text=row["question"],
-            document=row["_id"],
-            answers=tuple(reference["answer"] for reference in row["references"]),
-            gold=frozenset(
-                _one_line(text) for reference in row["references"] for text in reference["selected_sentences"]
-            ),
+    sentences = {
+        row["_id"]: frozenset(
+            _one_line(text) for reference in row["references"] for text in reference["selected_sentences"]
         )
         for row in json_lines(folder / "items.jsonl")
-        if row["answerable"] is answerable
+    }
+    return [
+        Question(text=question.text, document=question.id, answers=question.references, gold=sentences[question.id])
+        for question in read_questions(folder)
+        if question.answerable is answerable
     ]
-
-
-def clapnq_document(row: Mapping[str, Any]) -> CorpusDocument:
-    (passage,) = row["passages"]
-    return CorpusDocument(id=row["_id"], title=passage["title"], text=passage["text"])
 
 
 def align_questions(bench: Bench, articles: Sequence[CorpusDocument], questions: Sequence[Question]) -> list[Question]:
@@ -414,6 +410,11 @@ def build_sampler(count: int | None) -> Callable[[Sequence[Question]], list[Ques
 
 def _draw_indexes(questions: int, count: int) -> list[int]:
     return np.random.default_rng(9).permutation(questions)[:count].tolist()
+
+
+def _only_document(question: dataset_question.Question) -> str:
+    (document,) = question.grades
+    return document
 
 
 def _one_line(text: str) -> str:

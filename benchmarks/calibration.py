@@ -36,13 +36,11 @@ from benchmarks.answers import (
     align_questions,
     build_bench,
     build_sampler,
-    clapnq_document,
     lookalike_question,
     read_clapnq_questions,
     read_covidqa_questions,
     read_xquad_questions,
 )
-from benchmarks.json_lines import json_lines
 from benchmarks.lookalikes import generate_lookalikes
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
@@ -127,7 +125,7 @@ def _load_sets(bench: Bench, data: Path) -> Iterator[tuple[str, bool, list[Quest
     lookalikes = generate_lookalikes()
     bench.ingest(XQUAD, list(read_corpus(data / XQUAD / "corpus.jsonl")))
     bench.ingest(COVIDQA, articles)
-    bench.ingest(CLAPNQ, [clapnq_document(row) for row in json_lines(data / CLAPNQ / "items.jsonl")])
+    bench.ingest(CLAPNQ, list(read_corpus(data / CLAPNQ / "items.jsonl")))
     bench.ingest(LOOKALIKES, [lookalike.document for lookalike in lookalikes])
     covidqa = align_questions(bench, articles, read_covidqa_questions(data / COVIDQA))
     yield XQUAD, False, read_xquad_questions(data / XQUAD)

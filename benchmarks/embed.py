@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from benchmarks.corpus import passages, read_texts
-from benchmarks.machine import CPUS, heading
+from benchmarks.machine import heading
+from jobs.machine import CPUS
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
 from rag_core.models.encoders.model_files import find_model_folder
 from rag_core.models.encoders.precision import choose_dtype

@@ -20,7 +20,8 @@ from benchmarks.json_lines import json_lines
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core import KnowledgeBase, open_knowledge_base
-from rag_core.evaluation.dataset import CorpusDocument, read_corpus
+from rag_core.evaluation.dataset import read_corpus
+from rag_core.evaluation.question import CorpusDocument
 from rag_core.ingestion.report import SyncReport
 from rag_core.models.encoders.model_files import find_model_folder
 from rag_core.settings import load_settings

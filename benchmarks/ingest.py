@@ -33,10 +33,11 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import CPUS, heading
+from benchmarks.machine import heading
 from benchmarks.parallel import time_in_processes
 from benchmarks.processes import Peak, watch_cpu, watch_memory
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
+from jobs.machine import CPUS
 from jobs.ray_runner import RayRunner, start_ray
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import SyncReport

@@ -27,10 +27,11 @@ import pytrec_eval
 import uvloop
 
 from benchmarks.corpus import drafts, passages, texts_argument
-from benchmarks.machine import CPUS, heading
+from benchmarks.machine import heading
 from benchmarks.parallel import time_in_processes
 from benchmarks.scratch import scratch_folder, server_in
 from benchmarks.targets import begin_job
+from jobs.machine import CPUS
 from rag_core.config import Bm25Retriever
 from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
 from rag_core.storage.corpus import CorpusReader

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rag_core.evaluation.dataset import CorpusDocument
+from rag_core.evaluation.question import CorpusDocument
 
 FIRST_NAMES = ("Anna", "Ben", "Carla", "David", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kira", "Liam")
 LAST_NAMES = ("Adler", "Brandt", "Castro", "Dahl", "Egger", "Fuchs", "Grant", "Hale", "Iversen", "Jansen", "Keller")

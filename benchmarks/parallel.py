@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from benchmarks.machine import CPUS
+from jobs.machine import CPUS
 
 T = TypeVar("T")
 Preparation: TypeAlias = Callable[[Sequence[T]], Callable[[], object]]

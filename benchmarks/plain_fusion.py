@@ -16,7 +16,8 @@ import numpy as np
 import Stemmer
 from numpy.typing import NDArray
 
-from benchmarks.machine import CPUS, heading
+from benchmarks.machine import heading
+from jobs.machine import CPUS
 from rag_core.config import BertEmbedder
 from rag_core.evaluation.dataset import Dataset, Run, read_corpus, read_dataset, write_run
 from rag_core.wiring.embedding import build_encoder

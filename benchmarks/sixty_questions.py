@@ -25,8 +25,9 @@ from urllib.parse import unquote
 
 from benchmarks.answers import KINDS
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import command, heading, machine
+from benchmarks.machine import command, heading
 from benchmarks.scratch import scratch_folder, server_in
+from jobs.machine import describe_machine
 from rag_core.answering.pipeline import AnswerLimits
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
@@ -91,7 +92,11 @@ def main() -> None:
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         replies = asyncio.run(_ask_all(settings, Postgres.open(dsn), read_questions()))
     if arguments.json:
-        properties = {"machine": machine(), "command": command(), "pipeline_version": settings.pipeline_version}
+        properties = {
+            "machine": describe_machine(),
+            "command": command(),
+            "pipeline_version": settings.pipeline_version,
+        }
         written = {**properties, "replies": [asdict(reply) for reply in replies]}
         arguments.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n")
     print(heading())

@@ -3,8 +3,7 @@
 `python -m jobs.evaluate` is `rag evaluate`.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -13,17 +12,13 @@ from jobs.ingest import RunnerName, build_runner
 from rag_core.errors import DatasetError
 
 if TYPE_CHECKING:
-    from jobs.retrieval_traces import TraceTask
     from rag_core.config import Settings
-    from rag_core.evaluation.dataset import Dataset, Question
+    from rag_core.evaluation.answer_report import AnswerEvaluation
+    from rag_core.evaluation.answer_traces import AnswerTrace
+    from rag_core.evaluation.dataset import Dataset
     from rag_core.evaluation.stages import JudgedQuestion, Trace
     from rag_core.ingestion.report import Plan, SyncReport
     from rag_core.storage.postgres import Postgres
-
-MIN_QUESTIONS_TO_START_RAY = 2_000
-"""The number of questions from which `auto` uses Ray. This process answers fewer before Ray would have started."""
-MIN_QUESTIONS_FOR_A_CLUSTER = 200
-"""The same limit if a cluster is already running, so that only the actors must start."""
 
 PlanListener: TypeAlias = "Callable[[UUID, Plan], None]"
 """Receives the job's id and its plan before the first document is processed."""
@@ -67,15 +62,6 @@ def ingest_dataset(
     return job.run(build_runner(runner, settings), on_plan)
 
 
-def trace_questions(task: "TraceTask", questions: "Sequence[Question]", runner: RunnerName) -> "Iterator[Trace]":
-    """Yields the traces as they are complete, in any order. `auto` uses Ray for many questions."""
-    from jobs.retrieval_traces import trace_inline, trace_on_ray
-
-    min_questions = MIN_QUESTIONS_FOR_A_CLUSTER if "RAY_ADDRESS" in os.environ else MIN_QUESTIONS_TO_START_RAY
-    inline = len(questions) < min_questions if runner is RunnerName.auto else runner is RunnerName.inline
-    return (trace_inline if inline else trace_on_ray)(task, questions)
-
-
 def judge_traces(
     dataset: "Dataset", collection: str, traces: "Sequence[Trace]", postgres: "Postgres", tenant: str
 ) -> "list[JudgedQuestion]":
@@ -99,6 +85,15 @@ def judge_traces(
         else judged
         for judged in judged_questions
     ]
+
+
+def measure_answers(dataset: "Dataset", traces: "Sequence[AnswerTrace]") -> "AnswerEvaluation":
+    """Measures every answer, in the order of the dataset."""
+    from rag_core.evaluation.answer_measures import measure_answer
+    from rag_core.evaluation.answer_report import evaluate_answers
+
+    trace_by_question = {trace.question: trace for trace in traces}
+    return evaluate_answers([measure_answer(question, trace_by_question[question.id]) for question in dataset.asked])
 
 
 if __name__ == "__main__":

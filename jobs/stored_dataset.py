@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from uuid import UUID
 
@@ -21,11 +22,25 @@ class StoredDataset:
     chunks: Mapping[UUID, Span]
 
 
+def document_id_from_uri(dataset: Dataset, uri: str) -> str:
+    """The dataset's id of a stored document."""
+    return (id_from_stem if dataset.corpus.is_dir() else id_from_file_name)(path_from_uri(uri))
+
+
+def list_graded_uris(dataset: Dataset, collection: str, postgres: Postgres, tenant: str) -> dict[str, list[str]]:
+    """The uris of the graded documents, relevant or not, of every question that is asked."""
+    with postgres.connect() as connection:
+        catalog = Catalog(connection, tenant)
+        (source,) = catalog.sources(collection)
+        uris = {document_id_from_uri(dataset, uri): uri for uri in catalog.manifest_by_uri(collection, source.uri)}
+    return {question.id: [uris[id] for id in question.grades if id in uris] for question in dataset.asked}
+
+
 def read_stored_dataset(
     chunks: Iterable[UUID], dataset: Dataset, collection: str, postgres: Postgres, tenant: str
 ) -> StoredDataset:
     """Reads all documents of the collection, and the spans of these chunks."""
-    id_from_path = id_from_stem if dataset.corpus.is_dir() else id_from_file_name
+    id_from_uri = partial(document_id_from_uri, dataset)
     with postgres.connect() as connection:
         catalog = Catalog(connection, tenant)
         rows = catalog.chunk_spans(collection, list(chunks))
@@ -33,14 +48,9 @@ def read_stored_dataset(
         manifest = catalog.manifest_by_uri(collection, source.uri)
     return StoredDataset(
         documents={
-            id_from_path(path_from_uri(uri)): document.id
-            for uri, document in manifest.items()
-            if document.status == "completed"
+            id_from_uri(uri): document.id for uri, document in manifest.items() if document.status == "completed"
         },
-        chunks={
-            row["id"]: Span(document=id_from_path(path_from_uri(row["uri"])), start=row["start"], end=row["end"])
-            for row in rows
-        },
+        chunks={row["id"]: Span(document=id_from_uri(row["uri"]), start=row["start"], end=row["end"]) for row in rows},
     )
 
 

@@ -17,7 +17,8 @@ from rag_core.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
     from rag_core.config import HybridRetriever, RetrievalSettings, Settings
-    from rag_core.evaluation.dataset import Dataset, Question
+    from rag_core.evaluation.dataset import Dataset
+    from rag_core.evaluation.question import Question
     from rag_core.protocols import Ranking
     from rag_core.retrieval.fusion import Candidates
     from rag_core.retrieval.hybrid import Hybrid

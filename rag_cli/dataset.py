@@ -1,5 +1,6 @@
 """`rag dataset`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -7,12 +8,70 @@ import typer
 
 from rag_cli.connections import open_store
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_cli.terminal.tables import print_facts
+from rag_cli.terminal.tables import print_facts, print_rows
 from rag_core.types import DEFAULT_COLLECTION
 
 app = typer.Typer(help="Datasets for evaluations: documents, questions, and what is right.", no_args_is_help=True)
 
+FolderArgument: TypeAlias = Annotated[
+    Path, typer.Argument(help="A folder with a corpus, questions, and what is right.")
+]
 Origin: TypeAlias = Literal["replies"]
+SplitOption: TypeAlias = Annotated[str, typer.Option(help="The split: grades are read from qrels/SPLIT.tsv.")]
+
+
+@app.command()
+@command
+def check(folder: FolderArgument, options: GlobalOptions, split: SplitOption = "test") -> None:
+    """Count what a dataset contains, and list every rule that its files break.
+
+    The exit code is 1 if a rule is broken.
+
+    Example: rag dataset check data/scifact
+    """
+    from rag_core.evaluation.dataset_check import check_dataset
+
+    checked = check_dataset(folder, split)
+    if options.json:
+        print_json({"ok": not checked.problems, **checked.facts, "problems": checked.problems})
+    else:
+        print_facts(checked.facts)
+        _print_problems(checked.problems)
+    if checked.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+@command
+def show(
+    folder: FolderArgument,
+    options: GlobalOptions,
+    split: SplitOption = "test",
+    limit: Annotated[int, typer.Option(min=1, help="The number of questions to show.")] = 10,
+) -> None:
+    """Show the first questions of a dataset, with their references and the documents that are relevant.
+
+    Example: rag dataset show data/scifact --limit 3
+    """
+    from rag_core.evaluation.dataset import read_dataset
+    from rag_core.evaluation.metrics import relevant_ids
+
+    rows = [
+        {
+            "question_id": question.id,
+            "question": question.text,
+            "answerable": question.answerable,
+            "references": list(question.references),
+            "relevant": relevant_ids(question.grades),
+        }
+        for question in read_dataset(folder, split).asked[:limit]
+    ]
+    print_rows(rows, rows[0].keys(), options, "no questions")
+
+
+def _print_problems(problems: Iterable[str]) -> None:
+    for problem in problems:
+        typer.echo(f"broken: {problem}")
 
 
 @app.command()

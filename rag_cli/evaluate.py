@@ -1,30 +1,23 @@
 """`rag evaluate`."""
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from jobs.evaluate import collection_name, ingest_dataset, judge_traces, trace_questions
 from jobs.ingest import RunnerName
+from rag_cli.answer_evaluation_view import print_answers, print_means
+from rag_cli.dataset_evaluation import Choices, DatasetResults, evaluate_dataset
 from rag_cli.ingest import RunnerOption
-from rag_cli.terminal.consoles import stderr_console, stdout_console
+from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_cli.terminal.progress import JobProgress, ProgressLines
-from rag_core.errors import RagError, UsageError
+from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rag_core.config import Settings
-    from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.report import Comparison, Evaluation
     from rag_core.evaluation.significance import Estimate
-    from rag_core.evaluation.stages import Trace
-    from rag_core.ingestion.report import SyncReport
 
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
 SHOWN_CHUNK_MEASURES = {
@@ -36,12 +29,35 @@ SHOWN_CHUNK_MEASURES = {
     "char IoU@5": "char_iou@5",
 }
 MAX_SHOWN_FAILURES = 5
+INVALID_EXIT_CODE = 5
 
 
 @command
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(help="A folder in BEIR's layout: corpus, queries.jsonl, qrels/.")],
+    datasets: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATASET...", help="Folders in BEIR's layout: corpus, queries.jsonl, qrels/."),
+    ],
     options: GlobalOptions,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Also answer the questions, and measure the answers.")
+    ] = False,
+    own_documents: Annotated[
+        bool,
+        typer.Option("--own-documents", help="Answer each question only from the documents that are graded for it."),
+    ] = False,
+    ragas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Also measure the answers with ragas, through this OpenAI-compatible endpoint, such as "
+            "http://127.0.0.1:8000/v1. Its key is read from OPENAI_API_KEY.",
+            show_default=False,
+        ),
+    ] = None,
+    ragas_model: Annotated[
+        str, typer.Option(metavar="NAME", help="The model of the endpoint of --ragas.", show_default=False)
+    ] = "",
     k: Annotated[int, typer.Option("-k", "--k", help="The number of hits per question.", min=10, max=1000)] = 100,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
@@ -76,111 +92,72 @@ def evaluate(
         int, typer.Option(min=1, help="The number of questions that each process answers concurrently.")
     ] = 1,
 ) -> None:
-    """Measure a profile's retriever on a dataset: each stage's ranking and time, and the relevant documents it lost.
+    """Measure a profile's retriever on datasets: each stage's ranking and time, and the relevant documents it lost.
 
     The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
+    With --answers the whole pipeline answers the questions. A run that was killed continues in the same --out folder.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
-    from jobs.evaluation_files import make_folder, write_evaluation
-    from jobs.retrieval_traces import TraceTask
-    from rag_core.evaluation.dataset import read_dataset
-    from rag_core.evaluation.report import build_evaluation
-    from rag_core.storage.postgres import Postgres
-
-    started = time.perf_counter()
-    selected = read_dataset(dataset, split).limit_questions(limit)
-    other_run, run_notices = _read_other_run(against, selected, split) if against else (None, [])
-    if out:
-        make_folder(out)
-    settings, retriever_notices = _apply_retriever(options.settings, retriever) if retriever else (options.settings, [])
-    collection = collection or collection_name(selected, settings)
-    postgres = Postgres.open(settings.store.url)
-    with stderr_console(options.quiet) as console:
-        with JobProgress(postgres, settings.tenant, console) as progress:
-            report = ingest_dataset(selected, collection, postgres, settings, runner, progress.begin)
-        task = TraceTask.build(settings, postgres, collection, k, callers)
-        asked_at = time.perf_counter()
-        traces = _collect_traces(trace_questions(task, selected.questions, runner), len(selected.questions), console)
-        rate = len(traces) / (time.perf_counter() - asked_at)
-    judged = judge_traces(selected, collection, traces, postgres, settings.tenant)
-    evaluation = build_evaluation(judged, other_run)
-    description = {
-        "dataset": selected.name,
-        "split": split,
-        "collection": collection,
-        "profile": settings.profile,
-        "pipeline_version": settings.pipeline_version,
-        "k": k,
-        "callers": callers,
-        "notices": [*retriever_notices, *_ingest_notices(report), *run_notices],
-        "ingest_seconds": report.seconds,
-        "questions_per_second": round(rate, 3),
-        "seconds": round(time.perf_counter() - started, 3),
-    }
-    _print_evaluation(evaluation, description, options)
-    if out:
-        write_evaluation(out, evaluation, description)
-    if evaluation.failed:
+    if len(datasets) > 1 and (collection or against):
+        raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    if ragas:
+        _check_ragas_options(ragas_model)
+    choices = Choices(
+        k=k,
+        limit=limit,
+        split=split,
+        collection=collection,
+        against=against,
+        retriever=retriever,
+        runner=runner,
+        callers=callers,
+        answers=answers or own_documents or ragas is not None,
+        own_documents=own_documents,
+        ragas=ragas,
+        ragas_model=ragas_model,
+    )
+    results = []
+    for folder in datasets:
+        target = out / folder.resolve().name if out and len(datasets) > 1 else out
+        results.append(evaluate_dataset(folder, choices, options, target))
+        if not options.json:
+            _print_results(results[-1])
+    _print_all(results, options)
+    if any(result.answers and not result.answers.is_valid for result in results):
+        raise typer.Exit(INVALID_EXIT_CODE)
+    if any(result.evaluation.failed for result in results):
         raise typer.Exit(1)
 
 
-def _apply_retriever(settings: "Settings", file: Path) -> "tuple[Settings, list[str]]":
-    """The settings with the retriever of the file, and the notices about its translation."""
-    from rag_core.config_import.retriever_files import read_retriever
-    from rag_core.config_import.target import describe_target
-    from rag_core.settings import read_document, replace_sections
+def _check_ragas_options(model: str) -> None:
+    from jobs.ragas_scores import check_ragas
 
-    sections, notices = read_retriever(read_document(file), describe_target(settings))
-    return replace_sections(settings, sections, str(file)), notices
+    if not model:
+        raise UsageError("--ragas requires --ragas-model, the name of the endpoint's model")
+    check_ragas()
 
 
-def _read_other_run(path: Path, dataset: "Dataset", split: str) -> "tuple[Run, list[str]]":
-    """The run of `--against`, and a notice if it lacks some of the questions. Raises UsageError if it lacks all."""
-    from rag_core.evaluation.dataset import read_run
-    from rag_core.evaluation.report import count_answered
+def _print_all(results: "Sequence[DatasetResults]", options: GlobalOptions) -> None:
+    """Prints JSON, and for several datasets the means over them; the tables of each have been printed."""
+    from rag_core.evaluation.mean_report import average_reports
 
-    run = read_run(path)
-    count, total = count_answered(dataset.questions, run), len(dataset.questions)
-    if not count:
-        raise UsageError(
-            f"--against must answer questions of {dataset.name}, split {split}, got none of {total} in {path}"
-        )
-    return run, [] if count == total else [f"{path} answers {count} of {total} questions; the others count as 0"]
-
-
-def _collect_traces(traces: "Iterator[Trace]", count: int, console: Console) -> "list[Trace]":
-    """All traces. Shows a bar on a terminal, or else lines of progress.
-
-    Raises RagError if no question could be answered.
-    """
-    collected: list[Trace] = []
-    columns = (TextColumn("searching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    lines = ProgressLines(console)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        bar_task = bar.add_task("searching", total=count)
-        for trace in traces:
-            collected.append(trace)
-            bar.advance(bar_task)
-            lines.print(f"{len(collected)} of {count} questions")
-    if all(trace.error for trace in collected):
-        raise RagError(f"no question could be answered: {collected[0].error}")
-    return collected
-
-
-def _ingest_notices(report: "SyncReport") -> list[str]:
-    """The notices of the ingest, and one about documents that cannot be found."""
-    missing = {name: report.documents[name] for name in ("failed", "skipped", "quarantined") if report.documents[name]}
-    counts = ", ".join(f"{count} {name}" for name, count in missing.items())
-    return [*([f"some documents are not searched: {counts}"] if counts else []), *report.notices]
-
-
-def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any], options: GlobalOptions) -> None:
-    from rag_core.evaluation.report import to_json
-
+    reports = [result.report for result in results]
+    if len(reports) > 1:
+        reports.append(average_reports(reports))
     if options.json:
-        print_json({**description, **to_json(evaluation)})
-        return
+        print_json(reports[0] if len(reports) == 1 else reports)
+    elif len(reports) > 1:
+        print_means(reports)
+
+
+def _print_results(results: DatasetResults) -> None:
+    _print_evaluation(results.evaluation, results.description)
+    if results.answers:
+        print_answers(results.answers)
+
+
+def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) -> None:
     console = stdout_console()
     console.print(_stage_table(evaluation, description))
     if evaluation.headroom is not None:

@@ -40,6 +40,7 @@ from rag_core.types import (
     GivenChunk,
     Hit,
     Matrix,
+    Message,
     Query,
     Reply,
     StageReport,
@@ -180,13 +181,15 @@ class KnowledgeBase:
         filters: Mapping[str, Any] | None = None,
         session_id: str = "",
         on_event: Callable[[Event], None] | None = None,
+        history: Sequence[Message] = (),
     ) -> Reply:
         """Answers from the stored documents with citations, or reports that they do not answer.
 
         `on_event` is called with each event of the reply, in another thread. The messages of a session are remembered
-        as long as this object exists. An interrupt cancels the work.
+        as long as this object exists; `history` holds earlier messages, oldest first, if there is no session. An
+        interrupt cancels the work.
         """
-        query = replace(self._query(question, collection, filters), session_id=session_id)
+        query = replace(self._query(question, collection, filters), session_id=session_id, history=tuple(history))
 
         async def emit(event: Event) -> None:
             if on_event is not None:

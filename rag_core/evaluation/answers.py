@@ -42,6 +42,52 @@ def token_f1(answer: str, references: Sequence[str]) -> float:
     return best
 
 
+def exact_match(answer: str, references: Sequence[str]) -> float:
+    """1 if the answer has the words of a reference, without case, punctuation and articles: Rajpurkar et al. 2016."""
+    words = _normalize_words(answer)
+    return float(any(words == _normalize_words(reference) for reference in references))
+
+
+def contains_reference(answer: str, references: Sequence[str]) -> float:
+    """1 if the words of a reference occur in the answer one after the other; fair to answers in whole sentences."""
+    text = f" {' '.join(_normalize_words(answer))} "
+    return float(any(f" {' '.join(_normalize_words(reference))} " in text for reference in references))
+
+
+def rouge_l(answer: str, references: Sequence[str]) -> float:
+    """The F1 of the longest common subsequence of words with the best reference; words as in `token_f1`.
+
+    Lin, ROUGE: a package for automatic evaluation of summaries, ACL workshop 2004, with equal weights.
+    """
+    words = _normalize_words(answer)
+    return max((_subsequence_f1(words, _normalize_words(reference)) for reference in references), default=0.0)
+
+
+def lexical_support(text: str, sources: Sequence[str]) -> float:
+    """The share of the text's words that occur in the sources, from 0 to 1; 1 for a text without words.
+
+    It is the unigram precision. It does not notice a wrong combination of right words.
+    """
+    words, source_words = _normalize_words(text), set(_normalize_words(" ".join(sources)))
+    return sum(word in source_words for word in words) / len(words) if words else 1.0
+
+
+def citation_recall(sentences: Sequence[tuple[str, Sequence[str]]]) -> float:
+    """The mean support of the sentences by all that each cites; a sentence without a citation counts as 0.
+
+    `sentences` holds each with its quotes. Gao et al., Enabling large language models to generate text with citations,
+    EMNLP 2023, but with `lexical_support` instead of an entailment model, and so without a threshold.
+    """
+    supports = [lexical_support(text, quotes) if quotes else 0.0 for text, quotes in sentences]
+    return sum(supports) / len(supports) if supports else 0.0
+
+
+def citation_precision(sentences: Sequence[tuple[str, Sequence[str]]]) -> float:
+    """The mean support of a sentence by each of its citations alone; 0 without citations. See `citation_recall`."""
+    supports = [lexical_support(text, [quote]) for text, quotes in sentences for quote in quotes]
+    return sum(supports) / len(supports) if supports else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Agreement:
     precision: float
@@ -100,6 +146,19 @@ def share_estimate(count: int, total: int) -> Estimate:
 
 def _normalize_words(text: str) -> list[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def _subsequence_f1(words: Sequence[str], other: Sequence[str]) -> float:
+    if not words or not other:
+        return float(words == other)
+    lengths = [0] * (len(other) + 1)
+    for word in words:
+        diagonal = 0
+        for column, other_word in enumerate(other, start=1):
+            above = lengths[column]
+            lengths[column] = diagonal + 1 if word == other_word else max(above, lengths[column - 1])
+            diagonal = above
+    return 2 * lengths[-1] / (len(words) + len(other))
 
 
 def _resample(values: Sequence[float], generator: np.random.Generator) -> list[float]:

@@ -8,23 +8,42 @@
 
 The questions of a split other than `test` can be in `queries_SPLIT.jsonl`. Spans are half-open ranges of code points of
 a text in corpus.jsonl. A document with a span has the grade 1 if the qrels, which are then optional, do not grade it.
+`answer_layouts` describes the files with reference answers, and the layouts of other datasets.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 from rag_core.errors import DatasetError
+from rag_core.evaluation.answer_layouts import (
+    CLAPNQ_ITEMS,
+    SPAN_DOCUMENTS,
+    SPAN_QUESTIONS,
+    parse_clapnq_passage,
+    read_answers,
+    read_clapnq_questions,
+    read_span_questions,
+)
+from rag_core.evaluation.dataset_lines import (
+    Row,
+    add_value,
+    number_field,
+    read_fields,
+    read_json_lines,
+    read_unique_rows,
+    span_field,
+    string_field,
+)
 from rag_core.evaluation.metrics import Grades, Scores, rank_ids, relevant_ids
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.evaluation.spans import Span
 
-Value = TypeVar("Value", int, float)
 Qrels: TypeAlias = Mapping[str, Grades]
 """Grades by document, by question."""
 Run: TypeAlias = Mapping[str, Scores]
@@ -35,46 +54,56 @@ MAX_NAME_LENGTH = 255
 UNTITLED = "-"
 """A title without words."""
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _USER = "|user|:"
 """The mark before every turn of a conversation in MT-RAG's query files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    id: str
-    text: str
-    grades: Grades
-    spans: tuple[Span, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusDocument:
-    """A document of a dataset."""
-
-    id: str
-    text: str
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """A dataset. `questions` are those with a relevant document, in the order of the file.
 
-    `corpus` is the path of corpus.jsonl, or of a folder of files.
+    `corpus` is the path of the file with the documents, or of a folder of files. `asked` are the questions whose
+    answers can be measured: all but those without a relevant document of which nothing else is known, either.
+    `missing` are the graded documents that the corpus does not contain; no question has grades for them.
     """
 
     name: str
     corpus: Path
     questions: tuple[Question, ...]
+    asked: tuple[Question, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def limit_questions(self, limit: int | None) -> "Dataset":
-        """A copy with the first `limit` questions; with all of them if it is None."""
-        return replace(self, questions=self.questions[:limit])
+        """A copy with the first `limit` questions of each kind; with all of them if it is None."""
+        return replace(self, questions=self.questions[:limit], asked=self.asked[:limit])
 
 
 def read_dataset(folder: Path, split: str = "test") -> Dataset:
     """Reads a dataset. Raises DatasetError for a missing file, and for a line that breaks a rule."""
+    all_questions, corpus = read_questions(folder, split), find_corpus(folder)
+    stored = read_document_ids(corpus)
+    if any(question.spans for question in all_questions):
+        _check_spans(chain.from_iterable(question.spans for question in all_questions), corpus)
+    existing = [_drop_missing_documents(question, stored) for question in all_questions]
+    questions = tuple(question for question in existing if relevant_ids(question.grades))
+    if not questions:
+        raise DatasetError(f"{folder}: no question has a relevant document in qrels/{split}.tsv")
+    is_known = {question.id for question in existing if question.references or question.answerable is not None}
+    return Dataset(
+        name=folder.resolve().name,
+        corpus=corpus,
+        questions=questions,
+        asked=tuple(question for question in existing if relevant_ids(question.grades) or question.id in is_known),
+        missing=tuple(sorted({id for question in all_questions for id in question.grades} - stored)),
+    )
+
+
+def read_questions(folder: Path, split: str = "test") -> list[Question]:
+    """All questions, including those that nothing is known about."""
+    if (folder / CLAPNQ_ITEMS).is_file():
+        return read_clapnq_questions(folder)
+    if (folder / SPAN_QUESTIONS).is_file() and (folder / SPAN_DOCUMENTS).is_file():
+        return read_span_questions(folder)
     split_queries = folder / f"queries_{split}.jsonl"
     texts = read_queries(split_queries if split_queries.is_file() else folder / "queries.jsonl")
     spans = read_spans(path) if (path := folder / "qrels" / f"{split}.spans.jsonl").is_file() else {}
@@ -84,34 +113,36 @@ def read_dataset(folder: Path, split: str = "test") -> Dataset:
     qrels = {query: implied.get(query, {}) | graded.get(query, {}) for query in (graded | implied)}
     if unknown := sorted(qrels.keys() - texts.keys()):
         raise DatasetError(f"{folder}: {len(unknown)} graded questions have no text, the first is {unknown[0]!r}")
-    questions = [
-        Question(id=id, text=text, grades=qrels.get(id, {}), spans=spans.get(id, ())) for id, text in texts.items()
-    ]
-    answerable = tuple(question for question in questions if relevant_ids(question.grades))
-    if not answerable:
-        raise DatasetError(f"{folder}: no question has a relevant document in qrels/{split}.tsv")
-    corpus = _find_corpus(folder)
-    if spans:
-        _check_spans(chain.from_iterable(spans.values()), corpus)
-    return Dataset(name=folder.resolve().name, corpus=corpus, questions=answerable)
+    questions = {
+        id: Question(id=id, text=text, grades=qrels.get(id, {}), spans=spans.get(id, ())) for id, text in texts.items()
+    }
+    return read_answers(folder, questions)
 
 
 def read_corpus(path: Path) -> Iterator[CorpusDocument]:
-    for location, row in _read_json_lines(path):
-        id, text = _string_field(location, row, "_id"), _string_field(location, row, "text", empty=True)
-        title = _string_field(location, {"title": "", **row}, "title", empty=True)
-        yield CorpusDocument(id=id, text=text, title=title)
+    parse = parse_clapnq_passage if path.name == CLAPNQ_ITEMS else parse_document
+    yield from (parse(location, row) for location, row in read_json_lines(path))
+
+
+def parse_document(location: str, row: Row) -> CorpusDocument:
+    id, text = string_field(location, row, "_id"), string_field(location, row, "text", empty=True)
+    return CorpusDocument(id=id, text=text, title=string_field(location, {"title": "", **row}, "title", empty=True))
+
+
+def read_document_ids(corpus: Path) -> set[str]:
+    if corpus.is_dir():
+        return {id_from_stem(str(path)) for path in corpus.rglob("*") if path.is_file()}
+    return {document.id for document in read_corpus(corpus)}
 
 
 def read_queries(path: Path) -> dict[str, str]:
     """The texts of the questions, by id."""
-    texts: dict[str, str] = {}
-    for location, row in _read_json_lines(path):
-        id = _string_field(location, row, "_id")
-        if id in texts:
-            raise DatasetError(f"{location}: duplicate question id {id!r}")
-        texts[id] = last_turn(_string_field(location, row, "text"))
-    return texts
+    return dict(parse_query(location, row) for location, row in read_unique_rows(path))
+
+
+def parse_query(location: str, row: Row) -> tuple[str, str]:
+    """The id and the text of a question."""
+    return string_field(location, row, "_id"), last_turn(string_field(location, row, "text"))
 
 
 def last_turn(text: str) -> str:
@@ -122,39 +153,46 @@ def last_turn(text: str) -> str:
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     """Reads BEIR's three columns under a header, or TREC's four."""
     grades: dict[str, dict[str, int]] = {}
-    for index, (location, fields) in enumerate(_read_fields(path)):
+    for index, (location, fields) in enumerate(read_fields(path)):
         if index == 0 and fields == QRELS_HEADER:
             continue
-        if len(fields) not in (3, 4):
-            raise DatasetError(f"{location}: a line of qrels must have 3 (BEIR) or 4 (TREC) fields, got {len(fields)}")
-        grade = _number_field(location, int, fields[-1], "a grade must be an integer")
-        _add_value(location, grades, fields[0], fields[-2], grade)
+        query, document, grade = parse_grade(location, fields)
+        add_value(location, grades, query, document, grade)
     return grades
+
+
+def parse_grade(location: str, fields: Sequence[str]) -> tuple[str, str, int]:
+    """The ids of a question and of a document, and the grade."""
+    if len(fields) not in (3, 4):
+        raise DatasetError(f"{location}: a line of qrels must have 3 (BEIR) or 4 (TREC) fields, got {len(fields)}")
+    return fields[0], fields[-2], number_field(location, int, fields[-1], "a grade must be an integer")
 
 
 def read_spans(path: Path) -> dict[str, tuple[Span, ...]]:
     """The answer spans, by question."""
     spans: dict[str, tuple[Span, ...]] = {}
-    for location, row in _read_json_lines(path):
-        query, document = _string_field(location, row, "query_id"), _string_field(location, row, "document_id")
-        start, end = row.get("start"), row.get("end")
-        if type(start) is not int or type(end) is not int or not 0 <= start < end:
-            rule = "start and end of a span must be integers with 0 <= start < end"
-            raise DatasetError(f"{location}: {rule}, got {start!r} and {end!r}")
-        spans[query] = (*spans.get(query, ()), Span(document=document, start=start, end=end))
+    for location, row in read_json_lines(path):
+        query, span = parse_span(location, row)
+        spans[query] = (*spans.get(query, ()), span)
     return spans
+
+
+def parse_span(location: str, row: Row) -> tuple[str, Span]:
+    """The id of a question, and a span of its answer."""
+    query, document = string_field(location, row, "query_id"), string_field(location, row, "document_id")
+    return query, span_field(location, row, document)
 
 
 def read_run(path: Path) -> dict[str, dict[str, float]]:
     """Reads TREC's six columns. The fourth, the rank, is ignored: as in trec_eval, the score decides."""
     run: dict[str, dict[str, float]] = {}
-    for location, fields in _read_fields(path):
+    for location, fields in read_fields(path):
         if len(fields) != 6:
             raise DatasetError(f"{location}: a line of a run must have 6 fields, got {len(fields)}")
-        score = _number_field(location, float, fields[4], "a score must be a number")
+        score = number_field(location, float, fields[4], "a score must be a number")
         if not isfinite(score):
             raise DatasetError(f"{location}: a score must be finite, got {fields[4]!r}")
-        _add_value(location, run, fields[0], fields[2], score)
+        add_value(location, run, fields[0], fields[2], score)
     return run
 
 
@@ -248,6 +286,12 @@ def id_from_stem(path: str) -> str:
     return Path(path).stem
 
 
+def _drop_missing_documents(question: Question, stored: Set[str]) -> Question:
+    """A copy without the grades and spans of documents that are not in the corpus."""
+    grades = {id: grade for id, grade in question.grades.items() if id in stored}
+    return replace(question, grades=grades, spans=tuple(span for span in question.spans if span.document in stored))
+
+
 def _check_spans(spans: Iterable[Span], corpus: Path) -> None:
     """Raises DatasetError for a span that is not within a text of corpus.jsonl. Its document can be missing."""
     if corpus.is_dir():
@@ -259,71 +303,12 @@ def _check_spans(spans: Iterable[Span], corpus: Path) -> None:
             raise DatasetError(f"a span must be within the {length} characters of its document, got {actual}")
 
 
-def _find_corpus(folder: Path) -> Path:
+def find_corpus(folder: Path) -> Path:
     """The dataset's files before its corpus.jsonl: files also go through the parsers."""
-    for path in (*(folder / name for name in DOCUMENT_FOLDERS), folder / "corpus.jsonl"):
-        if path.exists():
+    for name in (*DOCUMENT_FOLDERS, "corpus.jsonl", SPAN_DOCUMENTS, CLAPNQ_ITEMS):
+        if (path := folder / name).exists():
             return path
     raise DatasetError(f"{folder} has no corpus.jsonl, and none of the folders {', '.join(DOCUMENT_FOLDERS)}")
-
-
-def _read_json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for location, line in _read_lines(path):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DatasetError(f"{location}: a line must be one JSON object: {error}") from None
-        if not isinstance(row, dict):
-            raise DatasetError(f"{location}: a line must be one JSON object, got {line!r:.60}")
-        yield location, row
-
-
-def _read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for location, line in _read_lines(path):
-        yield location, line.split("\t") if line.count("\t") == 2 else line.split()
-
-
-def _read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the location, as `file:line`, and the text of each line that is not empty.
-
-    Only line feeds end a line: strings in JSON can contain the other line separators.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line_number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield f"{path}:{line_number}", line.rstrip("\r\n")
-    except OSError as error:
-        raise DatasetError(
-            f"{path} cannot be read: {error.strerror}; a dataset is a folder with corpus.jsonl or corpus/, "
-            "queries.jsonl and qrels/"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is not UTF-8: {error}") from error
-
-
-def _string_field(location: str, row: Mapping[str, Any], key: str, empty: bool = False) -> str:
-    value = row.get(key)
-    if not isinstance(value, str) or not (value.strip() or empty):
-        kind = "a string" if empty else "a string that is not empty"
-        raise DatasetError(f"{location}: {key!r} must be {kind}, got {value!r:.60}")
-    if _SURROGATE.search(value):
-        raise DatasetError(f"{location}: {key!r} must be Unicode text, got half a surrogate pair")
-    return value
-
-
-def _number_field(location: str, kind: Callable[[str], Value], text: str, rule: str) -> Value:
-    try:
-        return kind(text)
-    except ValueError:
-        raise DatasetError(f"{location}: {rule}, got {text!r}") from None
-
-
-def _add_value(location: str, table: dict[str, dict[str, Value]], query: str, id: str, value: Value) -> None:
-    row = table.setdefault(query, {})
-    if id in row:
-        raise DatasetError(f"{location}: duplicate document {id!r} for question {query!r}")
-    row[id] = value
 
 
 def _write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_core.evaluation.dataset import Question, Run, trec_id
+from rag_core.evaluation.dataset import Run, trec_id
 from rag_core.evaluation.metrics import ndcg, rank_ids, unique_ids
+from rag_core.evaluation.question import Question
 from rag_core.evaluation.significance import Estimate, estimates, randomisation_p
 from rag_core.evaluation.stages import (
     FINAL,

@@ -14,8 +14,8 @@ from uuid import UUID
 
 import numpy as np
 
-from rag_core.evaluation.dataset import Question
 from rag_core.evaluation.metrics import Id, ideal_ranking, measures, relevant_ids, unique_ids
+from rag_core.evaluation.question import Question
 from rag_core.evaluation.significance import Estimate, estimates
 from rag_core.evaluation.spans import NO_SPANS, AnswerCharacters, Span, span_measures
 from rag_core.types import StageReport

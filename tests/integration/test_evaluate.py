@@ -1,6 +1,7 @@
 """`rag evaluate` on a small dataset with the hashing embedder, from its arguments to its files."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 from commands import rag_in_process
 from trees import HASHING
 
-from jobs.retrieval_traces import TraceQuestions, TraceTask, trace_inline, trace_on_ray
+from jobs.question_runner import QuestionActor, run_inline, run_on_ray
+from jobs.retrieval_traces import TraceTask
 from rag_cli.app import app
 from rag_core.errors import RagError
-from rag_core.evaluation.dataset import CorpusDocument, Question, read_dataset, read_qrels, read_run, write_dataset
+from rag_core.evaluation.dataset import read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, rank_ids
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.evaluation.spans import Span
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
@@ -44,7 +47,7 @@ COLLECTION = "evaluation-harbour-default"
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """For each thing three documents, of which the first answers its question; the last question's is not there."""
+    """For each thing three documents, of which the first answers its question; the last question's has no text."""
     corpus = [
         CorpusDocument(id=f"{thing}/{n}", title=thing, text=f"{text}\n\nNumber {n} of its kind in the harbour.")
         for thing in THINGS
@@ -55,7 +58,7 @@ def dataset(tmp_path: Path) -> Path:
         for n, thing in enumerate(THINGS)
     ]
     lacking = Question(id="lacking", text="Where is the ferry?", grades={"ferry/0": 1})
-    write_dataset(tmp_path / "harbour", corpus, [*questions, lacking])
+    write_dataset(tmp_path / "harbour", [*corpus, CorpusDocument(id="ferry/0", text=" ")], [*questions, lacking])
     return tmp_path / "harbour"
 
 
@@ -92,6 +95,64 @@ def test_an_evaluation_finds_what_answers_and_says_where_the_rest_was_lost(rag: 
     assert told["failures"] == []
 
 
+def test_grades_of_documents_that_are_gone_are_reported_and_not_scored(rag: Any, dataset: Path) -> None:
+    with (dataset / "qrels" / "test.tsv").open("a") as grades:
+        grades.write("q 0\tgone\t2\n")
+    told = json.loads(rag("evaluate", dataset, "--json"))
+    assert sum(told["lost"].values()) == 25
+    assert told["notices"][-1] == "1 graded documents are not in the corpus, and are not scored: gone"
+
+
+def add_references(dataset: Path) -> None:
+    """References for all questions, and one question that the corpus does not answer."""
+    rows = [{"_id": f"q {n}", "answers": ["on Mondays"]} for n in range(len(THINGS))]
+    rows += [{"_id": "none", "question": "Wer hat Angst vorm Wolf?", "answerable": False}]
+    (dataset / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    add_references(dataset)
+    told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", tmp_path / "out"))
+    answers, rows = told["answers"], pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    assert (told["run"], told["coverage"]) == (str(tmp_path / "out"), 1.0)
+    assert (answers["questions"], answers["valid"], answers["failures"]) == (14, True, [])
+    assert answers["measures"]["contains_reference"]["mean"] > 0.5
+    assert {measure["coverage"] for measure in answers["measures"].values()} == {1.0}
+    assert [row["question_id"] for row in rows] == [*(f"q {n}" for n in range(12)), "lacking", "none"]
+    assert rows[0]["passages"][0]["document"].startswith("sluice/")
+    assert not (tmp_path / "out" / "answers.partial.jsonl").exists()
+    printed = rag("evaluate", dataset, "--own-documents")
+    assert "answers to 14 questions" in printed
+    assert "citation_recall" in printed
+
+
+def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Path, monkeypatch: Any) -> None:
+    add_references(dataset)
+    ask = KnowledgeBase.ask
+
+    def fail_once(knowledge: KnowledgeBase, question: str, *arguments: Any, **options: Any) -> Any:
+        if "sluice" in question:
+            raise RagError("no model")
+        return ask(knowledge, question, *arguments, **options)
+
+    monkeypatch.setattr(KnowledgeBase, "ask", fail_once)
+    printed = rag("evaluate", dataset, "--answers", code=5)
+    assert "not measured: exact_match of question q 0  RagError: no model" in printed
+    assert "invalid: a measure covers less than 95% of its questions" in printed
+
+
+def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    add_references(dataset)
+    other = tmp_path / "quay"
+    shutil.copytree(dataset, other)
+    told = json.loads(rag("evaluate", dataset, other, "--answers", "--json", "--out", tmp_path / "out"))
+    assert [report["dataset"] for report in told] == ["harbour", "quay", "mean"]
+    first, _, mean = (report["answers"]["measures"]["token_f1"]["mean"] for report in told)
+    assert mean == pytest.approx(first)
+    assert (tmp_path / "out" / "quay" / "report.json").is_file()
+    assert "require one dataset, got 2" in rag("evaluate", dataset, other, "--collection", "c", "--json", code=2)
+
+
 def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
     printed = rag("evaluate", dataset, "--limit", 12)
     lines = {line.split()[0]: line.split() for line in printed.splitlines() if line.strip()}
@@ -112,7 +173,7 @@ def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path,
     jobs = json.loads(rag("jobs", "list", "--json"))
     with store.connect() as connection:
         (source,) = Catalog(connection, DEFAULT_TENANT).sources(COLLECTION)
-    assert source.documents == 36
+    assert source.documents == 37
     assert (jobs[0]["documents"], jobs[-1]["documents"]) == (0, 36)
 
 
@@ -196,7 +257,7 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
         for thing in THINGS
     ]
     lacking = Question(id="ferry", text="When?", grades={}, spans=(Span(document="ferry", start=0, end=9),))
-    write_dataset(tmp_path / "open", corpus, [*asked, lacking])
+    write_dataset(tmp_path / "open", [*corpus, CorpusDocument(id="ferry", text=" " * 9)], [*asked, lacking])
     told = json.loads(rag("evaluate", tmp_path / "open", "--json", "--out", tmp_path / "out"))
     assert (told["questions_with_spans"], told["answers_in_no_chunk"]) == (13, 1)
     final = told["stages"]["final"]["chunk_measures"]
@@ -226,10 +287,11 @@ def test_a_retriever_of_a_file_is_measured_in_either_shape(rag: Any, dataset: Pa
     assert [notice.partition(":")[0] for notice in told["notices"]] == [
         "retriever.dense_method",
         "retriever.dense_params.dimension",
+        "some documents are not searched",
     ]
     assert {"dense", "bm25", "fuse"} <= told["stages"].keys()
     told = json.loads(rag("evaluate", dataset, "--json", "--retriever", own))
-    assert told["notices"] == []
+    assert told["notices"] == ["some documents are not searched: 1 failed"]
     assert "fuse" not in told["stages"]
     assert "pass all other settings with --config" in rag("evaluate", dataset, "--json", "--retriever", other, code=2)
 
@@ -296,7 +358,7 @@ def test_an_actor_closes_its_knowledge_base_when_it_is_deleted(
     close = KnowledgeBase.close
     monkeypatch.setattr(KnowledgeBase, "close", lambda knowledge: (closed.append(knowledge), close(knowledge)))
     settings = load_settings(overrides=[*HASHING, f"store.url={store.dsn}"], environment={})
-    actor = TraceQuestions(TraceTask(settings=settings, collection=COLLECTION, k=20))
+    actor = QuestionActor(TraceTask(settings=settings, collection=COLLECTION, k=20))
     assert closed == []
     del actor
     assert len(closed) == 1
@@ -316,7 +378,7 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
         for n in range(6)
         for question in read_dataset(dataset).questions
     ]
-    here, there = list(trace_inline(task, many)), list(trace_on_ray(task, many))
+    here, there = list(run_inline(task, many)), list(run_on_ray(task, many))
     assert len(here) == len(there) == 78
     assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
     assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}

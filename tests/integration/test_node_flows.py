@@ -15,7 +15,8 @@ from trees import HASHING, write
 
 from rag_core.contract import nodes
 from rag_core.contract.nodes import LLMConfig
-from rag_core.evaluation.dataset import CorpusDocument, Question, write_dataset
+from rag_core.evaluation.dataset import write_dataset
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.storage.postgres import Postgres
 
 pytestmark = pytest.mark.postgres

@@ -18,7 +18,8 @@ from trees import HASHING, write
 import rag_core
 from rag_core.contract import nodes
 from rag_core.contract.nodes import LLMConfig, NodeConfig, RetryConfig
-from rag_core.evaluation.dataset import CorpusDocument, Question, write_dataset
+from rag_core.evaluation.dataset import write_dataset
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import Replies
 from rag_core.types import DEFAULT_TENANT

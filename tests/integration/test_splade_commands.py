@@ -9,7 +9,8 @@ import tiny_models
 from commands import rag_in_process
 from trees import HASHING, write
 
-from rag_core.evaluation.dataset import CorpusDocument, Question, write_dataset
+from rag_core.evaluation.dataset import write_dataset
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.storage.postgres import Postgres
 
 pytestmark = pytest.mark.postgres

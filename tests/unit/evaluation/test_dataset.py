@@ -7,8 +7,6 @@ from trees import write
 
 from rag_core.errors import DatasetError
 from rag_core.evaluation.dataset import (
-    CorpusDocument,
-    Question,
     file_name,
     folder_name,
     id_from_file_name,
@@ -24,6 +22,7 @@ from rag_core.evaluation.dataset import (
     write_qrels,
     write_run,
 )
+from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.evaluation.spans import Span
 from rag_core.parsing.markup.markdown import MarkdownParser
 

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from rag_core.evaluation.dataset import Question
+from rag_core.evaluation.question import Question
 from rag_core.evaluation.report import build_evaluation, compare_run, count_answered, to_json
 from rag_core.evaluation.spans import Span, answer_characters
 from rag_core.evaluation.stages import (

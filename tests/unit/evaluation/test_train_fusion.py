@@ -5,7 +5,7 @@ import pytest
 
 from jobs.train_fusion import find_hybrid, fit_coefficients, label_candidates, select_learnable
 from rag_core.errors import ConfigError, DatasetError
-from rag_core.evaluation.dataset import Question
+from rag_core.evaluation.question import Question
 from rag_core.retrieval.fusion import Candidates, fuse_ltr, merge_rankings
 from rag_core.settings import load_settings
 

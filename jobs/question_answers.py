@@ -1,0 +1,78 @@
+"""The answers to a dataset's questions, from the very pipeline of a profile; an interrupted run is continued."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from jobs.answer_journal import AnswerJournal
+from jobs.ingest import RunnerName
+from jobs.question_runner import run_questions
+from jobs.retrieval_traces import use_open_store
+from rag_core.config import ExtractiveGenerator, Settings
+from rag_core.errors import RagError, describe_error
+from rag_core.evaluation.answer_traces import AnswerTrace, trace_reply
+from rag_core.evaluation.question import Question
+from rag_core.knowledge_base import KnowledgeBase
+from rag_core.storage.postgres import Postgres
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTask:
+    """The pipeline that answers, and its collection.
+
+    `uris` holds, by question, the only documents that it searches; a question without any searches all. Each process
+    answers `callers` questions concurrently.
+    """
+
+    settings: Settings
+    collection: str
+    uris: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    callers: int = 1
+
+    @classmethod
+    def build(
+        cls,
+        settings: Settings,
+        postgres: Postgres,
+        collection: str,
+        uris: Mapping[str, Sequence[str]],
+        callers: int,
+    ) -> Self:
+        open_settings = use_open_store(settings, postgres)
+        return cls(settings=open_settings, collection=collection, uris=uris, callers=callers)
+
+    def load(self, knowledge: KnowledgeBase) -> None:
+        knowledge.load(answering=True)
+
+    def run(self, knowledge: KnowledgeBase, question: Question) -> AnswerTrace:
+        started, uris = time.perf_counter(), self.uris.get(question.id)
+        filters = {"type": "in", "key": "uri", "value": list(uris)} if uris else None
+        try:
+            reply = knowledge.ask(question.text, self.collection, filters, history=question.history)
+        except RagError as error:
+            seconds = time.perf_counter() - started
+            return AnswerTrace(question=question.id, seconds=seconds, error=describe_error(error))
+        return trace_reply(question.id, reply)
+
+
+def answer_questions(
+    task: AnswerTask, questions: Sequence[Question], runner: RunnerName, journal: AnswerJournal
+) -> Iterator[AnswerTrace]:
+    """Yields the answers of the journal, and then the others as they are complete. The journal gets these."""
+    finished = journal.read()
+    yield from (finished[question.id] for question in questions if question.id in finished)
+    remaining = [question for question in questions if question.id not in finished]
+    with journal.appending() as append:
+        for trace in run_questions(task, remaining, runner) if remaining else ():
+            append(trace)
+            yield trace
+
+
+def describe_judge(settings: Settings, ragas_model: str = "") -> dict[str, Any]:
+    """The type of the judge that grades answers, its model if it has one, and the model of ragas if it was used."""
+    ragas = {"ragas": ragas_model} if ragas_model else {}
+    if isinstance(settings.generation, ExtractiveGenerator):
+        return {"type": "verbatim", **ragas}
+    judge = settings.guard.judge.model_dump(mode="json")
+    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)} | ragas

@@ -1,0 +1,270 @@
+"""The evaluation of one dataset, with progress on the terminal: ingest, search, answer, measure, write."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from jobs.evaluate import collection_name, ingest_dataset, judge_traces, measure_answers
+from jobs.ingest import RunnerName
+from rag_cli.terminal.consoles import stderr_console
+from rag_cli.terminal.options import GlobalOptions
+from rag_cli.terminal.progress import JobProgress, ProgressLines
+from rag_core.errors import RagError, UsageError
+
+if TYPE_CHECKING:
+    from rag_core.config import Settings
+    from rag_core.evaluation.answer_report import AnswerEvaluation
+    from rag_core.evaluation.dataset import Dataset, Run
+    from rag_core.evaluation.report import Evaluation
+    from rag_core.evaluation.stages import Trace
+    from rag_core.ingestion.report import SyncReport
+    from rag_core.storage.postgres import Postgres
+
+MAX_SHOWN_DOCUMENTS = 5
+
+
+class Asked(Protocol):
+    """The outcome of a question."""
+
+    @property
+    def error(self) -> str: ...
+
+
+Outcome = TypeVar("Outcome", bound=Asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The options of `rag evaluate` that all its datasets share."""
+
+    k: int
+    limit: int | None
+    split: str
+    collection: str | None
+    against: Path | None
+    retriever: Path | None
+    runner: RunnerName
+    callers: int
+    answers: bool
+    own_documents: bool
+    ragas: str | None
+    ragas_model: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetResults:
+    """The results for one dataset. `answers` is None if no answers were measured."""
+
+    description: Mapping[str, Any]
+    evaluation: "Evaluation"
+    answers: "AnswerEvaluation | None"
+
+    @property
+    def report(self) -> dict[str, Any]:
+        from rag_core.evaluation.answer_report import answers_to_json
+        from rag_core.evaluation.report import to_json
+
+        evaluation = self.answers
+        answers = {"coverage": evaluation.coverage, "answers": answers_to_json(evaluation)} if evaluation else {}
+        return {**self.description, **to_json(self.evaluation), **answers}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetRun:
+    """A dataset with the pipeline and the collection to measure. Files are written to `out`, if it is given."""
+
+    dataset: "Dataset"
+    settings: "Settings"
+    collection: str
+    postgres: "Postgres"
+    choices: Choices
+    console: Console
+    out: Path | None
+
+    def ingest(self) -> "SyncReport":
+        with JobProgress(self.postgres, self.settings.tenant, self.console) as progress:
+            return ingest_dataset(
+                self.dataset, self.collection, self.postgres, self.settings, self.choices.runner, progress.begin
+            )
+
+    def search(self) -> "list[Trace]":
+        from jobs.question_runner import run_questions
+        from jobs.retrieval_traces import TraceTask
+
+        choices, questions = self.choices, self.dataset.questions
+        task = TraceTask.build(self.settings, self.postgres, self.collection, choices.k, choices.callers)
+        return _collect(run_questions(task, questions, choices.runner), len(questions), self.console, "searching")
+
+    def answer(self) -> "AnswerEvaluation":
+        """Continues the run that left its answers in `out`, if it was killed."""
+        from jobs.answer_journal import AnswerJournal
+        from jobs.question_answers import AnswerTask, answer_questions
+        from jobs.stored_dataset import list_graded_uris
+
+        choices, dataset, settings = self.choices, self.dataset, self.settings
+        arguments = (dataset, self.collection, self.postgres, settings.tenant)
+        uris = list_graded_uris(*arguments) if choices.own_documents else {}
+        task = AnswerTask.build(settings, self.postgres, self.collection, uris, choices.callers)
+        journal = AnswerJournal.build(self.out, dataset, settings, own_documents=choices.own_documents)
+        replies = answer_questions(task, dataset.asked, choices.runner, journal)
+        answers = measure_answers(dataset, _collect(replies, len(dataset.asked), self.console, "answering"))
+        return self._score_with_ragas(answers) if choices.ragas else answers
+
+    def _score_with_ragas(self, evaluation: "AnswerEvaluation") -> "AnswerEvaluation":
+        from jobs.ragas_scores import RagasEndpoint, score_answers
+        from rag_core.evaluation.answer_report import evaluate_answers
+        from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
+        from rag_core.wiring.embedding import load_shared_encoder
+
+        embedder = ThreadedQueryEmbedder(load_shared_encoder(self.settings.embedding))
+        endpoint = RagasEndpoint(url=self.choices.ragas or "", model=self.choices.ragas_model, embedder=embedder)
+        with self.console.status("scoring with ragas"):
+            return evaluate_answers(score_answers(endpoint, evaluation.answers))
+
+    def describe(self) -> dict[str, Any]:
+        from jobs.machine import describe_machine
+        from jobs.question_answers import describe_judge
+        from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
+
+        return {
+            "dataset": self.dataset.name,
+            "run": str(self.out) if self.out else None,
+            "split": self.choices.split,
+            "collection": self.collection,
+            "profile": self.settings.profile,
+            "pipeline_version": self.settings.pipeline_version,
+            "dataset_hash": hash_dataset(self.dataset),
+            "grades_hash": hash_grades(self.dataset),
+            "judge": {
+                **describe_judge(self.settings),
+                **({"ragas": self.choices.ragas_model} if self.choices.ragas else {}),
+            },
+            "machine": describe_machine(),
+            "k": self.choices.k,
+            "callers": self.choices.callers,
+            "own_documents": self.choices.own_documents,
+        }
+
+    def write(self, folder: Path, results: DatasetResults) -> None:
+        """Writes the files of the evaluation, and deletes that of the run that has not ended."""
+        from jobs.answer_files import write_answers
+        from jobs.answer_journal import FILE_NAME
+        from jobs.evaluation_files import write_evaluation
+        from jobs.stored_dataset import document_id_from_uri
+
+        write_evaluation(folder, results.evaluation, results.report)
+        if results.answers:
+            write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset))
+            (folder / FILE_NAME).unlink(missing_ok=True)
+
+
+def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out: Path | None) -> DatasetResults:
+    """Ingests the corpus, asks the questions, measures the outcomes, and writes the files to `out`."""
+    from jobs.evaluation_files import make_folder
+    from rag_core.evaluation.dataset import read_dataset
+    from rag_core.evaluation.report import build_evaluation
+    from rag_core.storage.postgres import Postgres
+
+    started = time.perf_counter()
+    dataset = read_dataset(folder, choices.split).limit_questions(choices.limit)
+    other_run, run_notices = _read_other_run(choices.against, dataset, choices.split)
+    if out:
+        make_folder(out)
+    settings, notices = _apply_retriever(options.settings, choices.retriever)
+    collection = choices.collection or collection_name(dataset, settings)
+    postgres = Postgres.open(settings.store.url)
+    with stderr_console(options.quiet) as console:
+        run = DatasetRun(
+            dataset=dataset,
+            settings=settings,
+            collection=collection,
+            postgres=postgres,
+            choices=choices,
+            console=console,
+            out=out,
+        )
+        report = run.ingest()
+        asked_at = time.perf_counter()
+        traces = run.search()
+        rate = len(traces) / (time.perf_counter() - asked_at)
+        answers = run.answer() if choices.answers else None
+    judged = judge_traces(dataset, collection, traces, postgres, settings.tenant)
+    description = {
+        **run.describe(),
+        "notices": [*notices, *_ingest_notices(report), *run_notices, *_missing_notices(dataset)],
+        "ingest_seconds": report.seconds,
+        "questions_per_second": round(rate, 3),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    results = DatasetResults(description=description, evaluation=build_evaluation(judged, other_run), answers=answers)
+    if out:
+        run.write(out, results)
+    return results
+
+
+def _apply_retriever(settings: "Settings", file: Path | None) -> "tuple[Settings, list[str]]":
+    """The settings with the retriever of the file, and the notices about its translation."""
+    from rag_core.config_import.retriever_files import read_retriever
+    from rag_core.config_import.target import describe_target
+    from rag_core.settings import read_document, replace_sections
+
+    if file is None:
+        return settings, []
+    sections, notices = read_retriever(read_document(file), describe_target(settings))
+    return replace_sections(settings, sections, str(file)), notices
+
+
+def _read_other_run(path: Path | None, dataset: "Dataset", split: str) -> "tuple[Run | None, list[str]]":
+    """The run of `--against`, and a notice if it lacks some of the questions. Raises UsageError if it lacks all."""
+    from rag_core.evaluation.dataset import read_run
+    from rag_core.evaluation.report import count_answered
+
+    if path is None:
+        return None, []
+    run = read_run(path)
+    count, total = count_answered(dataset.questions, run), len(dataset.questions)
+    if not count:
+        raise UsageError(
+            f"--against must answer questions of {dataset.name}, split {split}, got none of {total} in {path}"
+        )
+    return run, [] if count == total else [f"{path} answers {count} of {total} questions; the others count as 0"]
+
+
+def _collect(outcomes: "Iterator[Outcome]", count: int, console: Console, verb: str) -> "list[Outcome]":
+    """All outcomes. Shows a bar on a terminal, or else lines of progress.
+
+    Raises RagError if no question could be answered.
+    """
+    collected: list[Outcome] = []
+    columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    lines = ProgressLines(console)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        bar_task = bar.add_task(verb, total=count)
+        for outcome in outcomes:
+            collected.append(outcome)
+            bar.advance(bar_task)
+            lines.print(f"{verb}: {len(collected)} of {count} questions")
+    if all(outcome.error for outcome in collected):
+        raise RagError(f"no question could be answered: {collected[0].error}")
+    return collected
+
+
+def _ingest_notices(report: "SyncReport") -> list[str]:
+    """The notices of the ingest, and one about documents that cannot be found."""
+    missing = {name: report.documents[name] for name in ("failed", "skipped", "quarantined") if report.documents[name]}
+    counts = ", ".join(f"{count} {name}" for name, count in missing.items())
+    return [*([f"some documents are not searched: {counts}"] if counts else []), *report.notices]
+
+
+def _missing_notices(dataset: "Dataset") -> list[str]:
+    """A notice about graded documents that are not in the corpus."""
+    if not dataset.missing:
+        return []
+    names = ", ".join(dataset.missing[:MAX_SHOWN_DOCUMENTS])
+    return [f"{len(dataset.missing)} graded documents are not in the corpus, and are not scored: {names}"]
