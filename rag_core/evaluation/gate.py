@@ -51,8 +51,8 @@ class Gate(Section):
     alpha: float = Field(default=0.05, gt=0, lt=1)
     min_coverage: float = Field(default=MIN_COVERAGE, gt=0.5, le=1)
     max_latency_ratio: float | None = Field(default=None, gt=0)
-    measures: dict[str, MeasureGate] = {"ndcg@10": MeasureGate()}
-    ranges: dict[str, dict[str, tuple[float, float]]] = {}
+    measures: dict[str, MeasureGate] = Field(default_factory=lambda: {"ndcg@10": MeasureGate()})
+    ranges: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
 
     @property
     def has_absolute_limits(self) -> bool:
@@ -155,8 +155,8 @@ def _check_changes(gate: Gate, changes: Sequence[_Change]) -> Iterator[Check]:
             outcome=outcome,
             value=difference.mean,
             decisive=change.decisive,
-            reason=f"{difference.mean:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}), margin {change.margin:g}, "
-            f"p {p:.4f}, detectable {change.detectable:.4f}",
+            reason=f"{difference.mean:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}), "
+            f"margin {change.margin:g}, p {p:.4f}, detectable {change.detectable:.4f}",
         )
 
 
