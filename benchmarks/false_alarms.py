@@ -13,7 +13,7 @@ The limit is 5 % plus the sampling error of the simulations (99 %). Without it, 
 import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from benchmarks.machine import heading
 from jobs.evaluation_runs import QUESTIONS, find_runs
 from rag_core.evaluation.gate import Gate, check_run
 from rag_core.evaluation.measured_run import MeasuredRun, RunPair
-from rag_core.evaluation.sequential import likelihood_ratio
+from rag_core.evaluation.sequential import log_likelihood_ratio
 from rag_core.evaluation.significance import FLIPS, RESAMPLES
 
 MEASURE = "ndcg@10"
@@ -94,7 +94,7 @@ def _print_looks(generator: np.random.Generator, simulations: int, limit: float)
     sizes = PER_LOOK * np.arange(1, LOOKS + 1)
     one, other = (np.cumsum(generator.binomial(PER_LOOK, 0.5, (simulations, LOOKS)), axis=1) / sizes for _ in range(2))
     variances = (one * (1 - one) + other * (1 - other)) / sizes
-    sequential = likelihood_ratio(one - other, variances, EFFECT) > 1 / ALPHA
+    sequential = log_likelihood_ratio(one - other, variances, EFFECT) > log(1 / ALPHA)
     plain = np.abs(one - other) / np.sqrt(variances) > 1.96
     print(f"sequential test, {LOOKS} looks: {sequential.any(axis=1).mean():.1%} alarms (limit {limit:.1%})")
     print(

@@ -11,6 +11,7 @@ from rag_cli.ask import ask
 from rag_cli.compare import compare
 from rag_cli.doctor import doctor
 from rag_cli.evaluate import evaluate
+from rag_cli.experiment import experiment
 from rag_cli.fsck import fsck
 from rag_cli.gate import gate
 from rag_cli.ingest import ingest
@@ -70,6 +71,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(gate)
 app.command()(promote)
+app.command()(experiment)
 app.command()(train_fusion)
 app.add_typer(documents.app, name="documents")
 app.add_typer(collections.app, name="collections")

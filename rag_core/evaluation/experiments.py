@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import erfc, sqrt
+from math import erfc, exp, sqrt
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from rag_core.answering.split import Exposure
 from rag_core.errors import UsageError
 from rag_core.evaluation.comparison import ALPHA
 from rag_core.evaluation.metrics import unique_ids
-from rag_core.evaluation.sequential import interval_radius, likelihood_ratio
+from rag_core.evaluation.sequential import interval_radius, log_likelihood_ratio
 from rag_core.evaluation.significance import Estimate, Floats, holm
 
 MIN_CONVERSATIONS = 30
@@ -107,7 +107,7 @@ def _compare_quality(
         return None, 1.0
     difference = after.mean() - before.mean()
     radius = float(interval_radius(variance, effect))
-    p = min(1.0, 1 / float(likelihood_ratio(difference, variance, effect)))
+    p = exp(-max(0.0, float(log_likelihood_ratio(difference, variance, effect))))
     return Estimate(float(difference), float(difference) - radius, float(difference) + radius), p
 
 
