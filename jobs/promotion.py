@@ -35,7 +35,7 @@ def promote_run(folder: Path) -> str:
     return digest
 
 
-def promoted_folder(run: MeasuredRun) -> Path | None:
+def find_base(run: MeasuredRun) -> Path | None:
     """The folder of the run that was promoted for this profile and dataset; None if none was."""
     pointer = _promotion_file(run)
     return _runs_folder() / pointer.read_text().strip() if pointer.is_file() else None

@@ -36,11 +36,11 @@ def compare(
     Example: rag compare runs/monday runs/tuesday
     """
     from jobs.evaluation_runs import read_runs
-    from rag_core.evaluation.comparison import compare_runs, recommend, shared_measures
+    from rag_core.evaluation.comparison import compare_runs, recommend, common_measures
     from rag_core.evaluation.measured_run import check_coverage, pair_runs
 
     pairs = pair_runs(read_runs(base), read_runs(candidate))
-    measures = measure or shared_measures(pairs)
+    measures = measure or common_measures(pairs)
     check_coverage([run for pair in pairs for run in (pair.base, pair.candidate)], measures)
     rows = compare_runs(pairs, measures)
     advice = recommend(rows)

@@ -20,8 +20,9 @@ from rag_core.errors import RagError, UsageError
 
 if TYPE_CHECKING:
     from rag_core.config import Settings
+    from rag_core.evaluation.comparison import Comparison
     from rag_core.evaluation.dataset import Dataset, Run
-    from rag_core.evaluation.report import Comparison, Evaluation
+    from rag_core.evaluation.report import Evaluation
     from rag_core.evaluation.significance import Estimate
     from rag_core.evaluation.stages import Trace
     from rag_core.ingestion.report import SyncReport

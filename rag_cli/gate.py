@@ -67,12 +67,12 @@ def gate(
 def _pair_with_base(runs: "Sequence[MeasuredRun]", base: str, needs_base: bool) -> "list[RunPair]":
     """Pairs the runs with those of `base`; without pairs if none of them has a promoted run and none is needed."""
     from jobs.evaluation_runs import read_run, read_runs
-    from jobs.promotion import promoted_folder
+    from jobs.promotion import find_base
     from rag_core.evaluation.measured_run import pair_runs
 
     if base != PROMOTED:
         return pair_runs(read_runs(Path(base)), runs)
-    folders = [folder for run in runs if (folder := promoted_folder(run))]
+    folders = [folder for run in runs if (folder := find_base(run))]
     if folders or not needs_base:
         return pair_runs([read_run(folder) for folder in folders], runs) if folders else []
     names = ", ".join(f"{run.name} with {run.profile}" for run in runs)

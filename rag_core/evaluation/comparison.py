@@ -13,7 +13,7 @@ from rag_core.evaluation.significance import (
     detectable_difference,
     holm,
     randomisation_p,
-    stratified_estimate,
+    estimate_groups,
 )
 
 COMPARED_MEASURES = ("ndcg@10", "recall@10", "recall@100", "mrr", "map")
@@ -58,7 +58,7 @@ def compare_values(values: Floats, other_values: Floats) -> Comparison:
     return _compare_groups([values], [other_values])
 
 
-def shared_measures(pairs: Sequence[RunPair]) -> list[str]:
+def common_measures(pairs: Sequence[RunPair]) -> list[str]:
     """The measures that are compared unless others are named, as far as all runs have them."""
     runs = [run for pair in pairs for run in (pair.base, pair.candidate)]
     names = dict.fromkeys((*COMPARED_MEASURES, *(name for run in runs for name in run.answer_measures)))
@@ -132,7 +132,7 @@ def _compare_groups(groups: Sequence[Floats], other_groups: Sequence[Floats]) ->
     by_group = [values - other_values for values, other_values in zip(groups, other_groups, strict=True)]
     differences = np.concatenate(by_group)
     return Comparison(
-        difference=stratified_estimate([group for group in by_group if group.size]),
+        difference=estimate_groups([group for group in by_group if group.size]),
         p=randomisation_p(np.concatenate(groups).tolist(), np.concatenate(other_groups).tolist()),
         better=int((differences >= TIE).sum()),
         worse=int((differences <= -TIE).sum()),

@@ -24,7 +24,7 @@ from rag_core.evaluation.significance import (
     Floats,
     detectable_difference,
     holm,
-    stratified_estimate,
+    estimate_groups,
     worse_p,
 )
 
@@ -131,7 +131,7 @@ def _measure_changes(gate: Gate, pairs: Sequence[RunPair], flips: int, resamples
                     measure=measure,
                     margin=limits.margin if len(group) > 1 else limits.set_margin,
                     decisive=is_whole,
-                    difference=stratified_estimate(by_set, resamples=resamples),
+                    difference=estimate_groups(by_set, resamples=resamples),
                     detectable=detectable_difference(differences),
                     p=worse_p(differences.tolist(), np.zeros(len(differences)).tolist(), flips=flips),
                 )

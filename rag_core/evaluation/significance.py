@@ -46,7 +46,7 @@ def estimates(values: Floats, seed: int = 0, resamples: int = RESAMPLES) -> list
     return [Estimate(float(mean), float(low), float(high)) for mean, low, high in columns]
 
 
-def stratified_estimate(groups: Sequence[Floats], seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def estimate_groups(groups: Sequence[Floats], seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
     """The estimate of the mean over all values. Each group, such as a dataset, is resampled by itself."""
     generator, total = np.random.default_rng(seed), sum(map(len, groups))
     means = sum(len(group) / total * _resample_means(group[:, None], generator, resamples) for group in groups)

@@ -8,7 +8,7 @@ from rag_core.evaluation.significance import (
     estimates,
     holm,
     randomisation_p,
-    stratified_estimate,
+    estimate_groups,
     worse_p,
 )
 
@@ -97,7 +97,7 @@ def test_the_detectable_difference_falls_with_the_root_of_the_questions(
 
 def test_a_stratified_mean_weighs_questions_and_its_interval_ignores_the_gap_between_groups() -> None:
     low, high = np.linspace(0.0, 0.1, 60), np.linspace(0.9, 1.0, 40)
-    estimate = stratified_estimate([low, high])
+    estimate = estimate_groups([low, high])
     (mixed,) = estimates(np.concatenate([low, high])[:, None])
     assert estimate.mean == pytest.approx(mixed.mean) == pytest.approx(0.41)
     assert estimate.high - estimate.low < 0.02 < 0.1 < mixed.high - mixed.low
@@ -105,5 +105,5 @@ def test_a_stratified_mean_weighs_questions_and_its_interval_ignores_the_gap_bet
 
 def test_one_group_is_estimated_like_a_column() -> None:
     values = np.array(A)
-    assert [stratified_estimate([values])] == estimates(values[:, None])
-    assert stratified_estimate([np.zeros(5)]) == Estimate(0.0, 0.0, 0.0)
+    assert [estimate_groups([values])] == estimates(values[:, None])
+    assert estimate_groups([np.zeros(5)]) == Estimate(0.0, 0.0, 0.0)
