@@ -36,7 +36,7 @@ def compare(
     Example: rag compare runs/monday runs/tuesday
     """
     from jobs.evaluation_runs import read_runs
-    from rag_core.evaluation.comparison import compare_runs, recommend, common_measures
+    from rag_core.evaluation.comparison import common_measures, compare_runs, recommend
     from rag_core.evaluation.measured_run import check_coverage, pair_runs
 
     pairs = pair_runs(read_runs(base), read_runs(candidate))

@@ -11,9 +11,9 @@ from rag_core.evaluation.significance import (
     Estimate,
     Floats,
     detectable_difference,
+    estimate_groups,
     holm,
     randomisation_p,
-    estimate_groups,
 )
 
 COMPARED_MEASURES = ("ndcg@10", "recall@10", "recall@100", "mrr", "map")

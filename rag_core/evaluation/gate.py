@@ -23,8 +23,8 @@ from rag_core.evaluation.significance import (
     Estimate,
     Floats,
     detectable_difference,
-    holm,
     estimate_groups,
+    holm,
     worse_p,
 )
 

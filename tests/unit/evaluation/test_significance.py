@@ -5,10 +5,10 @@ from rag_core.evaluation import significance
 from rag_core.evaluation.significance import (
     Estimate,
     detectable_difference,
+    estimate_groups,
     estimates,
     holm,
     randomisation_p,
-    estimate_groups,
     worse_p,
 )
 
