@@ -1,8 +1,8 @@
 """Does the gate notice losses that are planted into a real run?
 
-Each loss changes the hits of a run of `rag evaluate --out`; nothing is searched again. The gate then compares the changed
-run with the original, over all datasets together. The expected outcome of a loss was written down before the first run;
-`-` means: it depends on the number of questions, see the difference that they can show.
+Each loss changes the hits of a run of `rag evaluate --out`; nothing is searched again. The gate then compares the
+changed run with the original, over all datasets together. The expected outcome of a loss was written down before the
+first run; `-` means: it depends on the number of questions, see the difference that they can show.
 
     python -m benchmarks.planted_losses RUN ...
 """
