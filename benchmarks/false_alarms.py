@@ -30,7 +30,7 @@ from rag_core.evaluation.significance import FLIPS, RESAMPLES
 MEASURE = "ndcg@10"
 ALPHA = 0.05
 NIGHTS, LOOKS, PER_LOOK, EFFECT = 20, 50, 400, 0.04
-QUICK_FLIPS, QUICK_RESAMPLES = 2_000, 1_000
+QUICK_FLIPS, QUICK_RESAMPLES = 999, 200
 """Fewer than in the product, so that thousands of simulations take minutes."""
 
 Values = NDArray[np.float64]
