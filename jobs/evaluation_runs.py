@@ -45,8 +45,7 @@ def _build_run(
     values: dict[str, dict[str, float]] = {}
     failed: dict[str, set[str]] = {}
     for row in questions:
-        final = next(stage for stage in row["stages"] if stage["stage"] == FINAL)
-        for measure, value in final["measures"]:
+        for measure, value in next((stage["measures"] for stage in row["stages"] if stage["stage"] == FINAL), ()):
             values.setdefault(measure, {})[row["question_id"]] = value
             if row["error"]:
                 failed.setdefault(measure, set()).add(row["question_id"])
@@ -64,8 +63,13 @@ def _build_run(
         grades={row["question_id"]: dict(row["grades"]) for row in questions},
         values=values,
         failed={measure: frozenset(ids) for measure, ids in failed.items()},
-        seconds={row["question_id"]: row["seconds"] for row in questions},
+        seconds={
+            name: {row["question_id"]: row["seconds"] for row in rows}
+            for name, rows in (("search", questions), ("answer", answers))
+            if rows
+        },
         answer_measures=tuple(sorted((values.keys() | failed.keys()) - ranking_measures)),
+        own_documents=report.get("own_documents", False),
         dataset_hash=report.get("dataset_hash") or "",
         grades_hash=report.get("grades_hash") or "",
         judge=_describe(report.get("judge")),

@@ -15,6 +15,7 @@ ANSWERS = pa.schema(
         ("question_id", pa.string()),
         ("measures", pa.map_(pa.string(), pa.float64())),
         ("failures", pa.map_(pa.string(), pa.string())),
+        ("seconds", pa.float64()),
     ]
 )
 
@@ -53,6 +54,7 @@ def write_answers(folder: Path, measure: str, values: Sequence[float | None]) ->
             "question_id": f"q{i}",
             "measures": [] if value is None else [(measure, value)],
             "failures": [(measure, "the judge answered no JSON")] if value is None else [],
+            "seconds": 1.0,
         }
         for i, value in enumerate(values)
     ]

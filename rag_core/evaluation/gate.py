@@ -64,8 +64,8 @@ class Gate(Section):
 class Check:
     """The outcome of one check, and its reason in words.
 
-    `value` is the difference from the base, the mean, or the ratio of the times. `decisive`: the gate cannot pass
-    unless this passes.
+    `value` is the difference from the base, in which a loss is negative; or the mean, or the ratio of the times.
+    `decisive`: the gate cannot pass unless this passes.
     """
 
     kind: Literal["change", "floor", "range", "latency"]
@@ -112,7 +112,11 @@ def check_run(
     changes = _measure_changes(gate, pairs, flips, resamples)
     checks = [*_check_changes(gate, changes), *_check_floors(gate, runs), *_check_ranges(gate, runs)]
     if gate.max_latency_ratio is not None:
-        checks += [_check_latency(pair, gate.max_latency_ratio, resamples) for pair in pairs]
+        checks += [
+            _check_latency(pair, kind, gate.max_latency_ratio, resamples)
+            for pair in pairs
+            for kind in sorted(pair.base.seconds.keys() & pair.candidate.seconds.keys())
+        ]
     return GateResult(checks)
 
 
@@ -197,31 +201,37 @@ def _check_ranges(gate: Gate, runs: Sequence[MeasuredRun]) -> Iterator[Check]:
             )
 
 
-def _check_latency(pair: RunPair, limit: float, resamples: int) -> Check:
+def _check_latency(pair: RunPair, kind: str, limit: float, resamples: int) -> Check:
     """Fails if the 95 % interval of the ratio is above the limit; inconclusive if only the ratio itself is."""
-    ratio = _latency_ratio(pair, resamples)
+    ratio = _latency_ratio(pair, kind, resamples)
     outcome: Outcome = "inconclusive"
-    reason = f"p95 of the times {ratio.mean:.2f} of the base's ({ratio.low:.2f} to {ratio.high:.2f}), limit {limit:g}"
+    reason = f"{ratio.mean:.2f} of the base's ({ratio.low:.2f} to {ratio.high:.2f}), limit {limit:g}"
     if pair.base.machine != pair.candidate.machine:
         reason = "the base was measured on another machine"
     elif ratio.low > limit:
         outcome = "fail"
     elif ratio.mean <= limit:
         outcome = "pass"
-    name = pair.candidate.name
-    return Check(kind="latency", dataset=name, measure="p95", outcome=outcome, value=ratio.mean, reason=reason)
+    return Check(
+        kind="latency",
+        dataset=pair.candidate.name,
+        measure=f"{kind} p95",
+        outcome=outcome,
+        value=ratio.mean,
+        reason=reason,
+    )
 
 
-def _latency_ratio(pair: RunPair, resamples: int) -> Estimate:
+def _latency_ratio(pair: RunPair, kind: str, resamples: int) -> Estimate:
     """The ratio of the 95th percentiles, with the percentiles of a bootstrap over questions as its interval."""
-    ids = sorted(pair.base.seconds.keys() & pair.candidate.seconds.keys())
-    times = np.array([[run.seconds[id] for id in ids] for run in (pair.candidate, pair.base)])
+    base, candidate = pair.base.seconds[kind], pair.candidate.seconds[kind]
+    times = np.array([[candidate[id], base[id]] for id in sorted(base.keys() & candidate.keys())])
     generator = np.random.default_rng(0)
-    ratios = [_p95_ratio(times[:, generator.integers(len(ids), size=len(ids))]) for _ in range(resamples // 10)]
+    ratios = [_p95_ratio(times[generator.integers(len(times), size=len(times))]) for _ in range(resamples // 10)]
     low, high = np.percentile(ratios, [2.5, 97.5])
     return Estimate(_p95_ratio(times), float(low), float(high))
 
 
 def _p95_ratio(times: Floats) -> float:
-    candidate, base = np.percentile(times, 95, axis=1)
+    candidate, base = np.percentile(times, 95, axis=0)
     return float(candidate / base)

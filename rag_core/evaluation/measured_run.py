@@ -15,9 +15,10 @@ class MeasuredRun:
     """The evaluation of one profile on one dataset.
 
     `values` holds by measure the values of the questions; `failed` the questions that could not be measured. A question
-    whose search failed is in both: its rankings count as 0. `seconds` is the time of each question. The names of
-    `answer_measures` are those that a judge or a reference decides. The hashes, `judge` and `machine` are empty if the
-    run does not record them.
+    whose search failed is in both: its rankings count as 0. `seconds` holds the times of questions, for `search` and
+    for `answer`. The names of `answer_measures` are those that a judge or a reference decides. `own_documents`: each
+    question was answered from its own documents only. The hashes, `judge` and `machine` are empty if the run does not
+    record them.
     """
 
     dataset: str
@@ -27,8 +28,9 @@ class MeasuredRun:
     grades: Mapping[str, Grades]
     values: Mapping[str, Mapping[str, float]]
     failed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     answer_measures: tuple[str, ...] = ()
+    own_documents: bool = False
     dataset_hash: str = ""
     grades_hash: str = ""
     judge: str = ""
@@ -90,6 +92,7 @@ def _check_comparable(base: MeasuredRun, candidate: MeasuredRun) -> None:
         _check_equal(f"{name}: hashes of the grades", base.grades_hash, candidate.grades_hash)
     if base.answer_measures and candidate.answer_measures:
         _check_equal(f"{name}: judges", base.judge or "none", candidate.judge or "none")
+        _check_equal(f"{name}: answers from own documents", base.own_documents, candidate.own_documents)
     if others := base.grades.keys() ^ candidate.grades.keys():
         raise InvalidRunError(f"{name}: {len(others)} questions are in one run only, the first is {min(others)!r}")
     if others := {id for id, grades in base.grades.items() if grades != candidate.grades[id]}:
