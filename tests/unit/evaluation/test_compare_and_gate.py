@@ -50,6 +50,21 @@ def test_equal_runs_and_small_differences_are_not_called_better(rag: Rag, tmp_pa
     assert rag("compare", base, near, "--json").json["recommendation"].startswith("No difference was shown.")
 
 
+def test_a_gain_and_a_loss_leave_the_decision_open(rag: Rag, tmp_path: Path) -> None:
+    base = write_run_folder(tmp_path / "a", draw_values())
+    mixed = write_run_folder(tmp_path / "b", shift(draw_values(), 0.03))
+    write_answers(base, "faithfulness", draw_values())
+    write_answers(mixed, "faithfulness", shift(draw_values(), -0.03))
+
+    compared = rag("compare", base, mixed, "--json").json
+    advice = "B is better in ndcg@10 and worse in faithfulness: decide which of them matters."
+    assert compared["recommendation"] == advice
+    assert [row["adjusted_p"] / row["comparison"]["p"] for row in compared["measures"]] == [2.0, 2.0]
+    (row,) = rag("compare", base, mixed, "--measure", "faithfulness", "--json").json["measures"]
+    assert (row["measure"], row["comparison"]["difference"]["mean"]) == ("faithfulness", pytest.approx(-0.03))
+    assert "seals has no measure 'bleu'" in rag("compare", base, mixed, "--measure", "bleu").err
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
