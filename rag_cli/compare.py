@@ -64,4 +64,5 @@ def _format_row(row: "ComparedMeasure") -> dict[str, str]:
         "worse": str(comparison.worse),
         "equal": str(comparison.equal),
         "detectable": f"{comparison.detectable:.4f}",
+        "coverage": f"{row.coverage:.0%}",
     }

@@ -40,7 +40,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedMeasure:
-    """A measure of the candidate compared with the base. `adjusted_p` accounts for the number of measures."""
+    """A measure of the candidate compared with the base.
+
+    `adjusted_p` accounts for the number of measures. `coverage` is the lowest share of questions that a run measured.
+    """
 
     dataset: str
     measure: str
@@ -48,6 +51,7 @@ class ComparedMeasure:
     candidate: float
     comparison: Comparison
     adjusted_p: float
+    coverage: float
 
     @property
     def is_significant(self) -> bool:
@@ -70,15 +74,16 @@ def compare_runs(pairs: Sequence[RunPair], measures: Sequence[str]) -> list[Comp
 
     A measure without a common question in a dataset has no row there.
     """
+    groups = dict(group_pairs(pairs))
     values = {
         (dataset, measure): [question_values(pair, measure) for pair in group]
-        for dataset, group in group_pairs(pairs)
+        for dataset, group in groups.items()
         for measure in measures
     }
     comparisons = {
-        key: _compare_groups([candidate for _, candidate in groups], [base for base, _ in groups])
-        for key, groups in values.items()
-        if any(base.size for base, _ in groups)
+        key: _compare_groups([candidate for _, candidate in by_set], [base for base, _ in by_set])
+        for key, by_set in values.items()
+        if any(base.size for base, _ in by_set)
     }
     adjusted = holm({key: comparison.p for key, comparison in comparisons.items()})
     return [
@@ -89,6 +94,7 @@ def compare_runs(pairs: Sequence[RunPair], measures: Sequence[str]) -> list[Comp
             candidate=float(np.concatenate([candidate for _, candidate in values[dataset, measure]]).mean()),
             comparison=comparison,
             adjusted_p=adjusted[dataset, measure],
+            coverage=min(run.coverage(measure) for pair in groups[dataset] for run in (pair.base, pair.candidate)),
         )
         for (dataset, measure), comparison in comparisons.items()
     ]

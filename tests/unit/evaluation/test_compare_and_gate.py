@@ -60,8 +60,13 @@ def test_a_gain_and_a_loss_leave_the_decision_open(rag: Rag, tmp_path: Path) -> 
     advice = "B is better in ndcg@10 and worse in faithfulness: decide which of them matters."
     assert compared["recommendation"] == advice
     assert [row["adjusted_p"] / row["comparison"]["p"] for row in compared["measures"]] == [2.0, 2.0]
+    write_answers(mixed, "faithfulness", [None, *shift(draw_values(), -0.03)[1:]])
     (row,) = rag("compare", base, mixed, "--measure", "faithfulness", "--json").json["measures"]
-    assert (row["measure"], row["comparison"]["difference"]["mean"]) == ("faithfulness", pytest.approx(-0.03))
+    assert row["coverage"] == 1 - 1 / QUESTIONS
+    assert (row["measure"], row["comparison"]["difference"]["mean"]) == (
+        "faithfulness",
+        pytest.approx(-0.03, abs=0.001),
+    )
     assert "seals has no measure 'bleu'" in rag("compare", base, mixed, "--measure", "bleu").err
 
 
