@@ -8,10 +8,14 @@ from typer.core import TyperCommand
 
 from rag_cli import collections, config, dataset, documents, feedback, jobs, sources, store
 from rag_cli.ask import ask
+from rag_cli.compare import compare
 from rag_cli.doctor import doctor
 from rag_cli.evaluate import evaluate
+from rag_cli.experiment import experiment
 from rag_cli.fsck import fsck
+from rag_cli.gate import gate
 from rag_cli.ingest import ingest
+from rag_cli.promote import promote
 from rag_cli.push import add_server_option
 from rag_cli.search import search
 from rag_cli.serve import serve
@@ -64,6 +68,10 @@ app.command()(ask)
 app.command()(why)
 app.command()(serve)
 app.command()(evaluate)
+app.command()(compare)
+app.command()(gate)
+app.command()(promote)
+app.command()(experiment)
 app.command()(train_fusion)
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(feedback.app, name="feedback")

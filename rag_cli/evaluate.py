@@ -16,7 +16,8 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rag_core.evaluation.report import Comparison, Evaluation
+    from rag_core.evaluation.comparison import Comparison
+    from rag_core.evaluation.report import Evaluation
     from rag_core.evaluation.significance import Estimate
 
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}

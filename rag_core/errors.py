@@ -29,6 +29,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   │   └── RefusedError               the endpoint rejects the request for good: also a UsageError
 │   ├── JudgeError                     an answer could not be judged
 │   └── StageTimeoutError              a stage of a request ran out of time
+├── InvalidRunError           exit 5   an evaluation is too incomplete, or differs from its base in what it measures
 ├── ResponseError                      a server is no gateway, or another version of it
 ├── DocumentError             a row    one document failed; the job continues
 │   └── TransientError                 its source failed temporarily: it is read again later
@@ -174,6 +175,12 @@ class StageTimeoutError(UnavailableError):
 
     def __str__(self) -> str:
         return f"{self.stage} took longer than {self.time_limit:.3f} s"
+
+
+class InvalidRunError(RagError):
+    """An evaluation cannot be judged: too few of its values could be computed, or its base measured something else."""
+
+    exit_code = 5
 
 
 class ResponseError(RagError):

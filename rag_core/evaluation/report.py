@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_core.evaluation.comparison import Comparison, compare_values
 from rag_core.evaluation.dataset import Run, trec_id
 from rag_core.evaluation.metrics import ndcg, rank_ids, unique_ids
 from rag_core.evaluation.question import Question
-from rag_core.evaluation.significance import Estimate, estimates, randomisation_p
 from rag_core.evaluation.stages import (
     FINAL,
     TOP_RANKS,
@@ -23,17 +23,6 @@ from rag_core.evaluation.stages import (
 
 COMPARED_MEASURE = f"ndcg@{TOP_RANKS}"
 """The measure of comparisons, and of the headroom."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """A ranking compared with another over the same questions, by nDCG@10; `p` is two-sided."""
-
-    difference: Estimate
-    p: float
-    better: int
-    worse: int
-    equal: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +89,7 @@ def compare_run(questions: Sequence[JudgedQuestion], other: Run) -> Comparison:
     for question in (judged.question for judged in questions):
         grades = {trec_id(id): grade for id, grade in question.grades.items()}
         other_values.append(ndcg(rank_ids(other.get(trec_id(question.id), {})), grades, TOP_RANKS))
-    return _compare_values(_stage_values(questions, FINAL), np.array(other_values))
+    return compare_values(_stage_values(questions, FINAL), np.array(other_values))
 
 
 def improvements(questions: Sequence[JudgedQuestion]) -> list[Improvement]:
@@ -114,7 +103,7 @@ def improvements(questions: Sequence[JudgedQuestion]) -> list[Improvement]:
     previous = max(legs, key=lambda leg: float(_stage_values(questions, leg).mean()))
     results: list[Improvement] = []
     for stage in unique_ids(stage for question in questions for stage in question.later_stages if stage != FINAL):
-        comparison = _compare_values(_stage_values(questions, stage), _stage_values(questions, previous))
+        comparison = compare_values(_stage_values(questions, stage), _stage_values(questions, previous))
         results.append(Improvement(stage=stage, over=previous, comparison=comparison))
         previous = stage
     return results
@@ -146,11 +135,3 @@ def to_json(evaluation: Evaluation) -> dict[str, Any]:
 
 def _stage_values(questions: Sequence[JudgedQuestion], stage: str) -> NDArray[np.float64]:
     return np.array([question.measures.get(stage, {}).get(COMPARED_MEASURE, 0.0) for question in questions])
-
-
-def _compare_values(values: NDArray[np.float64], other_values: NDArray[np.float64]) -> Comparison:
-    difference = values - other_values
-    (mean,) = estimates(difference[:, None])
-    signs = np.sign(np.round(difference, 12))
-    counts = {name: int((signs == sign).sum()) for name, sign in (("better", 1), ("worse", -1), ("equal", 0))}
-    return Comparison(difference=mean, p=randomisation_p(values.tolist(), other_values.tolist()), **counts)

@@ -1,0 +1,82 @@
+"""Finished evaluations, read from the folders of `rag evaluate --out`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from rag_core.errors import InvalidRunError, UsageError
+from rag_core.evaluation.measured_run import MeasuredRun
+from rag_core.evaluation.stages import FINAL
+
+QUESTIONS, ANSWERS, REPORT = "questions.parquet", "answers.parquet", "report.json"
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The folder if it is of one dataset, else its subfolders of one dataset each. Raises UsageError without any."""
+    folders = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
+    runs = [run for run in folders if (run / QUESTIONS).is_file() and (run / REPORT).is_file()]
+    if not runs:
+        raise UsageError(f"a run must be a folder of `rag evaluate --out`, got {folder}")
+    return runs
+
+
+def read_runs(folder: Path) -> list[MeasuredRun]:
+    """Reads the evaluations in the folder, one per dataset."""
+    return [read_run(run) for run in find_runs(folder)]
+
+
+def read_run(folder: Path) -> MeasuredRun:
+    """Reads the evaluation of one dataset. Raises InvalidRunError if a file is damaged or of another version."""
+    try:
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        questions = pq.read_table(folder / QUESTIONS).to_pylist()
+        answers = pq.read_table(folder / ANSWERS).to_pylist() if (folder / ANSWERS).is_file() else []
+        return _build_run(report, questions, answers)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidRunError(f"{folder} cannot be read as a run of `rag evaluate`: {error!r}") from error
+
+
+def _build_run(
+    report: Mapping[str, Any], questions: list[dict[str, Any]], answers: list[dict[str, Any]]
+) -> MeasuredRun:
+    values: dict[str, dict[str, float]] = {}
+    failed: dict[str, set[str]] = {}
+    for row in questions:
+        for measure, value in next((stage["measures"] for stage in row["stages"] if stage["stage"] == FINAL), ()):
+            values.setdefault(measure, {})[row["question_id"]] = value
+            if row["error"]:
+                failed.setdefault(measure, set()).add(row["question_id"])
+    ranking_measures = set(values)
+    for row in answers:
+        for measure, value in row["measures"]:
+            values.setdefault(measure, {})[row["question_id"]] = value
+        for measure, _ in row["failures"]:
+            failed.setdefault(measure, set()).add(row["question_id"])
+    return MeasuredRun(
+        dataset=report["dataset"],
+        split=report["split"],
+        profile=report["profile"],
+        k=report["k"],
+        grades={row["question_id"]: dict(row["grades"]) for row in questions},
+        values=values,
+        failed={measure: frozenset(ids) for measure, ids in failed.items()},
+        seconds={
+            name: {row["question_id"]: row["seconds"] for row in rows}
+            for name, rows in (("search", questions), ("answer", answers))
+            if rows
+        },
+        answer_measures=tuple(sorted((values.keys() | failed.keys()) - ranking_measures)),
+        own_documents=report.get("own_documents", False),
+        dataset_hash=report.get("dataset_hash") or "",
+        grades_hash=report.get("grades_hash") or "",
+        judge=_describe(report.get("judge")),
+        machine=_describe(report.get("machine")),
+    )
+
+
+def _describe(value: Any) -> str:
+    """A text that is equal for equal JSON values; empty for an empty value."""
+    return json.dumps(value, sort_keys=True) if value else ""

@@ -1,0 +1,73 @@
+"""Runs that were promoted: the accepted state of a profile on a dataset, which the next run must not fall behind.
+
+RAG_HOME/runs/HASH/                        a copy of the run's files
+RAG_HOME/runs/promoted/PROFILE/DATASET     the hash of the promoted run
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import quote
+
+from jobs.evaluation_runs import ANSWERS, QUESTIONS, REPORT, read_run
+from rag_core.evaluation.measured_run import MeasuredRun, check_coverage
+from rag_core.storage.embedded import rag_home
+
+
+def promote_run(folder: Path) -> str:
+    """Stores a copy of the run under its hash, as the base of its profile and dataset. Returns the hash.
+
+    Raises InvalidRunError if too many questions failed.
+    """
+    run = read_run(folder)
+    check_coverage([run], sorted(run.values.keys() | run.failed.keys()))
+    digest = _hash_files(folder)
+    if not (_runs_folder() / digest).exists():
+        _copy_run(folder, _runs_folder() / digest)
+    pointer = _promotion_file(run)
+    pointer.parent.mkdir(parents=True, exist_ok=True)
+    written = pointer.with_name(f"{pointer.name}.{os.getpid()}")
+    written.write_text(f"{digest}\n")
+    written.replace(pointer)
+    return digest
+
+
+def find_base(run: MeasuredRun) -> Path | None:
+    """The folder of the run that was promoted for this profile and dataset; None if none was."""
+    pointer = _promotion_file(run)
+    return _runs_folder() / pointer.read_text().strip() if pointer.is_file() else None
+
+
+def _copy_run(folder: Path, target: Path) -> None:
+    """Copies the files; the target appears only when it is complete."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copy = Path(mkdtemp(dir=target.parent))
+    for file in _run_files(folder):
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / file, copy / file)
+    copy.rename(target)
+
+
+def _run_files(folder: Path) -> Iterator[Path]:
+    """The files of a run, relative to its folder, without other files that lie there."""
+    for name in (REPORT, QUESTIONS, ANSWERS, "qrels.trec", "runs/*.trec"):
+        yield from (file.relative_to(folder) for file in sorted(folder.glob(name)))
+
+
+def _hash_files(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in _run_files(folder):
+        digest.update(f"{file.as_posix()}\0{(folder / file).stat().st_size}\0".encode())
+        digest.update((folder / file).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _runs_folder() -> Path:
+    return rag_home() / "runs"
+
+
+def _promotion_file(run: MeasuredRun) -> Path:
+    return _runs_folder() / "promoted" / quote(run.profile, safe="") / quote(run.name, safe="")

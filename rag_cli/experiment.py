@@ -1,0 +1,60 @@
+"""`rag experiment`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rag_cli.terminal.consoles import stdout_console
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.tables import print_facts
+
+if TYPE_CHECKING:
+    from rag_core.evaluation.experiments import ExperimentReport
+
+
+@command
+def experiment(
+    name: Annotated[str, typer.Argument(help="The name of the experiment.")],
+    files: Annotated[
+        list[Path], typer.Argument(exists=True, dir_okay=False, help="Files of exposures, as JSON lines.")
+    ],
+    options: GlobalOptions,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=0.999, help="The intended share of conversations with the treatment.")
+    ] = 0.5,
+    effect: Annotated[float, typer.Option(min=0.0001, help="The difference in quality that is worth finding.")] = 0.05,
+) -> None:
+    """Report on an experiment: is the split right, is the treatment better, is a guardrail broken?
+
+    It can be looked at as often as you like: the interval of the difference is valid at all looks together.
+
+    Example: rag experiment reranker-1 exposures.jsonl --effect 0.05
+    """
+    from rag_core.evaluation.experiments import report_experiment
+    from rag_core.evaluation.exposures import read_observations
+
+    report = report_experiment(list(read_observations(files, name)), share, effect)
+    if options.json:
+        print_json(asdict(report))
+    else:
+        print_facts(_describe_report(report))
+        stdout_console().print(f"\n{report.recommendation}", markup=False)
+
+
+def _describe_report(report: "ExperimentReport") -> dict[str, str]:
+    difference = report.difference
+    quality = (
+        f"{difference.mean:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}), p {report.p:.4f}"
+        if difference
+        else "too few conversations were measured"
+    )
+    return {
+        "conversations": f"{report.control} control, {report.treatment} treatment; split p {report.split_p:.4f}",
+        "quality": f"{quality}; measured for {report.coverage:.0%} of the questions",
+        **{
+            guardrail.name: f"{guardrail.control:.1%} control, {guardrail.treatment:.1%} treatment; p {guardrail.p:.4f}"
+            for guardrail in report.guardrails
+        },
+    }

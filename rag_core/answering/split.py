@@ -1,0 +1,95 @@
+"""An Answerer that splits conversations between two variants, and records which of them answered, and how.
+
+The assignment depends on nothing but the names and the conversation: any replica gives the same one, without a store.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+
+from rag_core.events import Listener, ignore_event
+from rag_core.protocols import Answerer
+from rag_core.types import Query, Reply
+
+BUCKETS = 10_000
+Variant: TypeAlias = Literal["control", "treatment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """An experiment. `share` is the share of conversations that the treatment gets; changing it moves conversations.
+
+    A new `name`, such as one with a version, assigns all conversations anew.
+    """
+
+    name: str
+    share: float = 0.5
+
+    def bucket(self, tenant: str, conversation: str) -> int:
+        """A number below BUCKETS that is independent of those of other experiments."""
+        return _hash_number(f"{self.name}|{tenant}|{conversation}") % BUCKETS
+
+    def variant(self, bucket: int) -> Variant:
+        return "treatment" if bucket < round(self.share * BUCKETS) else "control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """One question that was answered in an experiment.
+
+    `conversation` is a hash. `error` is the type of the error that the answer failed with, or empty.
+    """
+
+    experiment: str
+    variant: Variant
+    bucket: int
+    conversation: str
+    seconds: float = 0.0
+    error: str = ""
+    abstained: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitAnswerer:
+    """An Answerer of two others. `record` receives an exposure per question, unless the caller cancels it."""
+
+    experiment: Experiment
+    control: Answerer
+    treatment: Answerer
+    record: Callable[[Exposure], None]
+
+    async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
+        """Answers with the variant of the query's conversation, and raises what that raises."""
+        exposure = self._expose(query)
+        answerer = self.treatment if exposure.variant == "treatment" else self.control
+        started = time.perf_counter()
+        try:
+            reply = await answerer.answer(query, emit)
+        except Exception as error:
+            seconds = time.perf_counter() - started
+            self.record(replace(exposure, seconds=seconds, error=type(error).__name__))
+            raise
+        seconds = time.perf_counter() - started
+        self.record(replace(exposure, seconds=seconds, abstained=reply.answer.finish == "abstained"))
+        return reply
+
+    def _expose(self, query: Query) -> Exposure:
+        conversation = conversation_key(query)
+        bucket = self.experiment.bucket(query.tenant, conversation)
+        return Exposure(
+            experiment=self.experiment.name,
+            variant=self.experiment.variant(bucket),
+            bucket=bucket,
+            conversation=f"{_hash_number(f'{query.tenant}|{conversation}'):016x}",
+        )
+
+
+def conversation_key(query: Query) -> str:
+    """The session, or else the first message of the history that the client sends with every question."""
+    return query.session_id or (query.history[0].text if query.history else query.text)
+
+
+def _hash_number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
