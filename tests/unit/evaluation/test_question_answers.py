@@ -102,9 +102,10 @@ def test_a_question_that_failed_is_a_trace_and_is_asked_again(knowledge: Scripte
 
 def test_an_actor_answers_a_batch_of_pickled_questions(knowledge: ScriptedKnowledge) -> None:
     task = AnswerTask(settings=load_settings(environment={}), collection="docs", uris={"q1": ["file:///a.md"]})
-    actor = QuestionActor(pickle.loads(pickle.dumps(task)))
+    (received,) = map(pickle.loads, [pickle.dumps(task)])
+    actor = QuestionActor(received)
     batch = pa.table({"question": list(map(pickle.dumps, QUESTIONS[:2]))}, schema=QUESTION_SCHEMA)
-    outcomes = [pickle.loads(row) for row in actor(batch)["outcome"].to_pylist()]
+    outcomes = list(map(pickle.loads, actor(batch)["outcome"].to_pylist()))
     assert [(trace.question, trace.answer) for trace in outcomes] == [("q0", "No idea."), ("q1", "No idea.")]
     assert len(knowledge.asked) == 2
 
