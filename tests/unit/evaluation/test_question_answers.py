@@ -1,10 +1,12 @@
 """Answers to many questions in this process, with a scripted knowledge base: resuming, failures and files."""
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -12,6 +14,8 @@ from jobs.answer_files import write_answers
 from jobs.answer_journal import AnswerJournal
 from jobs.ingest import RunnerName
 from jobs.question_answers import AnswerTask, answer_questions
+from jobs.question_runner import QUESTIONS as QUESTION_SCHEMA
+from jobs.question_runner import QuestionActor
 from rag_core.errors import RagError
 from rag_core.evaluation.answer_measures import measure_answer
 from rag_core.evaluation.answer_traces import AnswerTrace
@@ -94,6 +98,16 @@ def test_a_question_that_failed_is_a_trace_and_is_asked_again(knowledge: Scripte
     knowledge.errors, knowledge.asked = {}, []
     assert answer_all(path)["q1"].error == ""
     assert [text for text, *_ in knowledge.asked] == ["Question 1?"]
+
+
+def test_an_actor_answers_a_batch_of_pickled_questions(knowledge: ScriptedKnowledge) -> None:
+    task = AnswerTask(settings=load_settings(environment={}), collection="docs", uris={"q1": ["file:///a.md"]})
+    (received,) = map(pickle.loads, [pickle.dumps(task)])
+    actor = QuestionActor(received)
+    batch = pa.table({"question": list(map(pickle.dumps, QUESTIONS[:2]))}, schema=QUESTION_SCHEMA)
+    outcomes = list(map(pickle.loads, actor(batch)["outcome"].to_pylist()))
+    assert [(trace.question, trace.answer) for trace in outcomes] == [("q0", "No idea."), ("q1", "No idea.")]
+    assert len(knowledge.asked) == 2
 
 
 def test_own_documents_are_a_filter(knowledge: ScriptedKnowledge) -> None:
