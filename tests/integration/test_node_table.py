@@ -161,6 +161,7 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
     ),
     "UserFeedbackCollection": ("user_feedback_collection", {}, {"answer_id", "rating", "signals"}, {"feedback"}),
     "FeedbackIngestion": ("feedback_ingestion", {}, {"feedback"}, {"feedback_id"}),
+    "ABTesting": ("ab_testing", {"experiment": REQUIRED, "share": 0.5}, {"session_id"}, {"variant", "bucket"}),
 }
 
 # Each of the other nodes, and the module that it waits for. Whoever adds the module adds the node, and a row above.
@@ -179,7 +180,6 @@ MISSING = {
     "PolicyCompliance": "answering/guarded.py",
     "MemoryPrivacy": "conversation/privacy.py",
     "FailureAnalysis": "evaluation/failures.py",
-    "ABTesting": "answering/split.py",
     "DataAugmentation": "evaluation/augmentation.py",
 }
 
@@ -188,6 +188,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "source_type": "file",
     "source_config": {},
     "annotator": "ada",
+    "experiment": "shorter-answers",
     "vector_store": "walked",
     "memory_store": "walked",
     "llm_config": LLM,

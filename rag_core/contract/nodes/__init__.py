@@ -7,6 +7,7 @@ A node that names a vector store reads or writes the collection of this name. No
 the environment, like the functions of `rag_core.contract`, and raise the same built-in exceptions.
 """
 
+from rag_core.contract.nodes.ab_testing import ABTestingConfig, ABTestingNode
 from rag_core.contract.nodes.analytics_export import AnalyticsExportConfig, AnalyticsExportNode
 from rag_core.contract.nodes.answer_quality_evaluation import AnswerQualityEvaluationConfig, AnswerQualityEvaluationNode
 from rag_core.contract.nodes.bm25_search import BM25SearchConfig, BM25SearchNode
@@ -36,6 +37,8 @@ from rag_core.contract.nodes.vector_search import VectorSearchConfig, VectorSear
 from rag_core.contract.vector_store.port import BaseVectorStore, SearchResult, Vector
 
 __all__ = [
+    "ABTestingConfig",
+    "ABTestingNode",
     "AnalyticsExportConfig",
     "AnalyticsExportNode",
     "AnswerQualityEvaluationConfig",
