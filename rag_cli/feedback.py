@@ -51,7 +51,7 @@ def give(
 
     Without --server, the rating goes to the store of the settings, which must be the gateway's store.
 
-    Example: rag feedback ans_0123 --thumbs down --comment "outdated"
+    Example: rag feedback give ans_0123 --thumbs down --comment "outdated"
     """
     if server is None:
         feedback = Feedback(answer_id=answer_id, rating=RATINGS[thumbs], comment=comment)
