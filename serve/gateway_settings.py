@@ -36,6 +36,10 @@ class SettingsSource(Section):
     set: tuple[str, ...] = ()
     environment: dict[str, str] = Field(default_factory=read_environment)
 
+    @property
+    def path(self) -> Path | None:
+        return Path(self.file) if self.file else None
+
 
 NO_DETECTION = Detection(patterns={}, cpu_variants={})
 
@@ -55,14 +59,18 @@ class GatewaySettings(Section):
     detection: Detection = NO_DETECTION
 
 
+def load_own_settings(source: SettingsSource) -> Settings:
+    """Loads the selected profile. Raises ConfigError if it is invalid."""
+    return load_settings(source.path, source.profile or None, source.set, source.environment)
+
+
 def load_gateway_settings(source: SettingsSource) -> GatewaySettings:
     """Loads the selected profile, the other profiles of the file, and the shipped ones.
 
     The overrides of the command line and the environment apply to all of them. Raises ConfigError if the selected
     profile is invalid; another one is then only not served.
     """
-    file = Path(source.file) if source.file else None
-    own = load_settings(file, source.profile or None, source.set, source.environment)
+    file, own = source.path, load_own_settings(source)
     others: dict[str, Settings] = {}
     invalid: dict[str, str] = {}
     for name in sorted({*list_shipped_profiles(), *read_profiles(file)} - {own.profile}):

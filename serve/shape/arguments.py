@@ -1,14 +1,11 @@
 """The `args` of an application in a Serve config: its settings, and its model deployments."""
 
-from pathlib import Path
-
 from pydantic import Field
 
 from rag_core.config import Section, Settings
 from rag_core.errors import ConfigError
-from rag_core.settings import load_settings
 from rag_core.wiring.models import find_remote_judge, find_remote_reranker
-from serve.gateway_settings import SettingsSource
+from serve.gateway_settings import SettingsSource, load_own_settings
 from serve.models.llm import LlmSettings
 from serve.models.model_connections import DEPLOYMENT_NAMES, Role, llm_name, openai_generation
 
@@ -37,8 +34,7 @@ def source_from_arguments(arguments: Arguments) -> SettingsSource:
 
 def settings_from_arguments(arguments: Arguments) -> Settings:
     """The gateway's own profile. Raises ConfigError if it is invalid, or does not match the deployments."""
-    file = Path(arguments.config) if arguments.config else None
-    settings = load_settings(file, arguments.profile or None, arguments.set)
+    settings = load_own_settings(source_from_arguments(arguments))
     check_parts(settings, arguments)
     return settings
 

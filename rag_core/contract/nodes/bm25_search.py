@@ -1,25 +1,19 @@
 """The node that searches by the words of a question."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from rag_core.config import Bm25Retriever
-from rag_core.contract.nodes.collection_search import search_collection, select_results
-from rag_core.contract.nodes.node_config import NodeConfig
+from rag_core.contract.nodes.collection_search import CollectionSearchConfig, search_collection, select_results
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.wire.filter_dicts import combine_filters
 
 
-class BM25SearchConfig(NodeConfig):
+class BM25SearchConfig(CollectionSearchConfig):
     """`vector_store` names a collection, which has both indexes. `k1` and `b` are the parameters of BM25."""
 
     node_type: Literal["bm25_search"] = "bm25_search"
-    vector_store: str = Field(min_length=1)
-    top_k: int = Field(10, ge=1)
-    score_threshold: float = 0.0
-    filter_metadata: dict[str, Any] = Field({})
-    include_metadata: bool = True
     k1: float = Field(1.5, ge=0)
     b: float = Field(0.75, ge=0, le=1)
 

@@ -4,11 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from anyio import to_thread
+from pydantic import Field
 
 from rag_core.config import LegSettings
+from rag_core.contract.nodes.node_config import NodeConfig
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
 from rag_core.wire.result_dicts import describe_result
+
+
+class CollectionSearchConfig(NodeConfig):
+    """`vector_store` names a collection. Results with a score below `score_threshold` are left out."""
+
+    vector_store: str = Field(min_length=1)
+    top_k: int = Field(10, ge=1)
+    score_threshold: float = 0.0
+    filter_metadata: dict[str, Any] = Field({})
+    include_metadata: bool = True
 
 
 async def search_collection(

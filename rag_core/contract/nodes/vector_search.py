@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from anyio import to_thread
-from pydantic import Field
 
 from rag_core.config import DenseRetriever
-from rag_core.contract.nodes.collection_search import search_collection, select_results
-from rag_core.contract.nodes.node_config import NodeConfig
+from rag_core.contract.nodes.collection_search import CollectionSearchConfig, search_collection, select_results
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.contract.pre_retrieval import get_query_embedding
 from rag_core.contract.vector_store.port import BaseVectorStore, SearchResult
@@ -17,15 +15,10 @@ from rag_core.wire.filter_dicts import combine_filters
 RETRIEVER = "vector"
 
 
-class VectorSearchConfig(NodeConfig):
+class VectorSearchConfig(CollectionSearchConfig):
     """`vector_store` names a collection. Results with a score below `score_threshold` are left out."""
 
     node_type: Literal["vector_search"] = "vector_search"
-    vector_store: str = Field(min_length=1)
-    top_k: int = Field(10, ge=1)
-    score_threshold: float = 0.0
-    filter_metadata: dict[str, Any] = Field({})
-    include_metadata: bool = True
 
 
 class VectorSearchNode:
