@@ -148,6 +148,19 @@ class RetentionSettings(Section):
     replies: int = Field(30, ge=1, le=36_500, description="Days that answers and feedback are kept.")
 
 
+class ExperimentSettings(Section):
+    """An experiment of the gateway: conversations that name no profile are split between its own and another one."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=100,
+        examples=["reranker-1"],
+        description="Name of the experiment. A new name assigns all conversations anew.",
+    )
+    treatment: str = Field(min_length=1, examples=["gpu"], description="Profile that the other conversations get.")
+    share: float = Field(0.5, gt=0, lt=1, description="Share of the conversations that the treatment gets.")
+
+
 class ServingSettings(Section):
     """The limits of the HTTP server. Each of its processes has them separately."""
 
@@ -952,7 +965,11 @@ CONFIG_VERSION = 1
 
 _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
-        ("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "skipped", "document_profiles"), True
+        (
+            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "experiment"),
+            *("skipped", "document_profiles"),
+        ),
+        True,
     ),
     "ingestion": {"allowed_locations", "private_networks"},
 }
@@ -987,6 +1004,9 @@ class Settings(Section):
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
+    experiment: ExperimentSettings | None = Field(
+        None, exclude_if=not_, description="Experiment that splits the gateway's conversations between two profiles."
+    )
     files: FilesSettings = Field(FilesSettings(), description="Files of a source that are ingested.")
     parsing: ParsingSettings = Field(
         NativeParsing(), description="Parsers of documents, with their limits, and OCR of scans."
@@ -1021,6 +1041,12 @@ class Settings(Section):
     def _check_citations(self) -> Self:
         if self.guard.stream == "sentence" and self.prompt.citations != "inline":
             raise ValueError(f"guard.stream sentence requires prompt.citations inline, got {self.prompt.citations}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_experiment(self) -> Self:
+        if self.experiment and not self.telemetry.replies:
+            raise ValueError("experiment requires telemetry.replies, which stores its answers; got false")
         return self
 
     @property

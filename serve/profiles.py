@@ -8,10 +8,13 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
+from rag_core.answering.split import Experiment
 from rag_core.config import Settings
 from rag_core.detection import Detection
 from rag_core.errors import ConfigError, UnavailableError, UsageError
+from rag_core.storage.exposures import Exposure
 from rag_core.telemetry.operation import record_profile
+from rag_core.types import Query
 from rag_core.wiring.profile_choice import add_document_profiles
 from serve.gateway_settings import NO_DETECTION, GatewaySettings, find_unserved
 from serve.public_errors import public_message
@@ -89,6 +92,17 @@ class ServedProfiles:
             task.add_done_callback(lambda _: self._building.pop(name, None))
         return await asyncio.shield(task)  # a client that disconnects does not stop the build for others
 
+    async def assign(self, name: str, query: Query) -> tuple[Variants, Exposure | None]:
+        """The variants that answer the query, and its exposure if they were chosen by the gateway's experiment.
+
+        A request that names a profile takes no part in the experiment. Raises the errors of `find`.
+        """
+        running = self.own_settings.experiment
+        if name or running is None:
+            return await self.find(name), None
+        exposure = Experiment(name=running.name, share=running.share).assign(query)
+        return await self.find(running.treatment if exposure.variant == "treatment" else ""), exposure
+
     def load(self, names: Iterable[str]) -> None:
         """Builds these profiles now. Raises the errors of `find`."""
         for name in names:
@@ -161,8 +175,21 @@ def build_profiles(
 ) -> ServedProfiles:
     """Builds the gateway's own profile, and leaves the others to their first use.
 
-    `deployed` are the roles whose models run elsewhere for the own profile. Raises ModelError if a model of the own
-    profile cannot be loaded.
+    `deployed` are the roles whose models run elsewhere for the own profile. The treatment of an experiment is built,
+    too. Raises ModelError if a model of these profiles cannot be loaded, and ConfigError if there is no such treatment.
     """
     own, unserved = resources.build_services(settings.own), find_unserved(settings, deployed)
-    return ServedProfiles(own, settings.others, resources.build_services, unserved, settings.detection)
+    profiles = ServedProfiles(own, settings.others, resources.build_services, unserved, settings.detection)
+    if experiment := settings.own.experiment:
+        _load_treatment(profiles, experiment.treatment)
+    return profiles
+
+
+def _load_treatment(profiles: ServedProfiles, name: str) -> None:
+    """Loads the profile that an experiment compares with the gateway's own. Raises ConfigError if there is none."""
+    if name == profiles.own_settings.profile:
+        raise ConfigError(f"experiment.treatment must be another profile than the gateway's own, got {name}")
+    try:
+        profiles.load([name])
+    except UsageError as error:
+        raise ConfigError(f"experiment.treatment: {error}") from error

@@ -1,17 +1,17 @@
-"""The log of answers. A thread writes it, so that no answer waits for the store or fails with it."""
+"""The log of answers and experiments. A thread writes it, so that no answer waits for the store or fails with it."""
 
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from threading import Lock
-from typing import TypeAlias
 
 from rag_core.config import OpenAIGenerator, Settings
 from rag_core.events import Listener, ignore_event
 from rag_core.protocols import Answerer
+from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import Replies, StoredReply
 from rag_core.types import Query, Reply
@@ -23,14 +23,21 @@ MAX_WAITING = 1_000
 WRITE_TIMEOUT = 5.0
 """Seconds for each statement that writes replies."""
 
-Row: TypeAlias = tuple[str, StoredReply]
-"""A tenant and its reply."""
-
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is stored about an answer: the reply, or the exposure of an experiment."""
+
+    tenant: str
+    id: str
+    reply: StoredReply | None = None
+    exposure: Exposure | None = None
+
+
 class ReplyLog:
-    """Stores replies in a thread, all that wait in one transaction. Replies that cannot be stored are only logged."""
+    """Stores rows in a thread, all that wait in one transaction. Rows that cannot be stored are only logged."""
 
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
@@ -41,11 +48,18 @@ class ReplyLog:
 
     def add(self, tenant: str, reply: StoredReply) -> None:
         """Returns at once, and raises nothing if the store is unavailable."""
+        self._add(Row(tenant=tenant, id=reply.id, reply=reply))
+
+    def add_exposure(self, id: str, exposure: Exposure) -> None:
+        """Adds the exposure of an answer, which can have failed. Returns at once, like `add`."""
+        self._add(Row(tenant=exposure.tenant, id=id, exposure=exposure))
+
+    def _add(self, row: Row) -> None:
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
-                _log.warning("answer %s is not stored: %d answers wait for the store", reply.id, MAX_WAITING)
+                _log.warning("answer %s is not stored: %d answers wait for the store", row.id, MAX_WAITING)
                 return
-            self._waiting.append((tenant, reply))
+            self._waiting.append(row)
             if self._writing is None:
                 self._writing = self._executor.submit(self._write_waiting)
 
@@ -72,8 +86,10 @@ class ReplyLog:
 
     def _write(self, rows: Sequence[Row]) -> None:
         with self._postgres.connect() as connection:
-            for tenant, group in groupby(sorted(rows, key=itemgetter(0)), key=itemgetter(0)):
-                Replies(connection, tenant).add([reply for _, reply in group], WRITE_TIMEOUT)
+            for tenant, group in groupby(sorted(rows, key=attrgetter("tenant")), key=attrgetter("tenant")):
+                own = list(group)
+                Replies(connection, tenant).add([row.reply for row in own if row.reply], WRITE_TIMEOUT)
+                Exposures(connection, tenant).add({row.id: row.exposure for row in own if row.exposure})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,11 @@ A variant uses the same models and connections. Options that the profile does no
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, TypeAlias, TypeVar
 
 from rag_core.answering.pipeline import QueryPipeline
+from rag_core.answering.split import ExposedAnswerer
 from rag_core.config import (
     Combinator,
     DistributionFusion,
@@ -27,6 +28,7 @@ from rag_core.config import (
 )
 from rag_core.errors import UsageError
 from rag_core.protocols import Answerer, Retriever
+from rag_core.storage.exposures import Exposure
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.pipeline import build_packer
 from rag_core.wiring.retrieval import build_retriever
@@ -88,17 +90,20 @@ class AnswerVariant:
     components: str
     replies: ReplyLog
 
-    def recorded_answerer(self, id: str) -> Answerer:
-        """The answerer, which stores the reply under `id` unless the settings forbid it."""
+    def recorded_answerer(self, id: str, exposure: Exposure | None = None) -> Answerer:
+        """The answerer, which stores the reply under `id` unless the settings forbid it, and the exposure if any."""
         if not self.settings.telemetry.replies:
             return self.answerer
-        return RecordedAnswerer(
+        recorded = RecordedAnswerer(
             answerer=self.answerer,
             log=self.replies,
             id=id,
             settings=self.settings,
             pipeline_version=self.pipeline_version,
         )
+        if exposure is None:
+            return recorded
+        return ExposedAnswerer(answerer=recorded, exposure=exposure, record=partial(self.replies.add_exposure, id))
 
 
 @dataclass(kw_only=True)

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Literal, TypeAlias
 
 from rag_core.events import Listener, ignore_event
 from rag_core.protocols import Answerer
+from rag_core.storage.exposures import Exposure, Variant
 from rag_core.types import Query, Reply
 
 BUCKETS = 10_000
-Variant: TypeAlias = Literal["control", "treatment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +33,39 @@ class Experiment:
     def variant(self, bucket: int) -> Variant:
         return "treatment" if bucket < round(self.share * BUCKETS) else "control"
 
+    def assign(self, query: Query) -> Exposure:
+        """The exposure of a query that has not been answered yet."""
+        conversation = conversation_key(query)
+        bucket = self.bucket(query.tenant, conversation)
+        return Exposure(
+            experiment=self.name,
+            variant=self.variant(bucket),
+            bucket=bucket,
+            conversation=f"{_hash_number(f'{query.tenant}|{conversation}'):016x}",
+            tenant=query.tenant,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exposure:
-    """One question that was answered in an experiment.
+class ExposedAnswerer:
+    """An Answerer whose outcomes complete the exposure. `record` receives it, unless the caller cancels the answer."""
 
-    `conversation` is a hash. `error` is the type of the error that the answer failed with, or empty.
-    """
+    answerer: Answerer
+    exposure: Exposure
+    record: Callable[[Exposure], None]
 
-    experiment: str
-    variant: Variant
-    bucket: int
-    conversation: str
-    seconds: float = 0.0
-    error: str = ""
-    abstained: bool = False
+    async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
+        """Raises what the answerer raises."""
+        started = time.perf_counter()
+        try:
+            reply = await self.answerer.answer(query, emit)
+        except Exception as error:
+            seconds = time.perf_counter() - started
+            self.record(replace(self.exposure, seconds=seconds, error=type(error).__name__))
+            raise
+        seconds = time.perf_counter() - started
+        self.record(replace(self.exposure, seconds=seconds, abstained=reply.answer.finish == "abstained"))
+        return reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +79,9 @@ class SplitAnswerer:
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         """Answers with the variant of the query's conversation, and raises what that raises."""
-        exposure = self._expose(query)
+        exposure = self.experiment.assign(query)
         answerer = self.treatment if exposure.variant == "treatment" else self.control
-        started = time.perf_counter()
-        try:
-            reply = await answerer.answer(query, emit)
-        except Exception as error:
-            seconds = time.perf_counter() - started
-            self.record(replace(exposure, seconds=seconds, error=type(error).__name__))
-            raise
-        seconds = time.perf_counter() - started
-        self.record(replace(exposure, seconds=seconds, abstained=reply.answer.finish == "abstained"))
-        return reply
-
-    def _expose(self, query: Query) -> Exposure:
-        conversation = conversation_key(query)
-        bucket = self.experiment.bucket(query.tenant, conversation)
-        return Exposure(
-            experiment=self.experiment.name,
-            variant=self.experiment.variant(bucket),
-            bucket=bucket,
-            conversation=f"{_hash_number(f'{query.tenant}|{conversation}'):016x}",
-        )
+        return await ExposedAnswerer(answerer=answerer, exposure=exposure, record=self.record).answer(query, emit)
 
 
 def conversation_key(query: Query) -> str:

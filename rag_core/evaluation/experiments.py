@@ -6,12 +6,12 @@ from math import erfc, exp, sqrt
 
 import numpy as np
 
-from rag_core.answering.split import Exposure
 from rag_core.errors import UsageError
 from rag_core.evaluation.comparison import ALPHA
 from rag_core.evaluation.metrics import unique_ids
 from rag_core.evaluation.sequential import interval_radius, log_likelihood_ratio
 from rag_core.evaluation.significance import Estimate, Floats, holm
+from rag_core.storage.exposures import Exposure
 
 MIN_CONVERSATIONS = 30
 """The conversations of each variant from which their means are about normally distributed."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from rag_core.answering.split import Exposure
 from rag_core.errors import DatasetError, first_line
 from rag_core.evaluation.experiments import Observation
+from rag_core.storage.exposures import Exposure
 
 _EXPOSURE, _QUALITY = TypeAdapter(Exposure), TypeAdapter(float | None)
 

@@ -54,6 +54,7 @@ select r.id, r.question, r.standalone, r.collection_name as collection, r.profil
     where f.tenant = r.tenant and f.answer_id = r.id order by signal) as signals
 from replies r where r.tenant = %(tenant)s order by r.created_at, r.id"""
 DELETE_OLD = "delete from replies where created_at < now() - make_interval(days => %(days)s)"
+DELETE_OLD_EXPOSURES = "delete from exposures where created_at < now() - make_interval(days => %(days)s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +170,10 @@ class Replies:
 
 
 def delete_old_replies(postgres: Postgres, tenant: str, days: int) -> int:
-    """Deletes the replies that are older, with their feedback, and returns their number.
+    """Deletes the replies that are older, with their feedback and exposures, and returns their number.
 
     They are those of all tenants, or of `tenant` if the login has no roles of the store.
     """
     with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
+        connection.execute(DELETE_OLD_EXPOSURES, {"days": days})
         return connection.execute(DELETE_OLD, {"days": days}).rowcount

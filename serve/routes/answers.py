@@ -17,6 +17,7 @@ from rag_core.events import (
     StageFinished,
     TextRetracted,
 )
+from rag_core.protocols import Answerer
 from rag_core.types import Query, StageReport
 from rag_core.wire import events as wire_events
 from rag_core.wire.answer import Answered, create_answer_id
@@ -37,21 +38,22 @@ router = APIRouter()
 @router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
 async def answer(body: Answer, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
     """Answers a question, with citations. With `stream`, sends the events of the answer instead."""
-    variants = await profiles.find(body.profile)
+    query = build_query(body, body.question, caller, body.conversation_id)
+    variants, exposure = await profiles.assign(body.profile, query)
     variant = variants.answer_variant(body.options)
     request.state.components = variant.components
-    query = build_query(body, body.question, caller, body.conversation_id)
     id = create_answer_id()
+    answerer = variant.recorded_answerer(id, exposure)
     if body.stream:
-        return EventStream(format_frames(_stream_answer(id, variant, query, request)))
-    reply = await variant.recorded_answerer(id).answer(query)
+        return EventStream(format_frames(_stream_answer(id, variant, answerer, query, request)))
+    reply = await answerer.answer(query)
     public_reply = replace(reply, stages=tuple(public_stages(reply.stages)))
     answered = Answered.describe(id, public_reply, variant.pipeline_version, datetime.now(UTC))
     return json_response(answered, headers=server_timing(reply.stages))
 
 
 async def _stream_answer(
-    id: str, variant: AnswerVariant, query: Query, request: Request
+    id: str, variant: AnswerVariant, answerer: Answerer, query: Query, request: Request
 ) -> AsyncGenerator[tuple[str, str] | None, None]:
     """Yields the events as pairs of name and data, and None for a keep-alive.
 
@@ -61,14 +63,14 @@ async def _stream_answer(
     """
     correlation_id = request.state.correlation_id
     formatter = _EventFormatter(id=id, variant=variant, correlation_id=correlation_id)
-    answerer = RecordingAnswerer(variant.recorded_answerer(id))
+    recording = RecordingAnswerer(answerer)
     failure: Exception | None = None
     try:
-        async with aclosing(stream_events(answerer, query)) as events:
+        async with aclosing(stream_events(recording, query)) as events:
             async for event in events:
                 if not isinstance(event, RunFailed):  # replaced by the problem below
                     yield None if event is None else formatter.format(event)
-        failure = formatter.generation_error or answerer.error
+        failure = formatter.generation_error or recording.error
     except Exception as error:  # noqa: BLE001 - a stream must end with an event, whatever fails
         failure = error
     if failure:

@@ -47,12 +47,12 @@ async def complete(body: Chat, caller: CurrentCaller, profiles: CurrentProfiles,
     The history is the earlier messages or, with `rag.conversation_id`, the stored conversation.
     """
     collection, profile = _parse_model(body, profiles)
-    variants = await profiles.find(profile)
-    variant = variants.answer_variant(body.rag.options)
     query = _build_chat_query(body, caller, collection)
+    variants, exposure = await profiles.assign(profile, query)
+    variant = variants.answer_variant(body.rag.options)
     request.state.components = variant.components
     envelope = _build_envelope(body, variant)
-    answerer = variant.recorded_answerer(envelope.id)
+    answerer = variant.recorded_answerer(envelope.id, exposure)
     if body.stream:
         return await _stream_response(_stream_chunks(answerer, query, envelope), request)
     reply = await answerer.answer(query)

@@ -24,6 +24,7 @@ from rag_core.contract.vector_store.postgres import PostgresVectorStore
 from rag_core.errors import NotFoundError
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.fsck import find_violations
 from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres, transaction
@@ -68,6 +69,8 @@ def fill(store: Postgres) -> None:
         replies = Replies(connection, TENANT)
         replies.add([stored_reply("ans_1")], timeout=60)
         replies.add_feedback(Feedback(answer_id="ans_1", rating=1))
+        exposure = Exposure(experiment="one", variant="control", bucket=1, conversation="c", tenant=TENANT)
+        Exposures(connection, TENANT).add({"ans_1": exposure})
 
 
 async def add_vector(store: Postgres, vector: Vector) -> None:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from rag_core.answering.split import BUCKETS, Experiment, Exposure, SplitAnswerer
+from rag_core.answering.split import BUCKETS, Experiment, SplitAnswerer
 from rag_core.errors import GenerationError
 from rag_core.events import Listener, ignore_event
+from rag_core.storage.exposures import Exposure
 from rag_core.types import Answer, Finish, Message, Query, Reply
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rag_core.answering.split import Exposure, Variant
 from rag_core.errors import UsageError
 from rag_core.evaluation.experiments import ExperimentReport, Observation, report_experiment, sample_ratio_p
 from rag_core.evaluation.sequential import interval_radius, log_likelihood_ratio
+from rag_core.storage.exposures import Exposure, Variant
 
 SIMULATIONS, LOOKS, ALPHA = 2_000, 50, 0.05
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from commands import rag_in_process
 
-from rag_core.answering.split import Experiment, Exposure
+from rag_core.answering.split import Experiment
 from rag_core.errors import DatasetError
 from rag_core.evaluation.experiments import Observation
 from rag_core.evaluation.exposures import ExposureFile, read_observations
+from rag_core.storage.exposures import Exposure
 
 EXPOSURE = Exposure(experiment="x", variant="control", bucket=7, conversation="c1", seconds=0.5)
 

@@ -1,0 +1,139 @@
+"""An experiment of the gateway: the split of conversations, what is stored, and the report on it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+from commands import rag_in_process
+from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.serving import scripted_graph
+
+from rag_core.config import ExperimentSettings, Settings
+from rag_core.errors import ConfigError, GenerationError
+from rag_core.settings import load_settings
+from rag_core.storage.exposures import Exposures
+from rag_core.storage.postgres import Postgres
+from rag_core.types import DEFAULT_TENANT
+from serve.gateway import build_fastapi
+from serve.gateway_settings import GatewaySettings
+from serve.profiles import ServedProfiles, build_profiles
+from serve.services import Services
+
+pytestmark = pytest.mark.postgres
+
+HITS = [passage(1, "Keys are replaced every 45 days.").hit]
+EXPERIMENT = ExperimentSettings(name="fast-1", treatment="fast")
+
+
+def settings(profile: str, experiment: ExperimentSettings | None = None) -> Settings:
+    return load_settings(environment={}).model_copy(update={"profile": profile, "experiment": experiment})
+
+
+def services(store: Postgres, own: Settings, error: Exception | None = None) -> Services:
+    pieces = [] if error else ["Every 45 days [1]. "]
+    generator = ScriptedGenerator(answers=[pieces] * 99, error=error)
+    return replace(scripted_graph(ScriptedRetriever(hits=HITS), generator, postgres=store), settings=own)
+
+
+def build(store: Postgres, error: Exception | None = None) -> ServedProfiles:
+    """Two profiles, of which the treatment fails with `error` if there is one."""
+    own = services(store, settings("default", EXPERIMENT))
+    return ServedProfiles(own, {"fast": settings("fast")}, lambda other: services(store, other, error))
+
+
+def ask(profiles: ServedProfiles, requests: Sequence[dict[str, Any]]) -> list[httpx2.Response]:
+    async def send() -> list[httpx2.Response]:
+        transport = httpx2.ASGITransport(app=build_fastapi(profiles), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            responses = [await client.post("/v1/answer", json={"question": "How often?", **body}) for body in requests]
+        for name in profiles.built_names:
+            await (await profiles.find(name)).services.close()
+        return responses
+
+    return asyncio.run(send())
+
+
+def conversations(count: int) -> list[dict[str, Any]]:
+    return [{"conversation_id": f"c{number}"} for number in range(count)]
+
+
+def answering_profile(response: httpx2.Response) -> str:
+    return str(response.json()["pipeline_version"].partition(":")[0])
+
+
+def stored_variants(store: Postgres) -> Counter[tuple[str, str]]:
+    """Counts the exposures by variant and error."""
+    with store.connect() as connection:
+        rows = Exposures(connection, DEFAULT_TENANT).read("fast-1")
+        return Counter((exposure.variant, exposure.error) for exposure, _ in rows)
+
+
+def test_conversations_are_split_between_two_profiles_and_the_exposures_are_stored(store: Postgres) -> None:
+    profiles = [answering_profile(response) for response in ask(build(store), conversations(20))]
+    counts = Counter(profiles)
+    assert min(counts["default"], counts["fast"]) >= 4
+    assert stored_variants(store) == {("control", ""): counts["default"], ("treatment", ""): counts["fast"]}
+    assert profiles == [answering_profile(response) for response in ask(build(store), conversations(20))]
+    with store.connect() as connection:
+        stored = Exposures(connection, DEFAULT_TENANT).count_conversations()
+    assert stored == {"fast-1": {"control": counts["default"], "treatment": counts["fast"]}}
+
+
+def test_a_request_that_names_its_profile_takes_no_part(store: Postgres) -> None:
+    named = [{"profile": profile, **body} for profile in ("default", "fast") for body in conversations(3)]
+    assert [answering_profile(response) for response in ask(build(store), named)] == ["default"] * 3 + ["fast"] * 3
+    assert stored_variants(store) == {}
+
+
+def test_a_stream_and_a_failed_answer_are_exposures_too(store: Postgres) -> None:
+    bodies = [{"stream": True, **body} for body in conversations(20)]
+    ask(build(store, GenerationError("the endpoint is gone")), bodies)
+    assert set(stored_variants(store)) == {("control", ""), ("treatment", "GenerationError")}
+
+
+def test_the_command_reports_on_the_stored_conversations_and_their_ratings(
+    store: Postgres, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answers = ask(build(store), conversations(20))
+    rated = build(store)
+
+    async def rate() -> None:
+        transport = httpx2.ASGITransport(app=build_fastapi(rated), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            for answer in answers[:10]:
+                await client.post("/v1/feedback", json={"answer_id": answer.json()["id"], "rating": 1})
+        await rated.own.services.close()
+
+    asyncio.run(rate())
+    report = rag_in_process(capfd)("experiment", "fast-1", "--store", store.dsn, "--json").json
+    assert report["control"] + report["treatment"] == 20
+    assert report["coverage"] == 0.5
+    assert report["recommendation"].startswith("Continue")
+
+
+@pytest.mark.parametrize(
+    ("treatment", "message"),
+    [
+        ("default", "experiment.treatment must be another profile than the gateway's own, got default"),
+        ("quick", "experiment.treatment: profile must be one of default, fast, got 'quick'"),
+    ],
+)
+def test_an_experiment_requires_another_served_profile(store: Postgres, treatment: str, message: str) -> None:
+    class Resources:
+        def build_services(self, own: Settings) -> Services:
+            return services(store, own)
+
+    own = settings("default", ExperimentSettings(name="x", treatment=treatment))
+    with pytest.raises(ConfigError) as refused:
+        build_profiles(GatewaySettings(own=own, others={"fast": settings("fast")}), Resources())  # type: ignore[arg-type]
+    assert str(refused.value) == message
+
+
+def test_an_experiment_requires_stored_answers() -> None:
+    overrides = ["experiment={name: x, treatment: fast}", "telemetry.replies=false"]
+    with pytest.raises(ConfigError, match=r"experiment requires telemetry\.replies"):
+        load_settings(environment={}, overrides=overrides)
