@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from rag_core.evaluation.experiments import ExperimentReport, Observation
 
-DEFAULT_SHARE = 0.5
-
 
 @command
 def experiment(
@@ -37,7 +35,7 @@ def experiment(
         typer.Option(
             min=0.001,
             max=0.999,
-            help="The intended share of conversations with the treatment; by default that of the settings, or 0.5.",
+            help="The intended share of conversations with the treatment; by default the recorded one.",
             show_default=False,
         ),
     ] = None,
@@ -53,10 +51,7 @@ def experiment(
     from rag_core.evaluation.exposures import read_observations
 
     observations = list(read_observations(files, name)) if files else _read_stored(name, options)
-    running = options.settings.experiment
-    if share is None:
-        share = running.share if running and running.name == name else DEFAULT_SHARE
-    report = report_experiment(observations, share, effect)
+    report = report_experiment(observations, effect, share)
     if options.json:
         print_json(asdict(report))
     else:

@@ -42,6 +42,7 @@ class Experiment:
             variant=self.variant(bucket),
             bucket=bucket,
             conversation=f"{_hash_number(f'{query.tenant}|{conversation}'):016x}",
+            share=self.share,
             tenant=query.tenant,
         )
 

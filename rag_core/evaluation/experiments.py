@@ -46,8 +46,7 @@ class ExperimentReport:
     """The state of an experiment.
 
     `control` and `treatment` count conversations. `difference` is the treatment's quality minus the control's, with an
-    interval that is valid at every look, and `p` likewise; None before
-    MIN_CONVERSATIONS of each were measured.
+    interval that is valid at every look, and `p` likewise; None before MIN_CONVERSATIONS of each were measured.
     `coverage` is the share of questions whose quality was measured.
     """
 
@@ -61,11 +60,13 @@ class ExperimentReport:
     recommendation: str
 
 
-def report_experiment(observations: Sequence[Observation], share: float, effect: float) -> ExperimentReport:
-    """Reports on the observations of one experiment.
+def report_experiment(
+    observations: Sequence[Observation], effect: float, share: float | None = None
+) -> ExperimentReport:
+    """Reports on the observations of one experiment, oldest first.
 
-    `share` is the intended share of the treatment, `effect` the difference in quality that is worth finding. Values
-    are means by conversation, because the questions of a conversation are alike. Raises UsageError if a variant has no
+    `effect` is the difference in quality that is worth finding, `share` the intended share of the treatment; by default
+    that of the last observation. Values are means by conversation, because the questions of a conversation are alike. Raises UsageError if a variant has no
     observation.
     """
     control, treatment = (
@@ -74,7 +75,7 @@ def report_experiment(observations: Sequence[Observation], share: float, effect:
     if not control or not treatment:
         raise UsageError("an experiment requires observations of control and treatment, got those of one variant only")
     counts = [len(unique_ids(row.exposure.conversation for row in rows)) for rows in (control, treatment)]
-    split_p = sample_ratio_p(counts[0], counts[1], share)
+    split_p = sample_ratio_p(counts[0], counts[1], share or observations[-1].exposure.share)
     difference, p = _compare_quality(control, treatment, effect)
     guardrails = _check_guardrails(control, treatment)
     return ExperimentReport(

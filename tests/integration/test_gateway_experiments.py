@@ -15,7 +15,7 @@ from fakes.serving import scripted_graph
 from rag_core.config import ExperimentSettings, Settings
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.settings import load_settings
-from rag_core.storage.exposures import Exposures
+from rag_core.storage.exposures import Exposures, StoredExperiment
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
 from serve.gateway import build_fastapi
@@ -26,7 +26,7 @@ from serve.services import Services
 pytestmark = pytest.mark.postgres
 
 HITS = [passage(1, "Keys are replaced every 45 days.").hit]
-EXPERIMENT = ExperimentSettings(name="fast-1", treatment="fast")
+EXPERIMENT = ExperimentSettings(name="fast-1", treatment="fast", share=0.4)
 
 
 def settings(profile: str, experiment: ExperimentSettings | None = None) -> Settings:
@@ -79,8 +79,8 @@ def test_conversations_are_split_between_two_profiles_and_the_exposures_are_stor
     assert stored_variants(store) == {("control", ""): counts["default"], ("treatment", ""): counts["fast"]}
     assert profiles == [answering_profile(response) for response in ask(build(store), conversations(20))]
     with store.connect() as connection:
-        stored = Exposures(connection, DEFAULT_TENANT).count_conversations()
-    assert stored == {"fast-1": {"control": counts["default"], "treatment": counts["fast"]}}
+        (stored,) = Exposures(connection, DEFAULT_TENANT).list_experiments()
+    assert stored == StoredExperiment(name="fast-1", share=0.4, control=counts["default"], treatment=counts["fast"])
 
 
 def test_a_request_that_names_its_profile_takes_no_part(store: Postgres) -> None:

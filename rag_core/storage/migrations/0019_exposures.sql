@@ -5,6 +5,7 @@ create table exposures (
   answer_id text collate "C" not null check (answer_id <> ''),  -- of `replies`, unless the answer failed
   experiment text collate "C" not null check (experiment <> ''),
   variant text not null check (variant in ('control', 'treatment')),
+  share double precision not null check (share between 0 and 1),  -- the intended share of the treatment
   bucket int not null check (bucket >= 0),
   conversation text not null,                                   -- a hash
   seconds double precision not null check (seconds >= 0),

@@ -71,7 +71,7 @@ def observe(variant: Variant, conversations: int, quality: float, **facts: float
 
 
 def report(treatment: list[Observation], share: float = 0.5) -> ExperimentReport:
-    return report_experiment([*observe("control", 1000, 0.6), *treatment], share, effect=0.05)
+    return report_experiment([*observe("control", 1000, 0.6), *treatment], 0.05, share)
 
 
 def test_a_better_treatment_is_adopted() -> None:
@@ -110,4 +110,4 @@ def test_the_questions_of_one_conversation_are_not_independent() -> None:
 
 def test_one_variant_alone_is_no_experiment() -> None:
     with pytest.raises(UsageError, match="control and treatment"):
-        report_experiment(observe("control", 10, 0.6), 0.5, effect=0.05)
+        report_experiment(observe("control", 10, 0.6), 0.05, 0.5)
