@@ -66,8 +66,8 @@ def report_experiment(
     """Reports on the observations of one experiment, oldest first.
 
     `effect` is the difference in quality that is worth finding, `share` the intended share of the treatment; by default
-    that of the last observation. Values are means by conversation, because the questions of a conversation are alike. Raises UsageError if a variant has no
-    observation.
+    that of the last observation. Values are means by conversation, because the questions of a conversation are alike.
+    Raises UsageError if a variant has no observation.
     """
     control, treatment = (
         [row for row in observations if row.exposure.variant == variant] for variant in ("control", "treatment")

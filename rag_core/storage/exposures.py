@@ -54,7 +54,7 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredExperiment:
-    """An experiment that gateways have run. `control` and `treatment` count conversations, `share` is the latest one."""
+    """An experiment that gateways have run, with its latest share. The variants' values count conversations."""
 
     name: str
     share: float
