@@ -10,8 +10,10 @@ import pytest
 from commands import rag_in_process
 from trees import HASHING
 
-from jobs.question_runner import QuestionActor, run_inline, run_on_ray
+from jobs.ingest import RunnerName
+from jobs.question_runner import QuestionRows, run_questions
 from jobs.retrieval_traces import TraceTask
+from jobs.row_runner import RowActor
 from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import read_dataset, read_qrels, read_run, write_dataset
@@ -358,7 +360,7 @@ def test_an_actor_closes_its_knowledge_base_when_it_is_deleted(
     close = KnowledgeBase.close
     monkeypatch.setattr(KnowledgeBase, "close", lambda knowledge: (closed.append(knowledge), close(knowledge)))
     settings = load_settings(overrides=[*HASHING, f"store.url={store.dsn}"], environment={})
-    actor = QuestionActor(TraceTask(settings=settings, collection=COLLECTION, k=20))
+    actor = RowActor(QuestionRows(TraceTask(settings=settings, collection=COLLECTION, k=20)))
     assert closed == []
     del actor
     assert len(closed) == 1
@@ -378,7 +380,7 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
         for n in range(6)
         for question in read_dataset(dataset).questions
     ]
-    here, there = list(run_inline(task, many)), list(run_on_ray(task, many))
+    here, there = (list(run_questions(task, many, runner)) for runner in (RunnerName.inline, RunnerName.ray))
     assert len(here) == len(there) == 78
     assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
     assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}
