@@ -18,8 +18,10 @@ Row = TypeVar("Row")
 InputRow = TypeVar("InputRow", contravariant=True)
 Outcome = TypeVar("Outcome", covariant=True)
 
-BATCH_ROWS = 32
-"""The number of rows that an actor gets at a time. Progress advances in steps of this size."""
+MAX_BATCH_ROWS = 32
+"""The number of rows that an actor gets at a time. Progress advances in steps of this size, and a kill loses them."""
+MIN_BATCHES = 4
+"""The number of batches of each actor if there are fewer rows, but a batch has enough rows for all its threads."""
 MIN_ROWS_TO_START_RAY = 2_000
 """The number of rows from which `auto` uses Ray. This process finishes fewer before Ray would have started."""
 MIN_ROWS_FOR_A_CLUSTER = 200
@@ -56,9 +58,10 @@ def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Ou
         start_ray()
         import ray
 
-        table = pa.table({"row": list(map(pickle.dumps, rows))}, schema=ROWS)
-        blocks = [table.slice(first, BATCH_ROWS) for first in range(0, len(table), BATCH_ROWS)]
         cpus = count_cpus(UNLIMITED)
+        size = min(MAX_BATCH_ROWS, max(task.callers, len(rows) // (MIN_BATCHES * cpus)))
+        table = pa.table({"row": list(map(pickle.dumps, rows))}, schema=ROWS)
+        blocks = [table.slice(first, size) for first in range(0, len(table), size)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own code causes the warnings
             outcomes = ray.data.from_arrow(blocks).map_batches(
@@ -69,7 +72,9 @@ def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Ou
                 num_cpus=actor_cpus(cpus),
                 compute=ray.data.ActorPoolStrategy(size=min(cpus, len(blocks))),
             )
-            batches: Iterator[Any] = iter(outcomes.iter_batches(batch_size=None, batch_format="pyarrow"))
+            # prefetching would hold back finished rows
+            stream = outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+            batches: Iterator[Any] = iter(stream)
             with translate_ray_errors():
                 for batch in batches:
                     yield from map(pickle.loads, batch["outcome"].to_pylist())

@@ -156,6 +156,7 @@ class DatasetRun:
             "dataset": self.dataset.name,
             "run": str(self.out) if self.out else None,
             "split": self.choices.split,
+            "tenant": self.settings.tenant,
             "collection": self.collection,
             "profile": self.settings.profile,
             "pipeline_version": self.settings.pipeline_version,
