@@ -421,7 +421,8 @@ def read_finished_things(journal: Path) -> list[str]:
 
 def use_generator(endpoint: Endpoint) -> Sequence[str]:
     """The options of a profile whose answers the endpoint writes."""
-    generation = f"{{type: openai, model: llama, base_url: '{endpoint.url}', fallback: none}}"
+    model = f"model: llama, base_url: '{endpoint.url}', first_token_timeout_ms: 600000"
+    generation = f"{{type: openai, {model}, fallback: none}}"
     return ("--set", f"generation={generation}", "--set", "answering.budget=none")
 
 
@@ -444,6 +445,7 @@ def test_answers_and_their_grades_on_ray_are_those_of_this_process(rag: Any, dat
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(400)
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_a_job_on_ray_that_was_killed_asks_no_question_twice(
@@ -453,12 +455,13 @@ def test_a_job_on_ray_that_was_killed_asks_no_question_twice(
 
     monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
     journal = tmp_path / "out" / "answers.partial.jsonl"
+    rag("evaluate", dataset, "--runner", "inline", "--json")  # the job finds the corpus up to date
     with run_endpoint(*[ANSWER] * 5, ENDLESS) as endpoint:
         options = (str(dataset), "--answers", *use_generator(endpoint), "--json")
         out = ("--out", str(tmp_path / "out"), "--runner", "ray")
-        with subprocess.Popen(
-            [sys.executable, "-m", "jobs.evaluate", *options, *out]
-        ) as job:  # as `ray job submit` does
+        entrypoint = [sys.executable, "-m", "jobs.evaluate"]  # the one of `ray job submit`
+        with subprocess.Popen([*entrypoint, *options, *out]) as job:
+            wait_until(lambda: bool(endpoint.requests) or job.poll() is not None)
             wait_until(lambda: len(read_finished_things(journal)) >= 4 or job.poll() is not None)
             job.kill()
         finished, count, endpoint.responses = read_finished_things(journal), len(endpoint.requests), [ANSWER]
