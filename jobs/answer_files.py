@@ -30,12 +30,15 @@ ANSWERS = pa.schema(
         ("answerable", pa.bool_()),
         ("measures", pa.map_(pa.string(), pa.float64())),
         ("failures", pa.map_(pa.string(), pa.string())),
+        ("reasons", pa.map_(pa.string(), pa.string())),  # of the values, by measure
         ("citations", pa.list_(CITATION)),
         ("passages", pa.list_(PASSAGE)),
         ("grade", pa.string()),
         ("score", pa.float64()),
         ("error", pa.string()),
         ("seconds", pa.float64()),
+        ("prompt_tokens", pa.int64()),
+        ("completion_tokens", pa.int64()),
     ]
 )
 
@@ -58,6 +61,7 @@ def _answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> 
         "answerable": question.answerable,
         "measures": list(measured.measures.items()),
         "failures": list(measured.failures.items()),
+        "reasons": list(measured.reasons.items()),
         "citations": [
             {
                 "document": document_id(cited.uri),
@@ -73,4 +77,6 @@ def _answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> 
         "score": trace.score,
         "error": trace.error,
         "seconds": trace.seconds,
+        "prompt_tokens": trace.prompt_tokens,
+        "completion_tokens": trace.completion_tokens,
     }

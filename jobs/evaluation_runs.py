@@ -12,6 +12,8 @@ from rag_core.evaluation.measured_run import MeasuredRun
 from rag_core.evaluation.stages import FINAL
 
 QUESTIONS, ANSWERS, REPORT = "questions.parquet", "answers.parquet", "report.json"
+HTML = "report.html"
+"""The report as a page, which a run need not have."""
 
 
 def find_runs(folder: Path) -> list[Path]:

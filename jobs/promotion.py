@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import quote
 
-from jobs.evaluation_runs import ANSWERS, QUESTIONS, REPORT, read_run
+from jobs.evaluation_runs import ANSWERS, HTML, QUESTIONS, REPORT, read_run
 from rag_core.evaluation.measured_run import MeasuredRun, check_coverage
 from rag_core.storage.embedded import rag_home
 
@@ -25,8 +25,8 @@ def promote_run(folder: Path) -> str:
     run = read_run(folder)
     check_coverage([run], sorted(run.values.keys() | run.failed.keys()))
     digest = _hash_files(folder)
-    if not (_runs_folder() / digest).exists():
-        _copy_run(folder, _runs_folder() / digest)
+    if not (runs_folder() / digest).exists():
+        _copy_run(folder, runs_folder() / digest)
     pointer = _promotion_file(run)
     pointer.parent.mkdir(parents=True, exist_ok=True)
     written = pointer.with_name(f"{pointer.name}.{os.getpid()}")
@@ -35,10 +35,19 @@ def promote_run(folder: Path) -> str:
     return digest
 
 
+def runs_folder() -> Path:
+    return rag_home() / "runs"
+
+
+def list_promoted_runs() -> frozenset[str]:
+    """The hashes of the promoted runs, which are the names of their folders."""
+    return frozenset(pointer.read_text().strip() for pointer in runs_folder().glob("promoted/*/*"))
+
+
 def find_base(run: MeasuredRun) -> Path | None:
     """The folder of the run that was promoted for this profile and dataset; None if none was."""
     pointer = _promotion_file(run)
-    return _runs_folder() / pointer.read_text().strip() if pointer.is_file() else None
+    return runs_folder() / pointer.read_text().strip() if pointer.is_file() else None
 
 
 def _copy_run(folder: Path, target: Path) -> None:
@@ -53,7 +62,7 @@ def _copy_run(folder: Path, target: Path) -> None:
 
 def _run_files(folder: Path) -> Iterator[Path]:
     """The files of a run, relative to its folder, without other files that lie there."""
-    for name in (REPORT, QUESTIONS, ANSWERS, "qrels.trec", "runs/*.trec"):
+    for name in (REPORT, QUESTIONS, ANSWERS, HTML, "qrels.trec", "runs/*.trec"):
         yield from (file.relative_to(folder) for file in sorted(folder.glob(name)))
 
 
@@ -65,9 +74,5 @@ def _hash_files(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _runs_folder() -> Path:
-    return rag_home() / "runs"
-
-
 def _promotion_file(run: MeasuredRun) -> Path:
-    return _runs_folder() / "promoted" / quote(run.profile, safe="") / quote(run.name, safe="")
+    return runs_folder() / "promoted" / quote(run.profile, safe="") / quote(run.name, safe="")

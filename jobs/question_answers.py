@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from jobs.answer_journal import AnswerJournal
 from jobs.ingest import RunnerName
+from jobs.journal import Journal
 from jobs.question_runner import run_questions
 from jobs.retrieval_traces import use_open_store
 from rag_core.config import ExtractiveGenerator, Settings
@@ -57,7 +57,7 @@ class AnswerTask:
 
 
 def answer_questions(
-    task: AnswerTask, questions: Sequence[Question], runner: RunnerName, journal: AnswerJournal
+    task: AnswerTask, questions: Sequence[Question], runner: RunnerName, journal: Journal[AnswerTrace]
 ) -> Iterator[AnswerTrace]:
     """Yields the answers of the journal, and then the others as they are complete. The journal gets these."""
     finished = journal.read()
@@ -69,10 +69,9 @@ def answer_questions(
             yield trace
 
 
-def describe_judge(settings: Settings, ragas_model: str = "") -> dict[str, Any]:
-    """The type of the judge that grades answers, its model if it has one, and the model of ragas if it was used."""
-    ragas = {"ragas": ragas_model} if ragas_model else {}
+def describe_judge(settings: Settings) -> dict[str, Any]:
+    """The type of the judge that grades answers, and its model or class if it has one."""
     if isinstance(settings.generation, ExtractiveGenerator):
-        return {"type": "verbatim", **ragas}
+        return {"type": "verbatim"}
     judge = settings.guard.judge.model_dump(mode="json")
-    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)} | ragas
+    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)}

@@ -10,38 +10,33 @@ ragas is imported only here, after its telemetry is switched off. It takes secon
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from jobs.answer_scores import Scores, run_in_thread, start_scores
+from rag_core.config import EmbeddingSettings
 from rag_core.errors import ModelError, describe_error
 from rag_core.evaluation.answer_measures import MeasuredAnswer
+from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.protocols import QueryEmbedder
+from rag_core.wiring.embedding import load_shared_encoder
 
 if TYPE_CHECKING:
     from ragas.embeddings.base import BaseRagasEmbedding
 
 MAX_REQUESTS = 64
-"""The number of measures in progress."""
+"""The number of measures in progress, in each process."""
 TIMEOUT = 120.0
 """Seconds for one measure of one answer."""
 MAX_TOKENS = 4096
 MAX_REASON_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RagasEndpoint:
-    """An endpoint and its model. `embedder` embeds the questions whose similarity is the answer relevancy."""
-
-    url: str
-    model: str
-    embedder: QueryEmbedder
-
-    @property
-    def api_key(self) -> str:
-        return os.environ.get("OPENAI_API_KEY", "EMPTY")
+def load_embedder(embedding: EmbeddingSettings) -> QueryEmbedder:
+    return ThreadedQueryEmbedder(load_shared_encoder(embedding))
 
 
 def check_ragas() -> None:
@@ -50,14 +45,25 @@ def check_ragas() -> None:
         raise ModelError("ragas is not installed: install the extra [eval], pip install -c constraints.txt .[eval]")
 
 
-def score_answers(endpoint: RagasEndpoint, answers: Sequence[MeasuredAnswer]) -> list[MeasuredAnswer]:
-    """Copies of the answers with ragas' measures, or the reasons why they failed."""
-    return asyncio.run(_score_all(endpoint, answers))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RagasTask:
+    """A ScoreTask of an endpoint and its model.
 
+    `load_embedder` returns the embedder of the questions whose similarity is the answer relevancy.
+    """
 
-async def _score_all(endpoint: RagasEndpoint, answers: Sequence[MeasuredAnswer]) -> list[MeasuredAnswer]:
-    async with _open_scorer(endpoint) as scorer:
-        return list(await asyncio.gather(*map(scorer.score, answers)))
+    url: str
+    model: str
+    load_embedder: Callable[[], QueryEmbedder]
+    name: str = "ragas"
+    callers: int = MAX_REQUESTS
+
+    @property
+    def description(self) -> str:
+        return self.model
+
+    def open(self) -> AbstractContextManager[Callable[[MeasuredAnswer], Scores]]:
+        return run_in_thread(_open_scorer(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +73,14 @@ class RagasScorer:
     metrics: Mapping[str, Any]
     requests: asyncio.Semaphore
 
-    async def score(self, answer: MeasuredAnswer) -> MeasuredAnswer:
-        inputs = list_ragas_inputs(answer)
+    async def score(self, answer: MeasuredAnswer) -> Scores:
+        inputs, unscored = list_ragas_inputs(answer), start_scores(answer)
         if error := answer.trace.error:
-            return replace(answer, failures={**answer.failures, **dict.fromkeys(inputs, error)})
+            return replace(unscored, failures=dict.fromkeys(inputs, error))
         outcomes = await asyncio.gather(*(self._score_measure(name, inputs[name]) for name in inputs))
         values = {name: value for name, value in zip(inputs, outcomes, strict=True) if isinstance(value, float)}
         reasons = {name: reason for name, reason in zip(inputs, outcomes, strict=True) if isinstance(reason, str)}
-        return replace(answer, measures={**answer.measures, **values}, failures={**answer.failures, **reasons})
+        return replace(unscored, measures=values, failures=reasons)
 
     async def _score_measure(self, name: str, inputs: Mapping[str, Any]) -> float | str:
         """The value, or the reason why there is none."""
@@ -105,17 +111,18 @@ def list_ragas_inputs(answer: MeasuredAnswer) -> dict[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _open_scorer(endpoint: RagasEndpoint) -> AsyncIterator[RagasScorer]:
+async def _open_scorer(task: RagasTask) -> AsyncIterator[RagasScorer]:
     os.environ["RAGAS_DO_NOT_TRACK"] = "true"  # read once, when ragas is imported
     from openai import AsyncOpenAI
     from ragas.llms import llm_factory
     from ragas.metrics.collections import AnswerRelevancy, ContextPrecision, ContextRecall, Faithfulness
 
-    async with AsyncOpenAI(base_url=endpoint.url, api_key=endpoint.api_key, timeout=TIMEOUT) as client:
+    key = os.environ.get("OPENAI_API_KEY", "EMPTY")
+    async with AsyncOpenAI(base_url=task.url, api_key=key, timeout=TIMEOUT) as client:
         model = llm_factory(
-            endpoint.model, provider="openai", client=client, max_tokens=MAX_TOKENS, temperature=0.0, max_retries=1
+            task.model, provider="openai", client=client, max_tokens=MAX_TOKENS, temperature=0.0, max_retries=1
         )
-        embeddings = _adapt_embedder(endpoint.embedder)
+        embeddings = _adapt_embedder(task.load_embedder())
         metrics = {
             "ragas_faithfulness": Faithfulness(llm=model),
             # at this temperature, further questions would be the same

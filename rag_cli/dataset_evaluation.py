@@ -1,24 +1,26 @@
 """The evaluation of one dataset, with progress on the terminal: ingest, search, answer, measure, write."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from jobs.evaluate import collection_name, ingest_dataset, judge_traces, measure_answers
 from jobs.ingest import RunnerName
+from rag_cli.outcome_progress import collect_outcomes, count_work
 from rag_cli.terminal.consoles import stderr_console
 from rag_cli.terminal.options import GlobalOptions
-from rag_cli.terminal.progress import JobProgress, ProgressLines
+from rag_cli.terminal.progress import JobProgress
 from rag_core.errors import RagError, UsageError
 
 if TYPE_CHECKING:
+    from jobs.answer_scores import ScoreTask
     from rag_core.config import Settings
+    from rag_core.evaluation.answer_measures import MeasuredAnswer
     from rag_core.evaluation.answer_report import AnswerEvaluation
     from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.report import Evaluation
@@ -53,8 +55,16 @@ class Choices:
     callers: int
     answers: bool
     own_documents: bool
-    ragas: str | None
-    ragas_model: str
+    ragas: "ModelEndpoint | None"
+    judge: "ModelEndpoint | None"
+
+
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """An OpenAI-compatible endpoint, and its model."""
+
+    url: str
+    model: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,33 +109,43 @@ class DatasetRun:
 
         choices, questions = self.choices, self.dataset.questions
         task = TraceTask.build(self.settings, self.postgres, self.collection, choices.k, choices.callers)
-        return _collect(run_questions(task, questions, choices.runner), len(questions), self.console, "searching")
+        traces = run_questions(task, questions, choices.runner)
+        return _require_answers(collect_outcomes(traces, len(questions), self.console, "searching"))
 
     def answer(self) -> "AnswerEvaluation":
-        """Continues the run that left its answers in `out`, if it was killed."""
-        from jobs.answer_journal import AnswerJournal
+        """Continues the run that left its answers and their scores in `out`, if it was killed."""
+        from jobs.answer_journal import build_answer_journal
         from jobs.question_answers import AnswerTask, answer_questions
         from jobs.stored_dataset import list_graded_uris
+        from rag_core.evaluation.answer_report import evaluate_answers
 
         choices, dataset, settings = self.choices, self.dataset, self.settings
         arguments = (dataset, self.collection, self.postgres, settings.tenant)
         uris = list_graded_uris(*arguments) if choices.own_documents else {}
         task = AnswerTask.build(settings, self.postgres, self.collection, uris, choices.callers)
-        journal = AnswerJournal.build(self.out, dataset, settings, own_documents=choices.own_documents)
+        journal = build_answer_journal(self.out, dataset, settings, own_documents=choices.own_documents)
         replies = answer_questions(task, dataset.asked, choices.runner, journal)
-        answers = measure_answers(dataset, _collect(replies, len(dataset.asked), self.console, "answering"))
-        return self._score_with_ragas(answers) if choices.ragas else answers
+        traces = collect_outcomes(replies, len(dataset.asked), self.console, "answering", count_work)
+        answers: Sequence[MeasuredAnswer] = measure_answers(dataset, _require_answers(traces)).answers
+        for score_task in self._list_score_tasks():
+            answers = self._score(score_task, answers)
+        return evaluate_answers(answers)
 
-    def _score_with_ragas(self, evaluation: "AnswerEvaluation") -> "AnswerEvaluation":
-        from jobs.ragas_scores import RagasEndpoint, score_answers
-        from rag_core.evaluation.answer_report import evaluate_answers
-        from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
-        from rag_core.wiring.embedding import load_shared_encoder
+    def _score(self, task: "ScoreTask", answers: "Sequence[MeasuredAnswer]") -> "list[MeasuredAnswer]":
+        from jobs.answer_scores import add_scores, build_score_journal, score_answers
 
-        embedder = ThreadedQueryEmbedder(load_shared_encoder(self.settings.embedding))
-        endpoint = RagasEndpoint(url=self.choices.ragas or "", model=self.choices.ragas_model, embedder=embedder)
-        with self.console.status("scoring with ragas"):
-            return evaluate_answers(score_answers(endpoint, evaluation.answers))
+        scores = score_answers(task, answers, self.choices.runner, build_score_journal(self.out, task))
+        verb = f"scoring ({task.name})"
+        return add_scores(answers, collect_outcomes(scores, len(answers), self.console, verb, count_work))
+
+    def _list_score_tasks(self) -> "list[ScoreTask]":
+        from jobs.ragas_scores import RagasTask, load_embedder
+        from jobs.rubric_scores import RubricTask
+
+        ragas, judge = self.choices.ragas, self.choices.judge
+        load = partial(load_embedder, self.settings.embedding)
+        tasks: list[ScoreTask] = [RubricTask(url=judge.url, model=judge.model)] if judge else []
+        return [*tasks, *([RagasTask(url=ragas.url, model=ragas.model, load_embedder=load)] if ragas else [])]
 
     def describe(self) -> dict[str, Any]:
         from jobs.machine import describe_machine
@@ -136,6 +156,7 @@ class DatasetRun:
             "dataset": self.dataset.name,
             "run": str(self.out) if self.out else None,
             "split": self.choices.split,
+            "tenant": self.settings.tenant,
             "collection": self.collection,
             "profile": self.settings.profile,
             "pipeline_version": self.settings.pipeline_version,
@@ -143,7 +164,7 @@ class DatasetRun:
             "grades_hash": hash_grades(self.dataset),
             "judge": {
                 **describe_judge(self.settings),
-                **({"ragas": self.choices.ragas_model} if self.choices.ragas else {}),
+                **{task.name: task.description for task in self._list_score_tasks()},
             },
             "machine": describe_machine(),
             "k": self.choices.k,
@@ -152,16 +173,17 @@ class DatasetRun:
         }
 
     def write(self, folder: Path, results: DatasetResults) -> None:
-        """Writes the files of the evaluation, and deletes that of the run that has not ended."""
+        """Writes the files of the evaluation, and deletes those of the run that has not ended."""
         from jobs.answer_files import write_answers
-        from jobs.answer_journal import FILE_NAME
         from jobs.evaluation_files import write_evaluation
+        from jobs.journal import JOURNALS
         from jobs.stored_dataset import document_id_from_uri
 
         write_evaluation(folder, results.evaluation, results.report)
         if results.answers:
             write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset))
-            (folder / FILE_NAME).unlink(missing_ok=True)
+            for journal in folder.glob(JOURNALS):
+                journal.unlink()
 
 
 def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out: Path | None) -> DatasetResults:
@@ -236,23 +258,11 @@ def _read_other_run(path: Path | None, dataset: "Dataset", split: str) -> "tuple
     return run, [] if count == total else [f"{path} answers {count} of {total} questions; the others count as 0"]
 
 
-def _collect(outcomes: "Iterator[Outcome]", count: int, console: Console, verb: str) -> "list[Outcome]":
-    """All outcomes. Shows a bar on a terminal, or else lines of progress.
-
-    Raises RagError if no question could be answered.
-    """
-    collected: list[Outcome] = []
-    columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    lines = ProgressLines(console)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        bar_task = bar.add_task(verb, total=count)
-        for outcome in outcomes:
-            collected.append(outcome)
-            bar.advance(bar_task)
-            lines.print(f"{verb}: {len(collected)} of {count} questions")
-    if all(outcome.error for outcome in collected):
-        raise RagError(f"no question could be answered: {collected[0].error}")
-    return collected
+def _require_answers(outcomes: list[Outcome]) -> list[Outcome]:
+    """Raises RagError if no question could be answered."""
+    if all(outcome.error for outcome in outcomes):
+        raise RagError(f"no question could be answered: {outcomes[0].error}")
+    return outcomes
 
 
 def _ingest_notices(report: "SyncReport") -> list[str]:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
-from rag_cli.dataset_evaluation import Choices, DatasetResults, evaluate_dataset
+from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -59,6 +59,18 @@ def evaluate(
     ragas_model: Annotated[
         str, typer.Option(metavar="NAME", help="The model of the endpoint of --ragas.", show_default=False)
     ] = "",
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Also let a language model grade the answers by a rubric, through this OpenAI-compatible endpoint. "
+            "Its key is read from OPENAI_API_KEY.",
+            show_default=False,
+        ),
+    ] = None,
+    judge_model: Annotated[
+        str, typer.Option(metavar="NAME", help="The model of the endpoint of --judge.", show_default=False)
+    ] = "",
     k: Annotated[int, typer.Option("-k", "--k", help="The number of hits per question.", min=10, max=1000)] = 100,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only this number of questions, from the first.", show_default=False)
@@ -102,8 +114,10 @@ def evaluate(
     """
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
-    if ragas:
-        _check_ragas_options(ragas_model)
+    ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
+    judge_endpoint = _read_endpoint("--judge", judge, judge_model)
+    if ragas_endpoint:
+        _check_ragas()
     choices = Choices(
         k=k,
         limit=limit,
@@ -113,10 +127,10 @@ def evaluate(
         retriever=retriever,
         runner=runner,
         callers=callers,
-        answers=answers or own_documents or ragas is not None,
+        answers=answers or own_documents or bool(ragas_endpoint or judge_endpoint),
         own_documents=own_documents,
-        ragas=ragas,
-        ragas_model=ragas_model,
+        ragas=ragas_endpoint,
+        judge=judge_endpoint,
     )
     results = []
     for folder in datasets:
@@ -131,11 +145,15 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _check_ragas_options(model: str) -> None:
+def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | None:
+    if url and not model:
+        raise UsageError(f"{option} requires {option}-model, the name of the endpoint's model")
+    return ModelEndpoint(url, model) if url else None
+
+
+def _check_ragas() -> None:
     from jobs.ragas_scores import check_ragas
 
-    if not model:
-        raise UsageError("--ragas requires --ragas-model, the name of the endpoint's model")
     check_ragas()
 
 

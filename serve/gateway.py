@@ -23,6 +23,8 @@ from serve.routes import (
     chat,
     collections,
     documents,
+    evaluations,
+    experiments,
     feedback,
     health,
     ingest,
@@ -49,6 +51,8 @@ ROUTE_MODULES = (
     ingest,
     jobs,
     job_events,
+    evaluations,
+    experiments,
     health,
 )
 

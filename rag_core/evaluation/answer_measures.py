@@ -46,12 +46,13 @@ ABSTENTION = "abstention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAnswer:
-    """A question with its answer. `failures` are reasons, by measure."""
+    """A question with its answer. `failures` are the reasons of missing values, and `reasons` those of values."""
 
     question: Question
     trace: AnswerTrace
     measures: Values = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 def measure_answer(question: Question, trace: AnswerTrace) -> MeasuredAnswer:

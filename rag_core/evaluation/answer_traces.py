@@ -38,7 +38,8 @@ class PassageText:
 class AnswerTrace:
     """An answer, or the error that its question failed with.
 
-    `judge_skipped` and `judge_error` are the reasons why there is no verdict.
+    `judge_skipped` and `judge_error` are the reasons why there is no verdict. `calls` counts the generator's calls of a
+    language model that reported their tokens.
     """
 
     question: str
@@ -54,6 +55,9 @@ class AnswerTrace:
     score: float = 0.0
     judge_skipped: str = ""
     judge_error: str = ""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
     @property
     def is_refusal(self) -> bool:
@@ -69,6 +73,7 @@ def trace_reply(question: str, reply: Reply) -> AnswerTrace:
     answer, judging = reply.answer, [report for report in reply.stages if report.stage == JUDGE]
     is_refusal = answer.finish in REFUSALS
     sentences = [] if is_refusal else find_statements(answer, reply.passages)
+    calls = [report.figures for report in reply.stages if "prompt_tokens" in report.figures]
     return AnswerTrace(
         question=question,
         seconds=reply.seconds,
@@ -88,4 +93,7 @@ def trace_reply(question: str, reply: Reply) -> AnswerTrace:
         score=answer.verdict.score,
         judge_skipped=next((report.skipped for report in judging if report.skipped), ""),
         judge_error=next((report.error for report in judging if report.error), ""),
+        calls=len(calls),
+        prompt_tokens=sum(int(figures["prompt_tokens"]) for figures in calls),
+        completion_tokens=sum(int(figures.get("completion_tokens", 0)) for figures in calls),
     )

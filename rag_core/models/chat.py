@@ -57,11 +57,12 @@ class Completion:
     """A whole answer. `logprobs` holds, for each of its tokens, the likeliest alternatives.
 
     Each alternative has the natural logarithm of its probability. `logprobs` is empty if they were not requested, or if
-    the endpoint sends none.
+    the endpoint sends none. `usage` is None if the endpoint reports none.
     """
 
     text: str
     logprobs: tuple[Mapping[str, float], ...] = ()
+    usage: Usage | None = None
 
 
 class Streamer(Protocol):
@@ -213,7 +214,7 @@ class ChatClient:
         async with aclosing(self._transport.open(body)) as texts:
             text = "".join([text async for text in texts])
         completion = self._parse(CompletionBody, text, body)
-        return Completion(text=completion.text, logprobs=completion.alternatives)
+        return Completion(text=completion.text, logprobs=completion.alternatives, usage=completion.token_usage)
 
     async def _read_deltas(self, body: Mapping[str, Any]) -> AsyncGenerator[CompletionDelta, None]:
         """Reads chunks up to the one with the finish reason, and any that follow it within `_END_TIMEOUT`."""

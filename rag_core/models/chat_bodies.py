@@ -58,6 +58,12 @@ class _Usage(BaseModel):
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptTokensDetails | None = None
 
+    @property
+    def tokens(self) -> Usage:
+        details = self.prompt_tokens_details
+        cached = details.cached_tokens if details else 0
+        return Usage(self.prompt_tokens or 0, self.completion_tokens or 0, cached or 0)
+
 
 class _Message(BaseModel):
     content: str | None = None
@@ -90,11 +96,7 @@ class CompletionChunk(BaseModel):
 
     @property
     def token_usage(self) -> Usage | None:
-        if self.usage is None:
-            return None
-        details = self.usage.prompt_tokens_details
-        cached = details.cached_tokens if details else 0
-        return Usage(self.usage.prompt_tokens or 0, self.usage.completion_tokens or 0, cached or 0)
+        return self.usage.tokens if self.usage else None
 
 
 class _Alternative(BaseModel):
@@ -123,6 +125,11 @@ class CompletionBody(BaseModel):
     """The body of a whole answer."""
 
     choices: list[_Choice]
+    usage: _Usage | None = None
+
+    @property
+    def token_usage(self) -> Usage | None:
+        return self.usage.tokens if self.usage else None
 
     @property
     def text(self) -> str:

@@ -17,6 +17,11 @@ def json_response(
     return Response(json_bytes(body), status, headers, "application/json")
 
 
+def prefers_html(accept: str) -> bool:
+    """True for the header `Accept` of a browser, and of other clients that accept HTML but not JSON."""
+    return "text/html" in accept and "application/json" not in accept
+
+
 def server_timing(stages: Sequence[StageReport]) -> dict[str, str]:
     """The `Server-Timing` header, which browsers chart: milliseconds by stage. Stage names become valid tokens."""
     timings = [

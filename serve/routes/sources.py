@@ -17,7 +17,7 @@ from rag_core.wire.documents import Quoted
 from serve.bodies.openapi import success_response
 from serve.http.connections import open_catalog
 from serve.http.dependencies import CurrentCaller, CurrentServices
-from serve.http.responses import json_response
+from serve.http.responses import json_response, prefers_html
 
 router = APIRouter()
 
@@ -69,7 +69,7 @@ def source(
     """Returns the span with the text around it: an HTML page if the client accepts HTML but not JSON, else JSON."""
     with open_catalog(services, caller) as catalog:
         body = quote_span(catalog.readable_span(chunk_id, caller.groups), span)
-    if "text/html" in accept and "application/json" not in accept:
+    if prefers_html(accept):
         return HTMLResponse(render_page(body), headers=HEADERS)
     return json_response(body, headers=HEADERS)
 

@@ -2,16 +2,23 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from commands import rag_in_process
+from fakes.openai_endpoint import HANG, Endpoint, ScriptedHttpResponse, run_endpoint, stream_response, whole_response
 from trees import HASHING
+from waiting import wait_until
 
-from jobs.question_runner import QuestionActor, run_inline, run_on_ray
+from jobs.ingest import RunnerName
+from jobs.question_runner import QuestionRows, run_questions
 from jobs.retrieval_traces import TraceTask
+from jobs.row_runner import RowActor
 from rag_cli.app import app
 from rag_core.errors import RagError
 from rag_core.evaluation.dataset import read_dataset, read_qrels, read_run, write_dataset
@@ -358,7 +365,7 @@ def test_an_actor_closes_its_knowledge_base_when_it_is_deleted(
     close = KnowledgeBase.close
     monkeypatch.setattr(KnowledgeBase, "close", lambda knowledge: (closed.append(knowledge), close(knowledge)))
     settings = load_settings(overrides=[*HASHING, f"store.url={store.dsn}"], environment={})
-    actor = QuestionActor(TraceTask(settings=settings, collection=COLLECTION, k=20))
+    actor = RowActor(QuestionRows(TraceTask(settings=settings, collection=COLLECTION, k=20)))
     assert closed == []
     del actor
     assert len(closed) == 1
@@ -378,7 +385,7 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
         for n in range(6)
         for question in read_dataset(dataset).questions
     ]
-    here, there = list(run_inline(task, many)), list(run_on_ray(task, many))
+    here, there = (list(run_questions(task, many, runner)) for runner in (RunnerName.inline, RunnerName.ray))
     assert len(here) == len(there) == 78
     assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
     assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}
@@ -392,3 +399,75 @@ def test_the_command_measures_on_ray_what_it_measures_here(rag: Any, dataset: Pa
     here = json.loads(rag("evaluate", dataset, "--runner", "inline", "--json"))
     assert on_ray["stages"]["final"]["measures"] == here["stages"]["final"]["measures"]
     assert on_ray["failures"] == []
+
+
+GRADES = json.dumps({name: {"reason": "so", "grade": 4} for name in ("faithfulness", "relevance", "completeness")})
+ANSWER = stream_response("The crew inspects it on Mondays [1].")
+ENDLESS = ScriptedHttpResponse(steps=(*ANSWER.steps[:1], HANG))
+
+
+def list_asked_things(endpoint: Endpoint, first: int = 0) -> list[str]:
+    """The things whose questions the generator received, in order."""
+    prompts = [prompt[-1]["content"] for prompt in endpoint.prompts[first:]]
+    return [thing for prompt in prompts for thing in THINGS if f"When is the {thing} inspected?" in prompt]
+
+
+def read_finished_things(journal: Path) -> list[str]:
+    """The things whose answers the journal has; a line can be cut."""
+    lines = journal.read_text().split("\n")[1:-1] if journal.is_file() else []
+    ids = [json.loads(line)["question"] for line in lines]
+    return [thing for n, thing in enumerate(THINGS) if f"q {n}" in ids]
+
+
+def use_generator(endpoint: Endpoint) -> Sequence[str]:
+    """The options of a profile whose answers the endpoint writes."""
+    model = f"model: llama, base_url: '{endpoint.url}', first_token_timeout_ms: 600000"
+    generation = f"{{type: openai, {model}, fallback: none}}"
+    return ("--set", f"generation={generation}", "--set", "answering.budget=none")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
+def test_answers_and_their_grades_on_ray_are_those_of_this_process(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    add_references(dataset)
+    with run_endpoint(whole_response(GRADES)) as judge:
+        options = ("--judge", judge.url, "--judge-model", "llama", "--json")
+        on_ray, here = (
+            json.loads(rag("evaluate", dataset, *options, "--runner", runner, "--out", tmp_path / runner))["answers"]
+            for runner in ("ray", "inline")
+        )
+    assert on_ray == here
+    assert here["measures"]["rubric_faithfulness"]["mean"] == pytest.approx(0.75)
+    rows = pq.read_table(tmp_path / "ray" / "answers.parquet").to_pylist()
+    assert dict(rows[0]["reasons"])["rubric_relevance"] == "so"
+    assert sorted(path.name for path in (tmp_path / "ray").glob("*.jsonl")) == []
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
+def test_a_job_on_ray_that_was_killed_asks_no_question_twice(
+    rag: Any, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    journal = tmp_path / "out" / "answers.partial.jsonl"
+    rag("evaluate", dataset, "--runner", "inline", "--json")  # the job finds the corpus up to date
+    with run_endpoint(*[ANSWER] * 5, ENDLESS) as endpoint:
+        options = (str(dataset), "--answers", *use_generator(endpoint), "--json")
+        out = ("--out", str(tmp_path / "out"), "--runner", "ray")
+        entrypoint = [sys.executable, "-m", "jobs.evaluate"]  # the one of `ray job submit`
+        with subprocess.Popen([*entrypoint, *options, *out]) as job:
+            wait_until(lambda: bool(endpoint.requests) or job.poll() is not None)
+            wait_until(lambda: len(read_finished_things(journal)) >= 4 or job.poll() is not None)
+            job.kill()
+        finished, count, endpoint.responses = read_finished_things(journal), len(endpoint.requests), [ANSWER]
+        resumed = json.loads(rag("evaluate", *options, *out))
+        asked = list_asked_things(endpoint, count)
+        undisturbed = json.loads(rag("evaluate", *options, "--runner", "inline"))
+    assert len(finished) >= 4
+    assert sorted(asked) == sorted(set(THINGS) - set(finished))
+    assert resumed["answers"] == undisturbed["answers"]

@@ -1,6 +1,7 @@
 """The rules of single nodes, without a store."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -312,6 +313,17 @@ def test_a_language_model_reranks_and_judges() -> None:
     assert verdict["claims"] == [
         {"text": "Keys are painted", "grade": "unsupported", "score": 0.0, "reason": "not said"}
     ]
+
+
+def test_a_language_model_grades_the_quality_by_the_rubric() -> None:
+    names = ("faithfulness", "relevance", "completeness")
+    grades = {name: {"reason": "so", "grade": grade} for name, grade in zip(names, (5, 3, 1), strict=True)}
+    with run_endpoint(whole_response(json.dumps(grades))) as endpoint:
+        node = build("AnswerQualityEvaluation", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        inputs = {"query": "keys?", "response": "Keys are rotated [1].", "context": [result("a", "Keys are rotated.")]}
+        quality = run(node, **inputs, references=["Every week."])["answer_quality"]
+    assert quality == {"faithfulness": 1.0, "relevance": 0.5, "completeness": 0.0}
+    assert "Every week." in endpoint.prompts[0][-1]["content"]
 
 
 def build_generator(node: str, url: str = "", **arguments: Any) -> Any:

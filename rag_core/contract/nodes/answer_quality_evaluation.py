@@ -1,22 +1,29 @@
 """The node that measures the quality of a response."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from anyio import to_thread
 
+from rag_core.answering.judging.statements import premise
+from rag_core.config import Endpoint
 from rag_core.contract.nodes.judging import open_judge, read_answer
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.contract.pre_retrieval import get_query_embedding
 from rag_core.evaluation.answers import token_f1
+from rag_core.evaluation.rubric import load_rubric
+from rag_core.evaluation.rubric_judge import GradedAnswer, RubricJudge
 from rag_core.settings import load_settings
+from rag_core.types import Answer, Passage
+from rag_core.wiring.endpoint import build_client
 from rag_core.wiring.models import RemoteModels
 
 
 class AnswerQualityEvaluationConfig(NodeConfig):
-    """The language model of `llm_config` judges the faithfulness, or without one the profile's judge."""
+    """The language model of `llm_config` grades by the rubric of `rag evaluate --judge`, or without one rules do."""
 
     node_type: Literal["answer_quality_evaluation"] = "answer_quality_evaluation"
     llm_config: LLMConfig = LLMConfig()
@@ -25,9 +32,9 @@ class AnswerQualityEvaluationConfig(NodeConfig):
 class AnswerQualityEvaluationNode:
     """Inputs: `query`, `response`, `context`, and right answers as `references`. Outputs: `answer_quality`.
 
-    All are from 0 to 1. `faithfulness` is the judge's score of the response by its context. `relevance` is the cosine
-    of question and response, and `completeness` the F1 of its words and those of the best reference. Both are rules
-    that understand no meaning. `completeness` is None without references.
+    It has `faithfulness`, `relevance` and `completeness`, all from 0 to 1. By the rules, `faithfulness` is the score of
+    the profile's judge, `relevance` the cosine of question and response, and `completeness` the F1 of its words and
+    those of the best reference. `completeness` is None without references.
     """
 
     def __init__(self, config: AnswerQualityEvaluationConfig) -> None:
@@ -35,17 +42,32 @@ class AnswerQualityEvaluationNode:
 
     @as_node(lambda _: {"answer_quality": {}})
     async def run(self, inputs: Inputs) -> Outputs:
-        settings, query, references = load_settings(), str(read_input(inputs, "query")), inputs.get("references")
-        answer, passages = read_answer(inputs, settings)
+        query, references = str(read_input(inputs, "query")), list(inputs.get("references") or ())
+        answer, passages = read_answer(inputs, load_settings())
+        measure = self._grade if self.config.llm_config.model else self._apply_rules
+        return {"answer_quality": await measure(query, answer, passages, references)}
+
+    async def _grade(
+        self, query: str, answer: Answer, passages: Sequence[Passage], references: Sequence[str]
+    ) -> dict[str, Any]:
+        texts = GradedAnswer(
+            question=query, answer=answer.text, passages=[*map(premise, passages)], references=references
+        )
         async with aclosing(RemoteModels()) as remote:
-            judge = await open_judge(self.config.llm_config, settings, remote)
+            client = build_client(Endpoint(**self.config.llm_config.model_dump()), remote.pool)
+            return dict((await RubricJudge(client, load_rubric()).grade(texts)).scores)
+
+    async def _apply_rules(
+        self, query: str, answer: Answer, passages: Sequence[Passage], references: Sequence[str]
+    ) -> dict[str, Any]:
+        async with aclosing(RemoteModels()) as remote:
+            judge = await open_judge(LLMConfig(), load_settings(), remote)
             verdict = await judge.judge(answer, passages)
-        quality = {
+        return {
             "faithfulness": verdict.score,
             "relevance": await to_thread.run_sync(_compare_texts, query, answer.text),
             "completeness": token_f1(answer.text, references) if references else None,
         }
-        return {"answer_quality": quality}
 
 
 def _compare_texts(one: str, other: str) -> float:

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.answer_files import write_answers
-from jobs.answer_journal import AnswerJournal
+from jobs.answer_journal import ANSWER
 from jobs.ingest import RunnerName
+from jobs.journal import Journal
 from jobs.question_answers import AnswerTask, answer_questions
-from jobs.question_runner import QUESTIONS as QUESTION_SCHEMA
-from jobs.question_runner import QuestionActor
+from jobs.question_runner import QuestionRows
+from jobs.row_runner import ROWS, RowActor
 from rag_core.errors import RagError
 from rag_core.evaluation.answer_measures import measure_answer
 from rag_core.evaluation.answer_traces import AnswerTrace
@@ -61,7 +62,7 @@ def knowledge(monkeypatch: pytest.MonkeyPatch) -> ScriptedKnowledge:
 
 def answer_all(path: Path | None, key: str = "key", **options: Any) -> dict[str, AnswerTrace]:
     task = AnswerTask(settings=load_settings(environment={}), collection="docs", **options)
-    journal = AnswerJournal(path=path, key=key)
+    journal = Journal(path=path, key=key, kind=ANSWER)
     return {trace.question: trace for trace in answer_questions(task, QUESTIONS, RunnerName.inline, journal)}
 
 
@@ -103,8 +104,8 @@ def test_a_question_that_failed_is_a_trace_and_is_asked_again(knowledge: Scripte
 def test_an_actor_answers_a_batch_of_pickled_questions(knowledge: ScriptedKnowledge) -> None:
     task = AnswerTask(settings=load_settings(environment={}), collection="docs", uris={"q1": ["file:///a.md"]})
     (received,) = map(pickle.loads, [pickle.dumps(task)])
-    actor = QuestionActor(received)
-    batch = pa.table({"question": list(map(pickle.dumps, QUESTIONS[:2]))}, schema=QUESTION_SCHEMA)
+    actor = RowActor(QuestionRows(received))
+    batch = pa.table({"row": list(map(pickle.dumps, QUESTIONS[:2]))}, schema=ROWS)
     outcomes = list(map(pickle.loads, actor(batch)["outcome"].to_pylist()))
     assert [(trace.question, trace.answer) for trace in outcomes] == [("q0", "No idea."), ("q1", "No idea.")]
     assert len(knowledge.asked) == 2

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.ragas_scores import RagasEndpoint, list_ragas_inputs, score_answers
+from jobs.answer_scores import add_scores, build_score_journal, score_answers
+from jobs.ingest import RunnerName
+from jobs.ragas_scores import RagasTask, list_ragas_inputs
 from rag_core.evaluation.answer_measures import MeasuredAnswer
 from rag_core.evaluation.answer_report import evaluate_answers
 from rag_core.evaluation.answer_traces import AnswerTrace, PassageText, StatedSentence
@@ -51,6 +53,15 @@ class Embedder:
         return np.array([[1.0, 0.0] if text == "When?" else [0.6, 0.8] for text in texts], np.float32)
 
 
+def ragas_task(url: str) -> RagasTask:
+    return RagasTask(url=url, model="scripted", load_embedder=Embedder)
+
+
+def score(task: RagasTask, *answers: MeasuredAnswer) -> list[MeasuredAnswer]:
+    journal = build_score_journal(None, task)
+    return add_scores(answers, score_answers(task, answers, RunnerName.inline, journal))
+
+
 class ScriptedModel(ThreadingHTTPServer):
     """Replies by the schema that the request names; with an unreadable text if `garbage`."""
 
@@ -61,8 +72,8 @@ class ScriptedModel(ThreadingHTTPServer):
         Thread(target=self.serve_forever, daemon=True).start()
 
     @property
-    def endpoint(self) -> RagasEndpoint:
-        return RagasEndpoint(url=f"http://127.0.0.1:{self.server_port}/v1", model="scripted", embedder=Embedder())
+    def task(self) -> RagasTask:
+        return ragas_task(f"http://127.0.0.1:{self.server_port}/v1")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -92,7 +103,7 @@ def model() -> Any:
 
 
 def test_the_four_measures_are_what_the_model_s_replies_make_them(model: ScriptedModel) -> None:
-    (scored,) = score_answers(model.endpoint, [ANSWER])
+    (scored,) = score(model.task, ANSWER)
     assert scored.failures == {}
     assert scored.measures == {
         "ragas_faithfulness": 0.5,
@@ -104,7 +115,7 @@ def test_the_four_measures_are_what_the_model_s_replies_make_them(model: Scripte
 
 def test_a_model_that_answers_garbage_is_a_failed_sample_and_no_number(model: ScriptedModel) -> None:
     model.garbage = True
-    scored = score_answers(model.endpoint, [ANSWER])
+    scored = score(model.task, ANSWER)
     assert scored[0].measures == {}
     assert set(scored[0].failures) == set(list_ragas_inputs(ANSWER))
     assert not any("Connection" in reason for reason in scored[0].failures.values())
@@ -119,11 +130,11 @@ def test_missing_inputs_are_reasons_and_refusals_have_only_contexts() -> None:
     unanswerable = replace(ANSWER, question=replace(ANSWER.question, answerable=False))
     assert list_ragas_inputs(unanswerable) == {}
     empty = replace(ANSWER, trace=replace(ANSWER.trace, passages=()))
-    (scored,) = score_answers(RagasEndpoint(url="http://127.0.0.1:9/v1", model="none", embedder=Embedder()), [empty])
+    (scored,) = score(ragas_task("http://127.0.0.1:9/v1"), empty)
     assert scored.failures["ragas_context_recall"] == "retrieved_contexts must not be empty"
 
 
 def test_a_question_that_failed_fails_with_its_own_reason(model: ScriptedModel) -> None:
     failed = replace(ANSWER, trace=AnswerTrace(question="q1", seconds=1.0, error="GenerationError: down"))
-    (scored,) = score_answers(model.endpoint, [failed])
+    (scored,) = score(model.task, failed)
     assert set(scored.failures.values()) == {"GenerationError: down"}

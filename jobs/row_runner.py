@@ -1,0 +1,97 @@
+"""The same work for many rows, for evaluation: in this process, or in actors of Ray Data."""
+
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from jobs.ingest import RunnerName
+from jobs.ray_errors import translate_ray_errors
+from jobs.ray_runner import UNLIMITED, actor_cpus, count_cpus, redirect_native_errors, start_ray
+
+Row = TypeVar("Row")
+InputRow = TypeVar("InputRow", contravariant=True)
+Outcome = TypeVar("Outcome", covariant=True)
+
+MAX_BATCH_ROWS = 32
+"""The number of rows that an actor gets at a time. Progress advances in steps of this size, and a kill loses them."""
+MIN_BATCHES = 4
+"""The number of batches of each actor if there are fewer rows, but a batch has enough rows for all its threads."""
+MIN_ROWS_TO_START_RAY = 2_000
+"""The number of rows from which `auto` uses Ray. This process finishes fewer before Ray would have started."""
+MIN_ROWS_FOR_A_CLUSTER = 200
+"""The same limit if a cluster is already running, so that only the actors must start."""
+ROWS = pa.schema([("row", pa.large_binary())])
+OUTCOMES = pa.schema([("outcome", pa.large_binary())])
+
+
+class RowTask(Protocol[InputRow, Outcome]):
+    """The work for each row. It is pickled, and run by `callers` threads of each process."""
+
+    @property
+    def callers(self) -> int: ...
+
+    def open(self) -> AbstractContextManager[Callable[[InputRow], Outcome]]:
+        """Loads what the work needs, and returns the work."""
+        ...
+
+
+def run_rows(task: RowTask[Row, Outcome], rows: Sequence[Row], runner: RunnerName) -> Iterator[Outcome]:
+    """Yields the outcomes as they are complete, in any order. `auto` uses Ray for many rows."""
+    min_rows = MIN_ROWS_FOR_A_CLUSTER if "RAY_ADDRESS" in os.environ else MIN_ROWS_TO_START_RAY
+    inline = len(rows) < min_rows if runner is RunnerName.auto else runner is RunnerName.inline
+    return (_run_inline if inline else _run_on_ray)(task, rows)
+
+
+def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
+    with task.open() as run, ThreadPoolExecutor(task.callers) as threads:
+        yield from threads.map(run, rows)
+
+
+def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
+    with redirect_native_errors():
+        start_ray()
+        import ray
+
+        cpus = count_cpus(UNLIMITED)
+        size = min(MAX_BATCH_ROWS, max(task.callers, len(rows) // (MIN_BATCHES * cpus)))
+        table = pa.table({"row": list(map(pickle.dumps, rows))}, schema=ROWS)
+        blocks = [table.slice(first, size) for first in range(0, len(table), size)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's own code causes the warnings
+            outcomes = ray.data.from_arrow(blocks).map_batches(
+                RowActor,
+                fn_constructor_args=(task,),
+                batch_format="pyarrow",
+                batch_size=None,
+                num_cpus=actor_cpus(cpus),
+                compute=ray.data.ActorPoolStrategy(size=min(cpus, len(blocks))),
+            )
+            # prefetching would hold back finished rows
+            stream = outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+            batches: Iterator[Any] = iter(stream)
+            with translate_ray_errors():
+                for batch in batches:
+                    yield from map(pickle.loads, batch["outcome"].to_pylist())
+
+
+class RowActor:
+    """An actor that holds what the work needs, such as models."""
+
+    def __init__(self, task: RowTask[Any, Any]) -> None:
+        self._resources = ExitStack()
+        self._run = self._resources.enter_context(task.open())
+        self._threads = self._resources.enter_context(ThreadPoolExecutor(task.callers))
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        outcomes = self._threads.map(self._run, map(pickle.loads, batch["row"].to_pylist()))
+        return pa.table({"outcome": list(map(pickle.dumps, outcomes))}, schema=OUTCOMES)
+
+    def __del__(self) -> None:
+        """Closes the resources. Ray Data deletes this object when it no longer needs the actor."""
+        self._resources.close()
